@@ -51,6 +51,7 @@ if TYPE_CHECKING:
     from tracelink.model.events import Relation as Relation
     from tracelink.model.graph import EventGraph as EventGraph
     from tracelink.model.job import Job as Job
+    from tracelink.model.metrics import Metrics as Metrics
     from tracelink.model.selection import Selection as Selection
 
 
@@ -91,6 +92,7 @@ _EXPORTS = {
     "model.events": ("EventKind", "Key", "Relation"),
     "model.graph": ("EventGraph",),
     "model.job": ("Job",),
+    "model.metrics": ("Metrics",),
     "model.selection": ("Selection",),
 }
 

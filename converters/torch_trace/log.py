@@ -280,6 +280,7 @@ class _Decoder:
             bytes=source.bytes,
             start_ns=min(starts, default=None),
             end_ns=last_ns,
+            local_time_ns=min(starts) - _behind_utc(zone) if starts and zone is not None else None,
         )
         return CompileLog(
             info,
@@ -438,12 +439,18 @@ def _kernel_files(code: bytes) -> list[str]:
 def zone_of(clock: Sequence[tuple[int, int]]) -> int:
     """What to add to local times, which have no year, for times since 1970: the median difference, to 15 minutes."""
     difference = int(median(event - local for local, event in clock))
-    year = datetime.fromtimestamp(clock[0][1] / SECOND, UTC).year
-    nearest = min(
-        (_new_year(candidate) for candidate in (year - 1, year, year + 1)),
-        key=lambda start: abs(difference - start),
-    )
+    nearest = _nearest_year(difference)
     return nearest + round((difference - nearest) / QUARTER_HOUR) * QUARTER_HOUR
+
+
+def _behind_utc(zone: int) -> int:
+    """What to add to local times with their year, for times since 1970; `zone` is what `zone_of` found."""
+    return zone - _nearest_year(zone)
+
+
+def _nearest_year(difference: int) -> int:
+    year = datetime.fromtimestamp(difference / SECOND, UTC).year
+    return min((_new_year(near) for near in (year, year + 1)), key=lambda start: abs(difference - start))
 
 
 def _start_of_year(source: Source) -> int:

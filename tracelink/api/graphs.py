@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from tracelink.clock.clock import clock_choice
 from tracelink.io.engine import Engine
@@ -18,6 +19,9 @@ from tracelink.model.text import counted
 from tracelink.model.trace import SourceInfo
 from tracelink.pipeline.job_reader import assemble, read_job
 from tracelink.pipeline.reading import Task, by_rank, nothing_readable, read, tasks_of, with_ranks
+
+if TYPE_CHECKING:
+    from tracelink.model.metrics import Metrics
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +54,7 @@ def load(
     fr: Paths = (),
     rank_of: Mapping[str, int] | None = None,
     max_unpacked: int | None = None,
+    metrics: Metrics | None = None,
     jobs: int | None = None,
     watch: Watch | None = None,
     clock: str | os.PathLike[str] | Clocks = ClockMode.HOST,
@@ -64,6 +69,7 @@ def load(
         fr: Paths that contain flight-recorder dumps.
         rank_of: The rank of some files, by path or name, such as `{"odd.json": 3}`; it overrules their content.
         max_unpacked: The most bytes of an input once it is uncompressed; by default 64 GB.
+        metrics: Zone, start and interval of metrics that do not contain them, and ranks of devices; see `Metrics`.
         jobs: The number of processes that work at once; by default one for each core.
         watch: Is called with the total number of bytes processed so far, as work goes on.
         clock: How the clocks of ranks are corrected: "host" (ranks of one host share a clock), "collectives" (every
@@ -84,7 +90,7 @@ def load(
         graph.to_pandas("collectives")
     """
     discovery = discover_inputs(
-        paths, et=et, kineto=kineto, fr=fr, rank_of=rank_of, max_unpacked=max_unpacked
+        paths, et=et, kineto=kineto, fr=fr, rank_of=rank_of, max_unpacked=max_unpacked, metrics=metrics
     )
     job = read_job(discovery, engine_for(jobs, watch), clock=clock_choice(clock), selection=selection)
     return assemble(job)
@@ -98,6 +104,7 @@ def collectives(
     fr: Paths = (),
     rank_of: Mapping[str, int] | None = None,
     max_unpacked: int | None = None,
+    metrics: Metrics | None = None,
     jobs: int | None = None,
     watch: Watch | None = None,
     clock: str | os.PathLike[str] | Clocks = ClockMode.HOST,
@@ -114,6 +121,7 @@ def collectives(
         fr: Paths that contain flight-recorder dumps.
         rank_of: The rank of some files, by path or name, such as `{"odd.json": 3}`; it overrules their content.
         max_unpacked: The most bytes of an input once it is uncompressed; by default 64 GB.
+        metrics: Zone, start and interval of metrics that do not contain them, and ranks of devices; see `Metrics`.
         jobs: The number of processes that work at once; by default one for each core.
         watch: Is called with the total number of bytes processed so far, as work goes on.
         clock: How the clocks of ranks are corrected: "host" (ranks of one host share a clock), "collectives" (every
@@ -130,7 +138,7 @@ def collectives(
         RankConflictError: Two files are of the same rank, or sources disagree about the rank of a file.
     """
     discovery = discover_inputs(
-        paths, et=et, kineto=kineto, fr=fr, rank_of=rank_of, max_unpacked=max_unpacked
+        paths, et=et, kineto=kineto, fr=fr, rank_of=rank_of, max_unpacked=max_unpacked, metrics=metrics
     )
     engine = engine_for(jobs, watch)
     return read_job(discovery, engine, clock=clock_choice(clock), selection=selection, with_events=False)
@@ -144,6 +152,7 @@ def clocks(
     fr: Paths = (),
     rank_of: Mapping[str, int] | None = None,
     max_unpacked: int | None = None,
+    metrics: Metrics | None = None,
     jobs: int | None = None,
     watch: Watch | None = None,
     clock: str | os.PathLike[str] | Clocks = ClockMode.HOST,
@@ -157,6 +166,7 @@ def clocks(
         fr: Paths that contain flight-recorder dumps.
         rank_of: The rank of some files, by path or name, such as `{"odd.json": 3}`; it overrules their content.
         max_unpacked: The most bytes of an input once it is uncompressed; by default 64 GB.
+        metrics: Zone, start and interval of metrics that do not contain them, and ranks of devices; see `Metrics`.
         jobs: The number of processes that work at once; by default one for each core.
         watch: Is called with the total number of bytes processed so far, as work goes on.
         clock: How the clocks of ranks are corrected: "host" (ranks of one host share a clock), "collectives" (every
@@ -179,6 +189,7 @@ def clocks(
         fr=fr,
         rank_of=rank_of,
         max_unpacked=max_unpacked,
+        metrics=metrics,
         jobs=jobs,
         watch=watch,
         clock=clock,
@@ -194,6 +205,7 @@ def inspect(
     fr: Paths = (),
     rank_of: Mapping[str, int] | None = None,
     max_unpacked: int | None = None,
+    metrics: Metrics | None = None,
     jobs: int | None = None,
     watch: Watch | None = None,
 ) -> Inspection:
@@ -206,6 +218,7 @@ def inspect(
         fr: Paths that contain flight-recorder dumps.
         rank_of: The rank of some files, by path or name, such as `{"odd.json": 3}`; it overrules their content.
         max_unpacked: The most bytes of an input once it is uncompressed; by default 64 GB.
+        metrics: Zone, start and interval of metrics that do not contain them, and ranks of devices; see `Metrics`.
         jobs: The number of processes that work at once; by default one for each core.
         watch: Is called with the total number of bytes processed so far, as work goes on.
 
@@ -219,7 +232,7 @@ def inspect(
             as a finding as long as another one can be read.
     """
     discovery = discover_inputs(
-        paths, et=et, kineto=kineto, fr=fr, rank_of=rank_of, max_unpacked=max_unpacked
+        paths, et=et, kineto=kineto, fr=fr, rank_of=rank_of, max_unpacked=max_unpacked, metrics=metrics
     )
     return inspect_sources(discovery, engine_for(jobs, watch))
 

@@ -41,6 +41,7 @@ from tracelink.plugins import (
 )
 
 if TYPE_CHECKING:
+    from tracelink.model.metrics import Metrics
     from tracelink.pipeline.forecast import OnForecast
 
 DEFAULT_FORMAT = "perfetto-json"
@@ -105,6 +106,7 @@ def merge(
     fr: Paths = (),
     rank_of: Mapping[str, int] | None = None,
     max_unpacked: int | None = None,
+    metrics: Metrics | None = None,
     jobs: int | None = None,
     watch: Watch | None = None,
     clock: str | os.PathLike[str] | Clocks = ClockMode.HOST,
@@ -125,6 +127,7 @@ def merge(
         fr: Paths that contain flight-recorder dumps.
         rank_of: The rank of some files, by path or name, such as `{"odd.json": 3}`; it overrules their content.
         max_unpacked: The most bytes of an input once it is uncompressed; by default 64 GB.
+        metrics: Zone, start and interval of metrics that do not contain them, and ranks of devices; see `Metrics`.
         jobs: The number of processes that work at once; by default one for each core.
         watch: Is called with the total number of bytes processed so far, as work goes on.
         clock: How the clocks of ranks are corrected: "host" (ranks of one host share a clock), "collectives" (every
@@ -151,7 +154,7 @@ def merge(
     if copying and selection and selection.cuts:
         raise _uncuttable(writer, selection)
     discovery = discover_inputs(
-        paths, et=et, kineto=kineto, fr=fr, rank_of=rank_of, max_unpacked=max_unpacked
+        paths, et=et, kineto=kineto, fr=fr, rank_of=rank_of, max_unpacked=max_unpacked, metrics=metrics
     )
     engine = engine_for(jobs, watch)
     job = read_job(discovery, engine, clock=clock_choice(clock), selection=selection, with_events=not copying)
@@ -167,6 +170,7 @@ def convert(
     selection: Selection | None = None,
     view: View | None = None,
     max_unpacked: int | None = None,
+    metrics: Metrics | None = None,
     jobs: int | None = None,
     watch: Watch | None = None,
     on_forecast: OnForecast | None = None,
@@ -185,6 +189,7 @@ def convert(
             takes ranks and a window.
         view: What a drawing shows: depth, number of nodes.
         max_unpacked: The most bytes of an input once it is uncompressed; by default 64 GB.
+        metrics: Zone, start and interval of metrics that do not contain them, and ranks of devices; see `Metrics`.
         jobs: The number of processes that work at once; by default one for each core.
         watch: Is called with the total number of bytes processed so far, as work goes on.
         on_forecast: Is called with a forecast of the size before a large timeline is written.
@@ -196,7 +201,7 @@ def convert(
         UsageError: The input does not exist, or an argument is invalid.
         UnreadableError: The input cannot be read.
     """
-    discovery = discover_inputs(path, max_unpacked=max_unpacked)
+    discovery = discover_inputs(path, max_unpacked=max_unpacked, metrics=metrics)
     check_not_read(os.fspath(output), [source.path for source in discovery.sources])
     engine = engine_for(jobs, watch)
     changes = _Changes(options or {}, selection or Selection(), view or View())

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import update_wrapper
 from inspect import signature
-from typing import Any, TypedDict, TypeVar
+from typing import TYPE_CHECKING, Any, TypedDict, TypeVar
 
 import click
 from click.shell_completion import CompletionItem
@@ -17,6 +17,9 @@ from tracelink.cli.console import Console
 from tracelink.model.errors import did_you_mean
 from tracelink.model.ranges import Numbers
 from tracelink.model.selection import KINDS, Selection, Window, words
+
+if TYPE_CHECKING:
+    from tracelink.model.metrics import Metrics
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
@@ -118,6 +121,7 @@ class InputKeywords(TypedDict):
     fr: tuple[str, ...]
     rank_of: dict[str, int]
     max_unpacked: int | None
+    metrics: Metrics | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,6 +134,7 @@ class Inputs:
     fr: tuple[str, ...] = ()
     rank_of: tuple[tuple[str, int], ...] = ()
     max_unpacked: int | None = None
+    metrics: Metrics | None = None
 
     @property
     def named(self) -> tuple[str, ...]:
@@ -145,6 +150,7 @@ class Inputs:
             "fr": self.fr,
             "rank_of": dict(self.rank_of),
             "max_unpacked": self.max_unpacked,
+            "metrics": self.metrics,
         }
 
 
@@ -170,11 +176,26 @@ def _inputs(
     fr: tuple[str, ...],
     rank_of: tuple[tuple[str, int], ...],
     max_unpacked: int | None,
+    tz: str | None,
+    metrics_start: str | None,
+    interval: str | None,
+    device_map: tuple[str, ...],
 ) -> Inputs:
-    inputs = Inputs(paths, et, kineto, fr, rank_of, max_unpacked)
+    metrics = _metrics(tz, metrics_start, interval, device_map)
+    inputs = Inputs(paths, et, kineto, fr, rank_of, max_unpacked, metrics)
     if not inputs.named:
         raise click.UsageError("No input: name files or directories, or use --et, --kineto or --fr.")
     return inputs
+
+
+def _metrics(
+    tz: str | None, metrics_start: str | None, interval: str | None, device_map: tuple[str, ...]
+) -> Metrics | None:
+    if tz is metrics_start is interval is None and not device_map:
+        return None
+    from tracelink.model.metrics import Metrics
+
+    return Metrics(tz, metrics_start, interval, device_map)
 
 
 def _path_option(short: str, long: str, text: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
@@ -207,6 +228,34 @@ takes_ranks_of_files = click.option(
 )
 
 
+takes_metrics = (
+    click.option(
+        "--map",
+        "device_map",
+        multiple=True,
+        metavar="DEVICE=RANK,...",
+        help="Metrics: ranks of GPUs by index, host and index, or UUID, such as 0-7=8-15, node1:0=3 or GPU-1bdee8b4=3. "
+        "Repeatable.",
+    ),
+    click.option(
+        "--tz",
+        metavar="ZONE",
+        help="Metrics: the time zone of local times, such as Europe/Berlin or +02:00.",
+    ),
+    click.option(
+        "--metrics-start",
+        metavar="TIME",
+        help="Metrics without times: the time of the first sample, such as '2026-11-18 06:42:10'.",
+    ),
+    click.option(
+        "--interval",
+        metavar="SECONDS",
+        help="Metrics without times: the time between two samples, such as 0.5.",
+    ),
+)
+"""The options on metrics that other programs sampled."""
+
+
 takes_inputs = collected(
     "inputs",
     _inputs,
@@ -217,6 +266,7 @@ takes_inputs = collected(
         _path_option("-f", "--fr", "Flight-recorder dump, or a directory of dumps. Repeatable."),
         takes_ranks_of_files,
         takes_max_unpacked,
+        *takes_metrics,
     ),
 )
 """Adds the arguments that name inputs; the function gets them as `inputs`."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 from tracelink.diagnosis.absence import Absence, absent_culprits, absent_members
 from tracelink.diagnosis.deviations import Deviations
@@ -65,6 +66,9 @@ PROFILES_INSTEAD = (
     " Profiles show which rank arrived last at which collective: run tracelink collectives on the same paths."
 )
 
+if TYPE_CHECKING:
+    from tracelink.model.metrics import Metrics
+
 
 @dataclass(frozen=True, slots=True)
 class Examined:
@@ -88,6 +92,7 @@ def diagnose(
     before: Paths = (),
     rank_of: Mapping[str, int] | None = None,
     max_unpacked: int | None = None,
+    metrics: Metrics | None = None,
     hung: bool = False,
     jobs: int | None = None,
     watch: Watch | None = None,
@@ -102,6 +107,7 @@ def diagnose(
         before: Paths of earlier dumps of the same job: ranks that recorded nothing since then are stuck.
         rank_of: The rank of some files, by path or name, such as `{"odd.json": 3}`; it overrules their content.
         max_unpacked: The most bytes of an input once it is uncompressed; by default 64 GB.
+        metrics: Zone, start and interval of metrics that do not contain them, and ranks of devices; see `Metrics`.
         hung: The job is known to hang: what is in flight is a problem.
         jobs: The number of processes that work at once; by default one for each core.
         watch: Is called with the total number of bytes processed so far, as work goes on.
@@ -122,6 +128,7 @@ def diagnose(
         before=before,
         rank_of=rank_of,
         max_unpacked=max_unpacked,
+        metrics=metrics,
         hung=hung,
         jobs=jobs,
         watch=watch,
@@ -138,6 +145,7 @@ def examine(
     before: Paths = (),
     rank_of: Mapping[str, int] | None = None,
     max_unpacked: int | None = None,
+    metrics: Metrics | None = None,
     prefix: str = "",
     replica_size: int | None = None,
     hung: bool = False,
@@ -154,6 +162,7 @@ def examine(
         before: Paths of earlier dumps of the same job: ranks that recorded nothing since then are stuck.
         rank_of: The rank of some files, by path or name, such as `{"odd.json": 3}`; it overrules their content.
         max_unpacked: The most bytes of an input once it is uncompressed; by default 64 GB.
+        metrics: Zone, start and interval of metrics that do not contain them, and ranks of devices; see `Metrics`.
         prefix: Read only files whose names start with it.
         replica_size: Number of ranks in each replica, if every replica numbers its ranks from 0 (as with torchft).
         hung: The job is known to hang: what is in flight is a problem.
@@ -169,7 +178,7 @@ def examine(
             as a finding as long as another one can be read.
     """
     discovery = discover_inputs(
-        paths, et=et, kineto=kineto, fr=fr, rank_of=rank_of, max_unpacked=max_unpacked
+        paths, et=et, kineto=kineto, fr=fr, rank_of=rank_of, max_unpacked=max_unpacked, metrics=metrics
     )
     earlier = (
         discover_inputs(before, rank_of=rank_of, all_named=False, max_unpacked=max_unpacked)

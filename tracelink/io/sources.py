@@ -32,6 +32,7 @@ from tracelink.model.text import size
 
 if TYPE_CHECKING:
     from tracelink.io.archives import Members
+    from tracelink.model.metrics import Metrics
 
 # The rank of a source: from its content, else from the user, else from its name; a contradiction is an error
 
@@ -333,6 +334,8 @@ class Discovery:
     findings: list[Finding] = field(default_factory=list)
     paths: Sequence[str] = ()
     """The paths of the request."""
+    metrics: Metrics | None = None
+    """What the user says about metrics."""
 
 
 def discover(request: Request) -> Discovery:
@@ -624,6 +627,7 @@ def discover_inputs(
     rank_of: Mapping[str, int] | None = None,
     all_named: bool = True,
     max_unpacked: int | None = None,
+    metrics: Metrics | None = None,
 ) -> Discovery:
     """The sources of the inputs that `load` accepts; `rank_of` names only these, unless `all_named` is false.
 
@@ -634,7 +638,9 @@ def discover_inputs(
     if not requested:
         raise UsageError("no inputs", advice="Name at least one file or directory.")
     limit = MAX_UNPACKED if max_unpacked is None else max_unpacked
-    return discover(Request(requested, rank_of or {}, all_named=all_named, max_unpacked=limit))
+    found = discover(Request(requested, rank_of or {}, all_named=all_named, max_unpacked=limit))
+    found.metrics = metrics
+    return found
 
 
 def engine_for(jobs: int | None, watch: Watch | None) -> Engine:

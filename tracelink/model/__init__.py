@@ -17,6 +17,7 @@ __all__ = [
     "graph",
     "job",
     "markup",
+    "metrics",
     "operations",
     "overview",
     "ranges",

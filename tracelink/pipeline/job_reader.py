@@ -14,7 +14,7 @@ from tracelink.linking.job import JobTables, link_ranks
 from tracelink.model.clock import Clock, ClockMode, Clocks
 from tracelink.model.columns import StringTable
 from tracelink.model.errors import Finding, Severity, UsageError, in_order
-from tracelink.model.events import Edges
+from tracelink.model.events import Counters, Edges
 from tracelink.model.graph import EventGraph, Rank, source_bounds
 from tracelink.model.job import Job, shifted_to_graph
 from tracelink.model.ranges import Numbers
@@ -55,7 +55,14 @@ def read_job(
 def _job(stored: StoredRanks, tables: JobTables) -> Job:
     ranks = [Rank.with_clock(tables.clocks.clocks[rank.rank], rank.calls.world_size) for rank in stored.ranks]
     parts = [
-        StoredPart(row, tables.clocks.clocks[row.rank], tables.groups, stored.store, rank.graph)
+        StoredPart(
+            row,
+            tables.clocks.clocks[row.rank],
+            tables.groups,
+            stored.store,
+            rank.graph,
+            [trace for _, trace in rank.metrics],
+        )
         for row, rank in zip(ranks, stored.ranks, strict=True)
     ]
     findings = [*stored.findings, *(finding for rank in stored.ranks for finding in rank.findings)]
@@ -70,7 +77,7 @@ def _job(stored: StoredRanks, tables: JobTables) -> Job:
     return Job(
         parts=parts,
         ranks=ranks,
-        sources=[source for rank in stored.ranks for source in rank.sources],
+        sources=[source for rank in stored.ranks for source in rank.all_sources],
         strings=tables.strings,
         groups=tables.groups,
         collectives=tables.collectives,
@@ -129,6 +136,7 @@ class StoredPart:
     groups: Sequence[ProcessGroup]
     store: Store
     graph: Stored[EventGraph] | None
+    metrics: Sequence[Stored[RankTrace]] = ()
 
     @property
     def rank(self) -> int:
@@ -140,6 +148,8 @@ class StoredPart:
         if self.graph is None:
             raise ValueError("this job was read without its events")
         graph = self.store.get(self.graph)
+        if self.metrics:
+            graph = _with_samples(graph, [self.store.get(trace) for trace in self.metrics])
         events, counters = graph.events, graph.counters
         start = self.clock.corrected(events.start)
         if start is not events.start:
@@ -148,6 +158,24 @@ class StoredPart:
             events = replace(events, start=start, duration=duration)
             counters = replace(counters, time=self.clock.corrected(counters.time))
         return replace(graph, events=events, counters=counters, ranks=[self.row], groups=self.groups)
+
+
+def _with_samples(graph: EventGraph, traces: Sequence[RankTrace]) -> EventGraph:
+    """The graph of a rank with the counters of traces that have no events."""
+    tracks, counters = list(graph.tracks), [graph.counters]
+    for trace in traces:
+        samples = trace.counters
+        counters.append(replace(samples, track=samples.track + np.int32(len(tracks))))
+        tracks += trace.tracks
+    sources = [*graph.sources, *(trace.source for trace in traces)]
+    return replace(
+        graph,
+        tracks=tracks,
+        counters=Counters.concatenate(counters),
+        sources=sources,
+        bounds=source_bounds(graph.events.source, len(sources)),
+        payloads=[*graph.payloads, *(payloads for trace in traces for payloads in trace.payloads)],
+    )
 
 
 def assemble(job: Job) -> EventGraph:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -14,10 +15,10 @@ from tracelink.io.spool import Store, Stored
 from tracelink.linking.groups import names_by_backend, with_suffix
 from tracelink.linking.rank import LinkedRank, link_rank
 from tracelink.model.collectives import RankCalls
-from tracelink.model.columns import UNKNOWN
+from tracelink.model.columns import UNKNOWN, StringTable
 from tracelink.model.communications import Calls
 from tracelink.model.errors import Finding, Severity, UsageError
-from tracelink.model.events import Key, KeyColumn
+from tracelink.model.events import Events, Key, KeyColumn, TrackKind
 from tracelink.model.graph import EventGraph, LinkReport, Rank, source_bounds
 from tracelink.model.ranges import Numbers
 from tracelink.model.trace import RankTrace, SourceInfo, combine
@@ -31,6 +32,10 @@ from tracelink.pipeline.reading import (
     read,
     tasks_of,
 )
+from tracelink.plugins import MetricsReader
+
+if TYPE_CHECKING:
+    from tracelink.model.metrics import Metrics
 
 BATCH_BYTES = 8 << 20
 BATCH_RANKS = 32
@@ -54,11 +59,20 @@ class StoredRank:
     last_ns: int | None
     findings: Sequence[Finding] = ()
     reports: Sequence[LinkReport] = ()
+    devices: frozenset[str] = frozenset()
+    """Numbers of the GPUs on which it ran kernels."""
+    metrics: Sequence[tuple[SourceInfo, Stored[RankTrace]]] = ()
+    """Sampled metrics of the rank, whose graph is without them."""
 
     @property
     def rank(self) -> int:
         """The number of the rank."""
         return self.calls.rank
+
+    @property
+    def all_sources(self) -> list[SourceInfo]:
+        """Its sources, then those of its metrics."""
+        return [*self.sources, *(info for info, _ in self.metrics)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,7 +161,19 @@ class _RankReader:
             last_ns,
             [*linked.trace.findings, *linked.findings, *findings],
             linked.reports,
+            devices_of(linked.trace),
         )
+
+    def without_events(self, info: SourceInfo) -> StoredRank:
+        """A rank of which there are only metrics."""
+        rank = self.link([RankTrace([info], StringTable(), Events.empty())])
+        graph = rank.graph and self.store.put(replace(self.store.get(rank.graph), sources=[], bounds=[0]))
+        return replace(rank, sources=(), graph=graph)
+
+
+def devices_of(trace: RankTrace) -> frozenset[str]:
+    """Numbers of the GPUs whose streams are in a trace."""
+    return frozenset(track.process for track in trace.tracks if track.kind == TrackKind.STREAM)
 
 
 def read_ranks(
@@ -156,22 +182,64 @@ def read_ranks(
     """Reads and links all sources of the wanted ranks (all ranks if it is empty)."""
     findings = list(discovery.findings)
     tasks = by_rank(tasks_of(discovery, findings), engine, findings)
-    groups = _groups([task for task in tasks if _is_selected(task, wanted)])
+    sampled = [task for task in tasks if isinstance(task.reader, MetricsReader)]
+    groups = _groups([task for task in tasks if task not in sampled and _is_selected(task, wanted)])
     store = Store(_shared(discovery, tasks), in_memory=len(groups) < 2)
     rank_reader = _RankReader(engine, store, with_events)
     read_groups = rank_reader.read_groups(groups)
     findings += [finding for group in read_groups for finding in group.findings]
     infos = [info for group in read_groups for info in group.infos]
-    if not infos and not (wanted and tasks):
+    if not infos and not sampled and not (wanted and tasks):
         raise nothing_readable(findings, discovery.paths)
     ranks = assigned_ranks(infos, findings)
     infos = [replace(info, rank=rank) for info, rank in zip(infos, ranks, strict=True)]
     known = sorted({info.rank for info in infos if info.rank is not None})
     chosen = [rank for rank in known if not wanted or rank in wanted]
+    check_duplicates([info for info in infos if info.rank in chosen])
+    completed = _completed(rank_reader, read_groups, infos, chosen)
+    if sampled:
+        completed = _with_metrics(completed, sampled, rank_reader, discovery.metrics, findings)
+        completed = [rank for rank in completed if not wanted or rank.rank in wanted]
+        if not completed and not wanted:
+            raise nothing_readable(findings, discovery.paths)
+        known = sorted({*known, *(rank.rank for rank in completed)})
     if missing := wanted.without(known):
         raise _unknown_rank(missing, known, tasks)
-    check_duplicates([info for info in infos if info.rank in chosen])
-    return StoredRanks(_completed(rank_reader, read_groups, infos, chosen), store, findings)
+    return StoredRanks(completed, store, findings)
+
+
+def _with_metrics(
+    ranks: Sequence[StoredRank],
+    tasks: Sequence[Task],
+    rank_reader: _RankReader,
+    options: Metrics | None,
+    findings: list[Finding],
+) -> list[StoredRank]:
+    """The ranks with their metrics, and ranks that only have metrics."""
+    from tracelink.pipeline.metric_times import Witness
+    from tracelink.pipeline.metrics import placed, read_metrics
+
+    witnesses = [
+        Witness.of(rank.rank, rank.sources, rank.devices, rank.first_ns, rank.last_ns) for rank in ranks
+    ]
+    traces, found = placed(read_metrics(tasks, rank_reader.engine, findings), witnesses, options)
+    findings += found
+    by_rank = {rank.rank: rank for rank in ranks}
+    for trace in traces:
+        info = trace.source
+        number = info.rank or 0
+        rank = by_rank.get(number) or rank_reader.without_events(info)
+        firsts, lasts = (
+            [time for time in times if time is not None]
+            for times in ((rank.first_ns, info.start_ns), (rank.last_ns, info.end_ns))
+        )
+        by_rank[number] = replace(
+            rank,
+            first_ns=min(firsts, default=None),
+            last_ns=max(lasts, default=None),
+            metrics=[*rank.metrics, (info, rank_reader.store.put(trace))],
+        )
+    return [by_rank[number] for number in sorted(by_rank)]
 
 
 def _shared(discovery: Discovery, tasks: Sequence[Task]) -> list[Source]:

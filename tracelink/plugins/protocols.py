@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from tracelink.io.targets import Target
     from tracelink.model.compiles import CompileLog
     from tracelink.model.job import Job
+    from tracelink.model.metrics import Readings
     from tracelink.model.records import Entry, Recording
     from tracelink.model.selection import View
     from tracelink.model.trace import RankTrace
@@ -47,6 +48,15 @@ class CompileLogReader(Reader, Protocol):
 
     def read_log(self, source: Source, engine: Engine) -> CompileLog:
         """Reads a whole source as `read` does, but as tables of what was compiled."""
+        ...
+
+
+@runtime_checkable
+class MetricsReader(Reader, Protocol):
+    """A reader of sampled metrics, whose ranks and times often only follow from other sources."""
+
+    def read_metrics(self, source: Source, engine: Engine) -> Readings:
+        """Reads a whole source as `read` does, but as what it says of hosts and devices."""
         ...
 
 

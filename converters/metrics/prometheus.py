@@ -1,0 +1,342 @@
+"""Prometheus: text that exporters answer with, and answers of `query_range` and `query`, streamed."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+import tracelink.converters.metrics.schema as schema
+from tracelink.converters.metrics.samples import LONGEST_NAME, Samples
+from tracelink.model.columns import NO_TIME
+from tracelink.model.errors import Finding, Severity, UnreadableError
+from tracelink.model.metrics import Basis, Gauge
+
+if TYPE_CHECKING:
+    from tracelink.io.sources import Opened
+
+DCGM = "DCGM_"
+MOST_LABELS = 64
+LABEL = re.compile(r'([A-Za-z_]\w*)\s*=\s*"((?:[^"\\]|\\.)*)"')
+SAMPLE = re.compile(r"([A-Za-z_:][\w:.]*(?:\{.*\})?)\s+([-+]?[\w.+-]+)(?:\s+(-?\d{1,16}))?\s*")
+HOST_LABELS = (
+    "hostname",
+    "host",
+    "node",
+    "nodename",
+    "node_name",
+    "exported_hostname",
+    "kubernetes_node",
+    "instance",
+)
+INDEX_LABELS = ("gpu", "gpu_id", "gpu_index", "minor_number", "card", "device")
+UUID_LABELS = ("uuid", "gpu_uuid")
+OF_DEVICE = re.compile(r"(?:nvidia|card|gpu|amdgpu|cuda)?[\s:_-]*\d{1,4}", re.IGNORECASE)
+OF_GPU = re.compile(r"dcgm|gpu|nvidia|amd|rocm|cuda", re.IGNORECASE)
+NOT_SHOWN = re.compile(
+    r"(?:pci_bus_id|device|modelname|dcgm_.*|err_.*|job|instance|prometheus.*|cluster|namespace|exported_.*|pod|container"
+    r"|endpoint|service|app.*|driver_version|uuid|gpu_uuid|gpu_i_.*|serial.*|productname|card_.*)"
+)
+"""Labels that describe a device or a scrape; others distinguish counters, and become part of their names."""
+UNITS = (
+    (re.compile(r"DCGM_FI_DEV_(?:GPU|MEM_COPY|ENC|DEC)_UTIL$"), "%"),
+    (re.compile(r"DCGM_FI_DEV_FB_(?:USED|FREE|TOTAL|RESERVED)$"), "MiB"),
+    (re.compile(r"DCGM_FI_DEV_(?:SM|MEM)_CLOCK$"), "MHz"),
+    (re.compile(r"DCGM_FI_DEV_(?:GPU|MEMORY)_TEMP$|_temperature(?:_celsius)?$|_celsius$"), "C"),
+    (re.compile(r"DCGM_FI_DEV_POWER_USAGE$|_watts$"), "W"),
+    (re.compile(r"_bytes$"), "bytes"),
+    (re.compile(r"_percent$|_percentage$"), "%"),
+    (re.compile(r"_seconds$"), "s"),
+)
+"""Units of metrics, by their names."""
+
+
+def gauge_of(name: str, labels: Mapping[str, str]) -> Gauge:
+    """What a series measures, by its labels."""
+    lower = {key.lower(): value.strip() for key, value in labels.items()}
+    name = name or "metric"
+    uuid = next((lower[key] for key in UUID_LABELS if lower.get(key)), "")
+    index = next((lower[key] for key in INDEX_LABELS if _is_device(key, lower.get(key, ""), name)), "")
+    host = next((lower[key] for key in HOST_LABELS if lower.get(key)), "")
+    pid, rank = (
+        int(text) if (text := lower.get(key, "")).isdecimal() and len(text) < 10 else None
+        for key in ("pid", "rank")
+    )
+    used = {*INDEX_LABELS[:-1], *UUID_LABELS, *HOST_LABELS, "pid", "rank", "__name__"}
+    others = [
+        f"{key}={value}"
+        for key, value in sorted(labels.items())
+        if (key.lower() not in used and not NOT_SHOWN.fullmatch(key.lower()))
+        or (key.lower() == "device" and not index)
+    ]
+    shown = f"{name} {' '.join(others)}".strip()[:LONGEST_NAME]
+    unit = next((unit for pattern, unit in UNITS if pattern.search(name)), "")
+    return Gauge(shown, unit, _host(host), schema.index_of_device(index), uuid[:LONGEST_NAME], pid, rank)
+
+
+def _is_device(key: str, text: str, name: str) -> bool:
+    """Whether a label is the number of a GPU: `device` can be a disk."""
+    return bool(OF_DEVICE.fullmatch(text)) and (key != "device" or bool(OF_GPU.search(f"{name} {text}")))
+
+
+def _host(text: str) -> str:
+    """A host without its port."""
+    host, colon, port = text.rpartition(":")
+    return (host if colon and port.isdecimal() else text).strip("[]")[:LONGEST_NAME]
+
+
+# Text.
+
+
+def read_text(blocks: Iterable[list[str]], samples: Samples) -> None:
+    """Adds each scrape; the second value of a series starts the next one, unless samples have times."""
+    known: dict[str, Gauge | None] = {}
+    rounds: dict[str, int] = {}
+    rows: dict[tuple[str, bool], tuple[list[int], list[float]]] = {}
+    timed = untimed = 0
+    for lines in blocks:
+        for line in lines:
+            if not line or line[0] == "#" or line.isspace():
+                continue
+            match = SAMPLE.fullmatch(line)
+            value = _value(match[2]) if match else None
+            if match is None or value is None:
+                samples.skipped["noise"] += 1
+                continue
+            series = match[1]
+            if series not in known:
+                known[series] = _series(series)
+            times, values = rows.setdefault((series, bool(match[3])), ([], []))
+            number = rounds[series] = rounds.get(series, -1) + 1
+            timed, untimed = timed + bool(match[3]), untimed + (not match[3])
+            times.append(
+                int(match[3]) * 10**6 if match[3] and len(match[3]) < 14 else NO_TIME if match[3] else number
+            )
+            values.append(value)
+    samples.basis = Basis.EPOCH if timed else Basis.ROUND
+    samples.rows = timed + untimed
+    if timed and untimed:
+        samples.skipped["no_time"] += untimed
+    for (series, has_time), (times, values) in rows.items():
+        gauge = known[series]
+        if gauge and has_time == bool(timed):
+            of_dcgm = series.startswith(DCGM)
+            samples.add(gauge, np.array(times, np.int64), np.array(values, np.float64), of_dcgm=of_dcgm)
+
+
+def _value(text: str) -> float | None:
+    try:
+        return float(text)
+    except ValueError:
+        return None
+
+
+def _series(text: str) -> Gauge:
+    name, _, rest = text.partition("{")
+    labels = dict(LABEL.findall(rest)[:MOST_LABELS])
+    return gauge_of(
+        name, {key: value.replace('\\"', '"').replace("\\\\", "\\") for key, value in labels.items()}
+    )
+
+
+# query_range.
+
+FLUSHED = 1 << 16
+"""Samples of a series that are collected before they become columns."""
+CHUNK = 1 << 18
+Events = Iterator[tuple[str, Any]]
+LATEST_SECONDS = 4e9
+
+
+def read_query_range(stream: Opened, samples: Samples, advanced: Callable[[int], None]) -> None:
+    """Adds all series of an answer, one pair of time and value at a time; what is before a damage is used."""
+    import ijson
+
+    events: Events = ijson.basic_parse(_Counting(stream, advanced), use_float=True, buf_size=CHUNK)
+    samples.basis = Basis.EPOCH
+    path: list[str] = []
+    problem = ""
+    try:
+        for event, value in events:
+            if event == "map_key":
+                path[-1] = value
+            elif event == "start_map":
+                path.append("")
+            elif event == "end_map":
+                path.pop()
+            elif event == "start_array":
+                if path == ["data", "result"]:
+                    _read_series(events, samples)
+                else:
+                    _skip(events)
+            elif path == ["error"]:
+                problem = str(value)[:LONGEST_NAME]
+    except (ijson.JSONError, ValueError, OverflowError, StopIteration) as error:
+        text = " ".join(str(error).split())[:80] or type(error).__name__
+        message = f"the JSON is damaged or ends early ({text}); samples before that are used."
+        samples.findings.append(Finding(Severity.WARNING, "truncated", message))
+    if problem:
+        raise UnreadableError(f"the query failed: {problem}", advice="Repeat the query.")
+
+
+class _Counting:
+    """A stream that reports the bytes that are read from it."""
+
+    def __init__(self, stream: Opened, advanced: Callable[[int], None]) -> None:
+        self._stream, self._advanced = stream, advanced
+
+    def read(self, size: int) -> bytes:
+        """The next bytes."""
+        data = self._stream.read(size) if size else b""
+        self._advanced(len(data))
+        return data
+
+
+def _skip(events: Events) -> None:
+    """Skips the rest of an array or an object that has begun."""
+    depth = 1
+    for event, _ in events:
+        if event in ("start_array", "start_map"):
+            depth += 1
+        elif event in ("end_array", "end_map"):
+            depth -= 1
+            if not depth:
+                return
+
+
+def _read_series(events: Events, samples: Samples) -> None:
+    """All series of `result`, whose array has begun."""
+    for event, _ in events:
+        if event == "start_map":
+            _read_one(events, samples)
+        elif event == "end_array":
+            return
+        elif event == "start_array":
+            _skip(events)
+
+
+def _read_one(events: Events, samples: Samples) -> None:
+    """One series: its labels come before its values in all known servers; else values wait for them."""
+    gauge: Gauge | None = None
+    waiting: list[tuple[list[float], list[str]]] = []
+
+    def flush(seconds: list[float], texts: list[str]) -> None:
+        if gauge is None:
+            waiting.append((seconds, texts))
+        else:
+            _add(gauge, seconds, texts, samples)
+
+    key = ""
+    for event, value in events:
+        if event == "map_key":
+            key = value
+        elif event == "end_map":
+            break
+        elif event == "start_map" and key == "metric":
+            labels = _labels(events)
+            gauge = gauge_of(labels.get("__name__", ""), labels)
+        elif event == "start_array" and key == "values":
+            _read_pairs(events, flush, samples)
+        elif event == "start_array" and key == "value":
+            _read_pair(events, flush, samples)
+        elif event in ("start_map", "start_array"):
+            _skip(events)
+    gauge = gauge or gauge_of("", {})
+    for seconds, texts in waiting:
+        _add(gauge, seconds, texts, samples)
+
+
+def _labels(events: Events) -> dict[str, str]:
+    labels: dict[str, str] = {}
+    key = ""
+    for event, value in events:
+        if event == "map_key":
+            key = value
+        elif event == "end_map":
+            break
+        elif event in ("start_map", "start_array"):
+            _skip(events)
+        elif len(labels) < MOST_LABELS:
+            labels[key] = str(value)[:LONGEST_NAME]
+    return labels
+
+
+Flush = Callable[[list[float], list[str]], None]
+
+
+def _read_pairs(events: Events, flush: Flush, samples: Samples) -> None:
+    """The pairs of `values`, whose array has begun."""
+    seconds: list[float] = []
+    texts: list[str] = []
+    for event, _ in events:
+        if event == "start_array":
+            kind, time = next(events)
+            what, text = next(events)
+            end, _ = next(events)
+            if kind == "number" and what in ("string", "number") and end == "end_array":
+                seconds.append(time)
+                texts.append(text)
+                if len(texts) >= FLUSHED:
+                    flush(seconds, texts)
+                    seconds, texts = [], []
+            else:
+                samples.skipped["damaged_objects"] += 1
+                _unwind(events, (kind, what, end))
+        elif event == "end_array":
+            break
+        elif event == "start_map":
+            _skip(events)
+    flush(seconds, texts)
+
+
+def _unwind(events: Events, seen: Iterable[str]) -> None:
+    """Skips the rest of a pair that is none: `seen` are its first events."""
+    depth = 1
+    for event in seen:
+        depth += (event in ("start_array", "start_map")) - (event in ("end_array", "end_map"))
+        if not depth:
+            return
+    for _ in range(depth):
+        _skip(events)
+
+
+def _read_pair(events: Events, flush: Flush, samples: Samples) -> None:
+    """The pair of `value`, whose array has begun."""
+    kind, time = next(events)
+    what, text = next(events)
+    end, _ = next(events)
+    if kind == "number" and what in ("string", "number") and end == "end_array":
+        flush([time], [text])
+    else:
+        samples.skipped["damaged_objects"] += 1
+        _unwind(events, (kind, what, end))
+
+
+def _add(gauge: Gauge, seconds: list[float], texts: list[str], samples: Samples) -> None:
+    """Times have at most microseconds, which a float holds exactly."""
+    try:
+        values = np.fromiter(map(float, texts), np.float64, len(texts))
+    except (ValueError, OverflowError):
+        known = [_float(text) for text in texts]
+        wrong = sum(
+            1 for text, value in zip(texts, known, strict=True) if math.isnan(value) and text != "NaN"
+        )
+        samples.skipped["not_numbers"] += wrong
+        samples.skipped["no_value"] -= wrong
+        values = np.array(known, np.float64)
+    found = np.array(seconds, np.float64)
+    usable = (found >= 0) & (found < LATEST_SECONDS)
+    times = np.where(usable, np.where(usable, found * 1e6, 0).round().astype(np.int64) * 1000, NO_TIME)
+    samples.rows += len(times)
+    samples.skipped["no_time"] += int(np.count_nonzero(~usable))
+    samples.add(gauge, times, values, of_dcgm=gauge.name.startswith(DCGM))
+
+
+def _float(text: Any) -> float:
+    try:
+        return float(text)
+    except (ValueError, OverflowError):
+        return math.nan

@@ -1,0 +1,151 @@
+"""Samples of one file as they are collected: what they measure, when, how much; and what was skipped."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+import tracelink.converters.metrics.schema as schema
+from tracelink.io.sources import Source
+from tracelink.model.columns import NO_TIME, Bools, Float64s, Int64s
+from tracelink.model.errors import Finding, Severity, UnreadableError
+from tracelink.model.events import Counters
+from tracelink.model.metrics import Basis, Gauge, Readings
+from tracelink.model.text import subject
+from tracelink.model.trace import SourceInfo
+
+FORMAT = "metrics"
+MOST_GAUGES = 50_000
+"""More counters than this cannot be shown, and come from damaged names."""
+LONGEST_NAME = 400
+
+MESSAGES = {
+    "no_value": ("value", "without a number (N/A, -, NaN) {} skipped"),
+    "sentinels": ("value", "that stand for an unknown one (infinite, blank, or 9.2e18) {} skipped"),
+    "not_numbers": ("cell", "that are neither a number nor a known word for no value {} skipped"),
+    "no_time": ("row", "without a readable time {} skipped"),
+    "damaged_rows": ("row", "with another number of cells than their header {} skipped"),
+    "noise": ("line", "that {} no part of a table {} skipped"),
+    "long_lines": ("line", "longer than 1 MB {} skipped"),
+    "since_boot": ("value", "in the first row of vmstat {} skipped: averages since the machine was started"),
+    "many_gauges": ("value", f"of counters after the first {MOST_GAUGES:,} {{}} skipped"),
+    "many_columns": ("column", "{} skipped: the table has too many"),
+    "damaged_objects": ("object", "that {} no JSON object with values {} skipped"),
+}
+"""What findings say of each kind of loss, after its number."""
+PROBLEMS = frozenset(("not_numbers", "no_time", "damaged_rows", "long_lines", "many_gauges", "many_columns"))
+"""Losses that are warnings: the others are expected."""
+
+
+@dataclass(slots=True)
+class Samples:
+    """Collects the samples of a file; all of its times count from the same."""
+
+    basis: Basis | None = None
+    skipped: Counter[str] = field(default_factory=Counter)
+    rows: int = 0
+    findings: list[Finding] = field(default_factory=list)
+    _numbers: dict[Gauge, int] = field(default_factory=dict)
+    _tracks: list[Int64s] = field(default_factory=list)
+    _times: list[Int64s] = field(default_factory=list)
+    _values: list[Float64s] = field(default_factory=list)
+
+    def add(self, gauge: Gauge, times: Int64s, values: Float64s, *, of_dcgm: bool = False) -> None:
+        """Samples of one gauge; what has no time is not counted here, as rows with several values have one time."""
+        self.add_mixed([gauge], np.zeros(len(values), np.int64), times, values, of_dcgm=of_dcgm)
+
+    def add_mixed(
+        self,
+        gauges: Sequence[Gauge],
+        which: Int64s,
+        times: Int64s,
+        values: Float64s,
+        *,
+        of_dcgm: bool = False,
+    ) -> None:
+        """Samples of several gauges: `which` is an index of `gauges`."""
+        missing = np.isnan(values)
+        blank = np.isinf(values) | (np.abs(np.where(missing, 0, values)) >= schema.LARGEST)
+        if of_dcgm:
+            blank |= _is_blank(values)
+        numbers = np.array([self._number(gauge) for gauge in gauges], np.int64)[which]
+        unnumbered = numbers < 0
+        timed = times != NO_TIME
+        self.skipped["no_value"] += int(np.count_nonzero(missing & timed))
+        self.skipped["sentinels"] += int(np.count_nonzero(blank & timed))
+        self.skipped["many_gauges"] += int(np.count_nonzero(unnumbered & timed))
+        keep = timed & ~(missing | blank | unnumbered)
+        self._tracks.append(numbers[keep].astype(np.int32))
+        self._times.append(times[keep])
+        self._values.append(values[keep])
+
+    def _number(self, gauge: Gauge) -> int:
+        known = self._numbers.get(gauge)
+        if known is None and len(self._numbers) < MOST_GAUGES:
+            known = self._numbers[gauge] = len(self._numbers)
+        return -1 if known is None else known
+
+    def readings(self, source: Source, version: str, damage: str = "") -> Readings:
+        """All of it; raises `UnreadableError` if there is no sample."""
+        counters = Counters(
+            np.concatenate([np.empty(0, np.int32), *self._tracks]),
+            np.concatenate([np.empty(0, np.int64), *self._times]),
+            np.concatenate([np.empty(0, np.float64), *self._values]),
+        )
+        if not len(counters):
+            lost = "; ".join(finding.message for finding in self._losses(""))
+            raise UnreadableError(
+                f"it contains no sample{f' ({lost})' if lost else ''}",
+                source=source.path,
+                advice="Record it again.",
+            )
+        findings = [*self.findings, *self._losses(f"{source.path}: ")]
+        if damage:
+            message = f"{source.path}: the file ends early ({damage}); samples before that are used."
+            findings.append(Finding(Severity.WARNING, "truncated", message, source=source.path))
+        info = SourceInfo(source.path, FORMAT, version, records=self.rows, bytes=source.bytes)
+        findings = [
+            Finding(f.severity, f.reason, f.message, f.count, source.path, f.example) for f in findings
+        ]
+        return Readings(info, self.basis or Basis.EPOCH, list(self._numbers), _sorted(counters), findings)
+
+    def _losses(self, prefix: str) -> list[Finding]:
+        return [
+            Finding(
+                Severity.WARNING if reason in PROBLEMS else Severity.INFO,
+                reason,
+                f"{prefix}{_lost(reason, count)}.",
+                count,
+            )
+            for reason, count in self.skipped.items()
+            if count
+        ]
+
+
+def _lost(reason: str, count: int) -> str:
+    thing, rest = MESSAGES[reason]
+    counted, _, verb = subject(count, thing, "were").rpartition(" ")
+    present = "is" if count == 1 else "are"
+    words = [present, verb] if rest.count("{}") > 1 else [verb]
+    if "kip" in rest and count == 1:
+        rest = rest.replace("that stand for", "that stands for").replace(
+            "that are neither", "that is neither"
+        )
+    return f"{counted} {rest.format(*words)}"
+
+
+def _is_blank(values: Float64s) -> Bools:
+    """Whether values are what DCGM writes for unknown ones."""
+    return ((values >= schema.BLANK_32) & (values < schema.BLANK_32 + schema.BLANKS)) | (
+        (values >= schema.BLANK_FLOAT) & (values < schema.BLANK_FLOAT + schema.BLANKS)
+    )
+
+
+def _sorted(counters: Counters) -> Counters:
+    """The samples in order of time, as viewers want them; files of several rounds mostly are."""
+    if len(counters) < 2 or bool((np.diff(counters.time) >= 0).all()):
+        return counters
+    return counters.take(np.argsort(counters.time, kind="stable"))

@@ -1,0 +1,194 @@
+"""Tables with a header: which column is what, and blocks of rows as samples."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+import tracelink.converters.metrics.schema as schema
+from tracelink.converters.metrics.cells import TimeFormat, is_missing, numbers, time_format, times, unit_of
+from tracelink.converters.metrics.samples import LONGEST_NAME, Samples
+from tracelink.model.columns import NO_TIME, Int64s
+from tracelink.model.errors import UnreadableError
+from tracelink.model.metrics import Basis, Gauge
+
+MOST_COLUMNS = 4096
+Columns = Sequence[Sequence[str]]
+
+
+@dataclass(frozen=True, slots=True)
+class Names:
+    """What a header says: the index of each special column, and the names and units of values."""
+
+    time: int | None = None
+    date: int | None = None
+    """A second column with the date of each time."""
+    time_unit: str = ""
+    host: int | None = None
+    index: int | None = None
+    uuid: int | None = None
+    pid: int | None = None
+    rank: int | None = None
+    values: Sequence[tuple[int, str, str]] = ()
+    """Column, name and unit."""
+
+
+def names_of(header: Sequence[str], units: Sequence[str] = ()) -> Names:
+    """What the columns of a header are; `units` is a second line of the header."""
+    pairs = [schema.name_and_unit(cell[:LONGEST_NAME]) for cell in header[:MOST_COLUMNS]]
+    lower = [name.lower() for name, _ in pairs]
+
+    def first(known: frozenset[str]) -> int | None:
+        return next((column for column, name in enumerate(lower) if name in known), None)
+
+    times_in_order = [lower.index(name) for name in schema.TIME_NAMES if name in lower]
+    time = next(iter(times_in_order), None)
+    if time is None:
+        time = next((column for column, name in enumerate(lower) if "timestamp" in name), None)
+    date = None
+    if schema.DATE in lower and schema.TIME in lower:
+        time, date = lower.index(schema.TIME), lower.index(schema.DATE)
+    keys = {
+        "host": first(schema.HOST_NAMES),
+        "index": first(schema.INDEX_NAMES),
+        "uuid": first(schema.UUID_NAMES),
+        "pid": first(schema.PID_NAMES),
+        "rank": first(schema.RANK_NAMES),
+    }
+    special = {time, date, *times_in_order, *keys.values()}
+    values = [
+        (column, name, unit or _unit(units, column))
+        for column, (name, unit) in enumerate(pairs)
+        if column not in special and name and lower[column] not in schema.LABELS
+    ]
+    unit = schema.TIME_UNIT.search(lower[time]) if time is not None else None
+    return Names(time, date, unit[1] if unit else "", values=values, **keys)
+
+
+def _unit(units: Sequence[str], column: int) -> str:
+    text = units[column].strip() if column < len(units) else ""
+    return "" if text.lower() in ("idx", "", "id") else text
+
+
+@dataclass(slots=True)
+class Table:
+    """A table whose rows are added in blocks; what its columns contain is settled by the first block."""
+
+    names: Names
+    samples: Samples
+    of_dcgm: bool = False
+    block_time: str = ""
+    """The time of all rows that follow, if a line before their header says it."""
+    in_utc: bool = False
+    """Whether dates without a zone are in UTC."""
+    forms: TimeFormat | None = field(default=None, init=False)
+    _kept: list[tuple[int, str, str]] | None = field(default=None, init=False)
+    _rounds: dict[tuple[str, ...], int] = field(default_factory=dict, init=False)
+    """Rows seen of each device, in tables without times."""
+
+    def add(self, columns: Columns) -> None:
+        """Rows, as columns of equal length."""
+        if not columns or not columns[0]:
+            return
+        if self._kept is None:
+            self._settle(columns)
+        assert self._kept is not None
+        gauges, which = self._devices(columns)
+        time = self._times(columns, which, gauges)
+        self.samples.rows += len(time)
+        untimed = int(np.count_nonzero(time == NO_TIME))
+        self.samples.skipped["no_time"] += untimed
+        for column, name, unit in self._kept:
+            values, wrong = numbers(columns[column], unit)
+            self.samples.skipped["not_numbers"] += wrong
+            self.samples.skipped["no_value"] -= wrong
+            named = [replace(gauge, name=name, unit=unit) for gauge in gauges]
+            self.samples.add_mixed(named, which, time, values, of_dcgm=self.of_dcgm)
+
+    def _settle(self, columns: Columns) -> None:
+        """Drops columns without any number in the first block, and takes units from cells."""
+        self._kept = []
+        for column, name, unit in self.names.values:
+            cells = columns[column]
+            filled = [cell for cell in cells[:1000] if not is_missing(cell)]
+            unit = next((own for cell in filled[:1] if (own := unit_of(cell))), unit)
+            values, wrong = numbers(filled, unit)
+            if not filled or wrong < len(values):
+                self._kept.append((column, name, unit))
+        if not self._kept:
+            raise UnreadableError("no column contains numbers", advice="Name a table with sampled values.")
+
+    def _times(self, columns: Columns, which: Int64s, gauges: Sequence[Gauge]) -> Int64s:
+        names = self.names
+        if self.block_time:
+            cells: Sequence[str] = [self.block_time] * len(which)
+        elif names.time is None:
+            return self._numbered(which, gauges)
+        elif names.date is not None:
+            cells = [
+                f"{date.strip()} {time.strip()}"
+                for date, time in zip(columns[names.date], columns[names.time], strict=True)
+            ]
+        else:
+            cells = columns[names.time]
+        if self.forms is None:
+            self.forms = next((form for cell in cells if (form := time_format(cell, names.time_unit))), None)
+        if self.forms is None:
+            return np.full(len(cells), NO_TIME, np.int64)
+        basis = self.forms.basis
+        if self.in_utc and basis is Basis.LOCAL:
+            basis = Basis.EPOCH
+        if self.samples.basis not in (None, basis):
+            return np.full(len(cells), NO_TIME, np.int64)
+        self.samples.basis = basis
+        return times(cells, self.forms)
+
+    def _numbered(self, which: Int64s, gauges: Sequence[Gauge]) -> Int64s:
+        """The number of each row among those of its device."""
+        self.samples.basis = Basis.ROUND
+        result = np.empty(len(which), np.int64)
+        for number, gauge in enumerate(gauges):
+            mine = np.flatnonzero(which == number)
+            key = (gauge.host, gauge.device, gauge.uuid, str(gauge.pid), str(gauge.rank))
+            first = self._rounds.get(key, 0)
+            result[mine] = first + np.arange(len(mine))
+            self._rounds[key] = first + len(mine)
+        return result
+
+    def _devices(self, columns: Columns) -> tuple[list[Gauge], Int64s]:
+        """The distinct hosts, devices and processes of these rows, without a name, and which one each row is of."""
+        names = self.names
+        keys = (names.host, names.index, names.uuid, names.pid, names.rank)
+        used = [columns[key] for key in keys if key is not None]
+        count = len(columns[0])
+        if not used:
+            return [Gauge("")], np.zeros(count, np.int64)
+        numbers_of: dict[tuple[str, ...], int] = {}
+        which = np.array([numbers_of.setdefault(key, len(numbers_of)) for key in zip(*used, strict=True)])
+        gauges: dict[Gauge, int] = {}
+        renumbered = []
+        for key in numbers_of:
+            gauge = self._gauge(dict(zip((name for name in keys if name is not None), key, strict=True)))
+            renumbered.append(gauges.setdefault(gauge, len(gauges)))
+        return list(gauges), np.array(renumbered, np.int64)[which]
+
+    def _gauge(self, cells: dict[int, str]) -> Gauge:
+        def text(column: int | None) -> str:
+            cell = cells[column].strip().strip('"') if column is not None else ""
+            return "" if is_missing(cell) else cell[:LONGEST_NAME]
+
+        def number(column: int | None) -> int | None:
+            cell = text(column)
+            return int(cell) if cell.isascii() and cell.isdecimal() and len(cell) < 10 else None
+
+        names = self.names
+        return Gauge(
+            "",
+            host=text(names.host),
+            device=schema.index_of_device(text(names.index)),
+            uuid=text(names.uuid),
+            pid=number(names.pid),
+            rank=number(names.rank),
+        )
