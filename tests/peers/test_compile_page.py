@@ -52,6 +52,68 @@ def test_page_of_a_recorded_run(browser: str, tmp_path: Path) -> None:
         assert found["found"] == f"1 of {found['all']}"
 
 
+PRE = """\
+class GraphModule(torch.nn.Module):
+    def forward(self, x):
+        # File: train.py:7 in step
+        h: "f32[8]" = torch.nn.functional.gelu(x)
+        y: "f32[8]" = h + 1
+"""
+POST = """\
+class GraphModule(torch.nn.Module):
+    def forward(self, x):
+        mul: "f32[8]" = torch.ops.aten.mul.Tensor(x, 0.5)
+        erf: "f32[8]" = torch.ops.aten.erf.default(x)
+        add: "f32[8]" = torch.ops.aten.add.Tensor(erf, 1)
+"""
+CODE = """\
+cpp_fused_gelu_0 = async_compile.cpp('''
+void kernel() {}
+''')
+def call(args):
+    # [Provenance debug handles] cpp_fused_gelu_0:1
+    cpp_fused_gelu_0(x)
+    del x
+    # [Provenance debug handles] extern_kernels.addmm:2
+    extern_kernels.addmm(x)
+"""
+KERNELS = {"cpp_fused_gelu_0:1": ["mul", "erf"], "extern_kernels.addmm:2": ["add"]}
+
+
+def test_graphs_and_code_side_by_side(browser: str, tmp_path: Path) -> None:
+    """The node after the passes comes from a node before them, and is computed by the kernel and its call."""
+    mapping = {
+        "preToPost": {"h": ["mul", "erf"], "y": ["add"]},
+        "postToPre": {"mul": ["h"], "erf": ["h"], "add": ["y"]},
+        "cppCodeToPost": KERNELS,
+        "postToCppCode": {
+            "mul": ["cpp_fused_gelu_0:1"],
+            "erf": ["cpp_fused_gelu_0:1"],
+            "add": ["extern_kernels.addmm:2"],
+        },
+    }
+    (tmp_path / "dedicated_log_torch_trace_rank_0_x.log").write_bytes(
+        log(
+            metrics("0/0", co_name="step"),
+            artifact("before_pre_grad_graph", PRE, "0/0"),
+            artifact("inductor_post_grad_graph", POST, "0/0"),
+            artifact("inductor_output_code", CODE, "0/0"),
+            artifact("inductor_provenance_tracking_node_mappings", json.dumps(mapping), "0/0"),
+        )
+    )
+    seen = clicked(tmp_path / "p.html", tmp_path, browser, "#c-0-0/0", "inductor_output_code", "step")
+    assert (seen["complaints"], seen["requests"]) == ([], [])
+    assert seen["sides"] == {
+        "marked": [
+            ['y: "f32[8]" = h + 1'],
+            ['add: "f32[8]" = torch.ops.aten.add.Tensor(erf, 1)'],
+            ["# [Provenance debug handles] extern_kernels.addmm:2", "extern_kernels.addmm(x)"],
+        ],
+        "left": 0,
+        "closed": True,
+    }
+
+
 def test_hostile_log_runs_nothing_and_loads_nothing(browser: str, tmp_path: Path) -> None:
     (tmp_path / "dedicated_log_torch_trace_rank_0_x.log").write_bytes(
         log(

@@ -154,6 +154,8 @@ def compile_page(report: CompileReport, *, verbose: bool) -> str:
         show(page, report, most)
     if verbose:
         page.gap()
+        _show_divergences(page, report)
+        page.gap()
         _show_compilations(page, report.compiles)
         page.gap()
         _show_contents(page, report)
@@ -363,6 +365,17 @@ SHOWN = (
 """The tables, in the order of what to act on."""
 
 # Compilations one by one, and what else the logs contain.
+
+
+DIVERGENCES = ("ranks that differ", "in what", "first at", "found there", "on the other ranks")
+
+
+def _show_divergences(page: Page, report: CompileReport) -> None:
+    rows = [
+        [ranks_cell(one.outliers), one.what, one.id, one.found, one.expected] for one in report.divergences
+    ]
+    if rows:
+        page.table(DIVERGENCES, rows)
 
 
 COMPILATIONS = (

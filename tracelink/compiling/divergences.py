@@ -223,12 +223,14 @@ def explained(
     divergences: Iterable[Divergence], logs_of_run: Mapping[int, Logs], sources: Mapping[str, Source]
 ) -> list[Divergence]:
     """Divergences of graphs, tensors and generated code with the first line that differs, which is read again."""
-    return [
+    found = (
         _explained(one, logs_of_run[one.run], sources) if one.what in CONTENT else one for one in divergences
-    ]
+    )
+    return [one for one in found if one is not None]
 
 
-def _explained(one: Divergence, logs: Logs, sources: Mapping[str, Source]) -> Divergence:
+def _explained(one: Divergence, logs: Logs, sources: Mapping[str, Source]) -> Divergence | None:
+    """None if only comments differ."""
     outlier = one.outliers[-1]
     others = [rank for rank in logs if rank not in one.outliers] or [one.outliers[0]]
     mine = _artifacts(logs[outlier], one)
@@ -241,6 +243,8 @@ def _explained(one: Divergence, logs: Logs, sources: Mapping[str, Source]) -> Di
             )
             if one.what == TENSORS:
                 mine_in_lines, theirs_in_lines = _operations(mine_in_lines), _operations(theirs_in_lines)
+            if _code(mine_in_lines) == _code(theirs_in_lines) and mine_in_lines != theirs_in_lines:
+                return None
             own, common = _first_lines(mine_in_lines, theirs_in_lines)
             return replace(one, found=f"{one.id} {own}", expected=f"{one.id} {common}")
     return one
@@ -291,10 +295,14 @@ def _operations(lines: Sequence[str]) -> list[str]:
     ]
 
 
+def _code(lines: Sequence[str]) -> list[str]:
+    """Lines without those that are comments."""
+    return [line for line in lines if line.strip() and line.strip()[0] != "#"]
+
+
 def _first_lines(own: Sequence[str], common: Sequence[str]) -> tuple[str, str]:
-    """The first lines that differ in more than numbers; else in numbers. Comments say where code is from."""
-    code = [[line for line in lines if line.strip() and line.strip()[0] != "#"] for lines in (own, common)]
-    texts = code if code[0] != code[1] else [own, common]
+    """The first lines that differ in more than numbers; else in numbers."""
+    texts = [_code(lines) for lines in (own, common)]
     pairs = [pair for pair in zip_longest(*texts, fillvalue="") if pair[0] != pair[1]]
     words = (pair for pair in pairs if NUMBER.sub("", pair[0]) != NUMBER.sub("", pair[1]))
     found, expected = next(words, (pairs or [("other ends of lines", "")])[0])

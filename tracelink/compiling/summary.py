@@ -6,7 +6,7 @@ from collections import Counter, defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from tracelink.compiling.divergences import ORDER, TENSORS
+from tracelink.compiling.divergences import CODE, GRAPHS, ORDER, TENSORS
 from tracelink.compiling.model import Compiled, CompileReport, Delay, Divergence, Failure, OpenPhase, Status
 from tracelink.model.text import (
     counted,
@@ -21,8 +21,8 @@ from tracelink.model.text import (
 
 LONGEST = 100
 """Characters of a reason."""
-CONSEQUENCES = (TENSORS, ORDER)
-"""What differs where graphs do."""
+CONSEQUENCES = (GRAPHS, CODE, TENSORS, ORDER)
+"""What differs where ranks compiled other functions, or other collectives."""
 WORTH_SAYING_NS = 1_000_000_000
 """Compilations that took less are not worth a hint."""
 
@@ -75,7 +75,7 @@ def _open_in_words(phase: OpenPhase) -> str:
 
 
 def _causes(divergences: Sequence[Divergence]) -> list[Divergence]:
-    """Ranks with other graphs have other tensors, too, and run them in another order."""
+    """Ranks that compiled other functions have other graphs, too, and run them in another order."""
     known = {(one.run, one.outliers) for one in divergences if one.what not in CONSEQUENCES}
     first = {(one.run, one.outliers): one for one in reversed(divergences)}
     return [

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import gzip
+import json
 import re
 from pathlib import Path
 
@@ -12,6 +13,7 @@ from builders.data import shared
 from tracelink.compiling.html import embedding
 from tracelink.compiling.html.embedding import embedding_of
 from tracelink.compiling.html.page import html_page
+from tracelink.compiling.html.plots import stages_of
 from tracelink.compiling.report import Read, read
 
 HOSTILE = '</title></script></style><script>alert(1)</script><img src="//host/x" onerror="alert(2)">'
@@ -126,14 +128,117 @@ def test_hostile_names_and_payloads_have_no_effect(tmp_path: Path) -> None:
     ]
 
 
-def test_schedules_of_ranks(tmp_path: Path) -> None:
-    def rank(*operations: str) -> bytes:
-        return log(artifact("inductor_collective_schedule", str(list(operations)).replace("'", '"'), "0/0"))
+def section(text: str, name: str) -> str:
+    """The HTML of a section."""
+    return text[text.index(f'<h2 id="{name}">') :].partition("</section>")[0]
 
-    text = page(logs(tmp_path, rank("a", "b"), rank("a", "b"), rank("a")))
-    table = text[text.index('id="schedules"') :].partition("</table>")[0]
-    cells = re.findall(r"<td>([^<]*)</td>", table)
-    assert cells == ["1", "0-1", "a, b", "1", "2", "a"]
+
+def words(markup: str) -> list[str]:
+    """Its texts."""
+    return [text.strip() for text in re.findall(r">([^<>]+)<", markup) if text.strip()]
+
+
+def test_schedules_of_ranks(tmp_path: Path) -> None:
+    reduce = "torch.ops._c10d_functional.all_reduce_.default"
+
+    def rank(*operations: str) -> bytes:
+        return log(artifact("inductor_collective_schedule", json.dumps(operations), "0/0"))
+
+    found = logs(tmp_path, rank(reduce, reduce, "b"), rank(reduce, reduce, "b"), rank(reduce))
+    shown = words(section(page(found), "schedules"))
+    whole = [reduce, reduce, "b"]
+    assert shown[shown.index("ran so") + 1 :] == [
+        *("[0/0]", "1", "0-1", "all_reduce_ x 2, b", *whole),
+        *("[0/0]", "1", "2", "all_reduce_", reduce),
+    ]
+
+
+def test_long_schedules_are_short_until_they_are_opened(tmp_path: Path) -> None:
+    many = [f"torch.ops._c10d_functional.op{number}.default" for number in range(40)]
+    content = log(artifact("inductor_collective_schedule", json.dumps(many), "0/0"))
+    text = section(page(logs(tmp_path, content)), "schedules")
+    (summary,) = re.findall(r"<summary>([^<]*)</summary>", text)
+    assert summary == f"{', '.join(f'op{number}' for number in range(12))}, and 28 more"
+    assert [name for name in words(text) if name.startswith("torch.")] == many
+
+
+def test_plots_have_a_box_for_each_compilation_and_a_bar_for_each_stage(tmp_path: Path) -> None:
+    stages = {
+        "dynamo_cumulative_compile_time_us": 1_000_000,
+        "inductor_cumulative_compile_time_us": 250_000,
+    }
+    first = metrics("0/0", co_name="step", **stages)
+    text = section(
+        page(logs(tmp_path, log(first, metrics("1/0", start=2, fail_type="E")), log(first))), "times"
+    )
+    titles = re.findall(r"<title>([^<]*)</title>", text)
+    assert titles == [
+        "When each rank compiled",
+        *("[0/0] step ok 1.0 s", "[0/0] step ok 1.0 s", "[1/0]  error 1.0 s"),
+        "Compile time of each function, by stage, all ranks together",
+        *("step [0]: tracing and guards 1.5 s", "step [0]: inductor passes 0.5 s", " [1]: not known 1.0 s"),
+        "Compile time of each rank, by stage",
+        *("rank 0: tracing and guards 0.8 s", "rank 0: inductor passes 0.2 s", "rank 0: not known 1.0 s"),
+        *("rank 1: tracing and guards 0.8 s", "rank 1: inductor passes 0.2 s"),
+    ]
+
+
+def test_stages_add_up_to_the_time(tmp_path: Path) -> None:
+    found = read([shared("torch_trace/single")]).report
+    for one in found.compiles:
+        assert sum(stages_of(one).values()) >= (one.duration_ns or 0)
+
+
+def test_graphs_and_code_side_by_side(tmp_path: Path) -> None:
+    """The backward graph has no graph of its own before the passes."""
+    names = "before_pre_grad_graph", "inductor_post_grad_graph", "inductor_output_code"
+    mapping = "inductor_provenance_tracking_node_mappings"
+
+    def graph(number: int, *some: str) -> list[str]:
+        return [artifact(name, f"{name} {number}", "0/0") for name in some]
+
+    records = [*graph(1, *names, mapping), *graph(2, *names[1:], mapping)]
+    text = page(logs(tmp_path, log(*records, artifact(mapping, "{}", "1/0"))))
+    shown = payloads(text)
+    found = re.findall(r'data-provenance="([\d ]*)"', text)
+    assert [[shown[int(number)] for number in numbers.split()] for numbers in found] == [
+        [f"{mapping} 1", *(f"{name} 1" for name in names)],
+        [f"{mapping} 2", f"{names[0]} 1", *(f"{name} 2" for name in names[1:])],
+    ]
+
+
+def test_messages_as_torch_logs_prints_them(tmp_path: Path) -> None:
+    reasons = artifact("recompile_reasons", '["0/0: x == 1", "0/1: x == 2"]', "0/2")
+    plain = artifact("recompile_reasons", "0/2: y", "0/3")
+    guards = artifact("dynamo_cpp_guards_str", "TREE", "0/2")
+    text = section(page(logs(tmp_path, log(reasons, plain, guards), log(reasons))), "messages")
+    assert words(text)[1:] == [
+        "recompiles: 2 messages",
+        *("[0/2]", "rank 0-1", "0/0: x == 1\n0/1: x == 2"),
+        *("[0/3]", "rank 0", "0/2: y"),
+        "guards: 1 compilation",
+        "[0/2]",
+    ]
+
+
+def test_estimates_and_orders(tmp_path: Path) -> None:
+    def rank(time: int, *ids: str) -> bytes:
+        operations = [{"name": "a", "type": "collective", "estimated_runtime_ns": time, "outputs": []}]
+        order = [{"compile_id": one} for one in ids]
+        return log(
+            metrics("0/0", co_name="step"),
+            artifact("inductor_runtime_and_tensor_meta", json.dumps({"ops": operations}), "0/0"),
+            artifact("graph_execution", json.dumps({"graph_execution_order": order})),
+        )
+
+    text = page(logs(tmp_path, rank(1000, "0/0", "0/0"), rank(3000, "0/0", "0/0"), rank(3000, "9/9")))
+    assert words(section(text, "estimates"))[-8:] == [
+        *("[0/0]", "1", "0-2", "1", "3 µs", "1", "3 µs", "2 µs")
+    ]
+    assert words(section(text, "order"))[5:] == [
+        *("0-1", "2", "[0/0]", "step x 2;"),
+        *("2", "1", "[9/9] ;"),
+    ]
 
 
 def test_links_lead_to_anchors() -> None:

@@ -10,6 +10,30 @@ const [file, browser, hash, artifact, word, pictures] = process.argv.slice(2);
 const address = pathToFileURL(file).href;
 const seen = { complaints: [], requests: [], schemes: {} };
 
+// Graphs and code side by side: what is marked when a node of the second column is pressed by keyboard; null if there is none.
+async function sides(page) {
+  const button = page.locator('button[data-provenance]').first();
+  if (!(await button.count())) return null;
+  await button.evaluate((one) => {
+    for (let outer = one; outer; outer = outer.parentElement) if (outer.tagName === 'DETAILS') outer.open = true;
+  });
+  await button.focus();
+  await page.keyboard.press('Enter');
+  const row = page.locator('.sides section:nth-child(2) .mapped').last();
+  await row.waitFor();
+  await row.focus();
+  await page.keyboard.press('Enter');
+  const columns = await page.locator('.sides section').all();
+  const marked = [];
+  for (const column of columns) marked.push((await column.locator('.marked').allTextContents()).map((text) => text.trim()));
+  await page.keyboard.press('Escape');
+  const left = await page.locator('.marked').count();
+  await button.focus();
+  await page.keyboard.press('Enter');
+  const closed = (await page.locator('.sides').count()) === 0;
+  return { marked, left, closed };
+}
+
 const opened = await chromium.launch({ executablePath: browser, headless: true, args: ['--no-sandbox', '--disable-gpu'] });
 try {
   for (const colorScheme of ['light', 'dark']) {
@@ -41,6 +65,7 @@ try {
     const shown = await page.locator('details.compilation:visible').count();
     await page.keyboard.press('Escape');
     const all = await page.locator('details.compilation:visible').count();
+    seen.sides = await sides(page);
     seen.schemes[colorScheme] = { ground, wide, open, focused, text, closed, found, shown, all };
     await page.close();
   }

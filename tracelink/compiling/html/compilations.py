@@ -7,7 +7,8 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from tracelink.compiling.html.embedding import MOST_OF_ONE, Embedding
+from tracelink.compiling.html.embedding import MAPPINGS, MOST_OF_ONE, Embedding
+from tracelink.compiling.html.rows import anchor, link
 from tracelink.compiling.html.stacks import frame_in_words
 from tracelink.compiling.model import CacheUse, Compiled, CompileReport
 from tracelink.compiling.payloads import file_name, language
@@ -37,16 +38,6 @@ class _Entry:
     compiles: list[Compiled] = field(default_factory=list)
     caches: list[CacheUse] = field(default_factory=list)
     artifacts: list[Artifact] = field(default_factory=list)
-
-
-def anchor(rank: int, compile_id: str, number: int = 0) -> str:
-    """`c-0-1/5`: the anchor of a compile id; later logs of a rank have a number."""
-    return f"c-{rank}-{compile_id or 'process'}{f'~{number + 1}' if number else ''}"
-
-
-def link(rank: int, compile_id: str) -> Markup:
-    """A link to a compile id."""
-    return element("a", f"[{compile_id}]", href=f"#{anchor(rank, compile_id)}")
 
 
 def compilations(read: Read, chosen: Embedding) -> Iterator[str]:
@@ -95,6 +86,7 @@ def _compilation(
         _stack(log, compile_id),
         _texts(entry.artifacts),
         _caches(entry.caches),
+        _provenance(log, entry.artifacts, chosen),
         _artifacts(rank, log, entry.artifacts, chosen),
         id=anchor(rank, compile_id, number),
         class_="compilation",
@@ -157,6 +149,39 @@ def _caches(caches: Sequence[CacheUse]) -> Child:
         return None
     rows = [(use.cache, use.state, element("code", use.key)) for use in caches]
     return table("Caches", ("cache", "answer", "key"), rows)
+
+
+PRE_GRAD, POST_GRAD, CODE = "before_pre_grad_graph", "inductor_post_grad_graph", "inductor_output_code"
+
+
+def _provenance(log: CompileLog, artifacts: Sequence[Artifact], chosen: Embedding) -> Child:
+    """For each graph whose nodes inductor tracked a button that shows its graphs and its code side by side."""
+    latest: dict[str, int | None] = {}
+    found: list[tuple[int, ...]] = []
+    for artifact in artifacts:
+        number = chosen.number(log.source.path, artifact)
+        if artifact.name == MAPPINGS:
+            numbers = [number, *(latest.get(name) for name in (PRE_GRAD, POST_GRAD, CODE))]
+            found += [tuple(one for one in numbers if one is not None)] if None not in numbers else []
+        latest[artifact.name] = number
+    rows = (
+        element(
+            "li",
+            element(
+                "button",
+                f"Graph {place + 1}: before and after the passes, and its code",
+                type="button",
+                aria_expanded="false",
+                data_provenance=" ".join(map(str, numbers)),
+            ),
+        )
+        for place, numbers in enumerate(found)
+    )
+    return (
+        [element("h4", "Where the code comes from"), element("ul", rows, class_="artifacts")]
+        if found
+        else None
+    )
 
 
 def _artifacts(rank: int, log: CompileLog, artifacts: Sequence[Artifact], chosen: Embedding) -> Child:

@@ -19,7 +19,9 @@ MOST_OF_ALL = 48 << 20
 """Bytes of all payloads, before compression."""
 LAST = ("fx_graph_cache_", "aotautograd_cache_", "torch._functorch.config")
 """Long payloads that few people read: they are left out first."""
-FIRST = ("inductor_output_code", "recompile_reasons", "dynamo_graph_break_reason", "dynamo_error")
+MAPPINGS = "inductor_provenance_tracking_node_mappings"
+"""For the nodes of a graph those that its passes made of them, and the kernels that compute these."""
+FIRST = (MAPPINGS, "inductor_output_code", "recompile_reasons", "dynamo_graph_break_reason", "dynamo_error")
 GZIP = 16 + zlib.MAX_WBITS
 
 Key = tuple[str, int]

@@ -11,15 +11,19 @@ from importlib import resources
 from itertools import islice
 from pathlib import Path
 
-from tracelink.compiling.divergences import SCHEDULE, Logs
-from tracelink.compiling.html.compilations import compilations, link
+from tracelink.compiling.divergences import Logs
+from tracelink.compiling.html.compilations import compilations, text_block
 from tracelink.compiling.html.embedding import Embedding, embedded, embedding_of
+from tracelink.compiling.html.graphs import estimates, exports, orders, schedules
+from tracelink.compiling.html.plots import stages_plot, times_plot
+from tracelink.compiling.html.rows import MOST_ROWS, link, links, rows_of
 from tracelink.compiling.html.stacks import stack_tree
 from tracelink.compiling.model import CompileReport
 from tracelink.compiling.report import Read
 from tracelink.compiling.summary import (
     breaks_of,
     caches_in_words,
+    delayed,
     functions_of,
     guards_of,
     headlines,
@@ -28,14 +32,14 @@ from tracelink.compiling.summary import (
 )
 from tracelink.io.targets import FileTarget, abandoned_files_removed
 from tracelink.model.errors import printable
-from tracelink.model.markup import Child, Markup, element, table
+from tracelink.model.markup import Child, Markup, element
 from tracelink.model.text import counted, duration, ranks_cell, size
 
-MOST_ROWS = 500
-"""Rows of a table."""
-MOST_LINKS = 12
-"""Compile ids that a cell links to."""
-MOST_OPERATIONS = 40
+MOST_MESSAGES = 200
+"""Messages of one kind."""
+MESSAGES = {"recompile_reasons": "recompiles", "dynamo_graph_break_reason": "graph_breaks"}
+"""Artifacts with messages, and the names that TORCH_LOGS has for them."""
+GUARDS = "dynamo_cpp_guards_str"
 
 
 def write_page(logs: Read, path: str) -> int:
@@ -129,37 +133,37 @@ def _search(chosen: Embedding) -> Markup:
 def _sections(logs: Read) -> dict[tuple[str, str], Child]:
     report = logs.report
     every = {
+        ("times", "When and how long"): [times_plot(report), stages_plot(report)]
+        if report.compiles
+        else None,
         ("functions", "Functions"): _functions(report),
         ("recompilations", "Recompilations"): _recompilations(report),
+        ("delays", "Collectives that waited"): _delays(report),
         ("breaks", "Graph breaks"): _graph_breaks(report),
         ("failures", "Failures"): _failures(report),
         ("divergences", "Differences between ranks"): _divergences(report),
         ("open", "Open at the end"): _open(report),
         ("stacks", "Where functions were called"): stack_tree(logs.logs, link),
         ("caches", "Caches"): _caches(report),
-        ("schedules", "Collectives of graphs"): _schedules(logs.logs),
+        ("schedules", "Collectives of graphs"): schedules(report),
+        ("estimates", "Estimated times"): estimates(report),
+        ("order", "Order of execution"): orders(report),
+        ("export", "Draft export"): exports(report),
+        ("messages", "As TORCH_LOGS prints it"): _messages(logs.logs),
         ("logs", "Logs"): _logs(report),
         ("findings", "Findings"): _findings(report),
     }
     return {names: content for names, content in every.items() if content is not None}
 
 
-def _rows(caption: str, header: Sequence[str], rows: Sequence[Sequence[Child]]) -> Child:
-    """A table of at most so many rows; nothing without rows."""
-    if not rows:
-        return None
-    hidden = len(rows) - MOST_ROWS
-    more = element("p", f"{counted(hidden, 'more row')} not shown.") if hidden > 0 else None
-    return [table(caption, header, rows[:MOST_ROWS]), more]
-
-
-def _links(ids: Mapping[str, int]) -> Child:
-    more = f"and {len(ids) - MOST_LINKS:,} more" if len(ids) > MOST_LINKS else None
-    return [[[link(rank, id_), " "] for id_, rank in islice(ids.items(), MOST_LINKS)], more]
+def _plots(report: CompileReport) -> Child:
+    plots = times_plot(report), stages_plot(report)
+    return plots if any(plots) else None
 
 
 def _functions(report: CompileReport) -> Child:
     functions = functions_of(report)
+    profiled = any(one.runtime_ns is not None for one in functions)
     rows = [
         (
             one.name or f"[{one.frame}]",
@@ -171,17 +175,17 @@ def _functions(report: CompileReport) -> Child:
             f"{one.breaks:,}",
             f"{one.failed:,}",
             duration(one.time_ns),
-            duration(one.runtime_ns) if one.runtime_ns is not None else None,
-            _links(one.ids),
+            *([duration(one.runtime_ns) if one.runtime_ns is not None else None] if profiled else []),
+            links(one.ids),
         )
         for one in functions
     ]
     header = (
         *("function", "defined at", "called at", "ranks", "compiled", "recompiled", "breaks", "failed"),
-        *("time", "compiled code ran", "compile ids"),
+        *("time", *(["code ran"] if profiled else []), "compile ids"),
     )
     lines = [element("p", line) for line in unamortised(functions)[:MOST_ROWS]]
-    return [_rows("The most costly first", header, rows), lines] if rows else None
+    return [rows_of("The most costly first", header, rows), lines] if rows else None
 
 
 def _recompilations(report: CompileReport) -> Child:
@@ -192,11 +196,13 @@ def _recompilations(report: CompileReport) -> Child:
             ranks_cell(sorted(one.ranks)),
             f"{one.times:,}",
             duration(one.time_ns),
-            _links(one.ids),
+            links(one.ids),
         )
         for one in guards_of(report.compiles)
     ]
-    return _rows("By guard", ("guard that failed", "function", "ranks", "times", "time", "compile ids"), rows)
+    return rows_of(
+        "By guard", ("guard that failed", "function", "ranks", "times", "time", "compile ids"), rows
+    )
 
 
 def _graph_breaks(report: CompileReport) -> Child:
@@ -206,11 +212,11 @@ def _graph_breaks(report: CompileReport) -> Child:
             element("code", one.at),
             ranks_cell(sorted(one.ranks)),
             f"{one.times:,}",
-            _links(one.ids),
+            links(one.ids),
         )
         for one in breaks_of(report)
     ]
-    return _rows("By reason", ("reason", "at", "ranks", "times", "compile ids"), rows)
+    return rows_of("By reason", ("reason", "at", "ranks", "times", "compile ids"), rows)
 
 
 def _failures(report: CompileReport) -> Child:
@@ -225,7 +231,7 @@ def _failures(report: CompileReport) -> Child:
         )
         for one in report.failures
     ]
-    return _rows("All ranks", ("function", "rank", "compile id", "type", "reason", "at"), rows)
+    return rows_of("All ranks", ("function", "rank", "compile id", "type", "reason", "at"), rows)
 
 
 def _divergences(report: CompileReport) -> Child:
@@ -243,7 +249,7 @@ def _divergences(report: CompileReport) -> Child:
         for one in report.divergences
     ]
     header = "what", "ranks that differ", "first at", "found there", "on the other ranks"
-    return _rows("At the first record that differs", header, rows)
+    return rows_of("At the first record that differs", header, rows)
 
 
 def _open(report: CompileReport) -> Child:
@@ -257,7 +263,7 @@ def _open(report: CompileReport) -> Child:
         )
         for one in report.open
     ]
-    return _rows("The longest first", ("phase", "rank", "compile id", "function", "for"), rows)
+    return rows_of("The longest first", ("phase", "rank", "compile id", "function", "for"), rows)
 
 
 def _caches(report: CompileReport) -> Child:
@@ -267,35 +273,69 @@ def _caches(report: CompileReport) -> Child:
         for one in report.partial_hits
     ]
     header = "compile id", "function", "cache", "hit on ranks", "not on ranks"
-    some = _rows("Caches that hit on some ranks only", header, rows)
+    some = rows_of("Caches that hit on some ranks only", header, rows)
     return [[element("p", line) for line in lines], some] if lines else None
 
 
-def _schedules(logs: Logs) -> Child:
-    """The collectives of each graph; equal ones of several ranks in one row."""
-    ranks: dict[tuple[str, int, str], set[int]] = defaultdict(set)
-    for rank, of_rank in logs.items():
-        counts: defaultdict[str, int] = defaultdict(int)
-        for artifact in (artifact for log in of_rank for artifact in log.artifacts):
-            if artifact.name == SCHEDULE:
-                ranks[artifact.compile_id, counts[artifact.compile_id], artifact.text].add(rank)
-                counts[artifact.compile_id] += 1
+def _delays(report: CompileReport) -> Child:
     rows = [
-        (link(min(found), id_), f"{number + 1}", ranks_cell(sorted(found)), _operations(text))
-        for (id_, number, text), found in sorted(ranks.items(), key=lambda item: item[0][:2])
+        (
+            delayed(one),
+            duration(one.delay_ns),
+            f"{one.rank}",
+            one.function or None,
+            links(dict.fromkeys(one.ids, one.rank)),
+            ranks_cell(one.waiting),
+        )
+        for one in report.delays
     ]
-    return _rows("In the order of each graph", ("compile id", "graph", "ranks", "collectives"), rows)
+    header = "collective", "waited", "for rank", "which compiled", "compile ids", "ranks that waited"
+    return rows_of("The longest first", header, rows)
 
 
-def _operations(text: str) -> Child:
+def _messages(logs: Logs) -> Child:
+    """What TORCH_LOGS prints of recompilations and graph breaks, and a link to the guards of each compilation."""
+    kinds = {name: defaultdict[tuple[str, str], set[int]](set) for name in MESSAGES}
+    guards: dict[str, int] = {}
+    for rank, of_rank in logs.items():
+        for artifact in (artifact for log in of_rank for artifact in log.artifacts):
+            if artifact.name in kinds and artifact.text:
+                kinds[artifact.name][artifact.compile_id, artifact.text].add(rank)
+            if artifact.name == GUARDS:
+                guards.setdefault(artifact.compile_id, rank)
+    parts: list[Child] = [
+        _kind_of_message(MESSAGES[name], messages) for name, messages in kinds.items() if messages
+    ]
+    if guards:
+        some = element("p", [[link(rank, id_), " "] for id_, rank in islice(guards.items(), MOST_ROWS)])
+        title = f"guards: {counted(len(guards), 'compilation')}"
+        parts.append(element("details", element("summary", title), some))
+    return parts or None
+
+
+def _kind_of_message(title: str, messages: Mapping[tuple[str, str], set[int]]) -> Markup:
+    hidden = len(messages) - MOST_MESSAGES
+    return element(
+        "details",
+        element("summary", f"{title}: {counted(len(messages), 'message')}"),
+        (
+            [
+                element("p", link(min(ranks), id_), f" rank {ranks_cell(sorted(ranks))}", class_="aside"),
+                text_block(_as_lines(text)),
+            ]
+            for (id_, text), ranks in islice(messages.items(), MOST_MESSAGES)
+        ),
+        element("p", f"{counted(hidden, 'more message')} not shown.") if hidden > 0 else None,
+    )
+
+
+def _as_lines(text: str) -> str:
+    """Reasons are a JSON list in some versions, and text in others."""
     try:
-        names = json.loads(text)
-    except ValueError:
+        found = json.loads(text)
+    except (ValueError, RecursionError):
         return text
-    if not isinstance(names, list):
-        return text
-    more = f", and {len(names) - MOST_OPERATIONS:,} more" if len(names) > MOST_OPERATIONS else ""
-    return ", ".join(str(name) for name in names[:MOST_OPERATIONS]) + more or "none"
+    return "\n".join(map(str, found)) if isinstance(found, list) else text
 
 
 def _logs(report: CompileReport) -> Child:
@@ -305,12 +345,12 @@ def _logs(report: CompileReport) -> Child:
     artifacts = [(name, f"{count:,}") for name, count in report.artifacts.items()]
     kinds = [(name, f"{count:,}") for name, count in report.kinds.items()]
     return [
-        _rows("Files", ("file", "torch", "records", "size"), files),
+        rows_of("Files", ("file", "torch", "records", "size"), files),
         element(
             "details",
             element("summary", "Artifacts and records by name"),
-            _rows("Artifacts", ("artifact", "count"), artifacts),
-            _rows("Records", ("kind", "count"), kinds),
+            rows_of("Artifacts", ("artifact", "count"), artifacts),
+            rows_of("Records", ("kind", "count"), kinds),
         ),
     ]
 
@@ -320,4 +360,4 @@ def _findings(report: CompileReport) -> Child:
         (one.severity.value, one.message, f"{one.count:,}", element("code", one.example))
         for one in report.findings
     ]
-    return _rows("The worst first", ("severity", "message", "count", "example"), rows)
+    return rows_of("The worst first", ("severity", "message", "count", "example"), rows)

@@ -60,6 +60,118 @@ async function toggle(button) {
   }
 }
 
+// Graphs before and after the passes of inductor and the generated code, side by side: lines that belong together are marked.
+
+const NODE = /^\s+(\w+)(?:: "[^"]*")? = /;
+const HANDLES = /# \[Provenance debug handles\] (.*)$/;
+const AFTER_KERNEL = /^\s*(?:del |assert_|#|return|buf\d+ = (?:empty|reinterpret))/;
+
+function keysOfGraph(lines, known) {
+  return lines.map((line) => (known[NODE.exec(line)?.[1]] ? [NODE.exec(line)[1]] : []));
+}
+
+function keysOfCode(lines, known) {
+  let current = [];
+  let body = null;
+  return lines.map((line) => {
+    if (body) {
+      const kernel = body;
+      if (line.includes("''')")) body = null;
+      return kernel;
+    }
+    const defined = /^(\w+) = async_compile/.exec(line)?.[1];
+    if (defined) {
+      current = [];
+      body = Object.keys(known).filter((one) => one.split(':')[0] === defined);
+      return body;
+    }
+    const handles = HANDLES.exec(line);
+    if (handles) current = handles[1].split(',').map((one) => one.trim()).filter((one) => known[one]);
+    else if (AFTER_KERNEL.test(line) || !line.trim()) current = [];
+    return current;
+  });
+}
+
+function related(side, keys, map) {
+  const all = (table, names) => names.flatMap((name) => (Object.hasOwn(table, name) ? table[name] : []));
+  const post = side === 0 ? all(map.preToPost, keys) : side === 1 ? keys : all(map.cppCodeToPost, keys);
+  return [side === 0 ? keys : all(map.postToPre, post), post, side === 2 ? keys : all(map.postToCppCode, post)].map((one) => new Set(one));
+}
+
+async function sideBySide(numbers) {
+  const [mapping, ...texts] = await Promise.all(numbers.map(unpacked));
+  const found = JSON.parse(mapping);
+  const map = Object.fromEntries(['preToPost', 'postToPre', 'cppCodeToPost', 'postToCppCode'].map((name) => [name, found[name] ?? {}]));
+  const view = document.createElement('div');
+  view.className = 'sides';
+  const sides = texts.map((text, side) => {
+    const lines = text.split('\n');
+    const keys = side === 2 ? keysOfCode(lines, map.cppCodeToPost) : keysOfGraph(lines, side ? map.postToPre : map.preToPost);
+    const column = document.createElement('section');
+    const title = document.createElement('h5');
+    title.textContent = ['Before the passes', 'After the passes', 'Generated code'][side];
+    const block = document.createElement('pre');
+    block.tabIndex = 0;
+    block.setAttribute('aria-label', title.textContent);
+    const rows = lines.map((line, number) => {
+      const row = document.createElement('span');
+      row.className = 'row';
+      row.append(coloured(line, 'py'), '\n');
+      if (keys[number].length) Object.assign(row, { tabIndex: 0 }).classList.add('mapped');
+      return row;
+    });
+    block.append(...rows);
+    column.append(title, block);
+    view.append(column);
+    return { block, rows, keys };
+  });
+  let pinned = null;
+  const mark = (side, number, scroll) => {
+    const wanted = related(side, sides[side].keys[number], map);
+    sides.forEach(({ block, rows, keys }, other) => {
+      let first = null;
+      rows.forEach((row, index) => {
+        const on = keys[index].some((key) => wanted[other].has(key));
+        row.classList.toggle('marked', on);
+        if (on) first ??= row;
+      });
+      if (scroll && first && other !== side) block.scrollTop = first.offsetTop - block.offsetTop - block.clientHeight / 3;
+    });
+  };
+  const clear = () => sides.forEach(({ rows }) => rows.forEach((row) => row.classList.remove('marked')));
+  sides.forEach(({ rows, keys }, side) => rows.forEach((row, number) => {
+    if (!keys[number].length) return;
+    const pin = () => {
+      pinned = pinned === row ? null : row;
+      mark(side, number, true);
+    };
+    row.addEventListener('mouseenter', () => pinned || mark(side, number, false));
+    row.addEventListener('mouseleave', () => pinned || clear());
+    row.addEventListener('focus', () => pinned || mark(side, number, true));
+    row.addEventListener('click', pin);
+    row.addEventListener('keydown', (event) => {
+      if (event.key === 'Enter' || event.key === ' ') { event.preventDefault(); pin(); }
+      if (event.key === 'Escape') { pinned = null; clear(); }
+    });
+  }));
+  return view;
+}
+
+async function toggleSides(button) {
+  const item = button.closest('li');
+  const shown = item.querySelector('.sides, .cut');
+  button.setAttribute('aria-expanded', String(!shown));
+  if (shown) return shown.remove();
+  try {
+    item.append(await sideBySide(button.dataset.provenance.split(' ')));
+  } catch (error) {
+    const note = document.createElement('small');
+    note.className = 'cut';
+    note.textContent = 'The mapping of these graphs cannot be read: ' + error;
+    item.append(note);
+  }
+}
+
 function follow() {
   let name = location.hash.slice(1);
   try { name = decodeURIComponent(name); } catch { return; }
@@ -88,6 +200,8 @@ function find() {
 document.addEventListener('click', (event) => {
   const button = event.target.closest('button[data-payload]');
   if (button) toggle(button);
+  const sides = event.target.closest('button[data-provenance]');
+  if (sides) toggleSides(sides);
   const link = event.target.closest('a[href^="#"]');
   if (link && link.hash === location.hash) follow();
 });
