@@ -95,7 +95,7 @@ def _structured(seed: Seed) -> Callable[[bytes, Random], bytes]:
         return _other_frames
     if seed.format == "perfetto":
         return _other_message
-    if seed.format == "torch-trace":
+    if seed.format in ("torch-trace", "nccl-inspector"):
         return _other_lines
     return _other_pickle if seed.data.startswith(b"\x80") else _other_json
 

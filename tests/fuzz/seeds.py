@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import tracelink
-from builders import captures, kineto, recorder
+from builders import captures, inspector, kineto, recorder
 from builders import execution_trace as et
 from builders.data import DATA
 from tracelink import plugins, samples
@@ -100,3 +100,6 @@ def _built() -> Iterator[Seed]:
     yield Seed("flight-recorder", "comm_lib_trace_rank_0", recorder.pickled(content))
     yield Seed("flight-recorder", "comm_lib_trace_rank_0.json", recorder.as_json(content))
     yield Seed("capture", "capture_0.json", captures.written(captures.document()))
+    bodies = [inspector.collective(number=0, at=10), inspector.collective(number=1), inspector.message(at=90)]
+    records = [inspector.record(bodies[0], pid=7), inspector.marker(2, dropped=1), *bodies]
+    yield Seed("nccl-inspector", "node0-pid100.log", inspector.text(*records))

@@ -31,6 +31,7 @@ from tracelink.linking.call_evidence import (
     pair_annotations,
     records_by_order,
 )
+from tracelink.linking.launch import of_sources_with_hosts
 from tracelink.linking.recorder import profiled, records_by_number
 from tracelink.model.columns import NO_TIME, UNKNOWN, Bools, Int64s, lookup, values_at
 from tracelink.model.communications import Calls, Evidence
@@ -317,7 +318,7 @@ def _reports_of(
         _operators(parts, calls),
         _records(trace, parts, calls),
         _annotations(parts, calls, pairing),
-        _kernels(parts, calls),
+        _kernels(trace, parts, calls),
         _nodes(parts, calls),
     ]
     return [report for report in reports if report.candidates]
@@ -370,15 +371,17 @@ def _annotations(parts: CallEvents, calls: Calls, pairing: AnnotationPairing) ->
     return LinkReport("communication.annotation", total - unissued, total, nonzero(unlinked), nonzero(notes))
 
 
-def _kernels(parts: CallEvents, calls: Calls) -> LinkReport:
+def _kernels(trace: RankTrace, parts: CallEvents, calls: Calls) -> LinkReport:
+    with_hosts = of_sources_with_hosts(trace)
     unissued = (calls.kernel != UNKNOWN) & (calls.operator == UNKNOWN) & (calls.annotation == UNKNOWN)
+    unissued &= values_at(with_hosts, calls.kernel, False)
     index = lookup(parts.kernels, np.unique(calls.kernel[unissued]))
     unlaunched = int(np.count_nonzero(parts.launches[index] == UNKNOWN))
     unlinked = {
         "launched outside the recording": unlaunched,
         "no communication operator launched it": len(index) - unlaunched,
     }
-    total = len(parts.kernels)
+    total = int(np.count_nonzero(with_hosts[parts.kernels]))
     return LinkReport("communication.kernel", total - len(index), total, nonzero(unlinked))
 
 

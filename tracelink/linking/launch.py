@@ -21,6 +21,7 @@ def link_launches(trace: RankTrace) -> Links:
     stated = trace.edges.where(Relation.LAUNCHES)
     work = trace.events.of_kind(*GPU_WORK)
     work[stated.target] = False
+    work &= of_sources_with_hosts(trace)
     edges, causes, effects = _by_correlation(trace, work)
     total = int(np.count_nonzero(work))
     correlations = trace.key(Key.CORRELATION)
@@ -37,6 +38,14 @@ def link_launches(trace: RankTrace) -> Links:
         notes=_launch_notes(trace, causes, effects) | nonzero({STATED: len(stated)}),
     )
     return Links(Edges.concatenate([edges, stated]), report)
+
+
+def of_sources_with_hosts(trace: RankTrace) -> Bools:
+    """The events of sources that can see launches: these have correlation ids, or more than device work."""
+    shows = ~trace.events.of_kind(*GPU_WORK)
+    shows[trace.key(Key.CORRELATION).rows] = True
+    found: Bools = (np.bincount(trace.events.source, shows, len(trace.sources)) > 0)[trace.events.source]
+    return found
 
 
 def _by_correlation(trace: RankTrace, work: Bools) -> tuple[Edges, KeyColumn, KeyColumn]:

@@ -1,0 +1,396 @@
+"""Files of the Inspector as rank traces: verbose operations are kernels, and rates are counters."""
+
+from __future__ import annotations
+
+import tempfile
+from array import array
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, BinaryIO, cast
+
+import msgspec
+import numpy as np
+
+import tracelink.converters.nccl_inspector.schema as schema
+from tracelink.converters.nccl_inspector.records import (
+    Operations,
+    has_several_processes,
+    lines_in,
+    operations_in,
+    process_of,
+)
+from tracelink.converters.nccl_inspector.schema import Communicator
+from tracelink.io.engine import Engine
+from tracelink.io.sources import Source, of_spool
+from tracelink.model.columns import UNKNOWN, Bools, Float64s, Int64s, StringTable
+from tracelink.model.communications import Communications
+from tracelink.model.errors import Finding, Severity, UnreadableError
+from tracelink.model.events import Counters, EventKind, Events, Key, KeyColumn, Track, TrackKind
+from tracelink.model.operations import Operation, operation_of
+from tracelink.model.text import counted, subject
+from tracelink.model.trace import Payload, ProcessGroup, RankTrace, SourceInfo
+
+FORMAT = "nccl-inspector"
+BACKEND = "nccl"
+BYTE = "Byte"
+"""The type of the elements: files have sizes in bytes."""
+
+GATHERING = frozenset({Operation.ALL_GATHER})
+SCATTERING = frozenset({Operation.REDUCE_SCATTER})
+"""Operations whose size is that of one rank: of its input, and of its output."""
+EQUAL = frozenset(
+    {Operation.ALL_REDUCE, Operation.BROADCAST, Operation.REDUCE, Operation.SEND, Operation.RECV}
+)
+
+RATES = (("bus_rate", "bus GB/s", "GB/s"), ("algorithm_rate", "algorithm GB/s", "GB/s"))
+TIMES = (("microseconds", "execution time", "us"),)
+
+
+class InspectorReader:
+    """Reads what the Inspector of NCCL or RCCL wrote."""
+
+    name = FORMAT
+
+    def unpacked(self, source: Source, engine: Engine) -> tuple[list[Source], list[Finding]]:
+        """A source for each process in a file."""
+        if not has_several_processes(source):
+            return [source], []
+        spools: dict[tuple[str, int], BinaryIO] = {}
+        current: tuple[str, int] | None = None
+        lost, damage = 0, ""
+        with source.open() as stream:
+            for _, text, complete in lines_in(stream, lambda _: None):
+                current = process_of(text) or current
+                if current is None or not complete:
+                    lost += 1
+                    continue
+                if current not in spools:
+                    spools[current] = cast("BinaryIO", tempfile.TemporaryFile())  # noqa: SIM115  lives as long as the source
+                spools[current].write(text + b"\n")
+            damage = stream.damage
+        findings = [_not_assigned(source.path, lost, damage)] if lost or damage else []
+        named = [
+            of_spool(f"{source.path}:{host or 'process'}-pid{pid}", spool, source)
+            for (host, pid), spool in spools.items()
+        ]
+        return [replace(one, format=FORMAT) for one in named], findings
+
+    def read(self, source: Source, engine: Engine) -> RankTrace:
+        """The operations of one process."""
+        operations, damage = operations_in(source, engine.meter.add)
+        if not operations.lines:
+            raise UnreadableError(
+                "no line of it is a record of the Inspector",
+                source=source.path,
+                advice="Record it again with NCCL_INSPECTOR_ENABLE=1.",
+            )
+        return _Assembly(source, operations).trace(damage)
+
+
+def _not_assigned(path: str, lines: int, damage: str) -> Finding:
+    cause = f" ({damage})" if damage else ""
+    message = f"{path}: {subject(lines, 'line', 'are')} skipped: incomplete, or of an unknown process{cause}."
+    return Finding(Severity.WARNING, "truncated", message, lines, path)
+
+
+@dataclass(slots=True)
+class _Assembly:
+    """A trace of the operations of one process."""
+
+    source: Source
+    operations: Operations
+
+    def trace(self, damage: str) -> RankTrace:
+        """The whole trace."""
+        found, strings = self.operations, StringTable()
+        communicators = list(found.communicators)
+        timed = np.array(found.start, np.int64) > 0
+        rows = np.flatnonzero(timed)
+        events, communications, groups = self._events(strings, rows, communicators)
+        tracks = [_stream(communicator) for communicator in communicators]
+        counters, counter_tracks = self._counters(communicators, timed, len(tracks))
+        ends = [events.start, events.end, counters.time]
+        times = np.concatenate([one for one in ends if len(one)] or [np.empty(0, np.int64)])
+        return RankTrace(
+            sources=[self._info(communicators, len(events), times)],
+            strings=strings,
+            events=events,
+            tracks=[*tracks, *counter_tracks],
+            keys=_keys(communications),
+            counters=counters,
+            groups=groups,
+            communications=communications,
+            payloads=[_Arguments(self.source, found.places, rows)],
+            findings=list(_findings(self.source.path, found, communicators, len(rows), damage)),
+        )
+
+    def _events(
+        self, strings: StringTable, rows: Int64s, communicators: Sequence[Communicator]
+    ) -> tuple[Events, Communications, list[ProcessGroup]]:
+        """A kernel for each operation with times, and what it declares.
+
+        The numbers of collectives count those of one name, so that each name has a group of its own.
+        """
+        found = self.operations
+        name, communicator = (
+            np.array(found.name, np.int64)[rows],
+            np.array(found.communicator, np.int64)[rows],
+        )
+        start, stop = np.array(found.start, np.int64)[rows], np.array(found.stop, np.int64)[rows]
+        texts = found.names.texts()
+        labels = strings.encode(f"{BACKEND}:{text or 'unknown'}" for text in texts)
+        names = labels[name] if len(texts) else np.empty(0, np.int32)
+        kinds = np.full(len(rows), EventKind.KERNEL, np.uint8)
+        events = Events(
+            kinds,
+            names,
+            communicator.astype(np.int32),
+            start,
+            stop - start,
+            np.zeros(len(rows), np.int32),
+            np.arange(len(rows)),
+        )
+        pairs, pair = np.unique(np.stack([communicator, name], axis=1), axis=0, return_inverse=True)
+        used = [_group(communicators[one], texts[text]) for one, text in pairs.tolist()]
+        group = strings.encode(group.name for group in used)[pair.ravel()] if used else np.empty(0, np.int32)
+        communications = self._communications(strings, rows, names, group, communicators)
+        return events, communications, list({one.name: one for one in used}.values())
+
+    def _communications(
+        self,
+        strings: StringTable,
+        rows: Int64s,
+        names: Any,
+        group: Any,
+        communicators: Sequence[Communicator],
+    ) -> Communications:
+        found = self.operations
+        operations = [operation_of(text) for text in found.names.texts()]
+        size = np.array([one.size for one in communicators], np.int64)
+        own = np.array([one.rank for one in communicators], np.int64)
+        communicator, name = (np.array(one, np.int64)[rows] for one in (found.communicator, found.name))
+        stored, peer = np.array(found.bytes, np.int64)[rows], np.array(found.peer, np.int64)[rows]
+        ranks, mine = (column[communicator] if len(column) else column for column in (size, own))
+        given, got = _elements(operations, name, stored, ranks)
+        is_send = np.array([one == Operation.SEND for one in operations], np.bool_)[name]
+        message = np.array(found.message, np.int64)[rows] > 0
+        return Communications.of(
+            len(rows),
+            row=np.arange(len(rows)),
+            operation=names,
+            group=group,
+            sequence=np.array(found.number, np.int64)[rows],
+            point_to_point=message,
+            source=np.where(message, np.where(is_send, mine, peer), UNKNOWN),
+            target=np.where(message, np.where(is_send, peer, mine), UNKNOWN),
+            elements_in=given,
+            elements_out=got,
+            type=np.full(len(rows), strings[BYTE]),
+            size=ranks,
+        )
+
+    def _counters(
+        self, communicators: Sequence[Communicator], timed: Bools, first_track: int
+    ) -> tuple[Counters, list[Track]]:
+        """Rates and times of operations when they ended, else when their lines were written."""
+        found = self.operations
+        communicator = np.array(found.communicator, np.int64)
+        time = np.where(timed, np.array(found.stop, np.int64), np.array(found.written, np.int64))
+        parts: list[Counters] = []
+        tracks: list[Track] = []
+        for column, title, unit in (*RATES, *TIMES):
+            values = np.array(getattr(found, column), np.float64)
+            for index, one in enumerate(communicators):
+                rows = np.flatnonzero((communicator == index) & (time > 0) & ~np.isnan(values))
+                if not len(rows):
+                    continue
+                rows = rows[np.argsort(time[rows], kind="stable")]
+                parts.append(_samples(first_track + len(tracks), time[rows], values[rows]))
+                tracks.append(_counter(one, title, unit))
+        return Counters.concatenate(parts), tracks
+
+    def _info(self, communicators: Sequence[Communicator], events: int, times: Int64s) -> SourceInfo:
+        found = self.operations
+        rank, world = _rank_of(communicators)
+        return SourceInfo(
+            path=self.source.path,
+            format=FORMAT,
+            version=_most(found.versions),
+            rank=rank,
+            host=_most(found.hosts),
+            world_size=world,
+            pid=found.pids.most_common(1)[0][0] if found.pids else None,
+            events=events,
+            records=found.lines,
+            bytes=self.source.bytes,
+            start_ns=int(times.min()) if len(times) else None,
+            end_ns=int(times.max()) if len(times) else None,
+            header={"rec_mechanism": found.mechanism} if found.mechanism else {},
+        )
+
+
+def _elements(
+    operations: Sequence[str], name: Int64s, stored: Int64s, ranks: Int64s
+) -> tuple[Int64s, Int64s]:
+    """Bytes that each rank sends and receives: files have the size of one rank's part."""
+    known, most = stored >= 0, np.iinfo(np.int64).max // np.maximum(ranks, 1)
+    whole = np.where(known & (ranks > 0) & (stored <= most), stored * np.maximum(ranks, 1), UNKNOWN)
+
+    def are(names: frozenset[Operation]) -> Bools:
+        found: Bools = np.array([one in names for one in operations], np.bool_)[name]
+        return found
+
+    unknown = np.full(len(stored), UNKNOWN, np.int64)
+    equal = np.where(are(EQUAL), stored, unknown)
+    given = np.where(are(GATHERING), stored, np.where(are(SCATTERING), whole, equal))
+    got = np.where(are(GATHERING), whole, np.where(are(SCATTERING), stored, equal))
+    return given, got
+
+
+def _stream(communicator: Communicator) -> Track:
+    return Track(TrackKind.STREAM, "", communicator.name, communicator.label)
+
+
+def _counter(communicator: Communicator, title: str, unit: str) -> Track:
+    label = f"{communicator.label} {title}"
+    return Track(TrackKind.COUNTER, "", f"{communicator.name} {title}", label, unit=unit)
+
+
+def _samples(track: int, time: Int64s, values: Float64s) -> Counters:
+    return Counters(np.full(len(time), track, np.int32), time, values)
+
+
+def _group(communicator: Communicator, operation: str) -> ProcessGroup:
+    """The operations of one name in a communicator; all messages of a communicator are one group."""
+    counted_as = "" if operation_of(operation) in (Operation.SEND, Operation.RECV) else operation
+    name = f"{communicator.name} {counted_as}".strip()
+    description = f"{communicator.description} {counted_as}".strip() if communicator.description else ""
+    return ProcessGroup(name, description, (), max(communicator.size, 0), BACKEND)
+
+
+def _keys(communications: Communications) -> dict[Key, KeyColumn]:
+    numbered = np.flatnonzero(communications.sequence != UNKNOWN)
+    columns = {
+        Key.GROUP: KeyColumn(communications.row, communications.group.astype(np.int64)),
+        Key.COLLECTIVE_SEQUENCE: KeyColumn(numbered, communications.sequence[numbered]),
+    }
+    return {key: column for key, column in columns.items() if len(column)}
+
+
+def _rank_of(communicators: Sequence[Communicator]) -> tuple[int | None, int | None]:
+    """The rank in the largest communicators, if it is the same in all of them, and the size of these."""
+    world = max((one.size for one in communicators), default=UNKNOWN)
+    ranks = {one.rank for one in communicators if one.size == world}
+    if world <= 0 or len(ranks) != 1 or UNKNOWN in ranks:
+        return None, None
+    return ranks.pop(), world
+
+
+def _most(values: Any) -> str:
+    """The most frequent text; empty if there is none."""
+    named = [(count, text) for text, count in values.items() if text]
+    return max(named)[1] if named else ""
+
+
+PROBLEMS: dict[str, tuple[Severity, Callable[[int], str]]] = {
+    "truncated": (
+        Severity.WARNING,
+        lambda count: "the last line is incomplete: the process still runs, or was killed. It is skipped.",
+    ),
+    "damaged_line": (
+        Severity.WARNING,
+        lambda count: f"{subject(count, 'line', 'are')} damaged, and skipped.",
+    ),
+    "other_line": (
+        Severity.WARNING,
+        lambda count: f"{subject(count, 'line', 'are')} no operation, and skipped.",
+    ),
+    "no_communicator": (
+        Severity.WARNING,
+        lambda count: f"{subject(count, 'operation', 'are')} skipped: no line before names the communicator.",
+    ),
+    "missing_lines": (
+        Severity.WARNING,
+        lambda count: f"{subject(count, 'line', 'are')} missing that dump_stats lines announce.",
+    ),
+    "overwritten": (
+        Severity.WARNING,
+        lambda count: (
+            f"{subject(count, 'operation', 'were')} overwritten before the Inspector wrote them. Record with a larger "
+            "NCCL_INSPECTOR_DUMP_COLL_RING_SIZE."
+        ),
+    ),
+    "proxy_record": (
+        Severity.INFO,
+        lambda count: f"{subject(count, 'record', 'are')} of the network proxy, and not used.",
+    ),
+}
+"""What each problem means."""
+
+
+def _findings(
+    path: str, found: Operations, communicators: Sequence[Communicator], timed: int, damage: str
+) -> Iterator[Finding]:
+    problems = found.problems.copy()
+    if damage:
+        problems["truncated"] = max(problems["truncated"], 1)
+    for reason, (severity, text) in PROBLEMS.items():
+        if count := problems[reason]:
+            yield Finding(severity, reason, f"{path}: {text(count)}", count, path)
+    untimed = len(found) - timed
+    if untimed:
+        message = (
+            f"{path}: {subject(untimed, 'operation', 'have')} no times: only counters are made of them. "
+            "Record with NCCL_INSPECTOR_DUMP_VERBOSE=1 to match collectives across ranks."
+        )
+        yield Finding(Severity.INFO, "no_times", message, untimed, path)
+    unwritten = sum(not (start or written) for start, written in zip(found.start, found.written, strict=True))
+    if unwritten:
+        message = f"{path}: {subject(unwritten, 'operation', 'have')} no time at all, and are skipped."
+        yield Finding(Severity.WARNING, "without_time", message, unwritten, path)
+    if _rank_of(communicators)[0] is None:
+        message = (
+            f"{path}: its largest communicators give it no rank: {counted(len(communicators), 'communicator')}, "
+            f"in which it has different ranks or none. Set it with --rank {path}=N."
+        )
+        yield Finding(Severity.WARNING, "unknown_communicator_rank", message, source=path)
+    if len(found.hosts) > 1 or len(found.pids) > 1:
+        message = f"{path}: lines of several processes; the most frequent is used."
+        yield Finding(Severity.WARNING, "several_processes", message, source=path)
+
+
+@dataclass(frozen=True, slots=True)
+class _Arguments:
+    """The arguments of operations, which are read again from the file."""
+
+    source: Source
+    places: array[int]
+    rows: Int64s
+    """The operation of each event."""
+
+    def batches(self, first: int = 0, last: int | None = None) -> Iterator[tuple[int, Sequence[Payload]]]:
+        """Yields one run."""
+        chosen = range(len(self.rows))[first:last]
+        texts: list[Payload] = []
+        with self.source.open() as stream:
+            position = 0
+            for row in self.rows[chosen.start : chosen.stop].tolist():
+                offset, size = self.places[2 * row : 2 * row + 2]
+                stream.skip(offset - position)
+                texts.append(_arguments_of(stream.read(size)))
+                position = offset + size
+        if texts:
+            yield chosen.start, texts
+
+    def near(self, numbers: Int64s) -> Iterator[tuple[int, Sequence[Payload]]]:
+        """Yields the payloads of these numbers."""
+        for number in numbers.tolist():
+            yield from self.batches(number, number + 1)
+
+
+def _arguments_of(text: bytes) -> bytes:
+    try:
+        body = schema.decode_body(text)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return b"{}"
+    return bytes(body.coll_perf) or bytes(body.p2p_perf) or b"{}"
