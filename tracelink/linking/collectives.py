@@ -14,9 +14,7 @@ from typing import Any
 import numpy as np
 
 from tracelink.linking.groups import Groups, Members
-from tracelink.linking.sequences import align_sequences
 from tracelink.linking.stack import Stack, common_size, is_one_of
-from tracelink.linking.timing import CallSequence
 from tracelink.model.collectives import Verdict
 from tracelink.model.columns import (
     NO_TIME,
@@ -140,6 +138,9 @@ def _align_group(stack: Stack, rows: Int64s) -> tuple[Int64s, Int64s, Bools, Boo
 
 
 def _aligned(stack: Stack, rows: Int64s, label: Int64s) -> tuple[Int64s, Int64s, Bools, Bools]:
+    from tracelink.linking.sequences import align_sequences  # only without numbers: costs start-up time
+    from tracelink.linking.timing import CallSequence
+
     calls = stack.calls
     time, entered = _times(stack, rows)
     sequence = CallSequence(label, time, calls.sequence[rows], entered)

@@ -7,18 +7,20 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from tracelink.linking.groups import Groups, Members
-from tracelink.linking.sequences import AMBIGUOUS, pair
 from tracelink.linking.stack import Stack, is_one_of, item_sizes
-from tracelink.linking.timing import CallSequence
 from tracelink.model.collectives import Messages, Verdict
 from tracelink.model.columns import NO_TIME, UNKNOWN, Bools, Int32s, Int64s, distinct, stable_order, starts_of
 from tracelink.model.communications import Calls, Evidence
 from tracelink.model.errors import Finding, Severity
 from tracelink.model.operations import Operation
+
+if TYPE_CHECKING:
+    from tracelink.linking.timing import CallSequence
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,6 +142,8 @@ def _sequences(ends: _ChannelEnds, sends: Int64s, receives: Int64s) -> tuple[Cal
 
     No message is received before its send has started.
     """
+    from tracelink.linking.timing import CallSequence
+
     _, label = np.unique(ends.size[np.append(sends, receives)], return_inverse=True)
     unknown = np.full(len(label), NO_TIME, np.int64)
     rows = np.append(sends, receives)
@@ -152,6 +156,11 @@ def _sequences(ends: _ChannelEnds, sends: Int64s, receives: Int64s) -> tuple[Cal
 
 def _align(ends: _ChannelEnds, sends: Int64s, receives: Int64s, partner: Int64s, mismatch: Bools) -> None:
     """Pairs by size and time; equally many left over between the same neighbours are paired as mismatches."""
+    from tracelink.linking.sequences import (
+        AMBIGUOUS,
+        pair,
+    )  # only if order does not tell: costs start-up time
+
     index = pair(*_sequences(ends, sends, receives)).index
     found = np.flatnonzero(index >= 0)
     partner[sends[found]], partner[receives[index[found]]] = receives[index[found]], sends[found]
