@@ -87,9 +87,16 @@ def records_in(stream: Opened, damage: Damage, advanced: Callable[[int], None]) 
         searched = max(complete, 1 if begun else 0)
     damage.cut = len(held) > 1 and held[-1:] != b"\n"
     if begun:
-        yield _record(bytes(held), 0, len(held) - (not damage.cut), offset)
+        yield _record(bytes(held), 0, _end_of_last(held, cut=damage.cut), offset)
     else:
         damage.before = len(held) - 1
+
+
+def _end_of_last(held: bytearray, *, cut: bool) -> int:
+    """Where the last record ends: before the newline, and before the beginning of another one."""
+    last = held.rfind(b"\n")
+    continues = held[last + 1 : last + 2] == INDENT
+    return len(held) if cut and (last == 0 or continues) else last
 
 
 def _record(text: bytes, start: int, stop: int, offset: int) -> Record:
