@@ -6,6 +6,7 @@ from bisect import bisect_right
 from calendar import isleap
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from functools import lru_cache
 
 from tracelink.io.sources import Source
 from tracelink.model.columns import SECOND
@@ -15,8 +16,18 @@ QUARTER_HOUR = 900 * SECOND
 DAY = 86400 * SECOND
 YEAR = 365 * DAY
 """Days are counted without the leap day: the last one of a year is always the 365th."""
+_DAYS_BEFORE = (0, 0, 31, 59, 90, 120, 151, 181, 212, 243, 273, 304, 334)
+"""Days of a year before each month, without the leap day."""
 TOLERANCE = SECOND
 """How much earlier or later than the events around it a record can be."""
+
+
+@lru_cache(maxsize=16)
+def local_seconds(date_time: bytes) -> int:
+    """`1118 06:08:23` since the last day before a year; a month that is none has no days before it."""
+    month, day, hour, minute, second = (int(date_time[at : at + 2]) for at in (0, 2, 5, 8, 11))
+    days = _DAYS_BEFORE[month] + day if 1 <= month <= 12 else 0
+    return ((days * 24 + hour) * 60 + minute) * 60 + second
 
 
 @dataclass(slots=True)

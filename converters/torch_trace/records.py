@@ -6,9 +6,9 @@ import hashlib
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from functools import lru_cache
 from itertools import pairwise
 
+from tracelink.converters.torch_trace.clock import local_seconds
 from tracelink.io.sources import Opened
 from tracelink.model.columns import MILLISECOND, SECOND
 from tracelink.model.errors import UnreadableError
@@ -18,8 +18,6 @@ LONGEST = 256 << 20
 """Bytes of a record that is held in memory."""
 
 PREFIX = re.compile(rb"\n[VIWEC](\d{4} \d\d:\d\d:\d\d)\.(\d{6}) (\d{1,10}) ([^:\n]{0,1000}):(\d{1,8})\] ")
-DAYS_BEFORE = (0, 0, 31, 59, 90, 120, 151, 181, 212, 243, 273, 304, 334)
-"""Days of a year before each month, without the leap day."""
 INDENT = b"\t"
 
 
@@ -111,7 +109,7 @@ def _record(text: bytes, start: int, stop: int, offset: int) -> Record:
     payload, noise = _payload(stored)
     return Record(
         offset + start + 1,
-        _seconds(date_time) * SECOND + int(micros) * MILLISECOND // 1000,
+        local_seconds(date_time) * SECOND + int(micros) * MILLISECOND // 1000,
         int(pid),
         where,
         int(line),
@@ -121,14 +119,6 @@ def _record(text: bytes, start: int, stop: int, offset: int) -> Record:
         len(stored),
         noise,
     )
-
-
-@lru_cache(maxsize=16)
-def _seconds(date_time: bytes) -> int:
-    """`1118 06:08:23` since the last day before a year; a month that is none has no days before it."""
-    month, day, hour, minute, second = (int(date_time[at : at + 2]) for at in (0, 2, 5, 8, 11))
-    days = DAYS_BEFORE[month] + day if 1 <= month <= 12 else 0
-    return ((days * 24 + hour) * 60 + minute) * 60 + second
 
 
 def _payload(stored: bytes) -> tuple[bytes, int]:
