@@ -26,7 +26,6 @@ DOCUMENTS: dict[str, type[msgspec.Struct]] = {
     "inspect": traces.Inspect,
     "merge": results.Merge,
     "open": results.Open,
-    "run": results.Run,
     "validate": traces.Validate,
 }
 

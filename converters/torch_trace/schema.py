@@ -63,6 +63,7 @@ class Frame(msgspec.Struct, frozen=True, gc=False):
     line: int = 0
     name: str = ""
     filename: int = -1
+    loc: str = ""
 
 
 class Start(msgspec.Struct, frozen=True):

@@ -75,6 +75,12 @@ def diagnosis_page(diagnosis: Diagnosis, *, verbose: bool, limit: int | None = N
         page.gap()
         _show_standings(page, diagnosis, verbose=verbose)
     _explain(page, diagnosis.problems[:shown], verbose=verbose)
+    if diagnosis.witnesses:
+        from tracelink.cli.witnesses_page import show_uses, show_witnesses
+
+        show_witnesses(page, diagnosis.witnesses, verbose=verbose)
+        page.gap()
+        show_uses(page, diagnosis.witnesses.used)
     page.gap()
     _show_absent(page, diagnosis, verbose=verbose)
     _show_lateness(page, diagnosis.lateness, verbose=verbose)

@@ -170,7 +170,7 @@ RETIRED = {1: True, 0: False}
 def entries_document(shown: Shown, diagnosis: Diagnosis, *, stacks: bool) -> diagnosis_documents.Entries:
     """What `diagnose --entries --json` prints."""
     from tracelink.cli.documents import diagnosis as diagnosis_documents
-    from tracelink.cli.documents import results
+    from tracelink.cli.documents import results, witnesses
 
     matrix = shown.matrix
     return diagnosis_documents.Entries(
@@ -184,7 +184,7 @@ def entries_document(shown: Shown, diagnosis: Diagnosis, *, stacks: bool) -> dia
         earlier_entries=matrix.earlier,
         entries=[
             diagnosis_documents.EntryOfRow(
-                **row, frames=diagnosis_documents.frames_of(frames) if stacks else msgspec.UNSET
+                **row, frames=witnesses.frames_of(frames) if stacks else msgspec.UNSET
             )
             for row, frames in zip(rows_of(_columns(shown)), _stacks(shown), strict=True)
         ],

@@ -42,16 +42,29 @@ from tracelink.diagnosis.programs import Comparison, Programs, comparisons_of
 from tracelink.diagnosis.sizes import exchange_disagreements, with_misfits
 from tracelink.diagnosis.stalls import NO_CLUES, Clues, hint_of_file_times
 from tracelink.diagnosis.unrecorded import with_unrecorded, with_unseen
-from tracelink.diagnosis.verdicts import lawful, with_categories, with_compilations, with_stacks
+from tracelink.diagnosis.verdicts import lawful, with_categories, with_claims, with_compilations, with_stacks
 from tracelink.diagnosis.waits import collective_waits, standings_of
 from tracelink.io.engine import Engine
-from tracelink.io.sources import Discovery, Paths, Watch, discover_inputs, engine_for, only_with_prefix
+from tracelink.io.sources import (
+    RECORDER_FORMAT,
+    Discovery,
+    Paths,
+    Watch,
+    discover_inputs,
+    engine_for,
+    only_with_prefix,
+)
 from tracelink.linking.groups import UNDEFINED
 from tracelink.model.columns import NO_TIME
 from tracelink.model.errors import Finding, Severity, UnreadableError, UsageError
 from tracelink.model.operations import ROOTED, operation_of
-from tracelink.model.text import count_of_ranks, lowered, ranks_in_words
+from tracelink.model.text import collective_in_words, count_of_ranks, lowered, ranks_in_words
+from tracelink.model.trace import ProcessGroup
 from tracelink.pipeline.reading import Recording, nothing_readable, tasks_of, two_jobs_findings
+
+if TYPE_CHECKING:
+    from tracelink.diagnosis.witnesses.bundle import Bundle
+    from tracelink.diagnosis.witnesses.model import Position, Use
 
 FOLDABLE = frozenset(
     {
@@ -60,8 +73,10 @@ FOLDABLE = frozenset(
     }
 )
 """Problems of which several are one if only their groups and their culprits differ."""
-NO_FORMAT = frozenset({"skipped", "unknown_format"})
-"""Reasons of findings on files that no reader recognises."""
+LEFT = frozenset({"skipped", "unknown_format", UNREADABLE})
+"""Reasons of findings on files that no reader of traces reads."""
+MOST_SKIPPED = 3
+"""More files of no known format are one finding."""
 PROFILES_INSTEAD = (
     " Profiles show which rank arrived last at which collective: run tracelink collectives on the same paths."
 )
@@ -213,7 +228,10 @@ def examine_sources(
     clues: Clues = NO_CLUES,
 ) -> Examined:
     """Reads the dumps and diagnoses them; `replica_size` is for replicas that number their own ranks from 0."""
-    recordings = _read(discovery, engine)
+    try:
+        recordings = _read(discovery, engine)
+    except UnreadableError as error:
+        return _without_dumps(discovery, engine, clues, error)
     earlier, findings = _earlier(recordings, before, engine)
     recordings = replace(recordings, findings=[*recordings.findings, *findings])
     if replica_size is not None:
@@ -222,12 +240,14 @@ def examine_sources(
     diagnosis = _diagnosis(journal, recordings, engine, replace(clues, earlier=earlier))
     diagnosis = with_evidence(diagnosis, journal)
     diagnosis = _with_compilations(judged_by_line(diagnosis), journal, recordings, engine)
-    diagnosis = _with_stacks(diagnosis, discovery)
+    others = _others(diagnosis, discovery, engine)
+    diagnosis = with_stacks(diagnosis, others.stacks.by_rank) if others else diagnosis
     hosts = {rank: recording.source.host for rank, recording in recordings.by_rank.items()}
     diagnosis = with_unseen(diagnosis, journal, replace(clues, earlier=earlier))
     diagnosis = with_unrecorded(with_advice(diagnosis, hosts), journal)
     diagnosis = _with_hint(diagnosis, journal, _file_times(discovery, recordings))
-    return Examined(_with_sightings(diagnosis, journal, recordings, engine), journal)
+    diagnosis = _with_sightings(diagnosis, journal, recordings, engine)
+    return Examined(_with_others(diagnosis, recordings, others, clues) if others else diagnosis, journal)
 
 
 def _file_times(discovery: Discovery, recordings: Recordings) -> dict[int, int]:
@@ -550,18 +570,113 @@ def _with_compilations(
     return with_compilations(diagnosis, journal, recordings.tasks, engine)
 
 
-def _with_stacks(diagnosis: Diagnosis, discovery: Discovery) -> Diagnosis:
-    """With what files of no known format show, if they are stacks: these are read after all."""
-    unknown = {finding.source for finding in diagnosis.findings if finding.reason in NO_FORMAT}
-    sources = [source for source in discovery.sources if source.path in unknown]
-    if not sources:
-        return diagnosis
-    from tracelink.diagnosis.witnesses.stacks import stacks_among
+# Files that are no traces, next to dumps or instead of them: logs, stacks, answers of NCCL's monitor.
 
-    stacks = stacks_among(sources)
-    findings = [
-        finding
-        for finding in diagnosis.findings
-        if finding.reason not in NO_FORMAT or finding.source not in stacks.recognised
+
+def _others(diagnosis: Diagnosis, discovery: Discovery, engine: Engine) -> Bundle | None:
+    """What the files contain that no reader of traces reads; None if there are none."""
+    left = {finding.source for finding in diagnosis.findings if finding.reason in LEFT}
+    sources = [source for source in discovery.sources if source.path in left and not source.format]
+    if not sources:
+        return None
+    from tracelink.diagnosis.witnesses.bundle import bundle_of
+
+    return bundle_of(sources, engine)
+
+
+def _with_others(diagnosis: Diagnosis, recordings: Recordings, others: Bundle, clues: Clues) -> Diagnosis:
+    """The diagnosis with what these files show, and where they contradict the dumps."""
+    from tracelink.diagnosis.witnesses.evidence import next_to_dumps
+
+    paths = {rank: recording.source.path for rank, recording in recordings.by_rank.items()}
+    shown = next_to_dumps(others, _positions(diagnosis), paths, _missing(diagnosis), hung=clues.hung)
+    kept = [finding for finding in diagnosis.findings if finding.source not in others.recognised]
+    diagnosis = with_claims(diagnosis, shown.claims, ())
+    return replace(
+        diagnosis,
+        notes=[*diagnosis.notes, *shown.notes],
+        findings=[*_with_folded_skips(kept), *shown.findings],
+        witnesses=replace(shown.witnesses, used=[*_uses(recordings), *shown.witnesses.used]),
+    )
+
+
+def _without_dumps(discovery: Discovery, engine: Engine, clues: Clues, error: UnreadableError) -> Examined:
+    """What logs, NCCL's monitor and stacks show by themselves; raises the error if there are none."""
+    findings = list(discovery.findings)
+    tasks = tasks_of(discovery, findings, RECORDER_FORMAT)
+    read = {task.source.path for task in tasks}
+    sources = [source for source in discovery.sources if source.path not in read and not source.format]
+    if not sources:
+        raise error
+    from tracelink.diagnosis.witnesses.bundle import bundle_of
+    from tracelink.diagnosis.witnesses.evidence import without_dumps
+
+    others = bundle_of(sources, engine)
+    shown = without_dumps(others, error, hung=clues.hung)
+    journal = journal_of({})
+    diagnosis = Diagnosis(
+        problems=[],
+        standings=[],
+        lateness=[],
+        present=[],
+        missing=[],
+        unreadable={},
+        checked=Checked(),
+        notes=shown.notes,
+        findings=[
+            *_with_folded_skips([finding for finding in findings if finding.source not in others.recognised]),
+            *shown.findings,
+        ],
+        witnesses=shown.witnesses,
+    )
+    return Examined(
+        with_stacks(with_claims(diagnosis, shown.claims, shown.positions), others.stacks.by_rank), journal
+    )
+
+
+def _positions(diagnosis: Diagnosis) -> list[Position]:
+    from tracelink.diagnosis.witnesses.model import Position
+
+    return [
+        Position(one.group, one.description, one.sequence, one.operation, one.stage.value, one.ranks)
+        for one in diagnosis.standings
     ]
-    return with_stacks(replace(diagnosis, findings=[*findings, *stacks.findings]), stacks.by_rank)
+
+
+def _missing(diagnosis: Diagnosis) -> dict[int, str]:
+    """By culprit the collective that it did not join."""
+    return {
+        rank: collective_in_words(
+            problem.operation, problem.sequence, ProcessGroup(problem.group, problem.description)
+        )
+        for problem in diagnosis.problems
+        if problem.kind in (Kind.NEVER_JOINED, Kind.LAGGING)
+        and problem.sequence is not None
+        and problem.proven
+        for rank in problem.culprits
+    }
+
+
+def _uses(recordings: Recordings) -> list[Use]:
+    """What traces were used for."""
+    from tracelink.diagnosis.witnesses.model import Use
+
+    dumps = [recording.source.path for recording in recordings.by_rank.values()]
+    profiles = [task.source.path for task in profiles_among(recordings.tasks)]
+    logs = [task.source.path for task in compile_logs_among(recordings.tasks)]
+    listed = (
+        ("dumps", dumps, "the diagnosis"),
+        ("profiles and execution traces", profiles, "calls of the ranks of a problem"),
+        ("compile logs", logs, "compilations of culprits"),
+    )
+    return [Use(what, len(paths), purpose, paths[0]) for what, paths, purpose in listed if paths]
+
+
+def _with_folded_skips(findings: Sequence[Finding]) -> list[Finding]:
+    """The findings, where those on many files of no known format are one."""
+    skipped = [finding for finding in findings if finding.reason == "skipped" and finding.source]
+    if len(skipped) <= MOST_SKIPPED:
+        return list(findings)
+    message = f"{len(skipped)} files were skipped: no reader recognises them."
+    one = Finding(Severity.INFO, "skipped", message, len(skipped), example=skipped[0].source)
+    return [*(finding for finding in findings if finding not in skipped), one]

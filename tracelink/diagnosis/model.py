@@ -48,7 +48,7 @@ HANGS = frozenset(
 )
 
 if TYPE_CHECKING:
-    from tracelink.diagnosis.witnesses.model import Compiling, Stack
+    from tracelink.diagnosis.witnesses.model import Compiling, Stack, Witnesses
 """Problems that ranks wait for; the others can also occur without a hang."""
 
 
@@ -318,9 +318,11 @@ class Diagnosis:
     """Observations that are not problems."""
     findings: Sequence[Finding] = ()
     movement: Movement | None = None
+    """What changed since earlier dumps; None without them."""
     blind_spot: str = ""
     """Without problems: where ranks may wait without being seen, as in the notes."""
-    """What changed since earlier dumps; None without them."""
+    witnesses: Witnesses | None = None
+    """What logs, stacks and NCCL's monitor show, if there are any."""
 
     def __repr__(self) -> str:
         from tracelink.model import overview

@@ -19,7 +19,7 @@ from tracelink.pipeline.reading import Task
 
 if TYPE_CHECKING:
     from tracelink.compiling.divergences import Logs
-    from tracelink.diagnosis.witnesses.model import Compiling, Stack, Wait
+    from tracelink.diagnosis.witnesses.model import Claim, Compiling, Position, Stack, Wait
 
 CATEGORY: Mapping[Kind, Category] = {
     Kind.NEVER_JOINED: Category.NOT_REACHED,
@@ -45,7 +45,7 @@ CATEGORY_IN_WORDS: Mapping[Category, str] = {
     Category.WRONG_ARGUMENTS: "wrong arguments",
     Category.DEVICE_OR_NETWORK: "device or network stuck",
     Category.IN_FLIGHT: "in flight",
-    Category.UNKNOWN: "unknown (the dumps do not show it)",
+    Category.UNKNOWN: "unknown (the files do not show it)",
 }
 NOT_REACHED = frozenset({Kind.NEVER_JOINED, Kind.LAGGING, Kind.ABSENT, Kind.IN_FLIGHT})
 """Problems whose culprits may be busy before the call."""
@@ -229,3 +229,36 @@ def _in_words(alike: Sequence[Compiling]) -> str:
         verb = "have" if several else "has"
         return f"{verb} been compiling {what} for at least {duration(longest.duration_ns)}{again}"
     return f"{'were' if several else 'was'} compiling {what} for {duration(longest.duration_ns)} meanwhile{again}"
+
+
+# Problems that logs and NCCL's monitor show.
+
+
+def with_claims(diagnosis: Diagnosis, claims: Sequence[Claim], positions: Sequence[Position]) -> Diagnosis:
+    """The diagnosis with what other files show, if dumps show no problem, or leave open whether the job hangs."""
+    problems = with_categories(list(map(_problem, claims)), ())
+    if diagnosis.verdict == "problem" or not problems:
+        return diagnosis
+    standings = diagnosis.standings or [
+        Standing(one.group, one.description, one.sequence, one.operation, Stage(one.stage), one.ranks)
+        for one in positions
+    ]
+    problems.sort(key=lambda problem: problem.kind is Kind.IN_FLIGHT)
+    return replace(diagnosis, problems=[*problems, *diagnosis.problems], standings=standings)
+
+
+def _problem(claim: Claim) -> Problem:
+    return Problem(
+        Kind(claim.kind),
+        claim.group,
+        claim.description,
+        claim.sequence,
+        claim.operation,
+        claim.culprits,
+        claim.waiting,
+        claim.message,
+        claim.advice,
+        tie=claim.kind in (Kind.OPERATION_MISMATCH, Kind.SIZE_MISMATCH) and not claim.culprits,
+        proven=claim.proven,
+        waited_ns=claim.waited_ns,
+    )

@@ -26,4 +26,5 @@ __all__ = [
     "tables",
     "text",
     "trace",
+    "witnesses",
 ]

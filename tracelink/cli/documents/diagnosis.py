@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Annotated, Literal, TypeVar
 
 from msgspec import UNSET, Meta, Struct, UnsetType
@@ -17,6 +17,7 @@ from tracelink.cli.documents.results import (
     Text,
     findings_of,
 )
+from tracelink.cli.documents.witnesses import Frame, Witnesses, frames_of, witnesses_document
 from tracelink.diagnosis import model
 from tracelink.diagnosis.model import Category, Kind, Role, Stage, Verdict
 from tracelink.model import records
@@ -43,19 +44,6 @@ SequenceNumber = Annotated[
     Meta(description="Its number within the group; messages and collectives are numbered separately."),
 ]
 StackDescription = "The Python stack, innermost first, without frames of torch"
-
-
-class Frame(Struct, frozen=True, forbid_unknown_fields=True):
-    """One frame of a Python stack."""
-
-    name: str
-    filename: str
-    line: Count
-
-
-def frames_of(frames: Iterable[records.Frame]) -> list[Frame]:
-    """Frames, as every document has them."""
-    return [Frame(frame.name, frame.filename, frame.line) for frame in frames]
 
 
 # diagnose
@@ -263,7 +251,7 @@ class Problem(Struct, frozen=True, forbid_unknown_fields=True, rename={"category
             description="What went wrong. `code_path`: a rank took another way through the program. `not_reached`: it "
             "is stuck or slow on its host. `busy_compiling`: it is in torch.compile there. "
             "`process_gone`: it left no dump. `wrong_arguments`. `device_or_network`: "
-            "all ranks got to the call. `in_flight`: the job may run. `unknown`: the dumps do not show it."
+            "all ranks got to the call. `in_flight`: the job may run. `unknown`: the files do not show it."
         ),
     ]
     group: Annotated[str, Meta(description="Name of the process group, as recorded in the dumps.")]
@@ -277,7 +265,7 @@ class Problem(Struct, frozen=True, forbid_unknown_fields=True, rename={"category
         ),
     ]
     operation: Annotated[str, Meta(description="What most ranks do there, as recorded.")]
-    culprits: Annotated[Ranks, Meta(description="In ascending order; empty if the dumps do not show it.")]
+    culprits: Annotated[Ranks, Meta(description="In ascending order; empty if the files do not show it.")]
     waiting: Annotated[Ranks, Meta(description="Ranks that wait because of it, directly or not.")]
     message: Annotated[Text, Meta(description="The problem in one sentence.")]
     advice: Annotated[str, Meta(description="What to look at next.")]
@@ -405,6 +393,10 @@ class Diagnose(Struct, frozen=True, forbid_unknown_fields=True):
     ]
     movement: Annotated[Movement | None, Meta(description="null without earlier dumps of the same job.")]
     notes: Annotated[Sequence[str], Meta(description="What is worth knowing but no problem.")]
+    witnesses: Annotated[
+        Witnesses | None,
+        Meta(description="What logs, stacks and NCCL's monitor show; null if there are no such files."),
+    ]
     findings: Sequence[Finding]
 
 
@@ -424,6 +416,7 @@ def diagnosis_document(diagnosis: model.Diagnosis, limit: int | None = None) -> 
         lateness=[_filled(Lateness, lateness) for lateness in diagnosis.lateness],
         movement=_filled(Movement, diagnosis.movement) if diagnosis.movement else None,
         notes=diagnosis.notes,
+        witnesses=witnesses_document(diagnosis.witnesses) if diagnosis.witnesses else None,
         findings=findings_of(diagnosis.findings),
     )
 

@@ -13,6 +13,12 @@ from tracelink.diagnosis.examine import Examined
 from tracelink.diagnosis.html.pictures import arrow_head, patterns, standings_section
 from tracelink.diagnosis.html.problems import problems_section
 from tracelink.diagnosis.html.recent import recent_of, recent_section
+from tracelink.diagnosis.html.witnesses import (
+    conflicts_section,
+    inputs_section,
+    reports_section,
+    stacks_section,
+)
 from tracelink.diagnosis.journal import Journal
 from tracelink.diagnosis.model import Checked, Diagnosis, Lateness
 from tracelink.io.targets import FileTarget, abandoned_files_removed
@@ -73,11 +79,15 @@ def _body(diagnosis: Diagnosis, journal: Journal) -> Child:
     recent = recent_of(diagnosis, journal) if diagnosis.problems else None
     around = recent_section(recent, len(journal.ranks), culprits) if recent else None
     others = [
+        ("conflicts", "Sources that contradict each other", conflicts_section(diagnosis.witnesses)),
+        ("stacks", "Stacks", stacks_section(diagnosis.witnesses)),
         ("standings", "How far each rank got", standings_section(diagnosis.standings, culprits)),
         ("recent", "Calls around the problem", around),
         ("lateness", "Late ranks", lateness_section(diagnosis.lateness)),
         ("notes", "Notes", notes_section([*_movement(diagnosis), *diagnosis.notes])),
+        ("watchdog", "Watchdog lines", reports_section(diagnosis.witnesses)),
         ("dumps", "Dumps", dumps_section(diagnosis, journal)),
+        ("files", "Files", inputs_section(diagnosis.witnesses)),
         ("findings", "Findings", findings_section(diagnosis.findings)),
     ]
     shown = [(anchor, title, content) for anchor, title, content in others if content is not None]

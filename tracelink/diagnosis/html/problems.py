@@ -296,5 +296,10 @@ def _stack_file(stack: Stack) -> Child:
     heading = element(
         "h3", f"The stack of rank {stack.rank} ({stack.program}, {clipped(stack.thread, LONGEST_NAME)})"
     )
-    frames = [element("li", element("code", _complete_frame(frame))) for frame in stack.frames[:MOST_FRAMES]]
-    return [heading, element("ol", frames, class_="stack")]
+    return [heading, stack_list(stack.frames)]
+
+
+def stack_list(frames: Sequence[Frame]) -> Markup:
+    """Frames, innermost first."""
+    lines = [element("li", element("code", _complete_frame(frame))) for frame in frames[:MOST_FRAMES]]
+    return element("ol", lines, class_="stack")

@@ -3,4 +3,4 @@
 They know neither the journal nor problems; the diagnosis asks them about a rank and a time.
 """
 
-__all__ = ["compile_logs", "model", "stacks"]
+__all__ = ["bundle", "compile_logs", "evidence", "model"]

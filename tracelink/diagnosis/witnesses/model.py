@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
+from tracelink.model.errors import Finding
 from tracelink.model.records import Frame
+from tracelink.model.witnesses import CommunicatorReport, Report
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,3 +63,101 @@ class Stack:
     """Innermost first, with those of torch."""
     in_compiler: bool
     source: str
+
+
+# What logs and monitors show without dumps, or next to them.
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """A problem that logs or a monitor show by themselves; the fields are those of a problem of a diagnosis."""
+
+    kind: str
+    group: str
+    description: str
+    sequence: int | None
+    operation: str
+    culprits: tuple[int, ...]
+    waiting: tuple[int, ...]
+    message: str
+    advice: str
+    proven: bool
+    waited_ns: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Position:
+    """Ranks that are at the same collective of a group, by their logs or by a monitor."""
+
+    group: str
+    description: str
+    sequence: int | None
+    operation: str
+    stage: str
+    """As in the standings of a diagnosis."""
+    ranks: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class RankReport:
+    """A line of a log, of a known rank if possible, and the file that contains it."""
+
+    rank: int | None
+    report: Report
+    source: str
+
+
+@dataclass(frozen=True, slots=True)
+class Testimony:
+    """What the files of one kind show."""
+
+    claims: Sequence[Claim] = ()
+    positions: Sequence[Position] = ()
+    notes: Sequence[str] = ()
+    findings: Sequence[Finding] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class FoldedStack:
+    """A stack of one or more main threads, all of which have the same frames."""
+
+    ranks: tuple[int, ...]
+    processes: tuple[str, ...]
+    """Those of unknown rank: `pid 4711`."""
+    program: str
+    frames: tuple[Frame, ...]
+    """Innermost first."""
+    in_compiler: bool
+    sources: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Conflict:
+    """Two sources that do not fit together."""
+
+    ranks: tuple[int, ...]
+    message: str
+    sources: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Use:
+    """What files of one kind were used for."""
+
+    what: str
+    count: int
+    purpose: str
+    """Empty if they were not used."""
+    example: str
+
+
+@dataclass(frozen=True, slots=True)
+class Witnesses:
+    """What other files than dumps show of a job."""
+
+    reports: Sequence[RankReport] = ()
+    stacks: Sequence[FoldedStack] = ()
+    """The least common ones first."""
+    communicators: Sequence[CommunicatorReport] = ()
+    conflicts: Sequence[Conflict] = ()
+    used: Sequence[Use] = ()

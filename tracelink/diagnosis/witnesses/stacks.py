@@ -1,4 +1,7 @@
-"""Stacks as text next to dumps: what `py-spy dump --pid PID` prints, and what faulthandler writes."""
+"""Stacks as text next to dumps: what `py-spy dump --pid PID` prints, also with --native, and what faulthandler writes.
+
+One process in a file, several, or a section for each rank as torch's debug server writes them.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +9,7 @@ import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from tracelink.diagnosis.witnesses.model import Stack
+from tracelink.diagnosis.witnesses.model import FoldedStack, Stack
 from tracelink.io.sources import Source
 from tracelink.model.errors import Finding, Severity, UnreadableError
 from tracelink.model.records import Frame, compiler_frame
@@ -14,7 +17,10 @@ from tracelink.model.records import Frame, compiler_frame
 LARGEST = 16 << 20
 """Bytes of a file with stacks."""
 _COLOUR = re.compile(r"\x1b\[[0-9;]*m")
-_PROCESS = re.compile(r"Process (?P<pid>\d+): ")
+_PROCESS = re.compile(r"Process (?P<pid>\d{1,9}): (?P<command>.*)")
+_RANK_OPTION = re.compile(r"(?:^|\s)--?(?:global[-_])?rank[= ](\d{1,6})(?!\d)")
+_SECTION = re.compile(r"^=== Rank (\d{1,6}): .{0,300} ===[ \t]*\r?$", re.MULTILINE)
+"""How torch's debug server begins what each rank answered."""
 _PY_SPY_THREAD = re.compile(
     r'Thread (?P<id>0x[0-9A-Fa-f]+|\d+) \((?:idle|active)[^)]*\)(?:: "(?P<name>.*)")?'
 )
@@ -40,6 +46,8 @@ class _Thread:
     name: str
     pid: str
     """Of its process, if the file has it."""
+    rank: int | None = None
+    """In the command line of its process."""
     current: bool = False
     frames: list[Frame] = field(default_factory=list)
 
@@ -49,35 +57,64 @@ class Stacks:
     """The stacks of ranks, and the files in which stacks are."""
 
     by_rank: Mapping[int, Stack]
+    folded: Sequence[FoldedStack]
     recognised: Collection[str]
     findings: Sequence[Finding]
 
 
+@dataclass(frozen=True, slots=True)
+class _Process:
+    """The main thread of one process, in the newest stacks of a file."""
+
+    rank: int | None
+    label: str
+    thread: _Thread
+    source: str
+
+
 def stacks_among(sources: Iterable[Source]) -> Stacks:
     """The stacks of main threads in these files; of several files of a rank the last one by name."""
-    by_rank: dict[int, Stack] = {}
+    by_rank: dict[int, _Process] = {}
+    others: list[_Process] = []
     recognised: list[str] = []
     findings: list[Finding] = []
     for source in sorted(sources, key=lambda source: source.path):
-        thread = _main_thread_of(source)
-        if thread is None:
+        processes = _processes_of(source)
+        if not processes:
             continue
         recognised.append(source.path)
-        hint = source.rank_hint.rank if source.rank_hint else None
-        rank = hint if source.rank is None else source.rank
-        if rank is None:
+        if all(process.rank is None for process in processes):
             findings.append(_without_rank(source.path))
-            continue
-        frames = tuple(thread.frames)
-        by_rank[rank] = Stack(
-            rank,
-            thread.program,
-            thread.name or thread.identity,
+        by_rank.update({process.rank: process for process in processes if process.rank is not None})
+        others += [process for process in processes if process.rank is None]
+    stacks = {rank: _stack(rank, process) for rank, process in by_rank.items()}
+    return Stacks(stacks, _folded([*by_rank.values(), *others]), recognised, findings)
+
+
+def _stack(rank: int, process: _Process) -> Stack:
+    thread = process.thread
+    frames = tuple(thread.frames)
+    in_compiler = compiler_frame(frames) is not None
+    return Stack(rank, thread.program, thread.name or thread.identity, frames, in_compiler, process.source)
+
+
+def _folded(processes: Sequence[_Process]) -> list[FoldedStack]:
+    """Equal stacks once, those of the fewest processes first."""
+    alike: dict[tuple[str, tuple[Frame, ...]], list[_Process]] = {}
+    for process in processes:
+        alike.setdefault((process.thread.program, tuple(process.thread.frames)), []).append(process)
+    folded = [
+        FoldedStack(
+            tuple(sorted(process.rank for process in same if process.rank is not None)),
+            tuple(sorted(process.label for process in same if process.rank is None)),
+            program,
             frames,
             compiler_frame(frames) is not None,
-            source.path,
+            tuple(dict.fromkeys(process.source for process in same)),
         )
-    return Stacks(by_rank, recognised, findings)
+        for (program, frames), same in alike.items()
+    ]
+    return sorted(folded, key=lambda one: (len(one.ranks) + len(one.processes), one.ranks, one.processes))
 
 
 def _without_rank(path: str) -> Finding:
@@ -88,22 +125,54 @@ def _without_rank(path: str) -> Finding:
     return Finding(Severity.WARNING, "unknown_rank", message, source=path)
 
 
-def _main_thread_of(source: Source) -> _Thread | None:
+def _processes_of(source: Source) -> list[_Process]:
+    """The processes whose stacks a file contains; none if it is another file."""
     if source.format or source.bytes > LARGEST:
-        return None
+        return []
     try:
         if not _ANY_THREAD.search(source.head()):
-            return None
+            return []
         with source.open() as stream:
             text = stream.read_all(LARGEST).decode("utf-8", "replace")
     except (UnreadableError, OSError):
-        return None
-    return main_thread(text)
+        return []
+    hint = source.rank_hint.rank if source.rank_hint else None
+    rank = hint if source.rank is None else source.rank
+    found: list[_Process] = []
+    for of_section, part in _sections(text):
+        found += _processes_in(part, rank if of_section is None else of_section, source.path)
+    return found
+
+
+def _sections(text: str) -> list[tuple[int | None, str]]:
+    """The parts of a file of torch's debug server, with their ranks; else the whole text."""
+    heads = list(_SECTION.finditer(text))
+    if not heads:
+        return [(None, text)]
+    ends = [head.start() for head in heads[1:]] + [len(text)]
+    return [(int(head[1]), text[head.end() : end]) for head, end in zip(heads, ends, strict=True)]
+
+
+def _processes_in(text: str, rank: int | None, path: str) -> list[_Process]:
+    """Of a known rank the first process, which starts the others; else all of them."""
+    threads = [thread for thread in _threads(text) if thread.frames]
+    pids = list(dict.fromkeys(thread.pid for thread in threads))
+    if rank is not None or len(pids) < 2:
+        main = _main_of(threads)
+        label = f"pid {main.pid}" if main and main.pid else path.rpartition("/")[2]
+        known = main.rank if main and rank is None else rank
+        return [_Process(known, label, main, path)] if main else []
+    mains = [_main_of([thread for thread in threads if thread.pid == pid]) for pid in pids]
+    return [_Process(main.rank, f"pid {main.pid}", main, path) for main in mains if main]
 
 
 def main_thread(text: str) -> _Thread | None:
     """The main thread of the newest stacks in a text; None if there is no stack."""
-    threads = [thread for thread in _threads(text) if thread.frames]
+    return _main_of([thread for thread in _threads(text) if thread.frames])
+
+
+def _main_of(threads: Sequence[_Thread]) -> _Thread | None:
+    """The main thread among those of the first process; None if there are none."""
     if not threads:
         return None
     own = [thread for thread in threads if thread.pid == threads[0].pid]
@@ -132,15 +201,16 @@ def _is_current(thread: _Thread) -> bool:
 
 def _threads(text: str) -> list[_Thread]:
     threads: list[_Thread] = []
-    pid = ""
+    pid, rank = "", None
     for line in _COLOUR.sub("", text).splitlines():
         if match := _PROCESS.match(line):
-            pid = match["pid"]
+            option = _RANK_OPTION.search(match["command"])
+            pid, rank = match["pid"], int(option[1]) if option else None
         elif match := _PY_SPY_THREAD.match(line):
-            threads.append(_Thread("py-spy", match["id"], match["name"] or "", pid))
+            threads.append(_Thread("py-spy", match["id"], match["name"] or "", pid, rank))
         elif match := _FAULT_THREAD.match(line):
             current = match["current"].startswith("Current")
-            threads.append(_Thread("faulthandler", match["id"], match["name"] or "", "", current))
+            threads.append(_Thread("faulthandler", match["id"], match["name"] or "", "", None, current))
         elif threads and (match := _frame_pattern(threads[-1]).fullmatch(line)):
             threads[-1].frames.append(Frame(match["name"], match["file"], int(match["line"] or 0)))
     return threads

@@ -1,3 +1,0 @@
-"""The folder that `tracelink run` puts in front of PYTHONPATH."""
-
-__all__: list[str] = []

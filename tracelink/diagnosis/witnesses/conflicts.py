@@ -1,0 +1,175 @@
+"""Sources that contradict each other: dumps, watchdog lines and stacks of the same rank, taken at different times."""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+
+from tracelink.diagnosis.witnesses.model import Conflict, FoldedStack, Position, RankReport
+from tracelink.model.records import Frame
+from tracelink.model.text import group_in_words, name_in_words, operation_in_words, ranks_in_words
+from tracelink.model.witnesses import Sign
+
+CALLS = re.compile(
+    r"torch/distributed/(?:distributed_c10d|c10d_logger|_functional_collectives|nn/functional)\.py$"
+)
+"""Files of torch in which a program is while it communicates."""
+NATIVE_CALLS = re.compile(r"c10d::|ProcessGroup|^p?nccl[A-Z]|gloo::")
+WAITS = re.compile(
+    r"[sS]ynchronize|^(?:item|wait|cpu|tolist|nonzero|_engine_run_backward|_local_scalar_dense)$|cu(?:da)?\w*Sync"
+)
+"""Functions in which a program waits for its device, or for threads that communicate."""
+SHOWN_SOURCES = 4
+
+
+def stack_conflicts(
+    stacks: Sequence[FoldedStack],
+    positions: Sequence[Position],
+    paths: Mapping[int, str],
+    missing: Mapping[int, str],
+) -> list[Conflict]:
+    """Where programs are elsewhere than what was recorded says.
+
+    Args:
+        stacks: Stacks of ranks.
+        positions: How far each rank is in each group, by dumps, or by logs if there are none.
+        paths: The file from which that is known, by rank.
+        missing: By culprit the call that it did not make, as the diagnosis says.
+    """
+    return [*_in_calls(stacks, missing, paths), *_out_of_calls(stacks, positions, paths)]
+
+
+def log_conflicts(
+    positions: Sequence[Position], paths: Mapping[int, str], reports: Sequence[RankReport]
+) -> tuple[list[Conflict], list[str]]:
+    """Where watchdog lines and dumps differ in how far a rank got, and notes on where they agree."""
+    places = {(position.group, rank): position for position in positions for rank in position.ranks}
+    last = {
+        (one.report.group, one.rank): one
+        for one in reports
+        if one.report.sign is Sign.STATUS and one.report.group and one.rank is not None
+    }
+    alike: dict[tuple[str, str, str, int, int], list[tuple[int, str]]] = defaultdict(list)
+    agreeing: set[int] = set()
+    inside: set[int] = set()
+    for (group, rank), one in last.items():
+        place = places.get((group, rank))
+        enqueued = one.report.enqueued
+        if place is None or place.stage == "unknown" or enqueued is None or rank is None or rank not in paths:
+            continue
+        recorded = place.sequence or 0
+        if enqueued == recorded or (recorded == 0 and enqueued < 1):
+            agreeing.add(rank)
+        elif enqueued == recorded - 1 and place.stage == "waiting":
+            inside.add(rank)
+        else:
+            older = "dump" if enqueued > recorded else "log"
+            alike[older, group, place.description, recorded, enqueued].append((rank, one.source))
+    conflicts = [_apart(key, ranks, paths) for key, ranks in sorted(alike.items())]
+    notes = []
+    if agreeing:
+        verb = "agree" if len(agreeing) > 1 else "agrees"
+        notes.append(
+            f"{ranks_in_words(sorted(agreeing))}: the last collective in the log {verb} with the dump."
+            if len(agreeing) == 1
+            else f"The last collectives in the logs of {len(agreeing)} ranks agree with their dumps."
+        )
+    if inside:
+        notes.append(
+            f"{ranks_in_words(sorted(inside))}: the dump has one collective more than the log counts as enqueued: "
+            "the call was recorded and had not returned."
+        )
+    return conflicts, notes
+
+
+def _apart(
+    key: tuple[str, str, str, int, int], ranks: Sequence[tuple[int, str]], paths: Mapping[int, str]
+) -> Conflict:
+    older, group, description, recorded, enqueued = key
+    numbers = tuple(sorted(rank for rank, _ in ranks))
+    several = len(numbers) > 1
+    newer = "log" if older == "dump" else "dump"
+    dump, log = ("dumps end", "logs say") if several else ("dump ends", "log says")
+    message = (
+        f"{ranks_in_words(numbers)}: the {dump} at #{recorded} of {group_in_words(group, description)}, the {log} that "
+        f"#{enqueued} was enqueued. The {older} is older than the {newer}, or they are of different runs."
+    )
+    sources = [path for rank, log in ranks for path in (paths[rank], log)]
+    return Conflict(numbers, message, tuple(dict.fromkeys(sources))[:SHOWN_SOURCES])
+
+
+def _in_calls(
+    stacks: Sequence[FoldedStack], missing: Mapping[int, str], paths: Mapping[int, str]
+) -> list[Conflict]:
+    """Ranks that did not make a call, and are in one."""
+    found = []
+    for stack in stacks:
+        ranks = tuple(rank for rank in stack.ranks if rank in missing)
+        frame = _call_in(stack.frames)
+        if not ranks or frame is None:
+            continue
+        its = "their stacks are" if len(ranks) > 1 else "its stack is"
+        message = (
+            f"{ranks_in_words(ranks)} did not join {missing[ranks[0]]}, and {its} in {_place(frame)}: what was "
+            "recorded is older than the stack, or this is another call."
+        )
+        found.append(Conflict(ranks, message, _sources(ranks, stack, paths)))
+    return found
+
+
+def _out_of_calls(
+    stacks: Sequence[FoldedStack], positions: Sequence[Position], paths: Mapping[int, str]
+) -> list[Conflict]:
+    """Ranks that wait in a call, as was recorded, and whose program is elsewhere."""
+    waiting = {
+        rank: position for position in positions if position.stage == "waiting" for rank in position.ranks
+    }
+    found = []
+    for stack in stacks:
+        if not stack.frames or any(_is_in_call(frame) or WAITS.search(frame.name) for frame in stack.frames):
+            continue
+        by_place: dict[Position, list[int]] = defaultdict(list)
+        for rank in stack.ranks:
+            if rank in waiting and rank in paths:
+                by_place[waiting[rank]].append(rank)
+        found += [_elsewhere(place, ranks, stack, paths) for place, ranks in by_place.items()]
+    return found
+
+
+def _elsewhere(
+    place: Position, ranks: Sequence[int], stack: FoldedStack, paths: Mapping[int, str]
+) -> Conflict:
+    operation = f"{operation_in_words(place.operation)} " if place.operation else ""
+    call = f"{operation}#{place.sequence} of {group_in_words(place.group, place.description)}"
+    its = "their stacks are" if len(ranks) > 1 else "its stack is"
+    where = _place(_innermost(stack.frames))
+    message = (
+        f"{ranks_in_words(ranks)} joined {call} and did not finish it, but {its} in {where}: "
+        "what was recorded is older than the stack, or the call runs on a device while the program goes on."
+    )
+    return Conflict(tuple(ranks), message, _sources(ranks, stack, paths))
+
+
+def _call_in(frames: Sequence[Frame]) -> Frame | None:
+    return next((frame for frame in frames if _is_in_call(frame)), None)
+
+
+def _is_in_call(frame: Frame) -> bool:
+    return CALLS.search(frame.filename) is not None or NATIVE_CALLS.search(frame.name) is not None
+
+
+def _innermost(frames: Sequence[Frame]) -> Frame:
+    """The innermost frame of Python: native ones have no line."""
+    return next((frame for frame in frames if frame.line), frames[0])
+
+
+def _place(frame: Frame) -> str:
+    file = frame.filename.rpartition("/")[2]
+    line = f":{frame.line}" if frame.line else ""
+    return f"{name_in_words(frame.name)} ({name_in_words(file)}{line})"
+
+
+def _sources(ranks: Sequence[int], stack: FoldedStack, paths: Mapping[int, str]) -> tuple[str, ...]:
+    known = [paths[rank] for rank in ranks if rank in paths][: SHOWN_SOURCES // 2]
+    return (*known, *stack.sources[: SHOWN_SOURCES // 2])

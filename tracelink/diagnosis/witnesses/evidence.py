@@ -1,0 +1,136 @@
+"""What a bundle of files shows by itself, and next to dumps: claims, notes, conflicts, and what was used for what."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from tracelink.diagnosis.witnesses.bundle import Bundle
+from tracelink.diagnosis.witnesses.communicators import answers_of
+from tracelink.diagnosis.witnesses.communicators import testimony_of as testimony_of_monitor
+from tracelink.diagnosis.witnesses.conflicts import log_conflicts, stack_conflicts
+from tracelink.diagnosis.witnesses.model import Claim, FoldedStack, Position, Testimony, Witnesses
+from tracelink.diagnosis.witnesses.watchdog import missed_calls
+from tracelink.diagnosis.witnesses.watchdog import testimony_of as testimony_of_logs
+from tracelink.model.errors import Finding, UnreadableError
+from tracelink.model.text import counted, lowered, name_in_words, ranks_in_words
+
+MOST_STACKS = 3
+"""Stacks that a sentence names."""
+
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """What a diagnosis takes from a bundle."""
+
+    claims: Sequence[Claim]
+    positions: Sequence[Position]
+    notes: Sequence[str]
+    findings: Sequence[Finding]
+    witnesses: Witnesses
+
+
+def without_dumps(bundle: Bundle, error: UnreadableError, *, hung: bool) -> Shown:
+    """What these files show by themselves; raises an error that names what was searched if it is nothing."""
+    logs = testimony_of_logs(bundle.reports, bundle.ranks_with_logs)
+    monitor = testimony_of_monitor(answers_of(bundle.statuses), hung=hung)
+    claims = _ordered(logs, monitor)
+    if not claims and bundle.stacks.folded:
+        claims = [_of_stacks(bundle.stacks.folded, hung=hung)]
+    if not claims:
+        raise _nothing(bundle, error)
+    paths = {one.rank: one.source for one in bundle.reports if one.rank is not None}
+    conflicts = stack_conflicts(bundle.stacks.folded, logs.positions, paths, missed_calls(logs.claims))
+    return Shown(
+        claims,
+        logs.positions,
+        [_basis(bundle), *logs.notes, *monitor.notes],
+        [*bundle.findings, *logs.findings, *monitor.findings],
+        Witnesses(bundle.reports, bundle.stacks.folded, bundle.statuses, conflicts, bundle.uses()),
+    )
+
+
+def next_to_dumps(
+    bundle: Bundle,
+    positions: Sequence[Position],
+    paths: Mapping[int, str],
+    missing: Mapping[int, str],
+    *,
+    hung: bool,
+) -> Shown:
+    """What these files add to a diagnosis of dumps; counts of NCCL's monitor alone decide nothing."""
+    logs = testimony_of_logs(bundle.reports, bundle.ranks_with_logs)
+    monitor = testimony_of_monitor(answers_of(bundle.statuses), hung=hung)
+    decided = [claim for claim in monitor.claims if claim.kind != "in_flight"]
+    conflicts, notes = log_conflicts(positions, paths, bundle.reports)
+    conflicts += stack_conflicts(bundle.stacks.folded, positions, paths, missing)
+    said = [
+        *(f"Watchdog lines: {claim.message}" for claim in logs.claims),
+        *(f"NCCL RAS: {claim.message}" for claim in monitor.claims),
+    ]
+    return Shown(
+        [*logs.claims, *decided],
+        (),
+        [*said, *notes, *logs.notes, *monitor.notes],
+        [*bundle.findings, *logs.findings, *monitor.findings],
+        Witnesses(bundle.reports, bundle.stacks.folded, bundle.statuses, conflicts, bundle.uses()),
+    )
+
+
+def _ordered(logs: Testimony, monitor: Testimony) -> list[Claim]:
+    """Logs first: they show that a collective timed out; what is only in flight adds nothing to that."""
+    if logs.claims:
+        return [*logs.claims, *(claim for claim in monitor.claims if claim.kind != "in_flight")]
+    return list(monitor.claims)
+
+
+def _basis(bundle: Bundle) -> str:
+    """What the diagnosis rests on."""
+    parts = []
+    if bundle.logs:
+        parts.append(f"watchdog lines in {counted(len(bundle.logs), 'log')}")
+    if bundle.statuses:
+        parts.append(f"{counted(len(bundle.statuses), 'answer')} of NCCL's monitor")
+    if not parts:
+        parts.append("stacks alone")
+    return f"There is no dump: this diagnosis rests on {' and '.join(parts)}. docs/witnesses.md: what they can prove."
+
+
+def _of_stacks(stacks: Sequence[FoldedStack], *, hung: bool) -> Claim:
+    """Where the programs are: nothing shows whether they move."""
+    places = []
+    for stack in stacks[:MOST_STACKS]:
+        who = [ranks_in_words(stack.ranks)] if stack.ranks else []
+        who += [name_in_words(process) for process in stack.processes[:MOST_STACKS]]
+        frame = stack.frames[0]
+        places.append(f"{', '.join(who)} in {name_in_words(frame.name)}")
+    rest = len(stacks) - MOST_STACKS
+    more = f"; {counted(rest, 'more stack')}" if rest > 0 else ""
+    listed = "; ".join([places[0], *map(lowered, places[1:])])
+    ranks = tuple(sorted({rank for stack in stacks for rank in stack.ranks}))
+    return Claim(
+        "timed_out" if hung else "in_flight",
+        "",
+        "",
+        None,
+        "",
+        (),
+        ranks if hung else (),
+        f"{'' if hung else 'Running or hung? '}{listed}{more}. Stacks alone show neither whether the job "
+        "runs, nor who waits for whom.",
+        "Take flight-recorder dumps, or the stacks again a minute later: a stack that stays the same is stuck.",
+        proven=False,
+    )
+
+
+def _nothing(bundle: Bundle, error: UnreadableError) -> UnreadableError:
+    """The error that there are no dumps; with logs, also that they contain nothing of a hang."""
+    if not bundle.quiet:
+        return error
+    logs = "1 log contains" if len(bundle.quiet) == 1 else f"{len(bundle.quiet)} logs contain"
+    return UnreadableError(
+        error.problem,
+        source=error.source,
+        position=error.position,
+        advice=f"{logs} no watchdog line, which is no sign that the job is healthy. {error.advice}".strip(),
+    )

@@ -1,0 +1,167 @@
+"""Which rank printed each watchdog line, and which lines are of the last hang."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter, defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from tracelink.diagnosis.witnesses.model import RankReport
+from tracelink.io.sources import LARGEST_RANK, Source
+from tracelink.model.columns import SECOND
+from tracelink.model.errors import Finding, Severity
+from tracelink.model.text import counted, number
+from tracelink.model.witnesses import Report, Sign, WatchdogLog
+
+ATTEMPT = re.compile(r"(?:^|/)attempt_(\d{1,6})(?=/|$)")
+LOCAL_RANK = re.compile(r"/(\d{1,6})/(?:stdout|stderr)(?:\.log|\.txt)?$")
+"""torchelastic writes `attempt_0/3/stderr.log`: 3 is the local rank."""
+SAME_HANG = 600 * SECOND
+"""Lines of one hang are within this time, if no line has a timeout."""
+YEAR = 366 * 86_400 * SECOND
+
+
+def reports_by_rank(
+    logs: Sequence[tuple[Source, WatchdogLog]], findings: list[Finding]
+) -> tuple[list[RankReport], list[int]]:
+    """The lines of all logs, with their ranks where they are known; and the ranks that have a log."""
+    newest = _of_last_attempt(logs, findings)
+    weak = _weak_ranks(newest)
+    found: list[RankReport] = []
+    ranks: set[int] = set()
+    for source, log in newest:
+        certain = {report.rank for report in log.reports if report.rank is not None}
+        own = _own_rank(source, certain, weak, findings)
+        ranks |= certain | ({own} if own is not None else set())
+        found += _ranked(source, log, certain, own, weak)
+    _count_without_rank(found, findings)
+    return found, sorted(ranks)
+
+
+def _of_last_attempt(
+    logs: Sequence[tuple[Source, WatchdogLog]], findings: list[Finding]
+) -> list[tuple[Source, WatchdogLog]]:
+    """torchelastic restarts a job in a new folder; logs in no such folder are kept."""
+    attempts = [int(match[1]) if (match := ATTEMPT.search(source.path)) else None for source, _ in logs]
+    last = max((attempt for attempt in attempts if attempt is not None), default=None)
+    kept = [log for log, attempt in zip(logs, attempts, strict=True) if attempt in (None, last)]
+    if older := len(logs) - len(kept):
+        message = f"{counted(older, 'log')} of attempts before attempt_{last} were not used."
+        findings.append(Finding(Severity.INFO, "attempts", message, older))
+    return kept
+
+
+def _own_rank(
+    source: Source, certain: set[int], weak: Mapping[tuple[str, int], int | None], findings: list[Finding]
+) -> int | None:
+    """The rank of all lines that name none; None if the file has lines of several ranks."""
+    if source.rank is not None:
+        return source.rank
+    hint = source.rank_hint.rank if source.rank_hint else None
+    if hint is not None and certain <= {hint}:
+        return hint
+    if len(certain) == 1:
+        if hint is not None and source.rank_hint and source.rank_hint.certain:
+            message = (
+                f"{source.path}: its lines are of rank {min(certain)}, its name says rank {hint}. "
+                "The lines were used."
+            )
+            findings.append(Finding(Severity.WARNING, "rank_conflict", message, source=source.path))
+        return min(certain)
+    if not certain and (local := LOCAL_RANK.search(source.path)):
+        return weak.get((source.path, int(local[1])))
+    return None
+
+
+def _weak_ranks(logs: Sequence[tuple[Source, WatchdogLog]]) -> dict[tuple[str, int], int | None]:
+    """By path and label of a launcher the rank; None if several files have the same label.
+
+    A label is the rank within a host, or the task: it is the rank in the job only if no other file uses it.
+    """
+    known: dict[tuple[str, int], set[int]] = defaultdict(set)
+    labels: set[tuple[str, int]] = set()
+    for source, log in logs:
+        labels |= {(source.path, report.label) for report in log.reports if report.label is not None}
+        if local := LOCAL_RANK.search(source.path):
+            labels.add((source.path, int(local[1])))
+        for report in log.reports:
+            if report.label is not None and report.rank is not None:
+                known[source.path, report.label].add(report.rank)
+    users = Counter(label for _, label in labels)
+    files_with_ranks = {path for path, _ in known}
+    found: dict[tuple[str, int], int | None] = {}
+    for path, label in labels:
+        if (path, label) in known:
+            ranks = known[path, label]
+            found[path, label] = min(ranks) if len(ranks) == 1 else None
+        else:
+            unique = users[label] == 1 and path not in files_with_ranks and label <= LARGEST_RANK
+            found[path, label] = label if unique else None
+    return found
+
+
+def _ranked(
+    source: Source,
+    log: WatchdogLog,
+    certain: set[int],
+    own: int | None,
+    weak: Mapping[tuple[str, int], int | None],
+) -> list[RankReport]:
+    """Each line with its rank; a line without one that repeats a line with one is left out."""
+    said = {_content(report) for report in log.reports if report.rank is not None}
+    found = []
+    for report in log.reports:
+        rank = report.rank if source.rank is None else source.rank
+        if rank is None:
+            if _content(report) in said:
+                continue
+            rank = weak.get((source.path, report.label)) if report.label is not None else None
+            rank = own if rank is None and (report.label is None or len(certain) <= 1) else rank
+        found.append(RankReport(rank, report, source.path))
+    return found
+
+
+def _content(report: Report) -> Report:
+    """What a line says, without who says it and when."""
+    return replace(report, rank=None, label=None, at_ns=None, group="", description="", member=None)
+
+
+def _count_without_rank(reports: Sequence[RankReport], findings: list[Finding]) -> None:
+    unknown = [one for one in reports if one.rank is None]
+    if unknown:
+        message = (
+            f"{number(len(unknown))} watchdog lines do not show their rank. If a file is of one rank, "
+            f"give it with --rank {unknown[0].source}=N."
+        )
+        findings.append(Finding(Severity.WARNING, "unknown_rank", message, len(unknown), unknown[0].source))
+
+
+def of_last_hang(reports: Sequence[RankReport], findings: list[Finding]) -> list[RankReport]:
+    """Without lines of earlier hangs in the same logs: no rank times out twice within one timeout."""
+    times = [one.report.at_ns for one in reports if one.report.at_ns is not None]
+    if not times:
+        return list(reports)
+    wraps = max(times) - min(times) > YEAR // 2
+    ended = [
+        one.report for one in reports if one.report.sign is Sign.TIMED_OUT and one.report.at_ns is not None
+    ]
+    last = max(ended, key=lambda report: _time(report, wraps), default=None)
+    if last is None:
+        first = max(_shifted(time, wraps) for time in times) - SAME_HANG
+    else:
+        first = _time(last, wraps) - (last.timeout_ms or 600_000) * 1_000_000
+    kept = [one for one in reports if one.report.at_ns is None or _time(one.report, wraps) >= first]
+    if older := len(reports) - len(kept):
+        message = f"{counted(older, 'watchdog line')} of earlier hangs in the same logs were not used."
+        findings.append(Finding(Severity.INFO, "older_reports", message, older))
+    return kept
+
+
+def _time(report: Report, wraps: bool) -> int:
+    return _shifted(report.at_ns or 0, wraps)
+
+
+def _shifted(time: int, wraps: bool) -> int:
+    """The time since the start of the earlier year, if the lines are of two."""
+    return time + YEAR if wraps and time < YEAR // 2 else time

@@ -1,0 +1,471 @@
+"""What watchdog lines in logs show by themselves: which rank is behind in which group, and what they cannot show.
+
+A rank is a culprit only if its own lines say that it is idle before the collective in which others timed out.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from tracelink.diagnosis.witnesses.model import Claim, Position, RankReport, Testimony
+from tracelink.model.columns import MILLISECOND, SECOND
+from tracelink.model.operations import Operation, operation_of
+from tracelink.model.text import (
+    collective_in_words,
+    counted,
+    duration,
+    group_in_words,
+    lowered,
+    operation_in_words,
+    ranks_in_words,
+)
+from tracelink.model.trace import ProcessGroup
+from tracelink.model.witnesses import Report, Sign
+
+EARLIEST = 60 * SECOND
+"""A status this long before the last timeout may be out of date then."""
+BEHIND = (
+    "A collective is counted as enqueued when its call returns: a rank that is behind did not call, or is stuck in the "
+    "call. It may also wait in another group, of which its log says nothing. Take its stack: py-spy dump --pid PID. "
+    "Flight-recorder dumps show its last calls."
+)
+NOBODY_BEHIND = (
+    "No log shows a rank that is behind. A rank without lines can be behind; or a device or the network does not "
+    "finish the collective. Flight-recorder dumps show which, and so do stacks of all ranks (py-spy dump --pid PID)."
+)
+GLOO = (
+    "Lines of gloo name neither group nor collective, and which ranks give up first depends on the algorithm: they do "
+    "not show the culprit. Take the stacks of all ranks (py-spy dump --pid PID), or flight-recorder dumps: "
+    "torch._C._distributed_c10d._dump_fr_trace(True, True, False)."
+)
+PROCESS_ENDED = (
+    "No rank timed out, so a process ended while others were connected to it. Look for a rank that ended without such "
+    "a line, in its log and in that of the kernel (out of memory)."
+)
+SAME_INPUT = frozenset({Operation.ALL_REDUCE, Operation.ALL_GATHER, Operation.BROADCAST, Operation.REDUCE})
+SAME_OUTPUT = frozenset({Operation.ALL_REDUCE, Operation.REDUCE_SCATTER, Operation.BROADCAST})
+"""Operations whose inputs, or outputs, have the same size on all ranks."""
+MESSAGES = frozenset({Operation.SEND, Operation.RECV, Operation.COALESCED})
+"""Operations that are counted apart from collectives."""
+GIVEN_UP = frozenset({Sign.GAVE_UP, Sign.LOST, Sign.BARRIER, Sign.PASSED})
+
+
+@dataclass(slots=True)
+class _Group:
+    """What ranks say of one group."""
+
+    name: str
+    description: str
+    timed_out: dict[int, Report] = field(default_factory=dict)
+    """The first collective that each rank gave up."""
+    status: dict[int, Report] = field(default_factory=dict)
+    """The last status of each rank."""
+
+    @property
+    def identity(self) -> ProcessGroup:
+        """The group, for sentences."""
+        return ProcessGroup(self.name, self.description)
+
+
+def testimony_of(reports: Sequence[RankReport], ranks: Collection[int]) -> Testimony:
+    """The problems that the lines show; `ranks` have a log."""
+    groups = _groups(reports)
+    blocked = {rank: group.name for group in groups for rank in group.timed_out}
+    claims = [claim for group in groups if group.timed_out for claim in _claims_of(group, blocked)]
+    claims.sort(key=lambda claim: (not claim.culprits, -len(claim.waiting)))
+    claims += _without_group(reports, groups)
+    gloo = [one for one in reports if one.report.sign in GIVEN_UP]
+    if gloo:
+        claims.append(_gloo(gloo, ranks))
+    if not claims and reports:
+        claims.append(_only_status(reports))
+    notes = [_note_on_heartbeats(reports), _note_on_silent(reports, ranks)]
+    return Testimony(claims, _positions(groups), [note for note in notes if note])
+
+
+def missed_calls(claims: Sequence[Claim]) -> dict[int, str]:
+    """By culprit the collective that it did not make."""
+    return {
+        rank: collective_in_words(
+            claim.operation, claim.sequence, ProcessGroup(claim.group, claim.description)
+        )
+        for claim in claims
+        if claim.kind in ("never_joined", "lagging") and claim.sequence is not None
+        for rank in claim.culprits
+    }
+
+
+# NCCL: groups, and what each rank says of them.
+
+
+def _groups(reports: Sequence[RankReport]) -> list[_Group]:
+    found: dict[str, _Group] = {}
+    statuses = [one for one in reports if one.report.sign is Sign.STATUS and one.rank is not None]
+    for one in statuses:
+        report = one.report
+        if report.group and one.rank is not None:
+            group = found.setdefault(report.group, _Group(report.group, report.description))
+            group.status[one.rank] = report
+    for one in reports:
+        if one.report.sign is not Sign.TIMED_OUT or one.rank is None:
+            continue
+        name = one.report.group or _group_at(one, statuses)
+        if name:
+            _give_up(found.setdefault(name, _Group(name, "")), one.rank, one.report)
+    return list(found.values())
+
+
+def _group_at(one: RankReport, statuses: Sequence[RankReport]) -> str:
+    """The group of a collective that was given up, from the status that names the same number; empty if unclear."""
+    names = {
+        other.report.group
+        for other in statuses
+        if other.rank == one.rank and other.report.sequence == one.report.sequence is not None
+    }
+    return names.pop() if len(names) == 1 else ""
+
+
+def _give_up(group: _Group, rank: int, report: Report) -> None:
+    known = group.timed_out.get(rank)
+    if known is None or (report.sequence or 0) < (known.sequence or 0):
+        group.timed_out[rank] = report
+
+
+def _claims_of(group: _Group, blocked: Mapping[int, str]) -> list[Claim]:
+    first = min(report.sequence or 0 for report in group.timed_out.values())
+    at_first = {rank: report for rank, report in group.timed_out.items() if report.sequence == first}
+    if mismatch := _mismatch(group, first, at_first):
+        return [mismatch]
+    behind = [rank for rank in sorted(group.status) if _is_behind(rank, group, first)]
+    free = [rank for rank in behind if blocked.get(rank, group.name) == group.name]
+    operation = Counter(report.operation for report in at_first.values()).most_common(1)[0][0]
+    if free and operation_of(operation) not in MESSAGES:
+        return [_behind(group, first, operation, free)]
+    return [_timed_out(group, first, operation, behind, blocked)]
+
+
+def _is_behind(rank: int, group: _Group, first: int) -> bool:
+    """True if the rank finished all that it enqueued, before the collective in which others timed out."""
+    status = group.status[rank]
+    if rank in group.timed_out or status.enqueued is None or status.enqueued != status.completed:
+        return False
+    times = [report.at_ns for report in group.timed_out.values() if report.at_ns is not None]
+    current = (
+        status.at_ns is None
+        or not times
+        or abs(status.at_ns - max(times)) <= EARLIEST
+        or status.at_ns > max(times)
+    )
+    return status.enqueued < first and current
+
+
+def _behind(group: _Group, first: int, operation: str, culprits: Sequence[int]) -> Claim:
+    last = max(group.status[rank].enqueued or -1 for rank in culprits)
+    queued = max((status.enqueued or first for status in group.status.values()), default=first)
+    call = collective_in_words(operation, first, group.identity)
+    it = "they" if len(culprits) > 1 else "it"
+    if last >= 1:
+        done = f"{it} finished {'theirs' if len(culprits) > 1 else 'its'} up to #{last}"
+    else:
+        done = f"{it} enqueued nothing in this group"
+    others = _capital(_timed_out_in_words(group))
+    message = f"{ranks_in_words(culprits)} did not enqueue {call}; {done}. {others} in it."
+    return Claim(
+        "lagging" if queued > first and last >= 1 else "never_joined",
+        group.name,
+        group.description,
+        first,
+        operation,
+        tuple(culprits),
+        tuple(sorted(group.timed_out)),
+        message,
+        BEHIND,
+        proven=True,
+        waited_ns=_waited(group.timed_out),
+    )
+
+
+def _timed_out(
+    group: _Group, first: int, operation: str, behind: Sequence[int], blocked: Mapping[int, str]
+) -> Claim:
+    elsewhere = ""
+    if behind:
+        names = sorted({group_in_words(blocked[rank], "") for rank in behind if rank in blocked})
+        elsewhere = f" {ranks_in_words(behind)} did not enqueue it, and timed out in {', '.join(names[:3])}."
+    late = [rank for rank, report in group.timed_out.items() if report.sequence != first]
+    apart = f" {ranks_in_words(sorted(late))} gave up a later one." if late else ""
+    message = (
+        f"{_capital(_timed_out_in_words(group))} in {collective_in_words(operation, first, group.identity)}; "
+        f"the logs do not show which rank is to blame.{elsewhere}{apart}"
+    )
+    return Claim(
+        "timed_out",
+        group.name,
+        group.description,
+        first,
+        operation,
+        (),
+        tuple(sorted(group.timed_out)),
+        message,
+        NOBODY_BEHIND,
+        proven=False,
+        waited_ns=_waited(group.timed_out),
+    )
+
+
+def _capital(text: str) -> str:
+    return text[:1].upper() + text[1:]
+
+
+def _timed_out_in_words(group: _Group) -> str:
+    """`7 ranks timed out after 10 min`."""
+    waited = _waited(group.timed_out)
+    after = f" after {duration(waited)}" if waited else ""
+    ranks = sorted(group.timed_out)
+    who = f"rank {ranks[0]}" if len(ranks) == 1 else f"{len(ranks)} ranks"
+    return f"{who} timed out{after}"
+
+
+def _waited(reports: Mapping[int, Report]) -> int | None:
+    """How long the first of them ran."""
+    longest = max((report.ran_ms or report.timeout_ms or 0 for report in reports.values()), default=0)
+    return longest * MILLISECOND or None
+
+
+def _mismatch(group: _Group, first: int, reports: Mapping[int, Report]) -> Claim | None:
+    """The same number in the same group is another operation, or of another size, on different ranks."""
+    operations = {rank: operation_of(report.operation) for rank, report in reports.items()}
+    if MESSAGES & set(operations.values()):
+        return None
+    if len(set(operations.values())) > 1:
+        return _deviation("operation_mismatch", group, first, reports, operations)
+    operation = next(iter(operations.values()))
+    for same, column in ((SAME_INPUT, "elements_in"), (SAME_OUTPUT, "elements_out")):
+        sizes = {rank: getattr(report, column) for rank, report in reports.items()}
+        known = {rank: size for rank, size in sizes.items() if size is not None}
+        if operation in same and len(set(known.values())) > 1:
+            texts = {rank: f"{size:,} elements" for rank, size in known.items()}
+            return _deviation("size_mismatch", group, first, {rank: reports[rank] for rank in known}, texts)
+    return None
+
+
+def _deviation(
+    kind: str, group: _Group, first: int, reports: Mapping[int, Report], requested: Mapping[int, str]
+) -> Claim:
+    """The ranks that request something else than most; nobody if none is in the majority."""
+    counts = Counter(requested.values()).most_common()
+    most, votes = counts[0]
+    clear = 2 * votes > len(requested)
+    culprits = tuple(sorted(rank for rank, text in requested.items() if text != most)) if clear else ()
+    operation = next(report.operation for rank, report in reports.items() if requested[rank] == most)
+    by_text = defaultdict(list)
+    for rank, text in sorted(requested.items()):
+        by_text[text].append(rank)
+    parts = [f"{ranks_in_words(by_text[text])}: {text}" for text, _ in counts[:4]]
+    what = "operations" if kind == "operation_mismatch" else "sizes"
+    return Claim(
+        kind,
+        group.name,
+        group.description,
+        first,
+        operation,
+        culprits,
+        tuple(sorted(set(requested) - set(culprits))),
+        f"Ranks timed out in different {what} as #{first} of {group_in_words(group.name, group.description)}: "
+        f"{'; '.join(parts)}.",
+        "A rank took another way through the program, or passed another tensor. Compare the stacks of one rank of each "
+        "kind; flight-recorder dumps show the calls before.",
+        proven=clear,
+        waited_ns=_waited(reports),
+    )
+
+
+def _without_group(reports: Sequence[RankReport], groups: Sequence[_Group]) -> list[Claim]:
+    """Collectives that were given up in groups that no line names: they cannot be compared."""
+    used = {id(report) for group in groups for report in group.timed_out.values()}
+    named = {(rank, report.sequence) for group in groups for rank, report in group.timed_out.items()}
+    left = [
+        one
+        for one in reports
+        if one.report.sign is Sign.TIMED_OUT
+        and id(one.report) not in used
+        and (one.rank, one.report.sequence) not in named
+        and not (one.rank is not None and any(one.rank in group.timed_out for group in groups))
+    ]
+    if not left:
+        return []
+    ranks = sorted({one.rank for one in left if one.rank is not None})
+    calls = Counter(
+        f"{operation_in_words(one.report.operation)} #{one.report.sequence}"
+        if one.report.sequence is not None
+        else operation_in_words(one.report.operation)
+        for one in left
+    )
+    named_calls = ", ".join(f"{call} ({count})" for call, count in calls.most_common(4))
+    who = ranks_in_words(ranks) if ranks else counted(len(left), "rank")
+    first = left[0].report
+    return [
+        Claim(
+            "timed_out",
+            "",
+            "",
+            first.sequence if len(calls) == 1 else None,
+            first.operation if len(calls) == 1 else "",
+            (),
+            tuple(ranks),
+            f"{who} timed out in collectives of groups that the lines do not name: {named_calls}. "
+            "The logs do not show which rank is to blame.",
+            NOBODY_BEHIND,
+            proven=False,
+            waited_ns=_waited(dict(enumerate(one.report for one in left))),
+        )
+    ]
+
+
+def _only_status(reports: Sequence[RankReport]) -> Claim:
+    """Another rank signalled a timeout, or the watchdog of this one is stuck; no line says in which collective."""
+    ranks = tuple(sorted({one.rank for one in reports if one.rank is not None}))
+    who = ranks_in_words(ranks) if ranks else "Ranks"
+    return Claim(
+        "timed_out",
+        "",
+        "",
+        None,
+        "",
+        (),
+        ranks,
+        f"{who} reported a timeout elsewhere, or a stuck watchdog; no log says which collective timed out.",
+        f"Add the logs of the other ranks. {NOBODY_BEHIND}",
+        proven=False,
+    )
+
+
+def _positions(groups: Sequence[_Group]) -> list[Position]:
+    """How far each rank is in each group, as its log says."""
+    places: dict[tuple[str, str, int | None, str, str], list[int]] = defaultdict(list)
+    for group in groups:
+        for rank in sorted({*group.timed_out, *group.status}):
+            places[group.name, group.description, *_place(group, rank)].append(rank)
+    return [
+        Position(name, description, sequence, operation, stage, tuple(ranks))
+        for (name, description, sequence, operation, stage), ranks in sorted(
+            places.items(), key=lambda item: (item[0][0], item[0][2] or -1)
+        )
+    ]
+
+
+def _place(group: _Group, rank: int) -> tuple[int | None, str, str]:
+    if given_up := group.timed_out.get(rank):
+        return given_up.sequence, given_up.operation, "waiting"
+    status = group.status[rank]
+    enqueued, completed = status.enqueued or 0, status.completed or 0
+    if enqueued < 1:
+        return None, "", "never_joined"
+    return (enqueued, "", "finished") if enqueued == completed else (max(completed, 0) + 1, "", "waiting")
+
+
+# gloo.
+
+
+def _gloo(reports: Sequence[RankReport], ranks: Collection[int]) -> Claim:
+    barriers = [one for one in reports if one.report.sign is Sign.BARRIER]
+    if barriers:
+        return _barrier(barriers, reports, ranks)
+    signs: dict[Sign, set[int]] = defaultdict(set)
+    for one in reports:
+        if one.rank is not None:
+            signs[one.report.sign].add(one.rank)
+    gave_up, lost = sorted(signs[Sign.GAVE_UP]), sorted(signs[Sign.LOST] - signs[Sign.GAVE_UP])
+    timeouts = [one.report.timeout_ms for one in reports if one.report.timeout_ms is not None]
+    parts = []
+    if gave_up or timeouts:
+        who = ranks_in_words(gave_up) if gave_up else "A rank of unknown number"
+        parts.append(
+            f"{who} gave up a gloo operation after {duration(max(timeouts, default=0) * MILLISECOND)}"
+        )
+    if lost or not parts:
+        who = ranks_in_words(lost) if lost else "Ranks of unknown number"
+        parts.append(f"{who if not parts else lowered(who)} lost a connection of gloo")
+    silent = sorted(set(ranks) - set(gave_up) - set(lost))
+    without = f" {ranks_in_words(silent)}: no such line." if silent else ""
+    return Claim(
+        "timed_out" if timeouts else "failed",
+        "",
+        "",
+        None,
+        "",
+        (),
+        tuple(sorted({*gave_up, *lost})),
+        f"{'; '.join(parts)}. The logs do not show which rank is to blame.{without}",
+        GLOO if timeouts else f"{PROCESS_ENDED} {GLOO}",
+        proven=False,
+        waited_ns=max(timeouts, default=0) * MILLISECOND or None,
+    )
+
+
+def _barrier(barriers: Sequence[RankReport], reports: Sequence[RankReport], ranks: Collection[int]) -> Claim:
+    failed = sorted({member for one in barriers for member in one.report.members})
+    timeout = max(one.report.timeout_ms or 0 for one in barriers)
+    passed = {
+        (one.report.member, one.rank)
+        for one in reports
+        if one.report.sign is Sign.PASSED and one.rank is not None
+    }
+    by_rank_0 = {(0, one.rank) for one in barriers if one.rank is not None}
+    culprits = _ranks_of_members(failed, passed | by_rank_0, ranks)
+    waiting = {rank for _, rank in passed | by_rank_0 if rank is not None} - set(culprits)
+    who = ranks_in_words(culprits or failed)
+    of = "" if culprits else " (numbers within their group)"
+    return Claim(
+        "never_joined",
+        "",
+        "",
+        None,
+        "gloo:monitored_barrier",
+        tuple(culprits),
+        tuple(sorted(waiting)),
+        f"{who}{of} did not pass a monitored barrier within {duration(timeout * MILLISECOND)}, as rank 0 of "
+        "the group says.",
+        "Its other lines are consequences. Take the stack of that rank: py-spy dump --pid PID.",
+        proven=bool(culprits),
+        waited_ns=timeout * MILLISECOND,
+    )
+
+
+def _ranks_of_members(
+    members: Sequence[int], known: Collection[tuple[int | None, int | None]], ranks: Collection[int]
+) -> list[int]:
+    """The ranks in the job of members of a group; empty unless lines show that both numbers are the same.
+
+    Members are sorted by rank: if member 7 is rank 7, so are all before it. The last one may be any later rank.
+    """
+    if not known or any(member != rank for member, rank in known):
+        return []
+    proven = max(rank for _, rank in known if rank is not None)
+    last = max(ranks, default=-1)
+    return list(members) if all(member < proven or member == last for member in members) else []
+
+
+# Notes.
+
+
+def _note_on_heartbeats(reports: Sequence[RankReport]) -> str:
+    ranks = sorted(
+        {one.rank for one in reports if one.report.sign is Sign.HEARTBEAT and one.rank is not None}
+    )
+    if not ranks:
+        return ""
+    return (
+        f"The watchdog of {lowered(ranks_in_words(ranks))} got stuck itself: a call of CUDA or NCCL hangs there, "
+        "or another thread holds the GIL in one."
+    )
+
+
+def _note_on_silent(reports: Sequence[RankReport], ranks: Collection[int]) -> str:
+    silent = sorted(set(ranks) - {one.rank for one in reports if one.rank is not None})
+    if not silent or not reports:
+        return ""
+    has = "has" if len(silent) == 1 else "have"
+    return f"{ranks_in_words(silent)} {has} a log without any watchdog line. That alone proves nothing."
