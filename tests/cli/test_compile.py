@@ -8,7 +8,8 @@ from pathlib import Path
 import jsonschema
 
 from builders.command_line import Run
-from builders.compile_log import PID, START_US, artifact, begin, instant, log, metrics
+from builders.compile_log import PID, START_US, artifact, begin, instant, log, metrics, record
+from builders.data import shared
 from builders.kineto import cpu_op, trace
 from builders.kineto import write as write_file
 from tracelink import schemas
@@ -28,8 +29,8 @@ PAGE = """\
 function  defined at  called at  ranks  compiled  recompiled  breaks  failed   time
 step [0]  train.py:7  -          0             2           1       0       0  3.0 s
 
-recompiled because        function  ranks  times   time
-tensor 'x' size mismatch  step      0          1  1.0 s
+recompiled because        at          function  ranks  times   time
+tensor 'x' size mismatch  train.py:7  step      0          1  1.0 s
 
 fx_graph_cache: 1 hit, 1 miss.
 """
@@ -114,6 +115,81 @@ def test_json(tracelink: Run) -> None:
         ("0/0", 2_000_000_000, ""),
         ("0/1", 1_000_000_000, "0/0"),
     ]
+
+
+def test_nothing_was_compiled(tracelink: Run) -> None:
+    result = tracelink("compile", str(write(0, log(artifact("torch_version", "{}"), instant("x", at=1)))))
+    assert (result.exit_code, result.stdout) == (FINE, "Nothing was compiled.\n")
+
+
+def test_draft_export(tracelink: Run) -> None:
+    result = tracelink(
+        "compile",
+        str(write(0, log(record("missing_fake_kernel", {"op": "lib.f.default"}), instant("x", at=1)))),
+    )
+    assert (result.exit_code, result.stdout) == (
+        FINE,
+        "Nothing was compiled; draft export made 1 note.\n\n"
+        "draft export                     about          at  times\n"
+        "The operator has no fake kernel  lib.f.default  -       1\n",
+    )
+
+
+def test_guards_with_other_sizes_are_one_reason_with_the_line_of_the_guard(tracelink: Run) -> None:
+    where = "  # if x.n == 1:  # me/model.py:16 in forward (HINT: x)"
+    again = [
+        metrics(
+            f"0/{number}",
+            recompile_reason=f"0/0: tensor 'x' size mismatch at index 0. expected 4, actual {number}{where}",
+            **RECOMPILED,
+        )
+        for number in range(1, 4)
+    ]
+    result = tracelink(
+        "compile", str(write(0, log(metrics("0/0", **RECOMPILED), *again, instant("x", at=1))))
+    )
+    assert result.stdout.split("\n\n")[2].splitlines() == [
+        "recompiled because                                      at           function  ranks  times   time",
+        "tensor 'x' size mismatch at index 0 (3 different ones)  model.py:16  step      0          3  3.0 s",
+    ]
+
+
+def test_many_problems_are_counted(tracelink: Run) -> None:
+    failed = [metrics(f"{number}/0", co_name=f"f{number}", fail_type="Unsupported") for number in range(20)]
+    path = str(write(0, log(*failed, instant("x", at=1))))
+    lines = tracelink("compile", path).stdout.splitlines()
+    assert lines[11:14] == [
+        "f11 [11/0] failed to compile: Unsupported.",
+        "8 more problems (-v shows them).",
+        "20 compilations of 20 functions took 20.0 s: 0 recompiled, 0 graph breaks, 20 failed.",
+    ]
+    assert len(tracelink("compile", path, "-q").stdout.splitlines()) == 20
+
+
+def test_collectives_that_waited_for_a_compilation(tracelink: Run) -> None:
+    result = tracelink("compile", str(shared("torch_trace/multirank_matched")))
+    table = next(part for part in result.stdout.split("\n\n") if part.startswith("collective that waited"))
+    assert [line.split("  ")[0] for line in table.splitlines()[1:]] == [
+        "all_reduce #1 of group 0",
+        "all_reduce #9 of group 0",
+        "all_reduce #3 of group 0",
+        "all_gather #2 of group 0",
+        "all_reduce #6 of group 0",
+    ]
+
+
+def test_a_run_of_several(tracelink: Run) -> None:
+    for name, at in (("a", 0), ("b", 100)):
+        content = log(
+            begin("dynamo", "0/0", at=at), metrics("0/0", start=at, co_name=name), instant("x", at=at + 1)
+        )
+        Path(f"dedicated_log_torch_trace_rank_0_{name}.log").write_bytes(
+            content.replace(b'"frame_id"', b'"rank": 0, "frame_id"')
+        )
+    both, last = tracelink("compile", "."), tracelink("compile", ".", "--run", "2")
+    assert "--run 2 shows the last one only." in both.stdout + both.stderr
+    assert ("b [0]" in last.stdout, "a [0]" in last.stdout) == (True, False)
+    assert tracelink("compile", ".", "--run", "3").exit_code == USAGE
 
 
 def test_no_log(tracelink: Run) -> None:

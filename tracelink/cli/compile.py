@@ -137,6 +137,8 @@ def _write(console: Console, logs: Read, html: str | None, artifacts: str | None
 
 MOST_ROWS = 12
 """Rows of a table without -v."""
+NARROW, NARROW_NAME, WIDE_NAME = 100, 24, 60
+"""Columns of a narrow terminal, and characters of the name of a function in it, and elsewhere."""
 STYLES = {Status.ERROR.value: "red", Status.OPEN.value: "bold red", Status.BREAK.value: "yellow"}
 
 
@@ -190,7 +192,7 @@ def _show_functions(page: Page, report: CompileReport, most: int | None) -> None
     profiled = any(one.runtime_ns is not None for one in functions)
     rows = [
         [
-            f"{one.name or EMPTY} [{one.frame}]",
+            f"{shortened(one.name, _longest_name(page)) or EMPTY} [{one.frame}]",
             one.file or EMPTY,
             one.called_at or EMPTY,
             ranks_cell(sorted(one.ranks)),
@@ -204,13 +206,18 @@ def _show_functions(page: Page, report: CompileReport, most: int | None) -> None
         for one in functions[:most]
     ]
     header = (*FUNCTIONS, RAN) if profiled else FUNCTIONS
-    page.table(header, rows, numbers=header[4:], optional=("called at", "ranks", "breaks"))
+    page.table(header, rows, numbers=header[4:], optional=("called at", "ranks", "breaks", "defined at"))
     _rest(page, len(functions), most, "function")
     found = unamortised(functions)
     for line in found[: None if most is None else MOST_UNAMORTISED]:
         page.line(line)
     if most is not None and len(found) > MOST_UNAMORTISED:
         page.line(more(len(found) - MOST_UNAMORTISED, "function"), "dim")
+
+
+def _longest_name(page: Page) -> int:
+    """Characters of the name of a function: in a narrow terminal the numbers next to it count more."""
+    return NARROW_NAME if page.width < NARROW else WIDE_NAME
 
 
 def _rest(page: Page, count: int, most: int | None, thing: str) -> None:
@@ -221,13 +228,20 @@ def _rest(page: Page, count: int, most: int | None, thing: str) -> None:
 # Recompilations by the guard that failed.
 
 
-RECOMPILATIONS = ("recompiled because", "function", "ranks", "times", "time")
+RECOMPILATIONS = ("recompiled because", "at", "function", "ranks", "times", "time")
 
 
 def _show_recompilations(page: Page, report: CompileReport, most: int | None) -> None:
     guards = guards_of(report.compiles)
     rows = [
-        [one.reason, one.at, ranks_cell(sorted(one.ranks)), number(one.times), duration(one.time_ns)]
+        [
+            one.reason,
+            one.line or EMPTY,
+            shortened(one.at, _longest_name(page)),
+            ranks_cell(sorted(one.ranks)),
+            number(one.times),
+            duration(one.time_ns),
+        ]
         for one in guards[:most]
     ]
     if rows:

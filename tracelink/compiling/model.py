@@ -61,6 +61,8 @@ class Compiled:
     """Nanoseconds of each stage."""
     runs: int | None = None
     """How often the compiled code ran, in the same profiles."""
+    guard_at: str = ""
+    """`train.py:16`: the line of the program that the failed guard is about, where torch records it."""
 
 
 @dataclass(frozen=True, slots=True)

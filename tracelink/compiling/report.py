@@ -54,6 +54,8 @@ BREAK_AT = re.compile(r"Graph break in user code at (.+):(\d+)\n")
 BREAK_REASON = re.compile(r"Graph Break Reason: (.*?)(?:\n\s*\n\s*User code traceback|\Z)", re.DOTALL)
 ENCOUNTERED = re.compile(r".*Graph break encountered:\s*", re.DOTALL)
 RECOMPILE = re.compile(r"\s*([!\d/_]+): (.*)")
+LINE_OF_GUARD = re.compile(r"# (?:[^\s:]*/)?([^\s:/]+:\d+) in \w")
+"""The line of the program that a guard is about: `# if s.i == 1:  # model/train.py:16 in forward`."""
 SOURCE_OF_GUARD = re.compile(r"\s+# .*", re.DOTALL)
 LONG_REASON = 400
 RUNS = (Status.OK, Status.BREAK, Status.UNKNOWN, Status.OPEN)
@@ -314,6 +316,7 @@ def _compiled(rank: int, log: CompileLog) -> Iterator[Compiled]:
             len(one.restarts),
             caller_in_words(log.called_at.get(one.compile_id, ()), one.function),
             one.stages,
+            guard_at=line[1] if recompile_of and (line := LINE_OF_GUARD.search(one.recompile_reason)) else "",
         )
     ended = {one.compile_id for one in log.compilations}
     began = {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter, defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -23,6 +24,8 @@ LONGEST = 100
 """Characters of a reason."""
 CONSEQUENCES = (GRAPHS, CODE, TENSORS, ORDER)
 """What differs where ranks compiled other functions, or other collectives."""
+SIZES = re.compile(r"\. expected .*")
+"""What differs where sizes change in each step: such guards are one reason."""
 WORTH_SAYING_NS = 1_000_000_000
 """Compilations that took less are not worth a hint."""
 
@@ -47,12 +50,16 @@ def summary(report: CompileReport) -> str:
     forward = [one for one in report.compiles if not one.backward]
     functions = {one.id.rpartition("/")[0] for one in forward}
     total = sum(one.duration_ns or 0 for one in report.compiles)
+    of_rank: Counter[int] = Counter()
+    for one in report.compiles:
+        of_rank[one.rank] += one.duration_ns or 0
+    most = f", {duration(max(of_rank.values()))} on the rank with most" if len(of_rank) > 1 else ""
     recompiled = sum(bool(one.recompile_of) for one in forward)
     ranks = f" on {counted(len(report.ranks), 'rank')}" if len(report.ranks) > 1 else ""
     ranks += f" in {counted(len(report.runs), 'run')}" if len(report.runs) > 1 else ""
     compiled = f"{counted(len(forward), 'compilation')} of {counted(len(functions), 'function')}{ranks}"
     return (
-        f"{compiled} took {duration(total)}: "
+        f"{compiled} took {duration(total)}{most}: "
         f"{number(recompiled)} recompiled, {counted(sum(one.count for one in report.graph_breaks), 'graph break')}, "
         f"{number(len(report.failures))} failed."
     )
@@ -113,10 +120,11 @@ def _failures_in_words(failures: Sequence[Failure]) -> list[str]:
         name = f"{one.function} [{one.id}]" if one.function else f"[{one.id}]"
         ranks[(name, at, one.type, first_line(one.reason))].append(one.rank)
     several = len({rank for each in ranks.values() for rank in each}) > 1
-    return [
-        f"{name} failed to compile{f' on {lowered(ranks_in_words(each))}' if several else ''}{at}: {kind}: {reason}."
-        for (name, at, kind, reason), each in ranks.items()
-    ]
+    lines = []
+    for (name, at, kind, reason), each in ranks.items():
+        where = f"{f' on {lowered(ranks_in_words(each))}' if several else ''}{at}"
+        lines.append(f"{name} failed to compile{where}: {kind}{f': {reason}' if reason else ''}.")
+    return lines
 
 
 def first_line(text: str) -> str:
@@ -159,7 +167,7 @@ def functions_of(report: CompileReport) -> list[FunctionCost]:
         found.ranks.add(one.rank)
         found.ids.setdefault(one.id, one.rank)
         found.name = found.name or one.function
-        found.file = found.file or (f"{one.file.rsplit('/', 1)[-1]}:{one.line}" if one.file else "")
+        found.file = found.file or place_of(one)
         found.called_at = found.called_at or one.called_at
         found.compiled += not one.backward
         found.recompiled += bool(one.recompile_of)
@@ -206,6 +214,8 @@ class Reason:
     reason: str
     at: str
     """The function that was compiled again, or the line with the graph break."""
+    line: str = ""
+    """Of a guard the line that it is about, else that of the function."""
     times: int = 0
     time_ns: int = 0
     ranks: set[int] = field(default_factory=set)
@@ -216,15 +226,27 @@ class Reason:
 def guards_of(compiles: Sequence[Compiled]) -> list[Reason]:
     """Guards that failed, the most costly first."""
     reasons: dict[tuple[str, str], Reason] = {}
+    sizes: dict[tuple[str, str], set[str]] = defaultdict(set)
     for one in compiles:
         if one.recompile_of:
-            key = (first_line(one.reason), one.function or f"[{one.id.rpartition('/')[0]}]")
-            found = reasons.setdefault(key, Reason(*key))
+            reason, function = first_line(one.reason), one.function or f"[{one.id.rpartition('/')[0]}]"
+            key = (SIZES.sub("", reason), function)
+            sizes[key].add(reason)
+            found = reasons.setdefault(key, Reason(reason, function))
             found.times += 1
+            found.line = found.line or one.guard_at or place_of(one)
             found.time_ns += one.duration_ns or 0
             found.ranks.add(one.rank)
             found.ids.setdefault(one.id, one.rank)
+    for key, found in reasons.items():
+        if len(sizes[key]) > 1:
+            found.reason = f"{key[0]} ({number(len(sizes[key]))} different ones)"
     return sorted(reasons.values(), key=lambda one: -one.time_ns)
+
+
+def place_of(one: Compiled) -> str:
+    """`train.py:7`: where the function is defined."""
+    return f"{one.file.rsplit('/', 1)[-1]}:{one.line}" if one.file else ""
 
 
 def breaks_of(report: CompileReport) -> list[Reason]:

@@ -56,6 +56,10 @@ class Compiled(Struct, frozen=True):
     called_at: str
     stages: Annotated[Mapping[str, Nanoseconds], Meta(description="Nanoseconds of each stage.")]
     runs: Annotated[Count | None, Meta(description="How often the compiled code ran, in the same profiles.")]
+    guard_at: Annotated[
+        str,
+        Meta(description="The file and line that the failed guard is about; empty if it is not recorded."),
+    ]
 
 
 class GraphBreak(Struct, frozen=True):

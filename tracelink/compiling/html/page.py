@@ -192,6 +192,7 @@ def _recompilations(report: CompileReport) -> Child:
     rows = [
         (
             one.reason,
+            element("code", one.line) if one.line else None,
             one.at,
             ranks_cell(sorted(one.ranks)),
             f"{one.times:,}",
