@@ -103,6 +103,7 @@ def test_nodes_of_folded_annotations_are_left_out() -> None:
     rank = linked(build)
     assert [name for name, _ in shown(rank)] == ["dynamo", "dynamo", "other_data: compile_id=0/0"]
     assert pairs(rank.edges, Relation.SAME) == [(node - 1, 0)]
+    assert folded(rank) == {"phase_data": 1, "phase_data_copies": 1}
     (report,) = (one for one in rank.reports if one.relation == "same.et_kineto")
     assert (report.linked, report.candidates) == (2, 2)
 

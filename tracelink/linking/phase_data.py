@@ -44,8 +44,8 @@ class Folded:
 def fold_phase_data(trace: RankTrace, edges: Edges, calls: Calls) -> Folded:
     """The rank with the data of phases as arguments; `edges` are all edges.
 
-    An annotation is kept if the operator around it is not the one that its name states. A node of the execution trace
-    that is the same as a folded annotation is left out with it.
+    An annotation is kept if the operator around it is not the one that its name states. What is the same as
+    a folded annotation, such as a node of the execution trace, is left out with it.
     """
     rows, operators = _annotations(trace, edges)
     known = operators != UNKNOWN
@@ -56,15 +56,15 @@ def fold_phase_data(trace: RankTrace, edges: Edges, calls: Calls) -> Folded:
     removed = np.zeros(len(trace.events), np.bool_)
     removed[rows] = True
     same = edges.where(Relation.SAME)
-    nodes = same.source[removed[same.target] & (trace.events.kind[same.source] == EventKind.NODE)]
-    removed[nodes] = True
+    copies = np.unique(same.source[removed[same.target]])
+    removed[copies] = True
     members = _members(trace, edges, rows, operators)
     payloads = _extended(trace, members)
-    text = (
-        f"{len(rows)} annotations with data of compile phases are arguments of the operators of these phases"
-    )
-    with_nodes = f", and their {len(nodes)} nodes in the execution trace are left out" if len(nodes) else ""
-    findings.append(Finding(Severity.INFO, "phase_data", f"{text}{with_nodes}.", len(rows)))
+    text = "annotations with data of compile phases are arguments of the operators of these phases"
+    findings.append(Finding(Severity.INFO, "phase_data", text, len(rows)))
+    if len(copies):
+        text = "execution-trace nodes and NVTX ranges that are the same as such annotations are left out"
+        findings.append(Finding(Severity.INFO, "phase_data_copies", text, len(copies)))
     renumbering = _Renumbering(removed)
     return Folded(
         renumbering.trace(replace(trace, payloads=payloads)),
@@ -77,7 +77,7 @@ def fold_phase_data(trace: RankTrace, edges: Edges, calls: Calls) -> Folded:
 def _kept(count: int) -> list[Finding]:
     if not count:
         return []
-    text = f"{count} annotations with data of compile phases are slices: the operator around them has another name."
+    text = "annotations with data of compile phases stay slices: the operator around them has another name"
     return [Finding(Severity.INFO, "phase_data_without_operator", text, count)]
 
 
