@@ -281,7 +281,7 @@ def _vmstat_table(header: list[str], first: list[str], samples: Samples) -> tupl
     units = {"swpd": "KiB", "free": "KiB", "buff": "KiB", "cache": "KiB", "inact": "KiB", "active": "KiB"}
     units |= dict.fromkeys(("us", "sy", "id", "wa", "st", "gu"), "%")
     units |= {"si": "KiB/s", "so": "KiB/s", "bi": "blocks/s", "bo": "blocks/s", "in": "1/s", "cs": "1/s"}
-    values = [(column, name, units.get(name, unit)) for column, name, unit in names.values]
+    values = [(column, f"vmstat {name}", units.get(name, unit)) for column, name, unit in names.values]
     cleared = [
         "-" if column < len(titles) and titles[column] in schema.SINCE_BOOT else cell
         for column, cell in enumerate(first)

@@ -62,12 +62,12 @@ def test_each_gpu_of_a_query_is_on_the_rank_that_used_it(tmp_path: Path) -> None
     profiles(tmp_path / "job")
     graph = load(tmp_path, SMI, Metrics(tz="UTC"))
     assert counters(graph) == {
-        (0, "0", "utilization.gpu (%)"): [(0.013, 56.0), (1.018, 97.0)],
-        (0, "0", "power.draw (W)"): [(0.013, 412.35), (1.018, 655.1)],
-        (0, "0", "clocks.current.sm (MHz)"): [(0.013, 1980.0), (1.018, 1755.0)],
-        (1, "1", "utilization.gpu (%)"): [(0.017, 0.0)],
-        (1, "1", "power.draw (W)"): [(1.022, 71.02)],
-        (1, "1", "clocks.current.sm (MHz)"): [(0.017, 345.0), (1.022, 345.0)],
+        (0, "0", "utilization.gpu"): [(0.013, 56.0), (1.018, 97.0)],
+        (0, "0", "power.draw"): [(0.013, 412.35), (1.018, 655.1)],
+        (0, "0", "clocks.current.sm"): [(0.013, 1980.0), (1.018, 1755.0)],
+        (1, "1", "utilization.gpu"): [(0.017, 0.0)],
+        (1, "1", "power.draw"): [(1.022, 71.02)],
+        (1, "1", "clocks.current.sm"): [(0.017, 345.0), (1.022, 345.0)],
     }
     assert reasons(graph) == {"no_value": 2, "device_ranks": 2}
 
@@ -78,12 +78,12 @@ def test_a_map_overrules_devices_by_index_uuid_and_host(tmp_path: Path) -> None:
     for given in (Metrics(tz="UTC", map={"0": 1, "node-1:1": 0}), by_uuid):
         graph = load(tmp_path, SMI, given)
         assert {(rank, label): len(samples) for (rank, _, label), samples in counters(graph).items()} == {
-            (1, "utilization.gpu (%)"): 2,
-            (1, "power.draw (W)"): 2,
-            (1, "clocks.current.sm (MHz)"): 2,
-            (0, "utilization.gpu (%)"): 1,
-            (0, "power.draw (W)"): 1,
-            (0, "clocks.current.sm (MHz)"): 2,
+            (1, "utilization.gpu"): 2,
+            (1, "power.draw"): 2,
+            (1, "clocks.current.sm"): 2,
+            (0, "utilization.gpu"): 1,
+            (0, "power.draw"): 1,
+            (0, "clocks.current.sm"): 2,
         }
 
 

@@ -18,7 +18,9 @@ from tracelink.model.selection import Selection
 from tracelink.model.text import counted
 from tracelink.model.trace import SourceInfo
 from tracelink.pipeline.job_reader import assemble, read_job
+from tracelink.pipeline.ranks import devices_of
 from tracelink.pipeline.reading import Task, by_rank, nothing_readable, read, tasks_of, with_ranks
+from tracelink.plugins import MetricsReader
 
 if TYPE_CHECKING:
     from tracelink.model.metrics import Metrics
@@ -243,17 +245,30 @@ def inspect_sources(discovery: Discovery, engine: Engine) -> Inspection:
     tasks = by_rank(tasks_of(discovery, findings), engine, findings)
     outer, inner = engine.split(len(tasks))
 
-    def work(task: Task) -> tuple[SourceInfo | None, Sequence[Finding]]:
+    def work(task: Task) -> tuple[SourceInfo | None, Sequence[Finding], frozenset[str]]:
         result = read(task, inner)
-        return (None, [result]) if isinstance(result, Finding) else (result.source, result.findings)
+        if isinstance(result, Finding):
+            return None, [result], frozenset()
+        return result.source, result.findings, devices_of(result)
 
+    sampled = [task for task in tasks if isinstance(task.reader, MetricsReader)]
+    tasks = [task for task in tasks if task not in sampled]
     results = outer.map(work, tasks)
-    of_reading = [finding for info, some in results if info is None for finding in some]
-    pairs = [(info, task.source) for (info, _), task in zip(results, tasks, strict=True) if info]
-    if not pairs:
+    of_reading = [finding for info, some, _ in results if info is None for finding in some]
+    pairs = [(info, task.source) for (info, _, _), task in zip(results, tasks, strict=True) if info]
+    if not pairs and not sampled:
         raise nothing_readable([*findings, *of_reading], discovery.paths)
     findings += of_reading
     inputs = [source for _, source in pairs]
     infos = with_ranks([info for info, _ in pairs], inputs, findings)
-    findings += [finding for info, some in results if info for finding in some]
+    findings += [finding for info, some, _ in results if info for finding in some]
+    if sampled:
+        from tracelink.pipeline.metrics import inspected
+
+        devices = [devices for info, _, devices in results if info]
+        of_metrics = inspected(sampled, engine, (infos, devices), discovery.metrics, findings)
+        if not infos and not of_metrics:
+            raise nothing_readable(findings, discovery.paths)
+        infos += [info for info, _ in of_metrics]
+        inputs += [source for _, source in of_metrics]
     return Inspection(infos, in_order(findings), inputs)

@@ -47,6 +47,58 @@ def read_metrics(
     ]
 
 
+def inspected(
+    tasks: Sequence[Task],
+    engine: Engine,
+    others: tuple[Sequence[SourceInfo], Sequence[frozenset[str]]],
+    options: Metrics | None,
+    findings: list[Finding],
+) -> list[tuple[SourceInfo, Source]]:
+    """One source for each file of metrics that can be read; `others` are the other sources, and their GPUs."""
+    witnesses = []
+    for rank in sorted({info.rank for info in others[0] if info.rank is not None}):
+        mine = [(info, devices) for info, devices in zip(*others, strict=True) if info.rank == rank]
+        infos = [info for info, _ in mine]
+        firsts = [info.start_ns for info in infos if info.start_ns is not None]
+        lasts = [info.end_ns for info in infos if info.end_ns is not None]
+        devices = frozenset[str]().union(*(used for _, used in mine))
+        witnesses.append(
+            Witness.of(rank, infos, devices, min(firsts, default=None), max(lasts, default=None))
+        )
+    unranked = [info for info in others[0] if info.rank is None]
+    if not witnesses and unranked:
+        firsts = [info.start_ns for info in unranked if info.start_ns is not None]
+        lasts = [info.end_ns for info in unranked if info.end_ns is not None]
+        devices = frozenset[str]().union(*others[1])
+        witnesses.append(
+            Witness.of(0, unranked, devices, min(firsts, default=None), max(lasts, default=None))
+        )
+    files = read_metrics(tasks, engine, findings)
+    traces, found = placed(files, witnesses, options)
+    findings += found
+    return [
+        (
+            _whole(readings.source, [trace.source for trace in traces if trace.source.path == source.path]),
+            source,
+        )
+        for source, readings in files
+    ]
+
+
+def _whole(source: SourceInfo, parts: Sequence[SourceInfo]) -> SourceInfo:
+    """A file as one source; it has a rank and a host if all of its parts have the same."""
+    ranks, hosts = {part.rank for part in parts}, {part.host for part in parts}
+    starts = [part.start_ns for part in parts if part.start_ns is not None]
+    ends = [part.end_ns for part in parts if part.end_ns is not None]
+    return replace(
+        source,
+        rank=ranks.pop() if len(ranks) == 1 else None,
+        host=hosts.pop() if len(hosts) == 1 else "",
+        start_ns=min(starts, default=None),
+        end_ns=max(ends, default=None),
+    )
+
+
 def placed(
     files: Sequence[tuple[Source, Readings]], witnesses: Sequence[Witness], options: Metrics | None
 ) -> tuple[list[RankTrace], list[Finding]]:
@@ -191,15 +243,14 @@ class _Owners:
             listed = ", ".join(pairs[:SHOWN]) + (", …" if len(pairs) > SHOWN else "")
             overruled = "" if why in ("--map", "--rank") else " --map overrules it."
             message = f"{path}: {listed}, by {why}.{overruled}"
-            findings.append(Finding(Severity.INFO, "device_ranks", message, len(pairs), path))
+            findings.append(Finding(Severity.INFO, "device_ranks", message, source=path))
         lost = [device for device, rank in ranks.items() if rank == NO_RANK]
         if lost:
             listed = ", ".join(map(_device_in_words, lost[:SHOWN])) + (", …" if len(lost) > SHOWN else "")
-            host, index, uuid = lost[0]
-            example = f"{host}:{index}" if host and index else index or uuid
+            example = _example(lost)
             message = (
                 f"{path}: the ranks of {counted(len(lost), 'GPU')} are unknown ({listed}); their counters are shown by "
-                f"host and GPU. Say which rank each is, such as --map {example}=0"
+                f"host and GPU. Say which rank each is, such as --map {example}"
             )
             findings.append(Finding(Severity.WARNING, "unmapped_devices", message, len(lost), path))
 
@@ -210,6 +261,18 @@ _Device = tuple[str, str, str]
 
 def _device(gauge: Gauge, uuids: Mapping[tuple[str, str], str]) -> _Device:
     return gauge.host, gauge.device, gauge.uuid or uuids.get((gauge.host, gauge.device), "")
+
+
+def _example(devices: Sequence[_Device]) -> str:
+    """What `--map` could be for these devices."""
+    host, index, uuid = devices[0]
+    if not index.isdecimal():
+        return f"{index or uuid}=0"
+    first, count = int(index), 1
+    while count < len(devices) and devices[count][:2] == (host, str(first + count)):
+        count += 1
+    numbers, ranks = (f"{low}-{low + count - 1}" if count > 1 else str(low) for low in (first, 0))
+    return f"{host}:{numbers}={ranks}" if host else f"{numbers}={ranks}"
 
 
 def _device_order(device: _Device) -> tuple[str, int, str, str]:
@@ -269,7 +332,6 @@ def _home(gauge: Gauge, rank: int, witnesses: Sequence[Witness]) -> int:
 
 def _track(gauge: Gauge, rank: int, home: int, devices: frozenset[str]) -> Track:
     """A counter in the process of the rank's device; that of a host or of a device without rank has its own process."""
-    label = f"{gauge.name} ({gauge.unit})" if gauge.unit else gauge.name
     owner = ""
     if rank == NO_RANK:
         host = f"host {gauge.host}".strip()
@@ -279,7 +341,9 @@ def _track(gauge: Gauge, rank: int, home: int, devices: frozenset[str]) -> Track
         process = min(devices) if len(devices) == 1 else gauge.device or gauge.uuid
     else:
         process = "" if gauge.pid is None else str(gauge.pid)
-    return Track(TrackKind.COUNTER, process, gauge.name, label, home, process_label=owner, unit=gauge.unit)
+    return Track(
+        TrackKind.COUNTER, process, gauge.name, gauge.name, home, process_label=owner, unit=gauge.unit
+    )
 
 
 def _info(source: SourceInfo, rank: int, host: str, counters: Counters) -> SourceInfo:

@@ -40,7 +40,7 @@ from tracelink.converters.perfetto.timeline.schema import (
     Categories,
 )
 from tracelink.model.columns import Bools, Float64s, Int32s, Int64s
-from tracelink.model.events import EventKind, InstantScope, Key, Relation
+from tracelink.model.events import BYTES, COUNT, EventKind, InstantScope, Key, Relation, Track
 from tracelink.model.graph import EventGraph
 from tracelink.model.trace import Payload
 
@@ -314,7 +314,7 @@ def write_samples(
 ) -> Iterator[bytes]:
     """The samples of all counters that are finite numbers."""
     openings = np.empty(len(graph.tracks), object)
-    names = [graph.tracks[row].label or graph.tracks[row].identity for row in processes]
+    names = [_counter_name(graph.tracks[row], process) for row, process in processes.items()]
     unique = counter_names(names, [process.label for process in processes.values()])
     for row, name in zip(processes, unique, strict=True):
         openings[row] = sample_opening(name, pid)
@@ -322,6 +322,14 @@ def write_samples(
     yield from sample_events(
         openings, counters.track[drawn], counters.time[drawn] - base, counters.value[drawn]
     )
+
+
+def _counter_name(track: Track, process: Process) -> str:
+    """The name of a counter with what JSON has no other place for: its unit, and the host that it measures."""
+    name = track.label or track.identity
+    if track.unit not in ("", BYTES, COUNT):
+        name += f" ({track.unit})"
+    return f"{process.name} · {name}" if process.is_of_no_rank else name
 
 
 def sample_events(

@@ -280,7 +280,7 @@ def track_tree(rank_timeline: RankTimeline, counters: Mapping[int, int], numberi
         threads_of[thread.process.pid].append((tid, thread))
     counters_of: defaultdict[int, dict[int, Track]] = defaultdict(dict)
     for row, owner in layout.process_of_counter.items():
-        shared = owner == main or owner.kind == ProcessKind.COUNTERS
+        shared = owner == main or (owner.kind == ProcessKind.COUNTERS and not owner.is_of_no_rank)
         counters_of[root if shared else owner.pid][counters[row]] = rank_timeline.graph.tracks[row]
     if main:
         tree.add_threads(threads_of[main.pid], root, *THREADS)
@@ -293,6 +293,10 @@ def track_tree(rank_timeline: RankTimeline, counters: Mapping[int, int], numberi
         profiler = TrackNode(numbering.id_of(last + 2), f"{layout.title} · {PROFILER}", root)
         _add_profiler(tree, threads_of[main.pid], profiler)
     tree.add_counters(counters_of[root], root)
+    for process in layout.processes:
+        if process.is_of_no_rank:
+            tree.add(process.pid, process.name, root)
+            tree.add_counters(counters_of[process.pid], process.pid)
     return tree
 
 

@@ -182,6 +182,11 @@ class Process:
     label: str
     original: str
 
+    @property
+    def is_of_no_rank(self) -> bool:
+        """Whether it only has counters of a host, or of a device whose rank is unknown."""
+        return self.kind == ProcessKind.COUNTERS and self.name == self.label
+
 
 @dataclass(frozen=True, slots=True)
 class Thread:
@@ -226,7 +231,9 @@ def lay_out(
     title = _title(graph, numbering)
     keys = sorted({process_keys[_identity(track)] for _, track in used + sampled}, key=_process_order)
     programs = {
-        process_keys[_identity(track)]: track.process_label for _, track in used if track.process_label
+        process_keys[_identity(track)]: track.process_label
+        for _, track in used + sampled
+        if track.process_label
     }
     processes = {
         key: _process(numbering.id_of(number), key, title, programs.get(key, ""))
@@ -322,6 +329,8 @@ def _title(graph: EventGraph, numbering: Numbering) -> str:
 
 def _process(pid: int, key: ProcessKey, title: str, program: str) -> Process:
     _, kind, original = key
+    if kind == ProcessKind.COUNTERS and program:
+        return Process(kind, pid, program, program, original)
     label = LABELS.get(kind) or (
         f"GPU {original}".rstrip() if kind == ProcessKind.GPU else original or "counters"
     )
