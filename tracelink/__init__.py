@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from tracelink.diagnosis.model import Diagnosis as Diagnosis
     from tracelink.diagnosis.model import Kind as Kind
     from tracelink.diagnosis.model import Problem as Problem
+    from tracelink.metrics.during import sampled_during as sampled_during
     from tracelink.model.clock import Clock as Clock
     from tracelink.model.clock import ClockMode as ClockMode
     from tracelink.model.clock import Clocks as Clocks
@@ -92,6 +93,7 @@ _EXPORTS = {
     "model.events": ("EventKind", "Key", "Relation"),
     "model.graph": ("EventGraph",),
     "model.job": ("Job",),
+    "metrics.during": ("sampled_during",),
     "model.metrics": ("Metrics",),
     "model.selection": ("Selection",),
 }

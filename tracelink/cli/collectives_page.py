@@ -78,9 +78,20 @@ def participation_rows(job: Job, selected: Rows) -> list[list[Row]]:
             "wait_ns": plain(table.wait[order]),
             "evidence": evidence_names(table.evidence[order]).tolist(),
             "state": _texts(job, table.state[order]),
+            **_metrics(job, order),
         }
     )
     return [rows[first:last] for first, last in pairwise(bounds)]
+
+
+def _metrics(job: Job, parts: Rows) -> Table:
+    """Averages of the metrics of each participation's GPU; no column without metrics."""
+    if not job.metric_tracks:
+        return {}
+    from tracelink.metrics.during import averages, columns_in_json
+
+    table = job.participations.take(parts)
+    return columns_in_json(averages((job.metric_tracks, job.metrics), table.rank, table.start, table.end))
 
 
 def ranks_in(job: Job, rows: Rows) -> list[list[int]]:
@@ -354,6 +365,9 @@ OPTIONAL = ("wait", "start", "ranks", "bytes")
 MESSAGES = ("group", "from", "to", "tag", "bytes", "sent", "duration", "verdict")
 MESSAGE_NUMBERS = ("from", "to", "tag", "bytes", "sent", "duration")
 
+SLOWEST = "lowest SM MHz"
+"""A column of the table if metrics are among the inputs."""
+
 SMALLEST_RATE = 0.001
 
 GROUPS = 24
@@ -530,9 +544,26 @@ def _show_collectives(page: Page, job: Job, rows: Rows) -> None:
             table, job.collectives.group[rows].tolist(), ranks_in(job, rows), strict=True
         )
     ]
-    _show_known(page, header[: len(header) - complete], cells, complete=complete)
+    cells = [row[: len(header) - complete] for row in cells]
+    header = header[: len(header) - complete]
+    if job.metric_tracks:
+        header.append(SLOWEST)
+        for row, slowest in zip(cells, _slowest_clocks(job, rows), strict=True):
+            row.append(slowest)
+    _show_known(page, header, cells, complete=complete)
     if job.first_ns is not None and any(row["start_ns"] is not None for row in table):
         page.line(f"Starts count from the first event, at {moment(job.first_ns)}.", "dim")
+
+
+def _slowest_clocks(job: Job, rows: Rows) -> list[str]:
+    """The lowest SM clock of each collective's GPUs, and its rank: `1,100 (rank 3)`."""
+    cells = []
+    for parts in participation_rows(job, rows):
+        clocks = [
+            (part["sm_clock_mhz"], part["rank"]) for part in parts if part.get("sm_clock_mhz") is not None
+        ]
+        cells.append(f"{min(clocks)[0]:,.0f} (rank {min(clocks)[1]})" if clocks else EMPTY)
+    return cells
 
 
 def _show_known(page: Page, header: Sequence[str], cells: Sequence[Sequence[str]], *, complete: bool) -> None:
@@ -541,7 +572,7 @@ def _show_known(page: Page, header: Sequence[str], cells: Sequence[Sequence[str]
     page.table(
         [header[column] for column in known],
         [[row[column] for column in known] for row in cells],
-        numbers=[*NUMBERS, "order", *(["ranks"] if complete else [])],
+        numbers=[*NUMBERS, SLOWEST, "order", *(["ranks"] if complete else [])],
         optional=[name for name in OPTIONAL if complete or name != "ranks"],
     )
 

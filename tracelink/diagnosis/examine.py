@@ -61,6 +61,7 @@ from tracelink.model.operations import ROOTED, operation_of
 from tracelink.model.text import collective_in_words, count_of_ranks, lowered, ranks_in_words
 from tracelink.model.trace import ProcessGroup
 from tracelink.pipeline.reading import Recording, nothing_readable, tasks_of, two_jobs_findings
+from tracelink.plugins import MetricsReader
 
 if TYPE_CHECKING:
     from tracelink.diagnosis.witnesses.bundle import Bundle
@@ -246,6 +247,7 @@ def examine_sources(
     diagnosis = with_unseen(diagnosis, journal, replace(clues, earlier=earlier))
     diagnosis = with_unrecorded(with_advice(diagnosis, hosts), journal)
     diagnosis = _with_hint(diagnosis, journal, _file_times(discovery, recordings))
+    diagnosis = _with_metrics(diagnosis, recordings, discovery, engine)
     diagnosis = _with_sightings(diagnosis, journal, recordings, engine)
     return Examined(_with_others(diagnosis, recordings, others, clues) if others else diagnosis, journal)
 
@@ -560,6 +562,19 @@ def _with_sightings(
     from tracelink.diagnosis.profiles import with_sightings
 
     return with_sightings(diagnosis, journal, recordings.tasks, engine)
+
+
+def _with_metrics(
+    diagnosis: Diagnosis, recordings: Recordings, discovery: Discovery, engine: Engine
+) -> Diagnosis:
+    """With notes on GPUs that run differently from the others, if metrics are among the inputs."""
+    if not any(isinstance(task.reader, MetricsReader) for task in recordings.tasks):
+        return diagnosis
+    from tracelink.pipeline.metrics import differing_gpus
+
+    infos = [recording.source for recording in recordings.by_rank.values()]
+    notes, findings = differing_gpus(recordings.tasks, infos, discovery.metrics, engine)
+    return replace(diagnosis, notes=[*diagnosis.notes, *notes], findings=[*diagnosis.findings, *findings])
 
 
 def _with_compilations(

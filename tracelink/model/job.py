@@ -23,7 +23,7 @@ from tracelink.model.columns import (
 )
 from tracelink.model.communications import Evidence
 from tracelink.model.errors import Finding
-from tracelink.model.events import Relation
+from tracelink.model.events import Counters, Relation, Track
 from tracelink.model.graph import EventGraph, LinkReport, Rank, source_bounds
 from tracelink.model.tables import SHARED, columns_of, shared_table
 from tracelink.model.trace import ProcessGroup, SourceInfo
@@ -97,6 +97,10 @@ class Job:
     """The end of the last event or sample."""
     events: int = 0
     """Number of events of all ranks."""
+    metrics: Counters = field(default_factory=Counters.empty)
+    """Metrics that other programs sampled, of all ranks; their tracks are indexes of `metric_tracks`."""
+    metric_tracks: Sequence[Track] = ()
+    """What each of `metrics` measures, and of which rank."""
 
     @classmethod
     def of(cls, graph: EventGraph) -> Job:
@@ -121,6 +125,8 @@ class Job:
             first_ns,
             last_ns,
             len(graph),
+            graph.counters,
+            graph.tracks,
         )
 
     @property

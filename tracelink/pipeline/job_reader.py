@@ -14,7 +14,7 @@ from tracelink.linking.job import JobTables, link_ranks
 from tracelink.model.clock import Clock, ClockMode, Clocks
 from tracelink.model.columns import StringTable
 from tracelink.model.errors import Finding, Severity, UsageError, in_order
-from tracelink.model.events import Counters, Edges
+from tracelink.model.events import Counters, Edges, Track
 from tracelink.model.graph import EventGraph, Rank, source_bounds
 from tracelink.model.job import Job, shifted_to_graph
 from tracelink.model.ranges import Numbers
@@ -65,7 +65,12 @@ def _job(stored: StoredRanks, tables: JobTables) -> Job:
         )
         for row, rank in zip(ranks, stored.ranks, strict=True)
     ]
+    tracks, samples = _metrics(stored, tables)
     findings = [*stored.findings, *(finding for rank in stored.ranks for finding in rank.findings)]
+    if tracks:
+        from tracelink.metrics.deviations import deviating
+
+        findings += deviating(tracks, samples, _span_of_events(stored, tables))
     clocks = [tables.clocks.clocks[rank.rank] for rank in stored.ranks]
     firsts, lasts = (
         [clock.corrected_time(time) for clock, time in zip(clocks, times, strict=True) if time is not None]
@@ -88,7 +93,36 @@ def _job(stored: StoredRanks, tables: JobTables) -> Job:
         first_ns=min(firsts, default=None),
         last_ns=max(lasts, default=None),
         events=sum(rank.events for rank in stored.ranks),
+        metrics=samples,
+        metric_tracks=tracks,
     )
+
+
+def _metrics(stored: StoredRanks, tables: JobTables) -> tuple[list[Track], Counters]:
+    """The metrics of all ranks on the reference clock."""
+    tracks: list[Track] = []
+    parts = []
+    for rank in stored.ranks:
+        clock = tables.clocks.clocks[rank.rank]
+        for _, ticket in rank.metrics:
+            trace = stored.store.get(ticket)
+            samples = trace.counters
+            time, track = clock.corrected(samples.time), samples.track + np.int32(len(tracks))
+            parts.append(replace(samples, time=time, track=track))
+            tracks += trace.tracks
+    return tracks, Counters.concatenate(parts)
+
+
+def _span_of_events(stored: StoredRanks, tables: JobTables) -> tuple[int, int] | None:
+    """The first and the last time of all sources but metrics, on the reference clock."""
+    times = [
+        tables.clocks.clocks[rank.rank].corrected_time(time)
+        for rank in stored.ranks
+        for info in rank.sources
+        for time in (info.start_ns, info.end_ns)
+        if time is not None
+    ]
+    return (min(times), max(times)) if times else None
 
 
 def _job_findings(ranks: Sequence[Rank], stored: Sequence[StoredRank]) -> list[Finding]:

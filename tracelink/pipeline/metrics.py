@@ -16,7 +16,7 @@ from tracelink.model.errors import Finding, Severity
 from tracelink.model.events import Counters, Events, Track, TrackKind
 from tracelink.model.metrics import Gauge, Metrics, Readings
 from tracelink.model.text import counted
-from tracelink.model.trace import NoPayloads, RankTrace, SourceInfo
+from tracelink.model.trace import NoPayloads, RankTrace, SourceInfo, combine
 from tracelink.pipeline.metric_times import Witness, timed
 from tracelink.pipeline.reading import Task, attempted
 from tracelink.plugins import MetricsReader
@@ -55,24 +55,7 @@ def inspected(
     findings: list[Finding],
 ) -> list[tuple[SourceInfo, Source]]:
     """One source for each file of metrics that can be read; `others` are the other sources, and their GPUs."""
-    witnesses = []
-    for rank in sorted({info.rank for info in others[0] if info.rank is not None}):
-        mine = [(info, devices) for info, devices in zip(*others, strict=True) if info.rank == rank]
-        infos = [info for info, _ in mine]
-        firsts = [info.start_ns for info in infos if info.start_ns is not None]
-        lasts = [info.end_ns for info in infos if info.end_ns is not None]
-        devices = frozenset[str]().union(*(used for _, used in mine))
-        witnesses.append(
-            Witness.of(rank, infos, devices, min(firsts, default=None), max(lasts, default=None))
-        )
-    unranked = [info for info in others[0] if info.rank is None]
-    if not witnesses and unranked:
-        firsts = [info.start_ns for info in unranked if info.start_ns is not None]
-        lasts = [info.end_ns for info in unranked if info.end_ns is not None]
-        devices = frozenset[str]().union(*others[1])
-        witnesses.append(
-            Witness.of(0, unranked, devices, min(firsts, default=None), max(lasts, default=None))
-        )
+    witnesses = _witnesses(*others)
     files = read_metrics(tasks, engine, findings)
     traces, found = placed(files, witnesses, options)
     findings += found
@@ -83,6 +66,44 @@ def inspected(
         )
         for source, readings in files
     ]
+
+
+def differing_gpus(
+    tasks: Sequence[Task], infos: Sequence[SourceInfo], options: Metrics | None, engine: Engine
+) -> tuple[list[str], list[Finding]]:
+    """Notes on GPUs that run differently from the others, and findings; `infos` are other sources of the ranks."""
+    from tracelink.metrics.deviations import deviating
+
+    findings: list[Finding] = []
+    sampled = [task for task in tasks if isinstance(task.reader, MetricsReader)]
+    witnesses = _witnesses(infos, [frozenset()] * len(infos))
+    traces, placing = placed(read_metrics(sampled, engine, findings), witnesses, options)
+    findings += placing
+    if not traces:
+        return [], findings
+    samples = combine(traces)
+    return [note.message for note in deviating(samples.tracks, samples.counters)], findings
+
+
+def _witnesses(infos: Sequence[SourceInfo], gpus: Sequence[frozenset[str]]) -> list[Witness]:
+    """The ranks of these sources; of sources without a rank, rank 0."""
+    witnesses = []
+    for rank in sorted({info.rank for info in infos if info.rank is not None}):
+        mine = [(info, devices) for info, devices in zip(infos, gpus, strict=True) if info.rank == rank]
+        own = [info for info, _ in mine]
+        firsts = [info.start_ns for info in own if info.start_ns is not None]
+        lasts = [info.end_ns for info in own if info.end_ns is not None]
+        devices = frozenset[str]().union(*(used for _, used in mine))
+        witnesses.append(Witness.of(rank, own, devices, min(firsts, default=None), max(lasts, default=None)))
+    unranked = [info for info in infos if info.rank is None]
+    if not witnesses and unranked:
+        firsts = [info.start_ns for info in unranked if info.start_ns is not None]
+        lasts = [info.end_ns for info in unranked if info.end_ns is not None]
+        devices = frozenset[str]().union(*gpus)
+        witnesses.append(
+            Witness.of(0, unranked, devices, min(firsts, default=None), max(lasts, default=None))
+        )
+    return witnesses
 
 
 def _whole(source: SourceInfo, parts: Sequence[SourceInfo]) -> SourceInfo:

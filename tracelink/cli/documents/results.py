@@ -253,6 +253,13 @@ def _time(event: str) -> Meta:
     return Meta(description=f"When {event}, in ns since 1970 on the reference clock; null if not known.")
 
 
+def _average(quantity: str) -> Meta:
+    return Meta(
+        description=f"Average {quantity} of the rank's GPU meanwhile; absent unless metrics are among the inputs, null "
+        "if there is no sample of that time."
+    )
+
+
 class Participation(Struct, frozen=True):
     """One rank's part in a collective."""
 
@@ -271,6 +278,11 @@ class Participation(Struct, frozen=True):
         ),
     ]
     state: Annotated[str | None, Meta(description="State that the flight recorder reported.")]
+    sm_clock_mhz: Annotated[float | None, _average("SM clock")] | UnsetType = UNSET
+    memory_clock_mhz: Annotated[float | None, _average("memory clock")] | UnsetType = UNSET
+    power_w: Annotated[float | None, _average("power")] | UnsetType = UNSET
+    temperature_c: Annotated[float | None, _average("temperature")] | UnsetType = UNSET
+    utilization_percent: Annotated[float | None, _average("utilization")] | UnsetType = UNSET
 
 
 class Collective(Struct, frozen=True):

@@ -23,7 +23,7 @@ from tracelink.pipeline.reading import (
     nothing_readable,
     tasks_of,
 )
-from tracelink.plugins import CompileLogReader, Recorder, Unpacking
+from tracelink.plugins import CompileLogReader, MetricsReader, Recorder, Unpacking
 
 UNREADABLE = "unreadable"
 """The reason of the finding on a source that cannot be read."""
@@ -173,8 +173,8 @@ class _Members:
 
 
 def profiles_among(tasks: Sequence[Task]) -> list[Task]:
-    """The sources that are neither dumps, nor compile logs, nor timelines of several ranks."""
-    others = Recorder | Unpacking | CompileLogReader
+    """The sources that are neither dumps, nor compile logs, nor metrics, nor timelines of several ranks."""
+    others = Recorder | Unpacking | CompileLogReader | MetricsReader
     return [task for task in tasks if not isinstance(task.reader, others)]
 
 
