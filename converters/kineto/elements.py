@@ -5,23 +5,25 @@ Pieces are decoded strictly by type; a piece with unexpected elements is decoded
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
-from itertools import compress
+from itertools import compress, islice
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any, cast
 
 import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from tracelink.converters.kineto.communication import WHOLE_PIECE, CommunicationFinder, Statements
 from tracelink.converters.kineto.schema import (
     BACKWARD_FLOWS,
     BINDING,
-    COLLECTIVE,
+    COMPLETE,
+    CORRELATION,
     ELEMENT_ARGUMENTS,
     ENCLOSING,
+    EXTERNAL_ID,
     FLOW_END,
     FLOWS,
     INSTANTS,
@@ -34,6 +36,7 @@ from tracelink.converters.kineto.schema import (
     SLICES,
     TIMED,
     WITH_ARGUMENTS,
+    AllArguments,
     Arguments,
     Element,
     ExactElement,
@@ -42,9 +45,11 @@ from tracelink.converters.kineto.schema import (
     MixedElement,
     kind_of,
 )
-from tracelink.converters.pytorch.arguments import LATEST_US, decimal_nanoseconds
+from tracelink.converters.pytorch.arguments import COLLECTIVE, LATEST_US, decimal_nanoseconds, statement_of
 from tracelink.model.columns import UNKNOWN, Bools, Int32s, Int64s, StringTable
+from tracelink.model.communications import Statement
 from tracelink.model.events import EventKind
+from tracelink.model.operations import COLLECTIVE_ANNOTATION, COLLECTIVE_KERNEL, COLLECTIVE_OPERATOR
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
@@ -392,3 +397,141 @@ def _durations(microseconds: npt.NDArray[np.float64]) -> tuple[Int64s, int]:
     result = _nanoseconds(np.where(usable, microseconds, 0.0))
     result[~usable] = UNKNOWN
     return result, int(np.count_nonzero(~usable))
+
+
+# Statements on communication: there are few, so that decoding their arguments again is fast.
+
+
+ONE_OBJECT = msgspec.json.Decoder(dict[str, Any])
+WHOLE_PIECE = msgspec.json.Decoder(list[AllArguments])
+
+WITH_INPUTS = frozenset({EventKind.OPERATOR, EventKind.ANNOTATION})
+
+OPERATOR, ANNOTATION, KERNEL = 1, 2, 4
+"""Roles that an event can have in communication, as bits: a name can match several."""
+PATTERNS = {OPERATOR: COLLECTIVE_OPERATOR, ANNOTATION: COLLECTIVE_ANNOTATION, KERNEL: COLLECTIVE_KERNEL}
+ROLE_OF_KIND = {
+    EventKind.OPERATOR: OPERATOR,
+    EventKind.ANNOTATION: ANNOTATION,
+    EventKind.GPU_ANNOTATION: ANNOTATION,
+    EventKind.KERNEL: KERNEL,
+}
+
+SHORTEST = 3
+"""Elements are rarely this many times shorter than the average, so the search skips that far ahead."""
+REACH = 1 << 16
+"""Arguments of communication are rarely longer than this."""
+
+COLLECTIVE_OF = attrgetter("args.collective")
+
+Statements = list[tuple[int, Statement]]
+"""Statements by the index of the event among the events of a piece."""
+
+
+class CommunicationFinder:
+    """Finds the events of a piece that describe communication, and parses what they state."""
+
+    def __init__(self, shapes: Shapes, names: StringTable) -> None:
+        self.shapes = shapes
+        self.names = names
+        self.roles = np.zeros(0, np.uint8)
+        """The role of each shape; 0 for shapes without communication."""
+        self.name_roles = np.zeros(0, np.uint8)
+        """The roles in which each name is of communication."""
+
+    def in_text(self, piece: Decoded, text: memoryview) -> Statements:
+        """The statements of a piece that was decoded from `text`."""
+        indexes = self._communicating(piece)
+        with_arguments = [index for index in indexes if _needs_arguments(piece.events[index])]
+        numbers = np.flatnonzero(piece.slices)[with_arguments]
+        arguments = _near_names(
+            text, [piece.events[index] for index in with_arguments], numbers, len(piece.slices)
+        )
+        if arguments is None:
+            elements = WHOLE_PIECE.decode(text)
+            arguments = [elements[number].args for number in numbers.tolist()]
+        return _statements(piece, indexes, dict(zip(with_arguments, arguments, strict=True)))
+
+    def in_values(self, piece: Decoded, values: Sequence[Any]) -> Statements:
+        """The statements of a piece from values of a lenient parser."""
+        indexes, numbers = self._communicating(piece), np.flatnonzero(piece.slices)
+        arguments = {index: values[numbers[index]].get(ELEMENT_ARGUMENTS) for index in indexes}
+        arguments = {index: given for index, given in arguments.items() if isinstance(given, dict)}
+        return _statements(piece, indexes, arguments)
+
+    def _communicating(self, piece: Decoded) -> list[int]:
+        """Indexes of the events with names or arguments of communication."""
+        self._learn()
+        role = self.roles[piece.shape[piece.slices]]
+        matching = self.name_roles[piece.name] & role
+        found: list[int] = np.flatnonzero(matching).tolist()
+        unnamed_kernels = np.flatnonzero((role == KERNEL) & (matching == 0)).tolist()
+        collectives = list(map(COLLECTIVE_OF, map(piece.events.__getitem__, unnamed_kernels)))
+        return sorted(found + list(compress(unnamed_kernels, collectives))) if any(collectives) else found
+
+    def _learn(self) -> None:
+        """Adds the roles of new shapes and names."""
+        if new := len(self.shapes.kinds) - len(self.roles):
+            slices = [role in SLICES for role in self.shapes.roles[-new:]]
+            roles = [ROLE_OF_KIND.get(kind, 0) for kind in self.shapes.kinds[-new:]]
+            self.roles = np.append(self.roles, np.array(roles, np.uint8) * np.array(slices))
+        if new := len(self.names) - len(self.name_roles):
+            texts = list(islice(reversed(self.names), new))[::-1]
+            name_roles = [sum(role for role, form in PATTERNS.items() if form.search(text)) for text in texts]
+            self.name_roles = np.append(self.name_roles, np.array(name_roles, np.uint8))
+
+
+def _needs_arguments(event: Element) -> bool:
+    if event.args.collective:
+        return True
+    return event.args is not NO_ARGUMENTS and kind_of(COMPLETE, event.cat) in WITH_INPUTS
+
+
+def _statements(
+    piece: Decoded, indexes: Sequence[int], arguments: Mapping[int, Mapping[str, Any]]
+) -> Statements:
+    return [(index, statement_of(piece.events[index].name, arguments.get(index, {}))) for index in indexes]
+
+
+def _near_names(
+    text: memoryview, events: Sequence[Element], elements: Int64s, count: int
+) -> list[Mapping[str, Any]] | None:
+    """The arguments of events, which are some `elements` out of `count`: the object that follows each name.
+
+    None unless all are found with certainty.
+    """
+    found: list[Mapping[str, Any]] = []
+    data = text.obj if isinstance(text.obj, bytes | bytearray) else bytes(text)
+    step = len(text) // max(count, 1) // SHORTEST
+    index, last, before = 0, len(text), 0
+    for event, element in zip(events, elements.tolist(), strict=True):
+        arguments, index = _next_arguments(event, data, index + (element - before) * step, last)
+        if arguments is None:
+            return None
+        found.append(arguments)
+        before = element + 1
+    return found
+
+
+def _next_arguments(
+    event: Element, text: bytes | bytearray, index: int, last: int
+) -> tuple[Mapping[str, Any] | None, int]:
+    """The arguments of the next element with the name and ids of the event, and their end."""
+    name = msgspec.json.encode(event.name)
+    while (index := text.find(name, index, last)) >= 0:
+        index += len(name)
+        start = text.find(b"{", index, min(index + REACH, last))
+        end = text.find(b"}", start, min(start + REACH, last)) + 1
+        try:
+            arguments = ONE_OBJECT.decode(text[start:end])
+        except msgspec.DecodeError:
+            continue
+        if _same_ids(event.args, arguments):
+            return arguments, end
+    return None, last
+
+
+def _same_ids(known: Arguments, found: Mapping[str, Any]) -> bool:
+    """Whether arguments have the ids of the event."""
+    ids = found.get(EXTERNAL_ID, -1), found.get(CORRELATION, -1), found.get(COLLECTIVE, "")
+    return ids == (known.external_id, known.correlation, known.collective)

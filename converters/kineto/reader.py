@@ -18,9 +18,7 @@ import numpy.typing as npt
 from tracelink.converters.kineto.columns import ElementColumns, FlowEnds, join
 from tracelink.converters.kineto.elements import Decoded, ElementDecoder
 from tracelink.converters.kineto.schema import (
-    CATEGORY_OF_KIND,
     DISTRIBUTED,
-    DRIVER_CATEGORY,
     EVENTS,
     FIRST_KEYS,
     HOST,
@@ -45,7 +43,7 @@ from tracelink.converters.kineto.tracks import (
     pair,
     tracks_of,
 )
-from tracelink.converters.pytorch.arguments import BASE_TIME, base_time
+from tracelink.converters.pytorch.arguments import BASE_TIME, CATEGORY_OF_KIND, DRIVER_CATEGORY, base_time
 from tracelink.io.engine import Engine
 from tracelink.io.json_array import ArrayDocument, ArrayFormat, Part, RereadPayloads, as_json, damage_findings
 from tracelink.io.salvage import Damage

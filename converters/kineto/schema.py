@@ -6,6 +6,7 @@ from typing import Any
 
 import msgspec
 
+from tracelink.converters.pytorch.arguments import KIND_OF_CATEGORY
 from tracelink.model.events import EventKind, InstantScope
 
 EVENTS = "traceEvents"
@@ -123,16 +124,6 @@ class AllArguments(msgspec.Struct, gc=False):
 ELEMENT_ARGUMENTS = "args"
 EXTERNAL_ID, CORRELATION = "External id", "correlation"
 
-COLLECTIVE = "Collective name"
-GROUP_NAME, GROUP_SIZE, GROUP_RANKS = "Process Group Name", "Group size", "Process Group Ranks"
-NUMBER_IN_GROUP = "Seq"
-ELEMENTS_IN, ELEMENTS_OUT, NUMBER_TYPE = "In msg nelems", "Out msg nelems", "dtype"
-SENDER, RECEIVER = "Src Rank", "Dst Rank"
-"""Ranks of the job. A sender names only the receiver, a receiver only the sender."""
-PEER = "Rank"
-"""Rank within the group: the rank itself, but the peer of a message and the root of a rooted operation."""
-UNKNOWN_MEMBERS = "[]"
-
 COMPLETE, BEGIN, END = "X", "B", "E"
 INSTANTS = frozenset("iIR")
 ASYNC_BEGIN, ASYNC_END, ASYNC_INSTANT = "b", "e", "n"
@@ -154,59 +145,6 @@ MEMORY_EVENT = "[memory]"
 NAME, LABELS, SORT_INDEX = "name", "labels", "sort_index"
 PROCESS_NAME, PROCESS_LABELS, PROCESS_SORT = "process_name", "process_labels", "process_sort_index"
 THREAD_NAME, THREAD_SORT = "thread_name", "thread_sort_index"
-
-KIND_OF_CATEGORY = {
-    "cpu_op": EventKind.OPERATOR,
-    "Operator": EventKind.OPERATOR,
-    "user_annotation": EventKind.ANNOTATION,
-    "python_function": EventKind.PYTHON,
-    "Python": EventKind.PYTHON,
-    "cuda_runtime": EventKind.RUNTIME,
-    "cuda_driver": EventKind.RUNTIME,
-    "privateuse1_runtime": EventKind.RUNTIME,
-    "privateuse1_driver": EventKind.RUNTIME,
-    "mtia_runtime": EventKind.RUNTIME,
-    "xpu_runtime": EventKind.RUNTIME,
-    "xpu_driver": EventKind.RUNTIME,
-    "hpu_runtime": EventKind.RUNTIME,
-    "glow_runtime": EventKind.RUNTIME,
-    "Runtime": EventKind.RUNTIME,
-    "kernel": EventKind.KERNEL,
-    "Kernel": EventKind.KERNEL,
-    "mtia_ccp_events": EventKind.KERNEL,
-    "mtia_workloadd": EventKind.KERNEL,
-    "hpu_op": EventKind.KERNEL,
-    "gpu_memcpy": EventKind.MEMCPY,
-    "Memcpy": EventKind.MEMCPY,
-    "gpu_memset": EventKind.MEMSET,
-    "Memset": EventKind.MEMSET,
-    "gpu_user_annotation": EventKind.GPU_ANNOTATION,
-    "cuda_sync": EventKind.SYNCHRONIZATION,
-    "cuda_event": EventKind.SYNCHRONIZATION,
-    "overhead": EventKind.OVERHEAD,
-    "Trace": EventKind.SPAN,
-    "cuda_profiler_range": EventKind.SPAN,
-    "cpu_instant_event": EventKind.INSTANT,
-}
-"""Every category from 2020 to 2026, to one set of kinds."""
-
-CATEGORY_OF_KIND = {
-    EventKind.OPERATOR: "cpu_op",
-    EventKind.ANNOTATION: "user_annotation",
-    EventKind.PYTHON: "python_function",
-    EventKind.RUNTIME: "cuda_runtime",
-    EventKind.KERNEL: "kernel",
-    EventKind.MEMCPY: "gpu_memcpy",
-    EventKind.MEMSET: "gpu_memset",
-    EventKind.GPU_ANNOTATION: "gpu_user_annotation",
-    EventKind.SYNCHRONIZATION: "cuda_sync",
-    EventKind.OVERHEAD: "overhead",
-    EventKind.SPAN: "Trace",
-    EventKind.MEMORY: "cpu_instant_event",
-}
-"""The common category of each kind; for calls of the driver it is `DRIVER_CATEGORY`."""
-
-DRIVER_CATEGORY = "cuda_driver"
 
 OLD_CATEGORIES = frozenset({"Operator", "Python", "Runtime", "Kernel", "Memcpy", "Memset"})
 """Categories of 2020 and 2021, which are the common ones under other names."""

@@ -1,12 +1,26 @@
-"""Arguments of profiled events: inputs of operators, and times as decimal microseconds."""
+"""Profiled events: their categories, their arguments and what these state on communication, and their times."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from decimal import Decimal, InvalidOperation
 from typing import Any
 
 import msgspec
+
+from tracelink.model.columns import UNKNOWN
+from tracelink.model.communications import (
+    Sizes,
+    Statement,
+    number_in,
+    rank_in,
+    sizes_in,
+    stated_by,
+    stated_by_inputs,
+    text_in,
+)
+from tracelink.model.events import EventKind
+from tracelink.model.operations import Operation, item_bytes, operation_of, type_named
 
 INPUT_DIMS, INPUT_TYPES, INPUT_VALUES = "Input Dims", "Input type", "Concrete Inputs"
 INPUT_DIMS_MARK = b'"%s"' % INPUT_DIMS.encode()
@@ -18,6 +32,77 @@ class OperatorInputs(msgspec.Struct):
     values: msgspec.Raw = msgspec.field(name=INPUT_VALUES, default=msgspec.Raw(b"[]"))
     shapes: msgspec.Raw = msgspec.field(name=INPUT_DIMS, default=msgspec.Raw(b"[]"))
     types: msgspec.Raw = msgspec.field(name=INPUT_TYPES, default=msgspec.Raw(b"[]"))
+
+
+# Categories.
+
+
+KIND_OF_CATEGORY = {
+    "cpu_op": EventKind.OPERATOR,
+    "Operator": EventKind.OPERATOR,
+    "user_annotation": EventKind.ANNOTATION,
+    "python_function": EventKind.PYTHON,
+    "Python": EventKind.PYTHON,
+    "cuda_runtime": EventKind.RUNTIME,
+    "cuda_driver": EventKind.RUNTIME,
+    "privateuse1_runtime": EventKind.RUNTIME,
+    "privateuse1_driver": EventKind.RUNTIME,
+    "mtia_runtime": EventKind.RUNTIME,
+    "xpu_runtime": EventKind.RUNTIME,
+    "xpu_driver": EventKind.RUNTIME,
+    "hpu_runtime": EventKind.RUNTIME,
+    "glow_runtime": EventKind.RUNTIME,
+    "Runtime": EventKind.RUNTIME,
+    "kernel": EventKind.KERNEL,
+    "Kernel": EventKind.KERNEL,
+    "mtia_ccp_events": EventKind.KERNEL,
+    "mtia_workloadd": EventKind.KERNEL,
+    "hpu_op": EventKind.KERNEL,
+    "gpu_memcpy": EventKind.MEMCPY,
+    "Memcpy": EventKind.MEMCPY,
+    "gpu_memset": EventKind.MEMSET,
+    "Memset": EventKind.MEMSET,
+    "gpu_user_annotation": EventKind.GPU_ANNOTATION,
+    "cuda_sync": EventKind.SYNCHRONIZATION,
+    "cuda_event": EventKind.SYNCHRONIZATION,
+    "overhead": EventKind.OVERHEAD,
+    "Trace": EventKind.SPAN,
+    "cuda_profiler_range": EventKind.SPAN,
+    "cpu_instant_event": EventKind.INSTANT,
+}
+"""Every category from 2020 to 2026, to one set of kinds."""
+
+CATEGORY_OF_KIND = {
+    EventKind.OPERATOR: "cpu_op",
+    EventKind.ANNOTATION: "user_annotation",
+    EventKind.PYTHON: "python_function",
+    EventKind.RUNTIME: "cuda_runtime",
+    EventKind.KERNEL: "kernel",
+    EventKind.MEMCPY: "gpu_memcpy",
+    EventKind.MEMSET: "gpu_memset",
+    EventKind.GPU_ANNOTATION: "gpu_user_annotation",
+    EventKind.SYNCHRONIZATION: "cuda_sync",
+    EventKind.OVERHEAD: "overhead",
+    EventKind.SPAN: "Trace",
+    EventKind.MEMORY: "cpu_instant_event",
+}
+"""The common category of each kind; for calls of the driver it is `DRIVER_CATEGORY`."""
+
+DRIVER_CATEGORY = "cuda_driver"
+
+
+# Names of the arguments of communication.
+
+
+COLLECTIVE = "Collective name"
+GROUP_NAME, GROUP_SIZE, GROUP_RANKS = "Process Group Name", "Group size", "Process Group Ranks"
+NUMBER_IN_GROUP = "Seq"
+ELEMENTS_IN, ELEMENTS_OUT, NUMBER_TYPE = "In msg nelems", "Out msg nelems", "dtype"
+SENDER, RECEIVER = "Src Rank", "Dst Rank"
+"""Ranks of the job. A sender names only the receiver, a receiver only the sender."""
+PEER = "Rank"
+"""Rank within the group: the rank itself, but the peer of a message and the root of a rooted operation."""
+UNKNOWN_MEMBERS = "[]"
 
 
 # Times: decimal microseconds, counted from a base in the header.
@@ -51,3 +136,68 @@ def decimal_nanoseconds(text: Any) -> int:
         return int((number * 1000).to_integral_value())
     except (InvalidOperation, OverflowError, TypeError, ValueError):
         raise ValueError(f"{text!r} is not a valid time") from None
+
+
+# Statements on communication.
+
+
+def statement_of(name: str, arguments: Mapping[str, Any]) -> Statement:
+    """The statement of an event, from its name and arguments."""
+    if COLLECTIVE in arguments:
+        return _recorded(text_in(arguments[COLLECTIVE]) or name, arguments)
+    return stated_by_inputs(name, _Inputs(arguments)) if INPUT_DIMS in arguments else stated_by(name)
+
+
+def _recorded(operation: str, arguments: Mapping[str, Any]) -> Statement:
+    """The statement of `record_param_comms`, or of a kernel with a copy of its arguments."""
+    statement = stated_by(operation)
+    statement.group = text_in(arguments.get(GROUP_NAME))
+    statement.sequence = number_in(arguments.get(NUMBER_IN_GROUP))
+    if operation_of(statement.operation) == Operation.WAIT:
+        # the other arguments of a wait are fillers, and do not describe what it waits for
+        return statement
+    statement.elements_in = number_in(arguments.get(ELEMENTS_IN))
+    statement.elements_out = number_in(arguments.get(ELEMENTS_OUT))
+    statement.type = text_in(arguments.get(NUMBER_TYPE))
+    statement.size = rank_in(arguments.get(GROUP_SIZE))
+    members = text_in(arguments.get(GROUP_RANKS))
+    statement.members = "" if members == UNKNOWN_MEMBERS else members
+    statement.source, statement.target = rank_in(arguments.get(SENDER)), rank_in(arguments.get(RECEIVER))
+    statement.global_ranks = (statement.source, statement.target) != (UNKNOWN, UNKNOWN)
+    if not statement.global_ranks:
+        statement.name_peer(rank_in(arguments.get(PEER)))
+    return statement
+
+
+class _Inputs:
+    """The recorded inputs of an operator."""
+
+    def __init__(self, arguments: Mapping[str, Any]) -> None:
+        self.dims = _list(arguments.get(INPUT_DIMS))
+        self.types = _list(arguments.get(INPUT_TYPES))
+        self.values = _list(arguments.get(INPUT_VALUES))
+
+    def __len__(self) -> int:
+        return len(self.dims)
+
+    def sizes(self, index: int) -> Sizes | None:
+        """The sizes of the tensors in one input; those of a list were not recorded before 2024."""
+        dims = _at(self.dims, index)
+        return [[]] if dims == [] and self.type(index) else sizes_in(dims)
+
+    def type(self, index: int) -> str:
+        """The element type of one input; empty for a list, which is recorded without a type."""
+        name = type_named(text_in(_at(self.types, index)))
+        return name if item_bytes(name) is not None else ""
+
+    def value(self, index: int) -> Any:
+        """The value of one input that is a number, as a string."""
+        return _at(self.values, index)
+
+
+def _at(values: Sequence[Any], index: int) -> Any:
+    return values[index] if index < len(values) else None
+
+
+def _list(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else []
