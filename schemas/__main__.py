@@ -26,6 +26,7 @@ DOCUMENTS: dict[str, type[msgspec.Struct]] = {
     "inspect": traces.Inspect,
     "merge": results.Merge,
     "open": results.Open,
+    "run": results.Run,
     "validate": traces.Validate,
 }
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from importlib import import_module
 from itertools import chain
+from os import environ
 from os.path import dirname, isdir, join
 from typing import TYPE_CHECKING, Any
 
@@ -111,3 +112,9 @@ def __getattr__(name: str) -> Any:
 
 def __dir__() -> list[str]:
     return __all__
+
+
+if "TRACELINK_CAPTURE" in environ:  # records the program that imports tracelink: docs/record.md
+    from tracelink.capturing.hooks import install
+
+    install()

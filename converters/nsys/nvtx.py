@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -38,6 +39,8 @@ NAME = """ifnull(CAST(CASE WHEN sequence_at THEN substr(text, 1, sequence_at - 1
     WHEN id_at THEN substr(text, 1, id_at - 1) ELSE text END AS TEXT), '')"""
 """SQL of the name in a text such as `aten::mul, seq = 45328, op_id = 990726`."""
 DIGITS = 19
+JOIN = re.compile(r"[nr]cclx?Comm(Init|Split)")
+"""Names of ranges in which a communicator is joined."""
 ACROSS = "NVTX start/end ranges"
 DESCRIPTIONS = (CATEGORY_NAME, THREAD_NAME, DOMAIN)
 """Types of rows that only describe others."""
@@ -62,6 +65,8 @@ class Ranges:
     categories: dict[tuple[int, int, int], str] | None = None
     described: bool = False
     """Whether there are rows with names of categories."""
+    inits: dict[int, list[int]] = field(default_factory=dict)
+    """The rows of each process in which NCCL communicators are joined."""
     others: int = 0
     """Number of rows of other types."""
 
@@ -114,6 +119,7 @@ class Ranges:
     def _add(self, block: Block) -> None:
         row, start, end, form, thread, domain, text_id, identity, sequence = block.numbers
         name = self._names(block.texts[0], text_id)
+        self._learn_inits(row, thread, name, text_id)
         self._learn(form, thread, domain, name)
         self.described |= bool((form == CATEGORY_NAME).any())
         chosen = (form == PUSH_POP) | (form == START_END) | (form == MARK)
@@ -172,6 +178,17 @@ class Ranges:
             tracks = [Track(TrackKind.PROCESS, str(pid), ACROSS, ACROSS) for pid in pids.tolist()]
             track[across] = np.array(list(map(self.activities.collector.track, tracks)), np.int32)[which]
         return track
+
+    def _learn_inits(self, row: Int64s, thread: Int64s, name: Int32s, text_id: Int64s) -> None:
+        """Rows in which NCCL communicators are joined: their names are always registered strings."""
+        named = np.flatnonzero(text_id != UNKNOWN)
+        if not len(named):
+            return
+        distinct, which = np.unique(name[named], return_inverse=True)
+        texts = self.activities.collector.names.texts()
+        joins = np.array([JOIN.match(texts[code]) is not None for code in distinct.tolist()], np.bool_)
+        for index in named[joins[which]].tolist():
+            self.inits.setdefault(int(pid_of(thread[index])), []).append(int(row[index]))
 
     def _learn(self, form: Int64s, thread: Int64s, domain: Int64s, name: Int32s) -> None:
         """Names of threads and domains."""

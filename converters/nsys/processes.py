@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from tracelink.converters.nsys.database import Database
+from tracelink.converters.nsys.nccl import Payloads, communicators_in
 from tracelink.converters.nsys.schema import CAPTURE, HOST, MPI_RANKS, PID_BITS, PID_MASK, PROCESSES
 from tracelink.io.sources import LARGEST_RANK
 
@@ -26,11 +27,17 @@ class Process:
     """Its only device."""
 
 
-def processes_of(database: Database, pids: list[int], devices: Mapping[int, set[int]]) -> dict[int, Process]:
-    """The processes with these numbers; `devices` are those that each of them used."""
+def processes_of(
+    database: Database, pids: list[int], devices: Mapping[int, set[int]], inits: Mapping[int, Sequence[int]]
+) -> dict[int, Process]:
+    """The processes with these numbers; `devices` are those that each of them used.
+
+    `inits` are the rows of NVTX events in which each of them joined communicators of NCCL.
+    """
     names = {pid: name for pid, name in database.rows(PROCESSES, "pid", "name") if isinstance(name, str)}
     ranks = _mpi_ranks(database)
     size = len(ranks) or None
+    ranks = ranks or _communicator_ranks(database, inits)
     if not ranks and len(pids) == 1:
         rank = _environment(database, "RANK")
         ranks = {} if rank is None else {pids[0]: rank}
@@ -57,6 +64,17 @@ def _mpi_ranks(database: Database) -> dict[int, int]:
         for thread, rank in rows
         if isinstance(thread, int) and isinstance(rank, int) and 0 <= rank <= LARGEST_RANK
     }
+
+
+def _communicator_ranks(database: Database, inits: Mapping[int, Sequence[int]]) -> dict[int, int]:
+    """The ranks within the largest communicator of each process, unless two processes have the same one."""
+    payloads = Payloads.of(database)
+    found = {}
+    for pid, rows in inits.items():
+        joined = communicators_in(list(payloads.of_rows(rows).values())).values()
+        if joined:
+            found[pid] = max(joined, key=lambda communicator: communicator.size).rank
+    return found if len(set(found.values())) == len(found) else {}
 
 
 def _environment(database: Database, name: str) -> int | None:

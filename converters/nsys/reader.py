@@ -12,6 +12,7 @@ from tracelink.converters.nsys.activities import Activities, Lanes, Names
 from tracelink.converters.nsys.collected import Collector, Stored
 from tracelink.converters.nsys.database import Database
 from tracelink.converters.nsys.files import LocalFile, local_file
+from tracelink.converters.nsys.nccl import LibraryCalls, Payloads, is_library_call, library_calls
 from tracelink.converters.nsys.nvtx import Ranges
 from tracelink.converters.nsys.payloads import NvtxWords, RowPayloads
 from tracelink.converters.nsys.processes import Process, host_of, processes_of
@@ -28,8 +29,9 @@ from tracelink.converters.nsys.schema import (
 from tracelink.io.engine import Engine
 from tracelink.io.sources import Source
 from tracelink.model.columns import Int64s, StringTable
+from tracelink.model.communications import Communications, communications
 from tracelink.model.errors import Finding, Severity, UnreadableError
-from tracelink.model.events import Events, Track, TrackKind
+from tracelink.model.events import EventKind, Events, Track, TrackKind
 from tracelink.model.text import subject
 from tracelink.model.trace import RankTrace, SourceInfo
 
@@ -56,6 +58,8 @@ class ProcessSource(Source):
     names: tuple[str, ...] = ()
     tracks: tuple[Track, ...] = ()
     words: NvtxWords = field(default_factory=NvtxWords)
+    inits: tuple[int, ...] = ()
+    """Rows in which NCCL communicators are joined."""
 
 
 class NsysReader:
@@ -144,7 +148,7 @@ def _sources(
     for (pid, _), device in activities.device_of.items():
         devices.setdefault(pid, set()).add(device)
     pids = sorted(collector.processes)
-    processes = processes_of(activities.database, pids, devices)
+    processes = processes_of(activities.database, pids, devices, ranges.inits)
     total = sum(stored.count for stored in collector.processes.values())
     for pid in pids:
         process, stored = processes[pid], collector.processes[pid]
@@ -160,6 +164,7 @@ def _sources(
             names=texts,
             tracks=tracks,
             words=ranges.words(pid),
+            inits=tuple(ranges.inits.get(pid, ())),
         )
 
 
@@ -199,6 +204,7 @@ def _trace(source: ProcessSource) -> RankTrace:
         np.zeros(stored.count, np.int32),
         np.arange(stored.count),
     )
+    calls = _library_calls(source, session, stored, events, strings)
     info = SourceInfo(
         source.path,
         NsysReader.name,
@@ -221,8 +227,42 @@ def _trace(source: ProcessSource) -> RankTrace:
         events,
         [_of_process(track, process) for track in tracks],
         {key: stored.key(key) for key in stored.keys},
+        groups=calls.groups if calls else [],
+        communications=communications(calls.rows, calls.statements, strings)
+        if calls
+        else Communications.empty(),
         payloads=[_payloads(source, session, stored)],
+        findings=_without_payload(source.path, calls),
     )
+
+
+def _library_calls(
+    source: ProcessSource, session: Session, stored: Stored, events: Events, strings: StringTable
+) -> LibraryCalls | None:
+    """What the calls of NCCL state; None if there are none."""
+    are_calls = is_library_call(strings.texts())
+    chosen = np.flatnonzero(are_calls[events.name] & (events.kind == EventKind.ANNOTATION))
+    if not len(chosen):
+        return None
+    chosen = chosen[np.argsort(events.start[chosen], kind="stable")]
+    numbers = stored.column("row")[chosen].tolist()
+    names = [strings_of[code] for strings_of in [strings.texts()] for code in events.name[chosen].tolist()]
+    database = Database.open(session.file.path)
+    found = list(zip(chosen.tolist(), numbers, names, strict=True))
+    calls = library_calls(Payloads.of(database), found, source.inits)
+    database.connection.close()
+    return calls
+
+
+def _without_payload(path: str, calls: LibraryCalls | None) -> list[Finding]:
+    if calls is None or not calls.without_payload:
+        return []
+    count = calls.without_payload
+    text = (
+        f"{path}: {subject(count, 'call', 'have')} of NCCL no payload: their groups, sizes and peers are unknown. "
+        "They are recorded by nsys from 2024 on, and exported with --include-blobs true."
+    )
+    return [Finding(Severity.INFO, "no_payload", text, count, path)]
 
 
 def _payloads(source: ProcessSource, session: Session, stored: Stored) -> RowPayloads:

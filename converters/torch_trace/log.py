@@ -8,17 +8,15 @@ from array import array
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime
-from statistics import median
 from sys import intern
 
 import msgspec
 
 import tracelink.converters.torch_trace.schema as schema
 from tracelink.converters.pytorch.arguments import decimal_nanoseconds
+from tracelink.converters.torch_trace.clock import LogClock
 from tracelink.converters.torch_trace.records import Damage, Record, records_in
 from tracelink.io.sources import Source
-from tracelink.model.columns import SECOND
 from tracelink.model.compiles import UNKNOWN_FILE, Artifact, Compilation, CompileLog, ExportNote, Phase
 from tracelink.model.errors import Finding, Severity, UnreadableError
 from tracelink.model.records import Frame
@@ -27,10 +25,6 @@ from tracelink.model.trace import SourceInfo
 FORMAT = "torch-trace"
 LARGEST_KEPT = 64 << 10
 """Bytes of a payload that is held in memory."""
-QUARTER_HOUR = 900 * SECOND
-YEAR = 365 * 86400 * SECOND
-ZONE_RECORDS = 200
-"""How many records decide the time zone."""
 
 _DIFFERS = re.compile(
     rb"(?:cuda:|index=|_DeviceGuard\(|set_device\(|get_raw_stream\(|stream|graph_)\d+|'\d+'"
@@ -102,9 +96,9 @@ class _Decoder:
     output_code: dict[str, str] = field(default_factory=dict)
     exports: list[tuple[str, schema.Export]] = field(default_factory=list)
     torch: str = ""
-    clock: list[tuple[int, int]] = field(default_factory=list)
-    """Local times of records, and the times of their events since 1970."""
-    last_local: int = 0
+    clock: LogClock = field(default_factory=LogClock)
+    time: int = 0
+    """Of the current record, local."""
     last_event: int = 0
     unclosed: int = 0
 
@@ -112,7 +106,7 @@ class _Decoder:
         """One more record."""
         self.records += 1
         self.pids[record.pid] += 1
-        self.last_local = max(self.last_local, record.time_ns)
+        self.time = self.clock.continued(record.time_ns)
         if record.noise:
             self.problems["noise"] += record.noise
         try:
@@ -168,8 +162,8 @@ class _Decoder:
             self.problems["damaged_event"] += 1
             return
         self.last_event = max(self.last_event, time)
-        if len(self.clock) < ZONE_RECORDS:
-            self.clock.append((record.time_ns, time))
+        if event.ph in (schema.BEGIN, schema.END):
+            self.clock.add_event(self.time, time, len(self.artifacts))
         compile_id = arguments.compile_id if arguments.compile_id not in (None, schema.NO_ID) else ""
         place = (record.payload_offset, record.payload_bytes)
         if event.ph == schema.BEGIN:
@@ -247,7 +241,7 @@ class _Decoder:
                 intern(name),
                 intern(envelope.compile_id),
                 envelope.attempt or 0,
-                record.time_ns,
+                self.time,
                 record.payload_offset,
                 record.payload_bytes,
                 text,
@@ -263,10 +257,9 @@ class _Decoder:
         ):
             self.unclosed += 1
             self._add_phase(opened, None, opened.place)
-        zone = zone_of(self.clock) if self.clock else None
-        since_1970 = zone if zone is not None else _start_of_year(source)
+        zone_known = self.clock.settle(source)
         phases = sorted(self.phases, key=lambda phase: phase.start_ns)
-        last_ns = max(self.last_event, self.last_local + since_1970)
+        last_ns = max(self.last_event, self.clock.end_ns)
         starts = [phase.start_ns for phase in phases]
         ((pid, _),) = self.pids.most_common(1)
         info = SourceInfo(
@@ -280,21 +273,21 @@ class _Decoder:
             bytes=source.bytes,
             start_ns=min(starts, default=None),
             end_ns=last_ns,
-            local_time_ns=min(starts) - _behind_utc(zone) if starts and zone is not None else None,
+            local_time_ns=min(starts) - self.clock.behind_utc if starts and zone_known else None,
         )
         return CompileLog(
             info,
             self.torch,
             phases,
             self.compilations,
-            self._artifacts(since_1970),
+            self._artifacts(),
             {key: self._frames(stack) for key, stack in self.stacks.items()},
             self.strings,
             self._unnamed_files(),
             self.output_code,
             dict(self.kinds),
             last_ns,
-            list(self._findings(source, damage, ended_early, zone_known=zone is not None)),
+            list(self._findings(source, damage, ended_early, zone_known=zone_known)),
             [self._export(what, found) for what, found in self.exports],
         )
 
@@ -302,10 +295,10 @@ class _Decoder:
         about = f"{found.expr} is {found.result}" if found.expr and found.result else found.expr or found.op
         return ExportNote(what, about, found.reason, self._frames(found.user_stack or found.stack))
 
-    def _artifacts(self, since_1970: int) -> list[Artifact]:
+    def _artifacts(self) -> list[Artifact]:
         """With times since 1970; each replaces its own, because there can be many."""
         for index, artifact in enumerate(self.artifacts):
-            self.artifacts[index] = replace(artifact, time_ns=artifact.time_ns + since_1970)
+            self.artifacts[index] = replace(artifact, time_ns=self.clock.since_1970(artifact.time_ns, index))
         return self.artifacts
 
     def _frames(self, stack: Iterable[schema.Frame]) -> list[Frame]:
@@ -434,34 +427,6 @@ def _kernel_files(code: bytes) -> list[str]:
             found.append(f"{match[2].decode()}: {file.decode('utf-8', 'replace')}")
         path = match[1] or b""
     return found
-
-
-def zone_of(clock: Sequence[tuple[int, int]]) -> int:
-    """What to add to local times, which have no year, for times since 1970: the median difference, to 15 minutes."""
-    difference = int(median(event - local for local, event in clock))
-    nearest = _nearest_year(difference)
-    return nearest + round((difference - nearest) / QUARTER_HOUR) * QUARTER_HOUR
-
-
-def _behind_utc(zone: int) -> int:
-    """What to add to local times with their year, for times since 1970; `zone` is what `zone_of` found."""
-    return zone - _nearest_year(zone)
-
-
-def _nearest_year(difference: int) -> int:
-    year = datetime.fromtimestamp(difference / SECOND, UTC).year
-    return min((_new_year(near) for near in (year, year + 1)), key=lambda start: abs(difference - start))
-
-
-def _start_of_year(source: Source) -> int:
-    """The start of the year in which the file was written."""
-    written = source.local.stat().st_mtime if source.local else 0.0
-    return _new_year(datetime.fromtimestamp(written, UTC).year)
-
-
-def _new_year(year: int) -> int:
-    """The last day of the year before, from which days are counted."""
-    return int(datetime(year, 1, 1, tzinfo=UTC).timestamp() - 86400) * SECOND
 
 
 MICROSECOND = 1000

@@ -8,19 +8,16 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import pairwise
 
+from tracelink.converters.torch_trace.clock import local_seconds
 from tracelink.io.sources import Opened
 from tracelink.model.columns import MILLISECOND, SECOND
 from tracelink.model.errors import UnreadableError
 
-BLOCK = 1 << 18
+BLOCK = 1 << 17
 LONGEST = 256 << 20
 """Bytes of a record that is held in memory."""
 
-PREFIX = re.compile(
-    rb"\n[VIWEC](\d\d)(\d\d) (\d\d):(\d\d):(\d\d)\.(\d{6}) (\d{1,10}) ([^:\n]{0,1000}):(\d{1,8})\] "
-)
-DAYS_BEFORE = (0, 0, 31, 59, 90, 120, 151, 181, 212, 243, 273, 304, 334)
-"""Days of a year before each month, without the leap day."""
+PREFIX = re.compile(rb"\n[VIWEC](\d{4} \d\d:\d\d:\d\d)\.(\d{6}) (\d{1,10}) ([^:\n]{0,1000}):(\d{1,8})\] ")
 INDENT = b"\t"
 
 
@@ -73,8 +70,10 @@ def records_in(stream: Opened, damage: Damage, advanced: Callable[[int], None]) 
             damage.before, begun = starts[0], True
         elif begun:
             starts.insert(0, 0)
-        for start, stop in pairwise(starts):
-            yield _record(held, start, stop, offset)
+        if len(starts) > 1:
+            text = bytes(held)
+            for start, stop in pairwise(starts):
+                yield _record(text, start, stop, offset)
         if starts:
             del held[: starts[-1]]
             offset += starts[-1]
@@ -86,30 +85,35 @@ def records_in(stream: Opened, damage: Damage, advanced: Callable[[int], None]) 
         searched = max(complete, 1 if begun else 0)
     damage.cut = len(held) > 1 and held[-1:] != b"\n"
     if begun:
-        yield _record(held, 0, len(held) - (not damage.cut), offset)
+        yield _record(bytes(held), 0, _end_of_last(held, cut=damage.cut), offset)
     else:
         damage.before = len(held) - 1
 
 
-def _record(text: bytearray, start: int, stop: int, offset: int) -> Record:
+def _end_of_last(held: bytearray, *, cut: bool) -> int:
+    """Where the last record ends: before the newline, and before the beginning of another one."""
+    last = held.rfind(b"\n")
+    continues = held[last + 1 : last + 2] == INDENT
+    return len(held) if cut and (last == 0 or continues) else last
+
+
+def _record(text: bytes, start: int, stop: int, offset: int) -> Record:
     """The record after the newline at `start`; that before the next one is at `stop`."""
     match = PREFIX.match(text, start)
     assert match
+    date_time, micros, pid, where, line = match.groups()
     begin = match.end()
     line_end = text.find(b"\n", begin, stop)
     line_end = stop if line_end < 0 else line_end
-    stored = bytes(text[line_end + 1 : stop])
+    stored = text[line_end + 1 : stop]
     payload, noise = _payload(stored)
-    month, day, hour, minute, second, micros = (int(match[group]) for group in range(1, 7))
-    days = DAYS_BEFORE[month] + day if 1 <= month <= 12 else 0
-    seconds = ((days * 24 + hour) * 60 + minute) * 60 + second
     return Record(
         offset + start + 1,
-        seconds * SECOND + micros * MILLISECOND // 1000,
-        int(match[7]),
-        bytes(match[8]),
-        int(match[9]),
-        bytes(text[begin:line_end]),
+        local_seconds(date_time) * SECOND + int(micros) * MILLISECOND // 1000,
+        int(pid),
+        where,
+        int(line),
+        text[begin:line_end],
         payload,
         offset + line_end + 1,
         len(stored),
@@ -121,8 +125,10 @@ def _payload(stored: bytes) -> tuple[bytes, int]:
     """The payload without its indent, and how many lines between belong to something else."""
     if not stored:
         return b"", 0
-    lines = stored.count(b"\n") + 1
-    if stored.startswith(INDENT) and stored.count(b"\n\t") + 1 == lines:
-        return stored[1:].replace(b"\n\t", b"\n"), 0
-    indented = [line[1:] for line in stored.split(b"\n") if line.startswith(INDENT)]
-    return b"\n".join(indented), lines - len(indented)
+    if stored.startswith(INDENT):
+        payload = stored[1:].replace(b"\n\t", b"\n")
+        if payload.count(b"\n") == len(stored) - 1 - len(payload):
+            return payload, 0
+    lines = stored.split(b"\n")
+    indented = [line[1:] for line in lines if line.startswith(INDENT)]
+    return b"\n".join(indented), len(lines) - len(indented)

@@ -63,7 +63,6 @@ class Frame(msgspec.Struct, frozen=True, gc=False):
     line: int = 0
     name: str = ""
     filename: int = -1
-    loc: str = ""
 
 
 class Start(msgspec.Struct, frozen=True):

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -16,6 +18,21 @@ START_US = 1_794_982_103_000_000
 """2026-11-18 06:08:23 UTC."""
 PREFIX = "V{time:%m%d %H:%M:%S.%f} {pid} torch/_dynamo/utils.py:2350] "
 PID = 4711
+
+
+_start_us, _zone = START_US, timedelta()
+
+
+@contextmanager
+def local_time(start: datetime, zone: float) -> Iterator[None]:
+    """Records with times after another start, in the local time of a zone, in hours."""
+    global _start_us, _zone
+    before = _start_us, _zone
+    _start_us, _zone = round(start.timestamp() * 1_000_000), timedelta(hours=zone)
+    try:
+        yield
+    finally:
+        _start_us, _zone = before
 
 
 def ids(compile_id: str, attempt: int = 0) -> dict[str, Any]:
@@ -40,7 +57,7 @@ def record(
     envelope = {kind: value, **({} if rank is None else {"rank": rank}), **ids(compile_id, attempt)}
     if payload is not None:
         envelope["has_payload"] = hashlib.md5(payload.encode()).hexdigest()
-    time = datetime.fromtimestamp(START_US / 1_000_000, UTC) + timedelta(seconds=at)
+    time = datetime.fromtimestamp(_start_us / 1_000_000, UTC) + timedelta(seconds=at) + _zone
     first = PREFIX.format(time=time, pid=PID)
     lines = "" if payload is None else "".join(f"\t{line}\n" for line in payload.split("\n"))
     return f"{first}{json.dumps(envelope)}\n{lines}"
@@ -50,7 +67,7 @@ def event(phase: str, name: str, compile_id: str, at: float, **arguments: Any) -
     """A chromium event."""
     content = {
         "name": name,
-        "ts": START_US + at * 1_000_000,
+        "ts": _start_us + at * 1_000_000,
         "args": {"compile_id": compile_id or "None", **arguments},
         "ph": phase,
         "cat": "dynamo_timed",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import sys
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -12,8 +13,16 @@ from typing import Any
 import pytest
 
 from builders import recorder
+from tracelink.capturing import environment
 
 EXECUTION_TRACE = b'{"schema": "1.1.1-chakra.0.0.4", "nodes": []}'
+
+
+class CompileLogHandler(logging.Handler):
+    """The handler of the structured log of torch.compile."""
+
+    stream = None
+    root_dir: str | None = None
 
 
 @dataclass
@@ -27,6 +36,8 @@ class FakeTorch:
     world_size: int = 2
     groups: list[dict[str, Any]] = field(default_factory=list)
     dump: bytes = b""
+    version: str = "2.13.0"
+    compile_log: CompileLogHandler = field(default_factory=lambda: CompileLogHandler())
 
     def does(self, what: str) -> None:
         """Writes down a call, which may fail."""
@@ -50,10 +61,11 @@ class FakeTorch:
             record_function=lambda name: _Range(self, name),
         )
         attributes = {
-            "__version__": "2.13.0",
+            "__version__": self.version,
             "version": SimpleNamespace(cuda=None),
             "distributed": distributed,
             "profiler": profiler,
+            "_logging": SimpleNamespace(_internal=SimpleNamespace(LOG_TRACE_HANDLER=self.compile_log)),
             "_C": SimpleNamespace(_distributed_c10d=SimpleNamespace(_dump_fr_trace=self._dump)),
         }
         for name, value in attributes.items():
@@ -121,6 +133,10 @@ def installed(monkeypatch: pytest.MonkeyPatch, **settings: Any) -> FakeTorch:
     """The fake as the module that `import torch` finds, in an environment without a launcher."""
     fake = FakeTorch(**settings)
     monkeypatch.setitem(sys.modules, "torch", fake.module())
+    for name in (*environment.SETTINGS,):
+        # what a capture sets is taken back after the test
+        monkeypatch.setenv(name.name, "")
+        monkeypatch.delenv(name.name)
     for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK", "SLURM_PROCID", "TORCHELASTIC_RESTART_COUNT"):
         monkeypatch.delenv(name, raising=False)
     return fake

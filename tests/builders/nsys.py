@@ -185,8 +185,8 @@ class Export:
     def nccl(self, call: str, start: int, duration: int, schema: int, fields: bytes, **columns: Any) -> None:
         """A call of NCCL with a payload."""
         header = struct.pack("<IIIIQQ", 1, 0, schema, 0, len(fields), 32)
-        self.range("", start, duration, **{"textId": self.text(call), "domainId": 1, "text": None, **columns},
-            binaryData=header + fields)  # fmt: skip
+        row = {"textId": self.text(call), "domainId": 1, "binaryData": header + fields}
+        self.nvtx(59, start, start + duration, **{**row, **columns})
 
     def payload_schema(self, schema: int, *entries: tuple[str, int, int | None]) -> None:
         """The fields of a payload: name, type, offset."""

@@ -98,7 +98,7 @@ def test_a_block_that_ends_within_a_window_keeps_what_was_recorded(torch: FakeTo
 def test_a_block_that_ends_before_the_window_says_so(torch: FakeTorch, tmp_path: Path) -> None:
     train(capture(tmp_path, "5-7"), 3)
     assert written(tmp_path) == ["capture_0.json"]
-    assert troubles(tmp_path) == [("steps", "steps 5-7 were not recorded: the block ended after 3 steps")]
+    assert troubles(tmp_path) == [("steps", "not recorded: steps 5-7; the block ended after 3 steps")]
 
 
 def test_an_exception_of_the_user_passes_through_and_the_recorder_is_dumped(

@@ -78,10 +78,59 @@ def test_graph_breaks_failures_and_open_work(tmp_path: Path) -> None:
     assert list(worse.changes) == [
         Change("loss", "", None, "Unsupported: no", 0, 1),
         Change("step", "train.py", 7, "backend_compile", 0, 1, 0, 2 * SECOND),
-        Change("", "train.py", 17, "print", 0, 1),
+        Change("step", "train.py", 17, "print", 0, 1),
     ]
     assert len(better.changes) == 3
     assert (worse.is_worse, better.is_worse) == (True, False)
+
+
+def with_break(file: str, line: int, definition: int) -> bytes:
+    """A function with a graph break, and what runs after it."""
+    text = (
+        f"Graph break in user code at /me/{file}:{line}\nGraph Break Reason: Encountered graph break when attempting "
+        "to trace CALL: f(x)\n\nUnsupported\n  Explanation: No print."
+    )
+    step = {"co_name": "step", "co_filename": f"/me/{file}", "co_firstlineno": definition}
+    resumed = {
+        "co_name": f"torch_dynamo_resume_in_step_at_{line}",
+        "co_filename": f"/me/{file}",
+        "co_firstlineno": line,
+    }
+    artifacts = artifact("dynamo_graph_break_reason", text, "0/0")
+    return log(artifacts, metrics("0/0", **step), metrics("1/0", **resumed))
+
+
+def test_graph_breaks_that_moved_are_the_same(tmp_path: Path) -> None:
+    """Lines above them were added; the name of what runs after a break contains its line."""
+    found = diff(tmp_path, [with_break("train.py", 17, 7)], [with_break("train.py", 19, 9)])
+    assert (list(found.changes), found.is_worse) == ([], False)
+    assert [(one.function, one.before, one.after) for one in found.functions] == [
+        ("step", 1, 1),
+        ("torch_dynamo_resume_in_step_at_19", 1, 1),
+    ]
+
+
+def test_functions_of_a_file_with_another_name_are_the_same(tmp_path: Path) -> None:
+    found = diff(tmp_path, [with_break("train.py", 17, 7)], [with_break("train_v2.py", 17, 7)])
+    assert list(found.changes) == []
+    assert [(one.file, one.before, one.after) for one in found.functions] == [("train_v2.py", 1, 1)] * 2
+
+
+def test_functions_of_other_files_whose_name_is_not_unique_differ(tmp_path: Path) -> None:
+    forward = {"co_name": "forward", "co_firstlineno": 7}
+    two = log(*(metrics(f"{at}/0", co_filename=f"{name}.py", **forward) for at, name in enumerate("ab")))
+    found = diff(tmp_path, [two], [log(metrics("0/0", co_filename="c.py", **forward))])
+    assert sorted((one.file, one.before, one.after) for one in found.functions) == [
+        ("a.py", 1, 0),
+        ("b.py", 1, 0),
+        ("c.py", 0, 1),
+    ]
+
+
+def test_a_new_graph_break_has_its_line_and_its_explanation(tmp_path: Path) -> None:
+    good = log(metrics("0/0", co_name="step", co_filename="/me/train.py", co_firstlineno=7))
+    found = diff(tmp_path, [good], [with_break("train.py", 17, 7)])
+    assert found.graph_breaks == [Change("step", "train.py", 17, "No print.", 0, 1)]
 
 
 def test_divergences(tmp_path: Path) -> None:

@@ -1,4 +1,7 @@
-"""Defects of tlparse 0.4.3 on logs of torch 2.13, which `tracelink compile` does not have."""
+"""The 22 defects of tlparse 0.4.3 on logs of torch 2.13, which `tracelink compile` does not have.
+
+Each test says in its first line which ones it is about: `Defect 3: it names all ranks.`
+"""
 
 from __future__ import annotations
 
@@ -12,10 +15,12 @@ import pytest
 import tracelink
 from builders.compile_log import START_US, artifact, begin, end, instant, log, metrics, record
 from builders.data import shared
+from builders.recorder import as_source
 from tracelink.compiling.html.page import html_page
 from tracelink.compiling.model import CompileReport, Status
 from tracelink.compiling.payloads import write_artifacts
 from tracelink.compiling.report import read
+from tracelink.converters.torch_trace.records import Damage, records_in
 from tracelink.model.columns import SECOND
 
 SCHEDULE = "inductor_collective_schedule"
@@ -23,8 +28,12 @@ SCHEDULE = "inductor_collective_schedule"
 
 def report(folder: Path, *ranks: bytes) -> CompileReport:
     for rank, content in enumerate(ranks):
-        (folder / f"dedicated_log_torch_trace_rank_{rank}_x.log").write_bytes(content)
+        write(folder, rank, content)
     return tracelink.compile(folder)
+
+
+def write(folder: Path, rank: int, content: bytes) -> None:
+    (folder / f"dedicated_log_torch_trace_rank_{rank}_x.log").write_bytes(content)
 
 
 # Differences between ranks.
@@ -32,14 +41,14 @@ def report(folder: Path, *ranks: bytes) -> CompileReport:
 
 @pytest.mark.parametrize("first", ["aaa", "inductor_collective_schedules_note", "zzz"])
 def test_harmless_artifacts_are_no_divergence(first: str, tmp_path: Path) -> None:
-    """It takes the first file whose name begins with that of the artifact."""
+    """Defect 1: it takes the first file whose name begins with that of the artifact, and invents differences."""
     same = [artifact(SCHEDULE, '["all_reduce"]', "0/0"), metrics("0/0", co_name="step")]
     extra = log(artifact(first, '["broadcast"]', "0/0"), *same)
     assert report(tmp_path, extra, log(*same), extra, log(*same)).divergences == []
 
 
 def test_the_schedules_of_forward_and_backward_are_both_kept() -> None:
-    """They have the same compile id; it reads one of them."""
+    """Defect 2: they have the same compile id; it reads one of them."""
     text = "".join(html_page(read([shared("torch_trace/multirank_matched")])))
     table = text[text.index('id="schedules"') :].partition("</table>")[0]
     rows = re.findall(r">\[([\d/]+)\]</a></th><td>(\d)</td><td>([^<]*)<", table)
@@ -53,7 +62,7 @@ def test_the_schedules_of_forward_and_backward_are_both_kept() -> None:
 
 
 def test_the_outlier_is_named() -> None:
-    """It names all ranks."""
+    """Defect 3: it names all ranks."""
     found = tracelink.compile(shared("torch_trace/multirank_matched")).divergences
     assert {one.outliers for one in found} == {(2,)}
 
@@ -62,7 +71,7 @@ def test_the_outlier_is_named() -> None:
 
 
 def test_records_without_a_rank_are_accepted(tmp_path: Path) -> None:
-    """The version and the strings have none; its strict mode refuses every log of a rank."""
+    """Defect 4: the version and the strings have none; its strict mode refuses every log of a rank."""
     version = artifact("torch_version", '{"pytorch_version": "2.13.0"}')
     ranked = record("dynamo_start", {"stack": []}, compile_id="0/0", rank=1)
     found = report(tmp_path, log(metrics("0/0")), log(version, record("str", ["a.py", 0]), ranked))
@@ -71,7 +80,7 @@ def test_records_without_a_rank_are_accepted(tmp_path: Path) -> None:
 
 
 def test_new_kinds_of_records_are_counted(tmp_path: Path) -> None:
-    """Locals of a failed export are lists now: it loses the failure."""
+    """Defects 9, 10: `create_symbol` and `compilation_metrics_runtime` are errors for it."""
     records = [
         record("create_symbol", {"symbol": "s0", "val": "4"}, compile_id="0/0"),
         record("compilation_metrics_runtime", {"compile_id": "0/0"}, compile_id="0/0"),
@@ -96,7 +105,7 @@ def test_new_kinds_of_records_are_counted(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("hours", [-7, 0, 9])
 def test_times_have_the_zone_and_the_year_of_the_log(hours: int, tmp_path: Path) -> None:
-    """It writes local times as UTC, in the year in which it runs."""
+    """Defects 6, 7: it writes local times as UTC, in the year in which it runs."""
     content = log(begin("dynamo", "0/0", at=0), end("dynamo", "0/0", at=1), artifact("a", "b", "0/0"))
     local = datetime.fromtimestamp(START_US / 1_000_000, UTC)
     shifted = re.sub(
@@ -113,13 +122,13 @@ def test_times_have_the_zone_and_the_year_of_the_log(hours: int, tmp_path: Path)
 
 
 def test_a_folder_of_logs_without_ranks_is_read(tmp_path: Path) -> None:
-    """It finds no file of a rank, and needs an option for a folder."""
+    """Defects 13, 17: it finds no file of a rank, and needs an option for a folder."""
     (tmp_path / "dedicated_log_torch_trace_abc.log").write_bytes(log(metrics("0/0", co_name="step")))
     assert [one.function for one in tracelink.compile(tmp_path).compiles] == ["step"]
 
 
 def test_several_logs_of_a_rank_are_all_read(tmp_path: Path) -> None:
-    """They overwrite each other; with tracelink also their anchors and files differ."""
+    """Defect 14: they overwrite each other; with tracelink also their anchors and files differ."""
     for name in ("a", "b"):
         content = log(metrics("0/0", co_name=name), artifact("after_joint_graph", name, "0/0"))
         (tmp_path / f"dedicated_log_torch_trace_rank_0_{name}.log").write_bytes(content)
@@ -132,7 +141,7 @@ def test_several_logs_of_a_rank_are_all_read(tmp_path: Path) -> None:
 
 
 def test_strings_of_one_rank_are_not_those_of_another(tmp_path: Path) -> None:
-    """Its table of strings is shared by all ranks."""
+    """Defect 15: its table of strings is shared by all ranks."""
 
     def rank(name: str) -> bytes:
         stack = [
@@ -148,7 +157,7 @@ def test_strings_of_one_rank_are_not_those_of_another(tmp_path: Path) -> None:
 
 
 def test_the_page_has_no_links_to_what_is_not_there(tmp_path: Path) -> None:
-    """It links to a file of collectives that it did not write."""
+    """Defect 12: it links to a file of collectives that it did not write."""
     (tmp_path / "dedicated_log_torch_trace_rank_0_x.log").write_bytes(log(metrics("0/0")))
     text = "".join(html_page(read([tmp_path])))
     assert set(re.findall(r'href="#([^"]*)"', text)) <= set(re.findall(r' id="([^"]*)"', text))
@@ -174,8 +183,80 @@ def test_work_that_is_open_at_the_end_of_a_log_is_reported(tmp_path: Path) -> No
 
 
 def test_recompilations_have_their_guard_and_graph_breaks_their_line() -> None:
+    """Defects 19, 20: it has no table of either."""
     found = tracelink.compile(shared("torch_trace/single"))
     recompiled = [one for one in found.compiles if one.recompile_of]
     assert len(recompiled) == 15
     assert all(one.reason for one in recompiled)
     assert all(one.file.endswith("single.py") and one.line for one in found.graph_breaks)
+    text = "".join(html_page(read([shared("torch_trace/single")])))
+    assert {'id="recompilations"', 'id="breaks"'} <= set(re.findall(r'id="\w+"', text))
+
+
+def test_ranks_without_a_log_are_named(tmp_path: Path) -> None:
+    """Defect 18: nobody sees that a rank is missing."""
+    for rank in (0, 1, 3):
+        write(tmp_path, rank, log(metrics("0/0", co_name="step")))
+    missing = [one.message for one in tracelink.compile(tmp_path).findings if one.reason == "missing_ranks"]
+    assert missing == [
+        "Rank 2 has no log, other than ranks 0-1, 3: it compiled nothing, or the log is missing."
+    ]
+
+
+def test_times_of_ranks_are_compared() -> None:
+    """Defect 21: it compares what ranks compiled, and not when: these collectives waited for one of them."""
+    found = tracelink.compile(shared("torch_trace/multirank_matched"))
+    assert [(one.rank, one.ids) for one in found.delays][:2] == [(1, ("0/0",)), (2, ("2/2", "3/0"))]
+
+
+def test_compiled_code_is_linked_to_what_ran() -> None:
+    """Defect 22: it reads no profiles, so nobody knows whether compiling has paid off."""
+    found = tracelink.compile(shared("torch_trace/multirank_matched"))
+    assert all(one.runtime_ns and one.runs for one in found.compiles if one.status is Status.OK)
+    assert {one.runs for one in found.schedules} == {4}
+
+
+def test_a_failed_export_is_shown(tmp_path: Path) -> None:
+    """Defect 5: locals are lists now, which it cannot read: it loses the failure."""
+    note = {"expr": "Eq(u0, 1)", "stack": [], "frame_locals": {"locals": {"x": ["u0"]}}}
+    found = report(tmp_path, log(record("guard_on_data_dependent_error", note)))
+    assert [(one.what, one.about) for one in found.exports] == [
+        ("Export failed: the value depends on data", "Eq(u0, 1)")
+    ]
+
+
+def test_paths_have_no_blank_before_them() -> None:
+    """Defect 8: it writes `" torch/_dynamo/utils.py"`."""
+    opened = as_source(log(metrics("0/0"))).open()
+    with opened as stream:
+        (found,) = records_in(stream, Damage(), lambda _: None)
+    assert (found.where, found.line) == (b"torch/_dynamo/utils.py", 2350)
+
+
+def test_names_of_subgraphs_are_accepted(tmp_path: Path) -> None:
+    """Defect 11: it does not know the key."""
+    first = artifact("a", "b", "0/0").replace('"frame_id"', '"subgraph_name": "g", "frame_id"')
+    assert report(tmp_path, log(first)).kinds == {"artifact": 1}
+
+
+def test_files_of_forked_processes_have_names(tmp_path: Path) -> None:
+    """Defect 16: it shows `(unknown):19`; the strings are in the log of the parent."""
+    stack = [{"line": line, "name": name, "filename": 0} for line, name in ((19, "main"), (3, "step"))]
+    start = record("dynamo_start", {"stack": stack}, compile_id="1/0", at=5)
+    parent = record("str", ["train.py", 0]) + begin("dynamo", "0/0", at=0) + end("dynamo", "0/0", at=1)
+    child = start + begin("dynamo", "1/0", at=5) + end("dynamo", "1/0", at=6)
+    for name, content in (("a", parent), ("b", child)):
+        (tmp_path / f"dedicated_log_torch_trace_{name}.log").write_bytes(log(content))
+    assert [one.called_at for one in tracelink.compile(tmp_path).compiles if one.called_at] == [
+        "train.py:19 (main)"
+    ]
+
+
+def test_all_22_defects_have_a_test() -> None:
+    found = {
+        int(number)
+        for name, test in globals().items()
+        if name.startswith("test_") and (words := re.match(r"Defects? ([\d, ]+):", test.__doc__ or ""))
+        for number in words[1].split(",")
+    }
+    assert found == set(range(1, 23))

@@ -150,3 +150,10 @@ def test_rank_that_runs_ahead_is_compared_with_ranks_of_other_stages(schedule: s
     recorded = queued_job(queued, "extra")
     assert recorded.truth.culprits == (5,)
     assert culprits(diagnosis(recorded)) == {5}
+
+
+def test_ranks_of_a_killed_node_that_no_rank_waits_for_are_named() -> None:
+    queued = Queued(world=8, tensor=2, stages=4, schedule="one_forward_one_backward", ranks_per_host=4)
+    (problem,) = diagnosis(queued_job(queued, "node_killed")).problems
+    assert (problem.culprits, problem.category) == ((2, 3), Category.PROCESS_GONE)
+    assert problem.message.endswith("Ranks 0 and 1 left no dump, too; no rank is known to wait for them.")

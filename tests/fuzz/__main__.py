@@ -39,6 +39,7 @@ COMMANDS: dict[str, list[list[str]]] = {
     "chakra": [["validate"], ["convert", "{in}", "{out}/x.json"], ["convert", "{in}", "{out}/x.svg"]],
     "chakra-nodes": [["convert", "{in}", "{out}/x.et"]],
     "perfetto": [["convert", "{in}", "{out}/x.json"], ["inspect"]],
+    "clog": [["diagnose"], ["diagnose", "--entries"], ["diagnose", "-o", "{out}/x.sqlite"]],
     "torch-trace": [["compile"]],
 }
 """Commands for all formats, and those for one."""

@@ -11,6 +11,7 @@ from pathlib import Path
 import tracelink
 from builders import captures, inspector, kineto, recorder
 from builders import execution_trace as et
+from builders.clog import Clog
 from builders.data import DATA
 from tracelink import plugins, samples
 from tracelink.io.streams import GZIP_MAGIC, GZIP_WINDOW
@@ -103,3 +104,6 @@ def _built() -> Iterator[Seed]:
     bodies = [inspector.collective(number=0, at=10), inspector.collective(number=1), inspector.message(at=90)]
     records = [inspector.record(bodies[0], pid=7), inspector.marker(2, dropped=1), *bodies]
     yield Seed("nccl-inspector", "node0-pid100.log", inspector.text(*records))
+    log = Clog(1, 4).call().call("send", "in_count=5|out_count=0|dtype=f32|peer=2|async_op=t", steps="QSEW")
+    log.add("split|parent=world|child=pp|ranks=0,1").call("all_reduce", comm="pp", graph=3).call(graph=3)
+    yield Seed("clog", "clog_rank1.log", log.replay(3, 1, "all_reduce").call(steps="QS").text)

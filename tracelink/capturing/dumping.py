@@ -11,6 +11,7 @@ from types import FrameType
 from typing import Any
 
 from tracelink.capturing.files import Files
+from tracelink.capturing.guard import DUMPING, WATCHDOG
 from tracelink.capturing.journal import Journal
 from tracelink.capturing.rank import OF_TORCH
 from tracelink.converters.capture import schema
@@ -21,7 +22,7 @@ RECORDERS = ("_dump_nccl_trace", "_dump_fr_trace")
 """Functions of torch that dump a recorder: that of NCCL, and that of all other backends."""
 ENTRY = b"profiling_name"
 """In every dump that is not empty."""
-AT_HANG = ("watchdog", "SIGUSR2", "SIGTERM")
+AT_HANG = (WATCHDOG, *DUMPING)
 """Reasons of dumps that are made while a step may hang: a later one of the same step contains less."""
 
 

@@ -11,9 +11,11 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, ClassVar
 
+from tracelink.capturing import environment
 from tracelink.capturing import rank as this_rank
 from tracelink.capturing.dumping import Dumper
 from tracelink.capturing.files import Files
+from tracelink.capturing.guard import Guard
 from tracelink.capturing.journal import LOG, Journal
 from tracelink.capturing.options import (
     USUAL_BYTES,
@@ -25,9 +27,11 @@ from tracelink.capturing.options import (
 )
 from tracelink.capturing.profiling import Observer, Profiling, printable_name
 from tracelink.converters.capture import schema
+from tracelink.model.ranges import Numbers
+from tracelink.model.text import counted
 
 NEVER = sys.maxsize
-RUNNING, FINISHED = "running", "finished"
+FINISHED, TERMINATED = "finished", "terminated"
 
 
 def capture(
@@ -111,9 +115,12 @@ class Capture:
         self._profiling: Profiling | None = None
         self._observer: Observer | None = None
         self._dumper: Dumper | None = None
+        self._guard: Guard | None = None
+        self._compile_log: environment.CompileLog | None = None
         self._torch: Any = None
         self._files: Files | None = None
         self._thread = 0
+        self._pid = 0
         self._entered = False
 
     # What the training calls.
@@ -130,7 +137,7 @@ class Capture:
             )
         else:
             Capture._active = self
-            self._thread = threading.get_ident()
+            self._thread, self._pid = threading.get_ident(), os.getpid()
             if not self.journal.attempt("capture", self._begin):
                 self._next = NEVER
         self._entered = True
@@ -139,7 +146,7 @@ class Capture:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if Capture._active is not self:
+        if Capture._active is not self or os.getpid() != self._pid:
             return
         self._next = NEVER
         try:
@@ -163,13 +170,15 @@ class Capture:
     # Begin and end.
 
     def _begin(self) -> None:
+        restarts = this_rank.restarts()
+        folder = self.options.output / f"restart_{restarts}" if restarts else self.options.output
+        environment.set_in_time(folder, compile_log=self.options.compile_log)
         import torch
 
+        environment.set_in_time(folder, compile_log=self.options.compile_log)
         self._torch = torch
         document = self.journal.document
         self._identify()
-        restarts = this_rank.restarts()
-        folder = self.options.output / f"restart_{restarts}" if restarts else self.options.output
         files = Files(folder, self.options.max_bytes)
         files.begin()
         self._files, self.journal.files = files, files
@@ -178,9 +187,28 @@ class Capture:
         document.options = self.options.as_texts()
         document.environment = this_rank.environment()
         self.journal.read_clocks()
-        self._next = 0
-        self._advance()
         self.journal.attempt("capture file", self.journal.save)
+        self.journal.attempt("signals", self._start_guard)
+        environment.report_what_is_too_late(torch, self.journal, folder)
+        if self.options.compile_log:
+            self.journal.attempt("compile log", lambda: self._start_compile_log(folder))
+        self._advance()
+
+    def _start_compile_log(self, folder: Path) -> None:
+        self._compile_log = environment.CompileLog(self._torch, folder)
+
+    def _start_guard(self) -> None:
+        self._guard = Guard(self._dump_hang, lambda: self.steps, self.options.watchdog_s)
+        if problem := self._guard.start():
+            self.journal.trouble("signals", problem)
+
+    def _dump_hang(self, reason: str) -> None:
+        """Called by the guard: the training may hang, or is about to be ended."""
+        if self._dumper is not None:
+            if reason == "SIGTERM":
+                self.journal.document.outcome = TERMINATED
+            self.journal.document.steps = self.steps
+            self._dumper.dump(reason, self.steps, recorder=self.options.recorder, stacks=True)
 
     def _identify(self) -> None:
         """Fills in what the process is; repeated at the end, when all groups exist."""
@@ -210,12 +238,16 @@ class Capture:
         elif this_rank.initialized(self._torch):
             attempt("process groups", self._describe_groups)
         if self._windows:
-            left = ", ".join(f"{first}-{last}" for first, last in self._windows)
+            left = Numbers(tuple(self._windows)).called("step")
             self.journal.trouble(
                 "steps",
-                f"steps {left} were not recorded: the block ended after {self.steps} steps",
+                f"not recorded: {left}; the block ended after {counted(self.steps, 'step')}",
                 "Choose earlier steps, or call capture.step() at the end of each step.",
             )
+        if self._compile_log is not None:
+            attempt("compile log", self._compile_log.stop)
+        if self._guard is not None:
+            attempt("signals", self._guard.stop)
         document.outcome, document.steps = outcome, self.steps
         self.journal.read_clocks()
         if self.options.recorder and self._dumper is not None:
@@ -231,6 +263,9 @@ class Capture:
         if not self._entered and Capture._active is not self:
             self._next = NEVER
             LOG.warning("tracelink capture: step() was called outside of the block; nothing is recorded.")
+            return
+        if os.getpid() != self._pid:
+            self._next = NEVER  # a fork
             return
         if threading.get_ident() != self._thread:
             self._next = NEVER

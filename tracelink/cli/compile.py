@@ -538,8 +538,8 @@ def _show_times(page: Page, functions: Sequence[FunctionTime], most: int | None)
             _place(one),
             number(one.before),
             number(one.after),
-            duration(one.before_ns),
-            duration(one.after_ns),
+            duration(one.before_ns) if one.before else EMPTY,
+            duration(one.after_ns) if one.after else EMPTY,
             f"{'-' if one.after_ns < one.before_ns else '+'}{duration(abs(one.after_ns - one.before_ns))}",
         ]
         for one in functions[:most]

@@ -247,6 +247,7 @@ COMMANDS = {
         "Check that simulators can load Chakra traces.",
     ),
     "formats": ("formats", "List the installed readers, writers and conversions."),
+    "run": ("run", "Start a training whose code stays as it is, and record it."),
     "open": ("open", "Open a trace in Perfetto's UI."),
     "demo": ("merge", "Merge a sample that comes with tracelink."),
     "completion": ("formats", "Print the completion script for your shell."),

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from tracelink.compiling.model import Compiled, CompileReport, lasting
+from tracelink.compiling.model import Compiled, CompileReport, GraphBreak, lasting
+from tracelink.compiling.summary import cause
 from tracelink.model.columns import SECOND
 
+RESUMED = re.compile(r"(?<=_at)_\d+$")
 SLOWER_BY, SLOWER_THAN = SECOND, 1.2
 """A function compiles slower if it takes longer by this time and this factor: less is noise."""
 
@@ -18,9 +21,10 @@ class Change:
     """Something that happens in one run, and not or less often in the other one."""
 
     function: str
-    """Empty for a graph break, which has a line."""
+    """Empty for a difference between ranks."""
     file: str
     line: int | None
+    """Of the definition of the function; of a graph break its own, in the run after if it is there."""
     reason: str
     before: int
     """How often, on the rank where it happens most."""
@@ -101,7 +105,7 @@ def compared(before: CompileReport, after: CompileReport) -> CompileDiff:
     old, new = sides
     return CompileDiff(
         recompiles=_changes(old.recompiles(), new.recompiles()),
-        graph_breaks=_changes(old.graph_breaks(), new.graph_breaks()),
+        graph_breaks=_graph_breaks(old, new),
         failures=_changes(old.failures(), new.failures()),
         open=_changes(old.open(), new.open()),
         divergences=_changes(old.divergences(), new.divergences()),
@@ -109,6 +113,15 @@ def compared(before: CompileReport, after: CompileReport) -> CompileDiff:
         before_ns=_longest(before.compiles),
         after_ns=_longest(after.compiles),
     )
+
+
+def _graph_breaks(old: _Side, new: _Side) -> list[Change]:
+    lines = {**old.lines_of_breaks(), **new.lines_of_breaks()}
+    found = []
+    for one in _changes(old.graph_breaks(), new.graph_breaks()):
+        file, line = lines[one.function, one.file, one.line, one.reason]
+        found.append(replace(one, file=file, line=line))
+    return found
 
 
 def _longest(compiles: Iterable[Compiled]) -> int:
@@ -153,10 +166,19 @@ class _Side:
                 yield one.rank, (*definition, _lasting(one.reason)), 1, one.duration_ns or 0
 
     def graph_breaks(self) -> Iterable[Happened]:
-        """By line and reason."""
+        """By function and reason: lines move."""
         for one in self.report.graph_breaks:
-            file = one.file.rpartition("/")[2]
-            yield one.rank, ("", file, one.line, _lasting(one.reason)), one.count, 0
+            yield one.rank, self._thing_of(one), one.count, 0
+
+    def lines_of_breaks(self) -> Mapping[Thing, tuple[str, int | None]]:
+        """The first line of each."""
+        return {
+            self._thing_of(one): (one.file.rpartition("/")[2], one.line)
+            for one in reversed(self.report.graph_breaks)
+        }
+
+    def _thing_of(self, one: GraphBreak) -> Thing:
+        return (*self._at(one.rank, one.id, ""), cause(lasting(one.reason)))
 
     def failures(self) -> Iterable[Happened]:
         """By function, type and reason."""
@@ -181,16 +203,31 @@ def _lasting(reason: str) -> str:
 
 
 def _align(before: _Side, after: _Side) -> None:
-    """Functions that are in one run only, and have the same name and file in both, moved: the k-th is the k-th."""
-    old, new = before.definitions(), after.definitions()
-    candidates: dict[tuple[str, str], tuple[list[Definition], list[Definition]]] = defaultdict(
-        lambda: ([], [])
-    )
-    for side, only in enumerate((old - new, new - old)):
-        for definition in sorted(only, key=lambda one: (one[0], one[1], one[2] or 0)):
-            candidates[definition[:2]][side].append(definition)
-    for olds, news in candidates.values():
-        before.moved.update(zip(olds, news, strict=False))
+    """Functions that are in one run only, and have the same name and file in both, moved: the k-th is the k-th.
+
+    Of the others those whose name is in both runs once are the same: their file has another name.
+    """
+    for names_of, once in ((_in_file, False), (_named, True)):
+        old, new = before.definitions() - before.moved.keys(), after.definitions()
+        new -= set(before.moved.values())
+        candidates: dict[tuple[str, ...], tuple[list[Definition], list[Definition]]] = defaultdict(
+            lambda: ([], [])
+        )
+        for side, only in enumerate((old - new, new - old)):
+            for definition in sorted(only, key=lambda one: (one[1], one[2] or 0, one[0])):
+                candidates[names_of(definition)][side].append(definition)
+        for olds, news in candidates.values():
+            if not once or len(olds) == len(news) == 1:
+                before.moved.update(zip(olds, news, strict=False))
+
+
+def _in_file(definition: Definition) -> tuple[str, ...]:
+    return (*_named(definition), definition[1])
+
+
+def _named(definition: Definition) -> tuple[str, ...]:
+    """The name; that of what runs after a graph break contains the line of the break."""
+    return (RESUMED.sub("", definition[0]),)
 
 
 Total = Mapping[Thing, tuple[int, int]]

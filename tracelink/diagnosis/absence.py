@@ -151,7 +151,7 @@ def _of_absent_ranks(absence: Absence, problems: Sequence[Problem]) -> Problem:
         kind=kind,
         culprits=culprits,
         waiting=waiting if kind is Kind.NEVER_JOINED else (),
-        message=f"{_left(absence, culprits)}{ends}{_reached(absence, culprits)}",
+        message=f"{_left(absence, culprits)}{ends}{_reached(absence, culprits)}{_also_missing(absence, culprits)}",
         count=sum(problem.count for problem in problems),
         waited_ns=waited_ns,
         rows={
@@ -201,6 +201,18 @@ def _reached(absence: Absence, ranks: Sequence[int]) -> str:
     finished = outcomes(absence.journal)[found] == Outcome.FINISHED
     others = "which others finished" if finished else "after which others went on"
     return f" {who} had joined {_call_of(absence.journal, found)}, {others}."
+
+
+def _also_missing(absence: Absence, ranks: Sequence[int]) -> str:
+    """Other ranks without a dump: the same may have happened to them."""
+    positions = absence.positions
+    used = np.isin(positions.group, _used_groups(absence.journal)) & (positions.knowledge == Knowledge.ABSENT)
+    others = np.setdiff1d(positions.rank[used], list(ranks)).tolist()
+    return (
+        f" {_left(absence, others)}, too; no rank is known to wait for {'it' if len(others) == 1 else 'them'}."
+        if others
+        else ""
+    )
 
 
 def _last_joined(absence: Absence, ranks: Sequence[int]) -> int | None:

@@ -46,7 +46,7 @@ RANK_AFTER_HOST = re.compile(r"rank[._-](?P<host>.*)[._-](?P<rank>\d{1,6})$", re
 """`nccl_trace_rank_<host>_<rank>`: dumps with the host in the name."""
 
 _MARKERS = (
-    r"(?:kineto|et|fr|host(?=[._-])|device|worker|gpu|trace|traces|profile|prof|eg|dump|nccl_trace)"
+    r"(?:capture|kineto|et|fr|host(?=[._-])|device|worker|gpu|trace|traces|profile|prof|eg|dump|nccl_trace)"
     r"(?:[._-]?trace)?"
 )
 

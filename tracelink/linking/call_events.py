@@ -237,6 +237,8 @@ class Draft:
     """Index of the operator among the innermost ones."""
     node: Int64s
     annotation: Int64s
+    library: Int64s
+    """The first call of a communication library that the operator or the annotation made."""
     kernel: Int64s
     kernels_end: Int64s
     """When the last kernel ends, or NO_TIME."""
@@ -287,6 +289,37 @@ def _latest_of_each(owner: Int64s, count: int, times: Int64s) -> Int64s:
 
 
 @dataclass(frozen=True, slots=True)
+class LibraryCalls:
+    """Calls of NCCL itself that a profiler recorded, by thread and start, each with the unit that launches its work."""
+
+    rows: Int64s
+    unit: Int64s
+    """Calls of one group are of one unit."""
+    track: Int64s
+    """The thread of each unit."""
+    begin: Int64s
+    end: Int64s
+    """When each unit began, and when its work was launched at the latest."""
+
+    @classmethod
+    def empty(cls) -> LibraryCalls:
+        """No calls."""
+        return cls(*(np.empty(0, np.int64) for _ in fields(cls)))
+
+    def unit_at(self, track: Int64s, time: Int64s) -> Int64s:
+        """The unit that runs on each thread at each time, or UNKNOWN."""
+        found = np.full(len(track), UNKNOWN, np.int64)
+        for thread in np.unique(self.track).tolist():
+            here = np.flatnonzero(track == thread)
+            first, last = np.searchsorted(self.track, [thread, thread + 1])
+            unit = first + np.searchsorted(self.begin[first:last], time[here], side="right") - 1
+            inside = unit >= first
+            inside[inside] = time[here][inside] <= self.end[unit[inside]]
+            found[here] = np.where(inside, unit, UNKNOWN)
+        return found
+
+
+@dataclass(frozen=True, slots=True)
 class CallEvents:
     """The communication events of a rank, one column for each kind; kernels in order of start."""
 
@@ -303,6 +336,9 @@ class CallEvents:
     """Index among innermost operators of the one that issued each annotation, or UNKNOWN."""
     launched: Int64s
     """Index among innermost operators of the one that launched each kernel, or UNKNOWN."""
+    library: LibraryCalls
+    called: Int64s
+    """Index among innermost operators of the one that made each library call, or UNKNOWN."""
     waits: int
     """The number of operators that only wait."""
 
@@ -322,6 +358,11 @@ def call_events(trace: RankTrace, vocabulary: Vocabulary, edges: Edges) -> CallE
     kernels = _kernels(trace, vocabulary)
     launching = values_at(launches.source, lookup(launches.target, kernels))
     records = np.flatnonzero(kind == EventKind.RECORD)
+    library = LibraryCalls.empty()
+    if any(source.format == "nsys" for source in trace.sources):
+        from tracelink.linking.library_calls import library_calls  # only Nsight Systems records them
+
+        library = library_calls(trace)
     made = (kind[same.source] == EventKind.RECORD) & (kind[same.target] == EventKind.OPERATOR)
     return CallEvents(
         operators,
@@ -333,6 +374,8 @@ def call_events(trace: RankTrace, vocabulary: Vocabulary, edges: Edges) -> CallE
         values_at(same.target[made], lookup(same.source[made], records)),
         index[operators.issuing_starts(trace, annotations)],
         index[operators.issuing_starts(trace, launching)],
+        library,
+        index[operators.issuing_starts(trace, library.rows)],
         int(np.count_nonzero(waits)),
     )
 
@@ -368,6 +411,7 @@ def issued_calls(trace: RankTrace, vocabulary: Vocabulary, parts: CallEvents) ->
         issuer=index,
         node=parts.nodes.of(rows)[index],
         annotation=_first_of_each(parts.annotated, len(rows), parts.annotations)[index],
+        library=_first_of_each(parts.called, len(rows), parts.library.rows)[index],
         kernel=_first_of_each(owner, len(index), parts.kernels),
         kernels_end=_latest_of_each(owner, len(index), trace.events.end[parts.kernels]),
     )
@@ -431,7 +475,14 @@ def unissued_calls(trace: RankTrace, vocabulary: Vocabulary, parts: CallEvents) 
     launched = issuers.issuing_starts(trace, parts.launches[kernels])
     index, owner = _owners(trace, parts.kernels[kernels], launched, len(unissued))
     kernels_end = events.end[parts.kernels[kernels]]
+    uncalled = np.flatnonzero(parts.called == UNKNOWN)
+    called = issuers.issuing_starts(trace, parts.library.rows[uncalled])
     unlaunched = launched == UNKNOWN
+    library = Draft.of(0)
+    if len(parts.library.rows):
+        library, unlaunched[unlaunched] = _library_calls(
+            trace, parts, uncalled[called == UNKNOWN], kernels[unlaunched]
+        )
     nodes = parts.nodes.rows[parts.nodes.unprofiled]
     nodes = nodes[~vocabulary.matches(FUNCTIONAL, events.name[nodes])]
     return Draft.concatenate(
@@ -439,6 +490,7 @@ def unissued_calls(trace: RankTrace, vocabulary: Vocabulary, parts: CallEvents) 
             Draft.of(
                 len(index),
                 annotation=issuers.rows[index],
+                library=_first_of_each(called, len(unissued), parts.library.rows[uncalled])[index],
                 kernel=_first_of_each(owner, len(index), parts.kernels[kernels]),
                 kernels_end=_latest_of_each(owner, len(index), kernels_end),
             ),
@@ -447,6 +499,25 @@ def unissued_calls(trace: RankTrace, vocabulary: Vocabulary, parts: CallEvents) 
                 kernel=parts.kernels[kernels[unlaunched]],
                 kernels_end=kernels_end[unlaunched],
             ),
+            library,
             Draft.of(len(nodes), node=nodes),
         ]
     )
+
+
+def _library_calls(
+    trace: RankTrace, parts: CallEvents, chosen: Int64s, kernels: Int64s
+) -> tuple[Draft, Bools]:
+    """The chosen library calls, with the kernels that they launched, and which of `kernels` none of them launched."""
+    from tracelink.linking.library_calls import launched_work
+
+    work = launched_work(trace, parts.library, parts.kernels[kernels], parts.launches[kernels])
+    rows = parts.library.rows[chosen]
+    draft = Draft.of(
+        len(rows),
+        annotation=rows,
+        library=rows,
+        kernel=work.kernel[chosen],
+        kernels_end=work.kernels_end[chosen],
+    )
+    return draft, work.other

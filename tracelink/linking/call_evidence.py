@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -301,6 +302,8 @@ def _groups_of_threads(
 # Attributes of calls: each from the best source that has it, and contradictions between sources.
 
 
+COMMUNICATOR = re.compile(r"^0x[0-9a-f]+$")
+"""NCCL's own name of a group, which torch does not know."""
 NUMBERED = ("sequence", "point_to_point")
 PEERS = ("source", "target", "global_ranks")
 COUNTS = ("elements_in", "elements_out", "shape")
@@ -487,6 +490,8 @@ def _differs(
         return differs & ~_among(vocabulary, value, chosen, SUBSTITUTES | PARTS), value
     value = values_at(getattr(table, name), claim.statement)
     differs = (value != UNKNOWN) & (value != chosen)
+    if name == "group" and differs.any():
+        differs &= ~vocabulary.matches(COMMUNICATOR, value)
     if name == "sequence":
         differs &= values_at(table.point_to_point, claim.statement, False) == columns["point_to_point"]
     return differs, value

@@ -141,7 +141,13 @@ def _attributes(trace: RankTrace, vocabulary: Vocabulary, parts: CallEvents, dra
             EvidenceSource("profile", around),
         ]
     sources += [EvidenceSource("execution trace", around) for around in nodes]
-    return attributes_of(trace, vocabulary, [*sources, EvidenceSource("annotation", draft.annotation)])
+    sources += [EvidenceSource("NCCL call", draft.library), EvidenceSource("annotation", draft.annotation)]
+    attributes = attributes_of(trace, vocabulary, sources)
+    if len(parts.library.rows):
+        from tracelink.linking.library_calls import sum_sent
+
+        sum_sent(trace, parts, draft.library, draft.issuer, attributes.columns)
+    return attributes
 
 
 def _operators_around(parts: CallEvents, draft: Draft) -> list[Int64s]:
@@ -359,9 +365,9 @@ def _records(trace: RankTrace, parts: CallEvents, calls: Calls) -> LinkReport:
 
 def _annotations(parts: CallEvents, calls: Calls, pairing: AnnotationPairing) -> LinkReport:
     total = len(parts.annotations)
-    present = calls.annotation != UNKNOWN
+    present = np.isin(calls.annotation, parts.annotations)
     unissued = int(np.count_nonzero(present & (calls.operator == UNKNOWN) & (calls.record == UNKNOWN)))
-    further = total - _distinct(calls.annotation)
+    further = total - _distinct(calls.annotation[present])
     unlinked = {"no profiled operator issued it": unissued}
     notes = {
         "further annotations of the same operator": further,

@@ -347,8 +347,8 @@ def without_derived(traces: Sequence[RankTrace]) -> tuple[list[RankTrace], list[
         Finding(
             Severity.INFO,
             "duplicate_source",
-            f"{trace.source.path}: skipped, it was made of the {min(trace.derived_from & formats)} file of rank "
-            f"{trace.source.rank}. To read it, leave that one out.",
+            f"{trace.source.path}: skipped, the {min(trace.derived_from & formats)} file of rank {trace.source.rank} "
+            "has the same events. To read this one, leave that one out.",
             source=trace.source.path,
         )
         for trace in traces

@@ -9,7 +9,7 @@ import pytest
 from builders.compile_log import START_US, artifact, begin, end, instant, log, metrics, record
 from builders.data import shared
 from builders.recorder import as_source
-from tracelink.converters.torch_trace.log import decoded, zone_of
+from tracelink.converters.torch_trace.log import decoded
 from tracelink.io.sources import discover_inputs
 from tracelink.model.columns import SECOND
 from tracelink.model.compiles import CompileLog, Phase
@@ -113,13 +113,6 @@ def test_artifacts() -> None:
 def test_kinds_of_records_that_are_unknown_are_counted() -> None:
     found = read(record("brand_new", {"x": 1}), record("brand_new", {}), begin("dynamo", at=1))
     assert found.kinds == {"brand_new": 2, "chromium_event": 1}
-
-
-@pytest.mark.parametrize("hours", [-7, 0, 5.75, 9])
-def test_time_zone_of_local_times(hours: float) -> None:
-    offset = int(hours * 3600 * SECOND)
-    local = (322 * 86400 + 6 * 3600 + 8 * 60 + 23) * SECOND
-    assert local + zone_of([(local, START - offset)]) == START - offset
 
 
 def test_compile_ids_of_compiled_autograd() -> None:

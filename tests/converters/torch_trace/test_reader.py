@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import gzip
 import json
+from pathlib import Path
 
 import pytest
 
 import tracelink
-from builders.compile_log import artifact, begin, end, instant, log, record
+from builders.compile_log import PID, artifact, begin, end, instant, log, record
 from builders.data import shared
 from builders.recorder import as_source
 from tracelink import samples
@@ -15,7 +17,9 @@ from tracelink.converters.torch_trace import is_compile_log
 from tracelink.converters.torch_trace.reader import TorchTraceReader
 from tracelink.io.engine import Engine
 from tracelink.model.columns import SECOND
+from tracelink.model.compiles import UNKNOWN_FILE
 from tracelink.model.events import EventKind, Key
+from tracelink.model.records import Frame
 from tracelink.model.trace import RankTrace
 
 
@@ -133,6 +137,63 @@ def test_recognised_by_content_and_by_name() -> None:
     assert is_compile_log(b"noise\n" + data, "anything.txt")
     assert not is_compile_log(b"V1118 06:08:23.000000 1 a.py:1] hello\n", "glog.txt")
     assert not is_compile_log(b'{"traceEvents": []}', "dedicated_log_torch_trace_x.log")
+
+
+# Layouts of folders.
+
+
+def of_process(pid: int, *records: str) -> str:
+    return "".join(records).replace(f" {PID} ", f" {pid} ")
+
+
+def phases_of(folder: Path) -> list[tuple[str, int | None, str]]:
+    """Name, rank and process of each phase."""
+    graph = tracelink.load(folder)
+    return sorted(
+        (graph.name(row), graph.tracks[track].rank, graph.tracks[track].process)
+        for row, track in enumerate(graph.events.track.tolist())
+    )
+
+
+def test_all_logs_of_a_rank_are_read(tmp_path: Path) -> None:
+    """A rank that forked a process, and was restarted."""
+    for name, pid, at in (("a", 100, 0), ("b", 101, 1), ("c", 200, 60)):
+        text = of_process(pid, begin(f"phase_{name}", at=at), end(f"phase_{name}", at=at + 5))
+        (tmp_path / f"dedicated_log_torch_trace_rank_3_{name}.log").write_text(text)
+    assert phases_of(tmp_path) == [("phase_a", 3, "100"), ("phase_b", 3, "101"), ("phase_c", 3, "200")]
+
+
+def test_rank_of_a_log_that_began_before_the_rank_was_known(tmp_path: Path) -> None:
+    later = artifact("x", "y", at=3).replace('"artifact"', '"rank": 5, "artifact"')
+    (tmp_path / "dedicated_log_torch_trace_abc.log").write_text(
+        begin("dynamo", at=1) + later + end("dynamo", at=4)
+    )
+    assert phases_of(tmp_path) == [("dynamo", 5, str(PID))]
+
+
+def test_arguments_in_a_compressed_log(tmp_path: Path) -> None:
+    path = tmp_path / "dedicated_log_torch_trace_rank_0_a.log.gz"
+    path.write_bytes(
+        gzip.compress(log(begin("a", at=1), end("a", at=2, n=1), begin("b", at=3), end("b", at=4, n=2)))
+    )
+    graph = tracelink.load(path)
+    assert [graph.arguments(row)["n"] for row in range(len(graph))] == [1, 2]
+
+
+def test_stack_of_a_forked_process_without_the_names_of_its_parent() -> None:
+    frames = [{"line": 1, "name": "main", "filename": 0}, {"line": 2, "name": "step", "filename": 7}]
+    text = record("str", ["train.py", 0]) + record("dynamo_start", {"stack": frames}, compile_id="0/0", at=1)
+    found = TorchTraceReader().read_log(as_source(text.encode(), "log"), Engine(1))
+    assert found.called_at == {"0/0": [Frame("main", "train.py", 1), Frame("step", UNKNOWN_FILE, 2)]}
+    assert found.unnamed_files == {"0/0": [0, 7]}
+
+
+def test_log_of_tracing_without_events(tmp_path: Path) -> None:
+    """TORCH_DTRACE alone, or an export."""
+    path = tmp_path / "dedicated_log_torch_trace_rank_0_a.log"
+    path.write_text(record("expression_created", {"result": "s0"}) + artifact("exported_program", "graph"))
+    graph = tracelink.load(path)
+    assert (len(graph), [finding.reason for finding in graph.findings]) == (0, ["no_time_zone"])
 
 
 def test_graph_of_a_job_with_all_sources() -> None:

@@ -190,6 +190,30 @@ def _linked(report: LinkReport) -> Linked:
 # open
 
 
+class RecordedRank(Struct, frozen=True):
+    """What one rank recorded."""
+
+    rank: RankNumber
+    host: str
+    outcome: Annotated[
+        str,
+        Meta(
+            description="`finished`, `running` (killed), `terminated`, or the type of the exception that ended it."
+        ),
+    ]
+    steps: Annotated[int, Meta(ge=0, description="Steps that ended.")]
+    files: Annotated[Sequence[Text], Meta(description="Files of the rank, within the folder.")]
+    problems: Annotated[Sequence[Text], Meta(description="What could not be recorded.")]
+
+
+class Run(Struct, frozen=True):
+    """What `tracelink run --json` prints when the program has ended."""
+
+    output: Annotated[Text, Meta(description="The folder.")]
+    exit_code: Annotated[int, Meta(description="The exit code of the program.")]
+    ranks: Sequence[RecordedRank]
+
+
 class Open(Struct, frozen=True):
     """What `tracelink open --json` prints before it serves the file."""
 

@@ -14,6 +14,7 @@ from tracelink.io.sources import RECORDER_FORMAT, Discovery, host_in_path
 from tracelink.linking.groups import DEFAULT_DESCRIPTION, DEFAULT_NAMES
 from tracelink.model.errors import Finding, Severity, UsageError
 from tracelink.model.records import Recording
+from tracelink.model.text import counted
 from tracelink.model.trace import ProcessGroup
 from tracelink.pipeline.reading import (
     Task,
@@ -101,16 +102,35 @@ def read_recordings(discovery: Discovery, engine: Engine) -> Recordings:
 
 def _chosen(dumps: Sequence[Dump]) -> Chosen:
     """One dump for each rank; those of several recorders are chosen separately, then joined."""
+    dumps, unused = _of_one_format(dumps)
     parts = by_recorder(dumps)
     if len(parts) == 1:
-        return chosen_dumps(dumps)
+        chosen = chosen_dumps(dumps)
+        return replace(chosen, findings=[*unused, *chosen.findings])
     of_parts = [chosen_dumps(part) for part in parts]
     return Chosen(
         joined([chosen.newest for chosen in of_parts]),
         joined([chosen.earlier for chosen in of_parts]),
-        [recorders_finding(parts), *chain.from_iterable(chosen.findings for chosen in of_parts)],
+        [*unused, recorders_finding(parts), *chain.from_iterable(chosen.findings for chosen in of_parts)],
         list(chain.from_iterable(chosen.other_attempts for chosen in of_parts)),
     )
+
+
+def _of_one_format(dumps: Sequence[Dump]) -> tuple[list[Dump], list[Finding]]:
+    """The dumps of the format of most ranks: recorders of different formats number the same calls differently."""
+    ranks: dict[str, set[int]] = defaultdict(set)
+    for rank, recording in dumps:
+        ranks[recording.source.format].add(rank)
+    if len(ranks) < 2:
+        return list(dumps), []
+    best = max(ranks, key=lambda name: (len(ranks[name]), name == RECORDER_FORMAT, name))
+    unused = [recording.source for _, recording in dumps if recording.source.format != best]
+    message = (
+        f"{counted(len(unused), 'file')} of format {', '.join(sorted({*ranks} - {best}))} not used: {best} files of as "
+        f"many ranks record the same calls. To diagnose them, leave out the {best} files."
+    )
+    findings = [Finding(Severity.INFO, "other_recorder", message, len(unused), example=unused[0].path)]
+    return [dump for dump in dumps if dump[1].source.format == best], findings
 
 
 def _with_host(recording: Recording) -> Recording:

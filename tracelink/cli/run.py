@@ -1,0 +1,190 @@
+"""`tracelink run`: start a training whose code stays as it is, and record it."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import shutil
+import subprocess
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+
+import click
+import msgspec
+
+from tracelink.capturing import environment
+from tracelink.capturing.options import USUAL_STEPS, steps_of
+from tracelink.cli.console import Console
+from tracelink.cli.documents import results
+from tracelink.cli.main import SIGNALLED
+from tracelink.cli.options import command
+from tracelink.converters.capture import schema
+from tracelink.model.errors import UsageError
+from tracelink.model.ranges import Numbers
+from tracelink.model.text import counted, size
+
+FINISHED = "finished"
+PATIENCE_S = 60.0
+"""How long a program that was interrupted has for its last files."""
+NSYS = ("nsys", "profile", "--trace=cuda,nvtx,osrt,cublas,cudnn", "--force-overwrite=true", "--output")
+
+
+@command(
+    "tracelink run -o traces/ -- torchrun --nproc-per-node 4 train.py",
+    "tracelink run -o traces/ --steps 5-7,100-102 --stacks -- python train.py",
+    "tracelink run -o traces/ --watchdog 300 -- torchrun --nproc-per-node 8 train.py    dump all ranks if it hangs",
+    "tracelink merge traces/ -o job.pftrace     and then: tracelink open job.pftrace",
+)
+@click.option("-o", "--output", required=True, type=click.Path(file_okay=False), help="Folder for all files.")
+@click.option(
+    "--steps",
+    default=USUAL_STEPS,
+    show_default=True,
+    help="Steps to record: 5-7,20-21. The first is 0.",
+)
+@click.option("--stacks", is_flag=True, help="Record Python stacks of operators; large.")
+@click.option("--memory", is_flag=True, help="Record allocations of memory.")
+@click.option("--no-shapes", is_flag=True, help="Do not record the shapes of inputs of operators.")
+@click.option(
+    "--watchdog",
+    type=click.FloatRange(min=0, min_open=True),
+    metavar="SECONDS",
+    help="Dump flight recorder and Python stacks of a rank if none of its steps ends for so long.",
+)
+@click.option("--nsys", is_flag=True, help="Start it under Nsight Systems, which then records the GPUs.")
+@click.argument("program", nargs=-1, required=True, type=click.UNPROCESSED)
+def run(
+    console: Console,
+    output: str,
+    steps: str,
+    stacks: bool,
+    memory: bool,
+    no_shapes: bool,
+    watchdog: float | None,
+    nsys: bool,
+    program: tuple[str, ...],
+) -> None:
+    """Start a training whose code stays as it is, and record it.
+
+    PROGRAM is a command with its arguments, after --. Every Python process that it starts and that trains is recorded,
+    as tracelink.capture does: profile and execution trace of some steps, flight recorder, log of torch.compile.
+
+    A step ends with each step() of the optimizer that steps first. If none steps, only the flight recorder is dumped.
+
+    The exit code is that of PROGRAM.
+    """
+    if not steps_of(steps):
+        raise UsageError("--steps: no steps", advice="Give at least one.")
+    folder = Path(output)
+    options = {
+        "stacks": stacks,
+        "memory": memory,
+        "shapes": not no_shapes,
+        "watchdog": watchdog,
+        "profile": not nsys,
+    }
+    variables = environment_for(folder, steps, options, os.environ)
+    words = list(program)
+    if nsys:
+        if shutil.which(NSYS[0]) is None:
+            raise UsageError("--nsys: there is no nsys on the PATH", advice="Install Nsight Systems.")
+        words = [*NSYS, str(folder.absolute() / "nsys"), *words]
+    folder.mkdir(parents=True, exist_ok=True)
+    begin_ns = time.time_ns()
+    code = _result_of(words, variables)
+    recorded = [capture for capture in _captures(folder) if capture.start_ns >= begin_ns]
+    _report(console, output, code, recorded)
+    click.get_current_context().exit(code)
+
+
+def environment_for(
+    folder: Path, steps: str, options: Mapping[str, object], present: Mapping[str, str]
+) -> dict[str, str]:
+    """The environment of the program: what torch must know before it starts, and the capture."""
+    injected = Path(environment.__file__).parent / "injected"
+    paths = [str(injected), *filter(None, [present.get("PYTHONPATH")])]
+    return {
+        **present,
+        **environment.settings_for(folder, present),
+        environment.FOLDER: str(folder.absolute()),
+        environment.STEPS: steps,
+        environment.OPTIONS: msgspec.json.encode(options).decode(),
+        "PYTHONPATH": os.pathsep.join(paths),
+    }
+
+
+def _result_of(words: Sequence[str], variables: Mapping[str, str]) -> int:
+    """Runs the program to its end; the exit code as a shell has it."""
+    try:
+        process = subprocess.Popen(words, env=variables)
+    except OSError as error:
+        raise UsageError(
+            f"{words[0]}: {(error.strerror or str(error)).lower()}", advice="Name a program after --."
+        ) from error
+    try:
+        code = process.wait()
+    except BaseException as error:
+        if not isinstance(error, KeyboardInterrupt):  # a terminal sends this one to the program too
+            process.terminate()
+        try:
+            process.wait(PATIENCE_S)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+        raise
+    return SIGNALLED - code if code < 0 else code
+
+
+def _captures(folder: Path) -> list[schema.Capture]:
+    """The capture files of the folder, also of restarts, by rank."""
+    found = []
+    for path in sorted(folder.rglob("capture_*.json")):
+        with suppress(OSError, msgspec.DecodeError):
+            found.append(msgspec.json.decode(path.read_bytes(), type=schema.Capture))
+    return sorted(found, key=lambda capture: capture.rank)
+
+
+def _report(console: Console, output: str, code: int, captures: Sequence[schema.Capture]) -> None:
+    if console.json:
+        console.document(_document(output, code, captures))
+        return
+    troubles = {
+        f"{trouble.subject}: {trouble.message}. {trouble.advice}".strip(): None
+        for capture in captures
+        for trouble in capture.troubles
+    }
+    for text in troubles if console.verbose else ():
+        console.error(text)
+    if not captures:
+        console.error(
+            f"nothing was recorded in {output}: no process of the program stepped an optimizer of torch, or its Python "
+            "has no tracelink. To record another loop, use tracelink.capture."
+        )
+        return
+    ranks = Numbers.of(capture.rank for capture in captures)
+    files = [file for capture in captures for file in capture.files]
+    what = f"{counted(len(files), 'file')}, {size(sum(file.bytes for file in files))}"
+    hint = (
+        f" {counted(len(troubles), 'problem')} (-v shows them)." if troubles and not console.verbose else ""
+    )
+    console.info(f"Recorded {ranks.called('rank')} in {output}: {what}.{hint}", to_stderr=True)
+    unfinished = [capture for capture in captures if capture.outcome != FINISHED]
+    following = "diagnose" if unfinished or code else "merge"
+    console.info(f"Next: tracelink {following} {shlex.quote(output)}", to_stderr=True)
+
+
+def _document(output: str, code: int, captures: Sequence[schema.Capture]) -> results.Run:
+    ranks = [
+        results.RecordedRank(
+            capture.rank,
+            capture.host,
+            capture.outcome,
+            capture.steps,
+            [file.path for file in capture.files],
+            [f"{trouble.subject}: {trouble.message}" for trouble in capture.troubles],
+        )
+        for capture in captures
+    ]
+    return results.Run(output, code, ranks)
