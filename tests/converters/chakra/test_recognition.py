@@ -1,4 +1,4 @@
-"""`tracelink.converters.chakra.recognition`."""
+"""Recognition of Chakra files."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from builders.chakra_messages import METADATA, NODES, as_source, file, metadata, node
 from builders.data import DATA
 from tracelink import plugins, samples, schemas
+from tracelink.converters.chakra import is_chakra, is_node_list
 from tracelink.converters.chakra.chakra_pb2 import AttributeProto, GlobalMetadata, Node
-from tracelink.converters.chakra.recognition import is_chakra, is_node_list
 from tracelink.io.sources import HEAD, Request, discover
 from tracelink.model.errors import UnreadableError
 from tracelink.pipeline.reading import tasks_of
