@@ -178,6 +178,15 @@ def test_collectives_that_waited_for_a_compilation(tracelink: Run) -> None:
     ]
 
 
+def test_ranks_that_were_compiling_the_same_are_one_line(tracelink: Run) -> None:
+    for rank in range(4):
+        write(rank, log(begin("dynamo", "1/0", at=1), instant("x", at=31 + rank)))
+    lines = tracelink("compile", ".", "-q").stdout.splitlines()
+    assert lines == [
+        "Ranks 0-3 were compiling a function [1/0] when their logs end: dynamo has been open for up to 33.0 s."
+    ]
+
+
 def test_a_run_of_several(tracelink: Run) -> None:
     for name, at in (("a", 0), ("b", 100)):
         content = log(

@@ -20,8 +20,8 @@ from tracelink.model.text import (
     shortened,
 )
 
-LONGEST = 100
-"""Characters of a reason."""
+LONGEST, LONGEST_NAME = 100, 60
+"""Characters of a reason, and of the name of a function."""
 CONSEQUENCES = (GRAPHS, CODE, TENSORS, ORDER)
 """What differs where ranks compiled other functions, or other collectives."""
 SIZES = re.compile(r"\. expected .*")
@@ -36,7 +36,7 @@ WORTH_SAYING_NS = 1_000_000_000
 def headlines(report: CompileReport) -> list[str]:
     """A line for each thing that went wrong."""
     return [
-        *(_open_in_words(phase) for phase in _outermost(report.open)),
+        *_open_in_words(_outermost(report.open)),
         *(_divergence_in_words(one, len(report.runs) > 1) for one in _causes(report.divergences)),
         *_failures_in_words(report.failures),
     ]
@@ -73,12 +73,25 @@ def _outermost(phases: Sequence[OpenPhase]) -> list[OpenPhase]:
     return [max(many, key=lambda phase: phase.for_ns) for many in of_rank.values()]
 
 
-def _open_in_words(phase: OpenPhase) -> str:
-    what = f"{phase.function or 'a function'}{f' [{phase.id}]' if phase.id else ''}"
-    return (
-        f"Rank {phase.rank} was compiling {what} when its log ends: {phase.name} has been open for "
-        f"{duration(phase.for_ns)}."
-    )
+def _open_in_words(phases: Sequence[OpenPhase]) -> list[str]:
+    """Ranks that were doing the same are one line."""
+    same: dict[tuple[str, str, str], list[OpenPhase]] = defaultdict(list)
+    for phase in phases:
+        same[phase.function, phase.id, phase.name].append(phase)
+    lines = []
+    for (function, id_, name), each in same.items():
+        what = f"{shortened(function, LONGEST_NAME) or 'a function'}{f' [{id_}]' if id_ else ''}"
+        longest = duration(max(phase.for_ns for phase in each))
+        ranks = ranks_in_words(sorted(phase.rank for phase in each))
+        if len(each) == 1:
+            lines.append(
+                f"{ranks} was compiling {what} when its log ends: {name} has been open for {longest}."
+            )
+        else:
+            lines.append(
+                f"{ranks} were compiling {what} when their logs end: {name} has been open for up to {longest}."
+            )
+    return lines
 
 
 def _causes(divergences: Sequence[Divergence]) -> list[Divergence]:
@@ -117,7 +130,7 @@ def _failures_in_words(failures: Sequence[Failure]) -> list[str]:
     ranks: dict[tuple[str, ...], list[int]] = defaultdict(list)
     for one in failures:
         at = f" at {one.file.rsplit('/', 1)[-1]}:{one.line}" if one.file else ""
-        name = f"{one.function} [{one.id}]" if one.function else f"[{one.id}]"
+        name = f"{shortened(one.function, LONGEST_NAME)} [{one.id}]" if one.function else f"[{one.id}]"
         ranks[(name, at, one.type, first_line(one.reason))].append(one.rank)
     several = len({rank for each in ranks.values() for rank in each}) > 1
     lines = []
