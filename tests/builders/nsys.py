@@ -235,3 +235,33 @@ class Export:
 
     def _columns(self, table: str) -> list[str]:
         return [DDL[table], *(ADDED.get(table, ()) if self.schema == NEWEST else ())]
+
+
+def example(schema: str = NEWEST) -> Export:
+    """Something of everything, in two processes."""
+    export = Export(schema)
+    for rank, pid in enumerate((100, 200)):
+        thread = (pid, pid)
+        export.process(pid)
+        export.mpi_rank(pid, rank)
+        export.thread_name((pid, pid + 7), "pt_autograd_0")
+        export.call("cudaLaunchKernel_v7000", 12_000, 2000, correlation=7, thread=thread)
+        export.call("cuLaunchKernelEx", 15_000, 1000, correlation=8, thread=(pid, pid + 7))
+        export.kernel("add_kernel", 20_000, 4000, correlationId=7, pid=pid, deviceId=rank)
+        export.copy(25_000, 2000, correlationId=9, streamId=14, pid=pid)
+        export.fill(28_000, 1000, correlationId=10, pid=pid)
+        export.graph(40_000, 5000, correlationId=11, pid=pid)
+        export.wait(50_000, 6000, correlationId=12, pid=pid)
+        export.range("aten::mul, seq = 45328, op_id = 990726, sizes = [[2, 3]]", 10_000, 9000, thread)
+        export.range("step 0", 5000, 100_000, thread, domainId=1, category=7, doubleValue=0.5)
+        export.range("never closed", 6000, None, thread, jsonText='{"loss": 0.5}')
+        export.nvtx(60, 7000, 90_000, thread, text="across threads", endGlobalTid=global_thread(pid, pid + 7))
+        export.nvtx(34, 8000, thread=thread, text="step done")
+        export.nvtx(75, 4000, thread=thread, text="train", domainId=1)
+        export.nvtx(33, 4000, thread=thread, text="iteration", domainId=1, category=7)
+        export.system_call("poll", 60_000, 2000, thread)
+        if schema == NEWEST:
+            fields = struct.pack("<QQii", 0xABCDEF, 4096, 0, 0)
+            export.nccl("ncclAllReduce", 30_000, 3000, 1 << 24 | 5, fields, thread=thread)
+    export.payload_schema(1 << 24 | 5, ("NCCL communicator ID", 18, None), ("Message size [bytes]", 22, 8))
+    return export

@@ -6,6 +6,7 @@ import gzip
 import io
 import json
 import pickle
+import sqlite3
 import tarfile
 import zipfile
 import zlib
@@ -97,7 +98,40 @@ def _structured(seed: Seed) -> Callable[[bytes, Random], bytes]:
         return _other_message
     if seed.format in ("torch-trace", "nccl-inspector"):
         return _other_lines
+    if seed.format == "nsys":
+        return _other_cells
     return _other_pickle if seed.data.startswith(b"\x80") else _other_json
+
+
+# Cells of databases.
+
+
+def _other_cells(data: bytes, random: Random) -> bytes:
+    """Other values in some cells, of any type, as SQLite allows it, and tables that are something else."""
+    connection = sqlite3.connect(":memory:")
+    connection.deserialize(data)
+    tables = [name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")]
+    for _ in range(random.randint(1, MOST_CHANGES)):
+        table = random.choice(tables)
+        columns = [row[1] for row in connection.execute(f'PRAGMA table_info("{table}")')]
+        with suppress(sqlite3.Error, OverflowError, UnicodeEncodeError):
+            match random.randrange(8):
+                case 0:
+                    connection.execute(f'DELETE FROM "{table}"')
+                case 1:
+                    connection.execute(f'ALTER TABLE "{table}" RENAME TO moved')
+                    connection.execute(f'CREATE VIEW "{table}" AS SELECT * FROM moved')
+                case 2:
+                    connection.execute(f'ALTER TABLE "{table}" DROP COLUMN "{random.choice(columns)}"')
+                case _:
+                    value = random.choice([*ODD, b"\xff" * 50])
+                    value = str(value) if isinstance(value, list | dict) else value
+                    where = f"rowid % {random.randint(1, 3)} = 0"
+                    connection.execute(
+                        f'UPDATE "{table}" SET "{random.choice(columns)}" = ? WHERE {where}', [value]
+                    )
+    connection.commit()
+    return connection.serialize()
 
 
 # Values of JSON and of pickles.

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import tracelink
-from builders import captures, inspector, kineto, recorder
+from builders import captures, inspector, kineto, nsys, recorder
 from builders import execution_trace as et
 from builders.clog import Clog
 from builders.data import DATA
@@ -100,6 +100,8 @@ def _built() -> Iterator[Seed]:
     content = recorder.dump(*entries, pg_status={"0": {"last_enqueued_collective": 3}})
     yield Seed("flight-recorder", "comm_lib_trace_rank_0", recorder.pickled(content))
     yield Seed("flight-recorder", "comm_lib_trace_rank_0.json", recorder.as_json(content))
+    for schema in (nsys.OLDEST, nsys.NEWEST):
+        yield Seed("nsys", "report.sqlite", nsys.example(schema).data())
     yield Seed("capture", "capture_0.json", captures.written(captures.document()))
     bodies = [inspector.collective(number=0, at=10), inspector.collective(number=1), inspector.message(at=90)]
     records = [inspector.record(bodies[0], pid=7), inspector.marker(2, dropped=1), *bodies]
