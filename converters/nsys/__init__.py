@@ -22,5 +22,6 @@ NSYS = Format(
         "Nsight Systems export (nsys export --type sqlite): .sqlite, .sqlite.gz",
         is_nsys,
         "tracelink.converters.nsys.reader:NsysReader",
+        on_request={"osrt": "calls of the operating system"},
     ),
 )

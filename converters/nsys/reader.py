@@ -23,6 +23,7 @@ from tracelink.converters.nsys.schema import (
     SESSION,
     SHIFTS,
     STRINGS,
+    SYSTEM_CALLS,
     THREADS,
     VERSION,
 )
@@ -34,6 +35,27 @@ from tracelink.model.errors import Finding, Severity, UnreadableError
 from tracelink.model.events import EventKind, Events, Track, TrackKind
 from tracelink.model.text import subject
 from tracelink.model.trace import RankTrace, SourceInfo
+
+SYSTEM = "osrt"
+"""What the user requests to read calls of the operating system."""
+UNREAD = {
+    SYSTEM_CALLS: "calls of the operating system",
+    "PROFILER_OVERHEAD": "intervals of the profiler's overhead",
+    "CUPTI_ACTIVITY_KIND_OVERHEAD": "intervals of CUPTI's overhead",
+    "MPI_COLLECTIVES_EVENTS": "collectives of MPI",
+    "MPI_P2P_EVENTS": "messages of MPI",
+    "UCP_EVENTS": "calls of UCX",
+    "CUBLAS_EVENTS": "calls of cuBLAS",
+    "CUDNN_EVENTS": "calls of cuDNN",
+    "SCHED_EVENTS": "changes of the scheduler",
+    "COMPOSITE_EVENTS": "samples of stacks",
+    "NIC_METRICS": "samples of network adapters",
+    "NET_NIC_METRIC": "samples of network adapters",
+}
+"""Tables with events that are counted only."""
+
+LATEST_NS = 4 * 10**18
+"""Later sessions (after 2096) are invalid."""
 
 COMMAND = "nsys export --type sqlite --ts-normalize false --ts-shift 0 -o OUT.sqlite REPORT.nsys-rep"
 
@@ -71,20 +93,22 @@ class NsysReader:
         """A source for each process with events."""
         file = local_file(source)
         database = Database.open(file.path)
-        export = dict(cast(list[tuple[str, str]], _export(database)))
+        export = _export(database)
         zero_ns = _zero(database, export)
         collector = Collector()
         names, lanes = Names(database, collector), Lanes(collector)
         activities = Activities(database, collector, names, lanes, zero_ns)
         _name_threads(database, names, lanes)
         activities.read()
+        if SYSTEM in source.include:
+            activities.read_system_calls()
         ranges = Ranges(activities)
         ranges.read()
         engine.meter.add(source.bytes)
         version = f"{export.get(VERSION, '')}, schema {export.get(SCHEMA_VERSION, '')}"
         session = Session(file, version, host_of(database), zero_ns)
         sources: list[Source] = list(_sources(source, session, activities, ranges))
-        findings = list(_findings(source.path, activities, ranges))
+        findings = list(_findings(source, activities, ranges))
         if not sources:
             raise UnreadableError("this export has no events that are read", source=source.path)
         return sources, findings
@@ -105,8 +129,10 @@ class NsysReader:
         return trace
 
 
-def _export(database: Database) -> list[tuple[Any, ...]]:
-    return [row for table in EXPORT for row in database.rows(table, "name", "value")]
+def _export(database: Database) -> dict[str, str]:
+    """How the file was exported, by name."""
+    rows = [row for table in EXPORT for row in database.rows(table, "name", "value")]
+    return {name: value for name, value in rows if isinstance(name, str) and isinstance(value, str)}
 
 
 def _zero(database: Database, export: dict[str, str]) -> int:
@@ -119,9 +145,9 @@ def _zero(database: Database, export: dict[str, str]) -> int:
             advice=f"Export the report again: {COMMAND}",
         )
     starts = [start for (start,) in database.rows(SESSION, "utcEpochNs") if isinstance(start, int)]
-    if not starts:
+    if not starts or not 0 < starts[0] < LATEST_NS:
         raise UnreadableError(
-            f"the time of the session is missing (table {SESSION})",
+            f"the time of the session is missing or invalid (table {SESSION})",
             advice=f"Export the report again: {COMMAND}",
         )
     return starts[0]
@@ -168,7 +194,9 @@ def _sources(
         )
 
 
-def _findings(path: str, activities: Activities, ranges: Ranges) -> Iterator[Finding]:
+def _findings(source: Source, activities: Activities, ranges: Ranges) -> Iterator[Finding]:
+    path = source.path
+    yield from _left_out(source, activities.database)
     for table, reason in activities.database.damage.items():
         text = f"{path}: the table {table} was not read, or not to its end: {reason}."
         yield Finding(Severity.WARNING, "damaged", text, source=path, example=table)
@@ -181,6 +209,17 @@ def _findings(path: str, activities: Activities, ranges: Ranges) -> Iterator[Fin
     if count := ranges.others:
         text = f"{path}: {subject(count, 'NVTX row', 'are')} of other types than ranges and marks: skipped."
         yield Finding(Severity.INFO, "skipped", text, count, path)
+
+
+def _left_out(source: Source, database: Database) -> Iterator[Finding]:
+    """Tables with events that are not read."""
+    for table, what in UNREAD.items():
+        if table == SYSTEM_CALLS and SYSTEM in source.include:
+            continue
+        if count := database.count(table):
+            advice = " --include osrt reads them." if table == SYSTEM_CALLS else ""
+            text = f"{source.path}: {subject(count, 'row', 'are')} not read from the table {table} ({what}).{advice}"
+            yield Finding(Severity.INFO, "left_out_table", text, count, source.path, table)
 
 
 def _trace(source: ProcessSource) -> RankTrace:

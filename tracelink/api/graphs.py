@@ -57,6 +57,7 @@ def load(
     rank_of: Mapping[str, int] | None = None,
     max_unpacked: int | None = None,
     metrics: Metrics | None = None,
+    include: Sequence[str] = (),
     jobs: int | None = None,
     watch: Watch | None = None,
     clock: str | os.PathLike[str] | Clocks = ClockMode.HOST,
@@ -72,6 +73,7 @@ def load(
         rank_of: The rank of some files, by path or name, such as `{"odd.json": 3}`; it overrules their content.
         max_unpacked: The most bytes of an input once it is uncompressed; by default 64 GB.
         metrics: Zone, start and interval of metrics that do not contain them, and ranks of devices; see `Metrics`.
+        include: What readers leave out by default, such as `osrt` (calls of the operating system of Nsight Systems).
         jobs: The number of processes that work at once; by default one for each core.
         watch: Is called with the total number of bytes processed so far, as work goes on.
         clock: How the clocks of ranks are corrected: "host" (ranks of one host share a clock), "collectives" (every
@@ -92,7 +94,14 @@ def load(
         graph.to_pandas("collectives")
     """
     discovery = discover_inputs(
-        paths, et=et, kineto=kineto, fr=fr, rank_of=rank_of, max_unpacked=max_unpacked, metrics=metrics
+        paths,
+        et=et,
+        kineto=kineto,
+        fr=fr,
+        rank_of=rank_of,
+        max_unpacked=max_unpacked,
+        metrics=metrics,
+        include=include,
     )
     job = read_job(discovery, engine_for(jobs, watch), clock=clock_choice(clock), selection=selection)
     return assemble(job)
@@ -107,6 +116,7 @@ def collectives(
     rank_of: Mapping[str, int] | None = None,
     max_unpacked: int | None = None,
     metrics: Metrics | None = None,
+    include: Sequence[str] = (),
     jobs: int | None = None,
     watch: Watch | None = None,
     clock: str | os.PathLike[str] | Clocks = ClockMode.HOST,
@@ -124,6 +134,7 @@ def collectives(
         rank_of: The rank of some files, by path or name, such as `{"odd.json": 3}`; it overrules their content.
         max_unpacked: The most bytes of an input once it is uncompressed; by default 64 GB.
         metrics: Zone, start and interval of metrics that do not contain them, and ranks of devices; see `Metrics`.
+        include: What readers leave out by default, such as `osrt` (calls of the operating system of Nsight Systems).
         jobs: The number of processes that work at once; by default one for each core.
         watch: Is called with the total number of bytes processed so far, as work goes on.
         clock: How the clocks of ranks are corrected: "host" (ranks of one host share a clock), "collectives" (every
@@ -140,7 +151,14 @@ def collectives(
         RankConflictError: Two files are of the same rank, or sources disagree about the rank of a file.
     """
     discovery = discover_inputs(
-        paths, et=et, kineto=kineto, fr=fr, rank_of=rank_of, max_unpacked=max_unpacked, metrics=metrics
+        paths,
+        et=et,
+        kineto=kineto,
+        fr=fr,
+        rank_of=rank_of,
+        max_unpacked=max_unpacked,
+        metrics=metrics,
+        include=include,
     )
     engine = engine_for(jobs, watch)
     return read_job(discovery, engine, clock=clock_choice(clock), selection=selection, with_events=False)
@@ -155,6 +173,7 @@ def clocks(
     rank_of: Mapping[str, int] | None = None,
     max_unpacked: int | None = None,
     metrics: Metrics | None = None,
+    include: Sequence[str] = (),
     jobs: int | None = None,
     watch: Watch | None = None,
     clock: str | os.PathLike[str] | Clocks = ClockMode.HOST,
@@ -169,6 +188,7 @@ def clocks(
         rank_of: The rank of some files, by path or name, such as `{"odd.json": 3}`; it overrules their content.
         max_unpacked: The most bytes of an input once it is uncompressed; by default 64 GB.
         metrics: Zone, start and interval of metrics that do not contain them, and ranks of devices; see `Metrics`.
+        include: What readers leave out by default, such as `osrt` (calls of the operating system of Nsight Systems).
         jobs: The number of processes that work at once; by default one for each core.
         watch: Is called with the total number of bytes processed so far, as work goes on.
         clock: How the clocks of ranks are corrected: "host" (ranks of one host share a clock), "collectives" (every
@@ -192,6 +212,7 @@ def clocks(
         rank_of=rank_of,
         max_unpacked=max_unpacked,
         metrics=metrics,
+        include=include,
         jobs=jobs,
         watch=watch,
         clock=clock,
@@ -208,6 +229,7 @@ def inspect(
     rank_of: Mapping[str, int] | None = None,
     max_unpacked: int | None = None,
     metrics: Metrics | None = None,
+    include: Sequence[str] = (),
     jobs: int | None = None,
     watch: Watch | None = None,
 ) -> Inspection:
@@ -221,6 +243,7 @@ def inspect(
         rank_of: The rank of some files, by path or name, such as `{"odd.json": 3}`; it overrules their content.
         max_unpacked: The most bytes of an input once it is uncompressed; by default 64 GB.
         metrics: Zone, start and interval of metrics that do not contain them, and ranks of devices; see `Metrics`.
+        include: What readers leave out by default, such as `osrt` (calls of the operating system of Nsight Systems).
         jobs: The number of processes that work at once; by default one for each core.
         watch: Is called with the total number of bytes processed so far, as work goes on.
 
@@ -234,7 +257,14 @@ def inspect(
             as a finding as long as another one can be read.
     """
     discovery = discover_inputs(
-        paths, et=et, kineto=kineto, fr=fr, rank_of=rank_of, max_unpacked=max_unpacked, metrics=metrics
+        paths,
+        et=et,
+        kineto=kineto,
+        fr=fr,
+        rank_of=rank_of,
+        max_unpacked=max_unpacked,
+        metrics=metrics,
+        include=include,
     )
     return inspect_sources(discovery, engine_for(jobs, watch))
 

@@ -107,6 +107,7 @@ def merge(
     rank_of: Mapping[str, int] | None = None,
     max_unpacked: int | None = None,
     metrics: Metrics | None = None,
+    include: Sequence[str] = (),
     jobs: int | None = None,
     watch: Watch | None = None,
     clock: str | os.PathLike[str] | Clocks = ClockMode.HOST,
@@ -128,6 +129,7 @@ def merge(
         rank_of: The rank of some files, by path or name, such as `{"odd.json": 3}`; it overrules their content.
         max_unpacked: The most bytes of an input once it is uncompressed; by default 64 GB.
         metrics: Zone, start and interval of metrics that do not contain them, and ranks of devices; see `Metrics`.
+        include: What readers leave out by default, such as `osrt` (calls of the operating system of Nsight Systems).
         jobs: The number of processes that work at once; by default one for each core.
         watch: Is called with the total number of bytes processed so far, as work goes on.
         clock: How the clocks of ranks are corrected: "host" (ranks of one host share a clock), "collectives" (every
@@ -154,7 +156,14 @@ def merge(
     if copying and selection and selection.cuts:
         raise _uncuttable(writer, selection)
     discovery = discover_inputs(
-        paths, et=et, kineto=kineto, fr=fr, rank_of=rank_of, max_unpacked=max_unpacked, metrics=metrics
+        paths,
+        et=et,
+        kineto=kineto,
+        fr=fr,
+        rank_of=rank_of,
+        max_unpacked=max_unpacked,
+        metrics=metrics,
+        include=include,
     )
     engine = engine_for(jobs, watch)
     job = read_job(discovery, engine, clock=clock_choice(clock), selection=selection, with_events=not copying)
@@ -171,6 +180,7 @@ def convert(
     view: View | None = None,
     max_unpacked: int | None = None,
     metrics: Metrics | None = None,
+    include: Sequence[str] = (),
     jobs: int | None = None,
     watch: Watch | None = None,
     on_forecast: OnForecast | None = None,
@@ -190,6 +200,7 @@ def convert(
         view: What a drawing shows: depth, number of nodes.
         max_unpacked: The most bytes of an input once it is uncompressed; by default 64 GB.
         metrics: Zone, start and interval of metrics that do not contain them, and ranks of devices; see `Metrics`.
+        include: What readers leave out by default, such as `osrt` (calls of the operating system of Nsight Systems).
         jobs: The number of processes that work at once; by default one for each core.
         watch: Is called with the total number of bytes processed so far, as work goes on.
         on_forecast: Is called with a forecast of the size before a large timeline is written.
@@ -201,7 +212,7 @@ def convert(
         UsageError: The input does not exist, or an argument is invalid.
         UnreadableError: The input cannot be read.
     """
-    discovery = discover_inputs(path, max_unpacked=max_unpacked, metrics=metrics)
+    discovery = discover_inputs(path, max_unpacked=max_unpacked, metrics=metrics, include=include)
     check_not_read(os.fspath(output), [source.path for source in discovery.sources])
     engine = engine_for(jobs, watch)
     changes = _Changes(options or {}, selection or Selection(), view or View())

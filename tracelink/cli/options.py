@@ -122,6 +122,7 @@ class InputKeywords(TypedDict):
     rank_of: dict[str, int]
     max_unpacked: int | None
     metrics: Metrics | None
+    include: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,6 +136,7 @@ class Inputs:
     rank_of: tuple[tuple[str, int], ...] = ()
     max_unpacked: int | None = None
     metrics: Metrics | None = None
+    include: tuple[str, ...] = ()
 
     @property
     def named(self) -> tuple[str, ...]:
@@ -151,6 +153,7 @@ class Inputs:
             "rank_of": dict(self.rank_of),
             "max_unpacked": self.max_unpacked,
             "metrics": self.metrics,
+            "include": self.include,
         }
 
 
@@ -180,9 +183,10 @@ def _inputs(
     metrics_start: str | None,
     interval: str | None,
     device_map: tuple[str, ...],
+    include: tuple[str, ...],
 ) -> Inputs:
     metrics = _metrics(tz, metrics_start, interval, device_map)
-    inputs = Inputs(paths, et, kineto, fr, rank_of, max_unpacked, metrics)
+    inputs = Inputs(paths, et, kineto, fr, rank_of, max_unpacked, metrics, include)
     if not inputs.named:
         raise click.UsageError("No input: name files or directories, or use --et, --kineto or --fr.")
     return inputs
@@ -256,6 +260,14 @@ takes_metrics = (
 """The options on metrics that other programs sampled."""
 
 
+takes_include = click.option(
+    "--include",
+    multiple=True,
+    metavar="PART",
+    help="Read what is left out by default: osrt (calls of the operating system in Nsight Systems). Repeatable.",
+)
+
+
 takes_inputs = collected(
     "inputs",
     _inputs,
@@ -267,6 +279,7 @@ takes_inputs = collected(
         takes_ranks_of_files,
         takes_max_unpacked,
         *takes_metrics,
+        takes_include,
     ),
 )
 """Adds the arguments that name inputs; the function gets them as `inputs`."""

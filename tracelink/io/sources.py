@@ -212,6 +212,8 @@ class Source:
     """The file with the stored bytes, as it was found."""
     limit: int = field(default=MAX_UNPACKED, repr=False)
     """Most uncompressed bytes."""
+    include: frozenset[str] = field(default=frozenset(), repr=False)
+    """What the user wants to have read of what readers leave out by default."""
 
     @property
     def name(self) -> str:
@@ -628,6 +630,7 @@ def discover_inputs(
     all_named: bool = True,
     max_unpacked: int | None = None,
     metrics: Metrics | None = None,
+    include: Sequence[str] = (),
 ) -> Discovery:
     """The sources of the inputs that `load` accepts; `rank_of` names only these, unless `all_named` is false.
 
@@ -640,6 +643,8 @@ def discover_inputs(
     limit = MAX_UNPACKED if max_unpacked is None else max_unpacked
     found = discover(Request(requested, rank_of or {}, all_named=all_named, max_unpacked=limit))
     found.metrics = metrics
+    if include:
+        found.sources = [replace(source, include=frozenset(include)) for source in found.sources]
     return found
 
 

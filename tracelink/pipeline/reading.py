@@ -13,7 +13,7 @@ from typing import TypeVar
 import tracelink.plugins as plugins
 from tracelink.io.engine import Engine
 from tracelink.io.sources import Discovery, Source, archive_of, resolve_rank
-from tracelink.model.errors import Finding, RankConflictError, Severity, UnreadableError
+from tracelink.model.errors import Finding, RankConflictError, Severity, UnreadableError, UsageError, choices
 from tracelink.model.trace import RankTrace, SourceInfo
 from tracelink.plugins import PluginError, Reader, Unpacking
 
@@ -63,6 +63,7 @@ def tasks_of(discovery: Discovery, findings: list[Finding], first: str = "") -> 
     """A task for each source of a known format, or a finding; the format `first` is tried before others."""
     tasks: list[Task] = []
     others: list[Finding] = []
+    _check_requested({part for source in discovery.sources for part in source.include})
     for source in discovery.sources:
         if other := _other_format(source):
             others.append(other)
@@ -71,6 +72,17 @@ def tasks_of(discovery: Discovery, findings: list[Finding], first: str = "") -> 
     read = {task.source.path for task in tasks}
     findings += [other for other in others if other.source not in read]
     return tasks
+
+
+def _check_requested(parts: set[str]) -> None:
+    """Raises `UsageError` if no reader leaves out something of this name."""
+    if not parts:
+        return
+    known = sorted(part for spec in plugins.readers().values() for part in spec.on_request)
+    if unknown := sorted(parts - set(known)):
+        raise UsageError(
+            f"nothing is named {unknown[0]!r} that could be included", advice=choices(unknown[0], known)
+        )
 
 
 def by_rank(tasks: Sequence[Task], engine: Engine, findings: list[Finding]) -> list[Task]:

@@ -52,6 +52,8 @@ class ReaderSpec:
     """Why a recognised file with these first bytes cannot be read, and what to do; empty if it can."""
     many_per_rank: bool = False
     """True if a rank can have several files of the same time: each process that it starts writes its own."""
+    on_request: Mapping[str, str] = field(default_factory=dict)
+    """What the reader leaves out unless it is requested, and what that is."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -162,3 +162,17 @@ ARGUMENTS = [
 def test_launches_of_the_public_slice_are_linked_by_process_and_correlation() -> None:
     graph = tracelink.load(shared("nsys/public/mfu_2gpu_80ms_synth_nccl_payload.sqlite.gz"), jobs=1)
     assert len(graph.edges.where("launches")) > 0
+
+
+def test_calls_of_the_operating_system_are_read_on_request_only(tmp_path: Path) -> None:
+    export = everything(NEWEST)
+    export.system_call("poll", 60, 5)
+    path = export.write(tmp_path / "job.sqlite")
+    names = [tracelink.load(path, jobs=1, include=include).strings for include in ((), ("osrt",))]
+    assert ["poll" in strings for strings in names] == [False, True]
+    assert [f.message for f in tracelink.inspect(path).findings if f.reason == "left_out_table"] == [
+        f"{path}: 1 row is not read from the table OSRT_API (calls of the operating system). "
+        "--include osrt reads them."
+    ]
+    with pytest.raises(tracelink.UsageError, match="nothing is named 'ossrt'"):
+        tracelink.load(path, include=("ossrt",))
