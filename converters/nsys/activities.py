@@ -22,6 +22,7 @@ from tracelink.converters.nsys.schema import (
     GRAPH,
     GRAPHS,
     KERNELS,
+    LONGEST_NS,
     PID_BITS,
     PID_MASK,
     STRINGS,
@@ -36,8 +37,6 @@ from tracelink.model.events import EventKind, Key, Track, TrackKind
 
 VERSION_SUFFIX = re.compile(r"_v\d+(?=_pt|$)")
 """`cudaLaunchKernel_v7000`: the version of the interface."""
-LONGEST_NS = 10 * 366 * 86400 * 10**9
-"""No session is longer."""
 
 
 @dataclass(slots=True)

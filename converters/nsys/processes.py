@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from tracelink.converters.nsys.database import Database
@@ -49,6 +49,12 @@ def processes_of(
             pid, names.get(pid, ""), ranks.get(pid), size, min(own) if len(own) == 1 else None
         )
     return found
+
+
+def _only(devices: Collection[int]) -> int | None:
+    """The only device; None if there are several, or none, or its number cannot be a rank."""
+    number = next(iter(devices), -1)
+    return number if len(devices) == 1 and 0 <= number <= LARGEST_RANK else None
 
 
 def host_of(database: Database) -> str:

@@ -10,6 +10,7 @@ import numpy as np
 
 from tracelink.converters.nsys.activities import Activities, Lanes, Names
 from tracelink.converters.nsys.collected import Collector, Stored
+from tracelink.converters.nsys.counters import Sampled, Samples
 from tracelink.converters.nsys.database import Database
 from tracelink.converters.nsys.files import LocalFile, local_file
 from tracelink.converters.nsys.nccl import LibraryCalls, Payloads, is_library_call, library_calls
@@ -79,6 +80,7 @@ class ProcessSource(Source):
     events: Stored | None = None
     names: tuple[str, ...] = ()
     tracks: tuple[Track, ...] = ()
+    samples: Samples = field(default_factory=Samples)
     words: NvtxWords = field(default_factory=NvtxWords)
     inits: tuple[int, ...] = ()
     """Rows in which NCCL communicators are joined."""
@@ -104,11 +106,13 @@ class NsysReader:
             activities.read_system_calls()
         ranges = Ranges(activities)
         ranges.read()
+        sampled = Sampled(database, zero_ns, activities.device_of)
+        sampled.read()
         engine.meter.add(source.bytes)
         version = f"{export.get(VERSION, '')}, schema {export.get(SCHEMA_VERSION, '')}"
         session = Session(file, version, host_of(database), zero_ns)
-        sources: list[Source] = list(_sources(source, session, activities, ranges))
-        findings = list(_findings(source, activities, ranges))
+        sources: list[Source] = list(_sources(source, session, activities, ranges, sampled))
+        findings = list(_findings(source, activities, ranges, sampled))
         if not sources:
             raise UnreadableError("this export has no events that are read", source=source.path)
         return sources, findings
@@ -165,7 +169,7 @@ def _name_threads(database: Database, names: Names, lanes: Lanes) -> None:
 
 
 def _sources(
-    source: Source, session: Session, activities: Activities, ranges: Ranges
+    source: Source, session: Session, activities: Activities, ranges: Ranges, sampled: Sampled
 ) -> Iterator[ProcessSource]:
     collector = activities.collector
     tracks = tuple(activities.lanes.labelled(track) for track in collector.tracks)
@@ -189,12 +193,13 @@ def _sources(
             events=stored,
             names=texts,
             tracks=tracks,
+            samples=sampled.processes.get(pid, Samples()),
             words=ranges.words(pid),
             inits=tuple(ranges.inits.get(pid, ())),
         )
 
 
-def _findings(source: Source, activities: Activities, ranges: Ranges) -> Iterator[Finding]:
+def _findings(source: Source, activities: Activities, ranges: Ranges, sampled: Sampled) -> Iterator[Finding]:
     path = source.path
     yield from _left_out(source, activities.database)
     for table, reason in activities.database.damage.items():
@@ -206,6 +211,9 @@ def _findings(source: Source, activities: Activities, ranges: Ranges) -> Iterato
     if count := activities.names.missing:
         text = f"{path}: {subject(count, 'name', 'are')} not in the table {STRINGS}; shown by number."
         yield Finding(Severity.WARNING, "missing_names", text, count, path)
+    if count := sampled.unowned:
+        text = f"{path}: {subject(count, 'sample', 'are')} of GPUs that no process uses: skipped."
+        yield Finding(Severity.WARNING, "unowned_samples", text, count, path)
     if count := ranges.others:
         text = f"{path}: {subject(count, 'NVTX row', 'are')} of other types than ranges and marks: skipped."
         yield Finding(Severity.INFO, "skipped", text, count, path)
@@ -264,8 +272,9 @@ def _trace(source: ProcessSource) -> RankTrace:
         [info],
         strings,
         events,
-        [_of_process(track, process) for track in tracks],
+        [*(_of_process(track, process) for track in tracks), *source.samples.tracks],
         {key: stored.key(key) for key in stored.keys},
+        source.samples.counters(len(tracks)),
         groups=calls.groups if calls else [],
         communications=communications(calls.rows, calls.statements, strings)
         if calls

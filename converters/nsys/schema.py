@@ -65,6 +65,9 @@ DEVICE_TABLES = {
     WAITS: EventKind.SYNCHRONIZATION,
 }
 
+LONGEST_NS = 10 * 366 * 86400 * 10**9
+"""No session is longer."""
+
 # Ids of threads and processes: hardware (8 bits), virtual machine (8), process (24), thread (24).
 
 PID_BITS, TID_BITS = 24, 24

@@ -9,7 +9,7 @@ import pytest
 
 import tracelink
 from builders.data import shared
-from builders.nsys import MIDDLE, NEWEST, OLDEST, SESSION_NS, Export
+from builders.nsys import MIDDLE, NEWEST, OLDEST, SESSION_NS, Export, global_thread
 from tracelink.converters.nsys import is_nsys
 from tracelink.converters.nsys.reader import NsysReader
 from tracelink.io.engine import Engine
@@ -176,3 +176,30 @@ def test_calls_of_the_operating_system_are_read_on_request_only(tmp_path: Path) 
     ]
     with pytest.raises(tracelink.UsageError, match="nothing is named 'ossrt'"):
         tracelink.load(path, include=("ossrt",))
+
+
+def test_gpu_metrics_and_memory_in_use_are_counters_of_the_process_that_uses_the_gpu() -> None:
+    export = everything(NEWEST)
+    kind = 5 << 32 | 0
+    export.add("TARGET_INFO_GPU_METRICS", typeId=kind, metricId=3, metricName="SMs Active [Throughput %]")
+    for time, value in ((10, 80), (20, 95)):
+        export.add("GPU_METRICS", timestamp=time, typeId=kind, metricId=3, value=value)
+    export.add("GPU_METRICS", timestamp=10, typeId=5 << 32 | 7, metricId=3, value=1)
+    for time, size, operation, memory in ((30, 512, 0, 2), (50, 512, 1, 2), (40, 64, 0, 2), (45, 9, 0, 1)):
+        export.add("CUDA_GPU_MEMORY_USAGE_EVENTS", start=time, globalPid=global_thread(100), deviceId=0, bytes=size,
+            memoryOperationType=operation, memKind=memory)  # fmt: skip
+    trace = read(export)
+    counters = trace.counters
+    assert [
+        (trace.tracks[track].label, trace.tracks[track].unit, time - SESSION_NS, value)
+        for track, time, value in zip(
+            counters.track.tolist(), counters.time.tolist(), counters.value.tolist(), strict=True
+        )
+    ] == [
+        ("GPU 0 SMs Active [Throughput %]", "", 10, 80),
+        ("GPU 0 SMs Active [Throughput %]", "", 20, 95),
+        ("GPU 0 memory in use", "bytes", 30, 512),
+        ("GPU 0 memory in use", "bytes", 40, 576),
+        ("GPU 0 memory in use", "bytes", 50, 64),
+    ]
+    assert [(finding.reason, finding.count) for finding in trace.findings] == [("unowned_samples", 1)]
