@@ -197,7 +197,7 @@ def diagnose(
     _check_folders(output, html)
     database = _database(output) if output else None
     with watching(console, [*inputs.named, *dumps["before"]]) as watch:
-        examined = examine(**inputs.keywords(), **dumps, jobs=jobs, watch=watch)
+        examined = examine(**inputs.examined(), **dumps, jobs=jobs, watch=watch)
     if database:
         database.write(examined)
     if entries:

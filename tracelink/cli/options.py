@@ -122,6 +122,11 @@ class InputKeywords(TypedDict):
     rank_of: dict[str, int]
     max_unpacked: int | None
     metrics: Metrics | None
+
+
+class ReadKeywords(InputKeywords):
+    """The same for functions that read whole sources."""
+
     include: tuple[str, ...]
 
 
@@ -143,8 +148,12 @@ class Inputs:
         """All paths, of every format."""
         return self.paths + self.et + self.kineto + self.fr
 
-    def keywords(self) -> InputKeywords:
+    def keywords(self) -> ReadKeywords:
         """The inputs as arguments of the functions of the library."""
+        return {**self.examined(), "include": self.include}
+
+    def examined(self) -> InputKeywords:
+        """The same for a diagnosis, which needs nothing that readers leave out by default."""
         return {
             "paths": self.paths,
             "et": self.et,
@@ -153,7 +162,6 @@ class Inputs:
             "rank_of": dict(self.rank_of),
             "max_unpacked": self.max_unpacked,
             "metrics": self.metrics,
-            "include": self.include,
         }
 
 

@@ -109,7 +109,6 @@ def diagnose(
     rank_of: Mapping[str, int] | None = None,
     max_unpacked: int | None = None,
     metrics: Metrics | None = None,
-    include: Sequence[str] = (),
     hung: bool = False,
     jobs: int | None = None,
     watch: Watch | None = None,
@@ -125,7 +124,6 @@ def diagnose(
         rank_of: The rank of some files, by path or name, such as `{"odd.json": 3}`; it overrules their content.
         max_unpacked: The most bytes of an input once it is uncompressed; by default 64 GB.
         metrics: Zone, start and interval of metrics that do not contain them, and ranks of devices; see `Metrics`.
-        include: What readers leave out by default, such as `osrt`.
         hung: The job is known to hang: what is in flight is a problem.
         jobs: The number of processes that work at once; by default one for each core.
         watch: Is called with the total number of bytes processed so far, as work goes on.
@@ -147,7 +145,6 @@ def diagnose(
         rank_of=rank_of,
         max_unpacked=max_unpacked,
         metrics=metrics,
-        include=include,
         hung=hung,
         jobs=jobs,
         watch=watch,
@@ -165,7 +162,6 @@ def examine(
     rank_of: Mapping[str, int] | None = None,
     max_unpacked: int | None = None,
     metrics: Metrics | None = None,
-    include: Sequence[str] = (),
     prefix: str = "",
     replica_size: int | None = None,
     hung: bool = False,
@@ -183,7 +179,6 @@ def examine(
         rank_of: The rank of some files, by path or name, such as `{"odd.json": 3}`; it overrules their content.
         max_unpacked: The most bytes of an input once it is uncompressed; by default 64 GB.
         metrics: Zone, start and interval of metrics that do not contain them, and ranks of devices; see `Metrics`.
-        include: What readers leave out by default, such as `osrt`.
         prefix: Read only files whose names start with it.
         replica_size: Number of ranks in each replica, if every replica numbers its ranks from 0 (as with torchft).
         hung: The job is known to hang: what is in flight is a problem.
@@ -199,14 +194,7 @@ def examine(
             as a finding as long as another one can be read.
     """
     discovery = discover_inputs(
-        paths,
-        et=et,
-        kineto=kineto,
-        fr=fr,
-        rank_of=rank_of,
-        max_unpacked=max_unpacked,
-        metrics=metrics,
-        include=include,
+        paths, et=et, kineto=kineto, fr=fr, rank_of=rank_of, max_unpacked=max_unpacked, metrics=metrics
     )
     earlier = (
         discover_inputs(before, rank_of=rank_of, all_named=False, max_unpacked=max_unpacked)
