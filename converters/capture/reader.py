@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from itertools import pairwise
+
 import msgspec
 
 from tracelink.converters.capture import schema
 from tracelink.io.engine import Engine
 from tracelink.io.sources import Source
-from tracelink.model.columns import StringTable
+from tracelink.model.columns import MILLISECOND, StringTable
+from tracelink.model.communications import RoundTrips
 from tracelink.model.errors import Finding, Severity, UnreadableError
 from tracelink.model.events import Events
 from tracelink.model.trace import NoPayloads, ProcessGroup, RankTrace, SourceInfo, shared_ranks
 
 FORMAT = "capture"
+STEADY_NS, STEADIER = MILLISECOND, 2000
+"""How much a wall clock may differ from a monotonic one: 1 ms, and one part in so many of the time between."""
 
 
 class CaptureReader:
@@ -34,6 +40,7 @@ class CaptureReader:
                 for group in document.groups
             ],
             payloads=[NoPayloads()],
+            round_trips=_round_trips(document),
             findings=_findings(source.path, document),
         )
 
@@ -57,6 +64,16 @@ def decoded(source: Source) -> schema.Capture:
     return document
 
 
+def _round_trips(document: schema.Capture) -> RoundTrips:
+    """Those in which the answer can lie between question and receipt."""
+    trips = [trip for trip in document.round_trips if trip.sent_ns <= trip.received_ns]
+    return RoundTrips.of(
+        sent=[trip.sent_ns for trip in trips],
+        answered=[trip.rank0_ns for trip in trips],
+        received=[trip.received_ns for trip in trips],
+    )
+
+
 def _info(source: Source, document: schema.Capture) -> SourceInfo:
     return SourceInfo(
         path=source.path,
@@ -72,6 +89,17 @@ def _info(source: Source, document: schema.Capture) -> SourceInfo:
     )
 
 
+def _moved_ns(readings: Sequence[schema.Reading]) -> int:
+    """The largest change of the wall clock against the monotonic one that is no drift; 0 if there is none."""
+    changes = [
+        (later.wall_ns - first.wall_ns) - (later.monotonic_ns - first.monotonic_ns)
+        for first, later in pairwise(readings)
+        if abs(later.wall_ns - first.wall_ns - later.monotonic_ns + first.monotonic_ns)
+        > STEADY_NS + (later.monotonic_ns - first.monotonic_ns) // STEADIER
+    ]
+    return max(changes, key=abs, default=0)
+
+
 def _findings(path: str, document: schema.Capture) -> list[Finding]:
     found = [
         Finding(
@@ -82,6 +110,12 @@ def _findings(path: str, document: schema.Capture) -> list[Finding]:
         )
         for trouble in document.troubles
     ]
+    if moved := _moved_ns(document.readings):
+        message = (
+            f"{path}: the wall clock of rank {document.rank} was moved by {moved / MILLISECOND:+.3f} ms while it "
+            "recorded: times before and after are not comparable."
+        )
+        found.append(Finding(Severity.WARNING, "clock_set", message, source=path))
     if document.tracelink_capture > schema.VERSION:
         message = f"{path}: written by tracelink {document.tracelink}, a newer version; its new fields are not read."
         found.append(Finding(Severity.WARNING, "newer_schema", message, source=path))

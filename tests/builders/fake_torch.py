@@ -18,6 +18,16 @@ from tracelink.capturing import environment
 EXECUTION_TRACE = b'{"schema": "1.1.1-chakra.0.0.4", "nodes": []}'
 
 
+class _Store:
+    """A store to which no other connection can be made."""
+
+    host, port = "localhost", 1
+
+    def __init__(self, *address: object, **options: object) -> None:
+        if address:
+            raise RuntimeError("refused")
+
+
 class CompileLogHandler(logging.Handler):
     """The handler of the structured log of torch.compile."""
 
@@ -53,7 +63,9 @@ class FakeTorch:
             is_initialized=lambda: self.rank is not None,
             get_rank=lambda: self.rank,
             get_world_size=lambda: self.world_size,
-            distributed_c10d=SimpleNamespace(_world=SimpleNamespace(pg_config_info=self.groups)),
+            distributed_c10d=SimpleNamespace(
+                _world=SimpleNamespace(pg_config_info=self.groups), _get_default_store=_Store
+            ),
         )
         profiler = SimpleNamespace(
             profile=lambda **options: _Profile(self, options),

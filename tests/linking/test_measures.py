@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,7 @@ from tracelink.linking.stack import stack
 from tracelink.model.clock import Clock, ClockMode, Clocks
 from tracelink.model.collectives import RankCalls
 from tracelink.model.columns import NO_TIME, UNKNOWN
-from tracelink.model.communications import Evidence
+from tracelink.model.communications import Evidence, RoundTrips
 
 # What collectives took: who came last, how long others waited, bytes and bandwidth as nccl-tests has them.
 
@@ -353,3 +354,43 @@ def test_dlrm_without_record_function_ids() -> None:
 
 def test_one_iteration_in_a_profile_of_forty() -> None:
     assert linked_rates("pairs/param_linear")[0]["same.et_kineto"] == (928, 928)
+
+
+# Round trips between clocks.
+
+SECOND_NS = 10**9
+
+
+def asking(number: int, *trips: tuple[int, int, int], **more: str) -> RankCalls:
+    sent, answered, received = zip(*trips, strict=True) if trips else ((), (), ())
+    return replace(
+        rank(number, **more), round_trips=RoundTrips.of(sent=sent, answered=answered, received=received)
+    )
+
+
+def test_round_trips_bound_the_clock_of_a_rank_without_any_collective() -> None:
+    start = 1_795_000_000 * SECOND_NS
+    ahead = 5_000_000
+    trips = [(start + ahead + at, start + at + 100_000, start + ahead + at + 200_000) for at in (0, 10**6)]
+    tables = link_ranks([asking(0, host="a"), asking(1, *trips, host="b")])
+    clock = tables.clocks.clocks[1]
+    assert clock.offset_ns == pytest.approx(ahead, abs=2000)
+    assert clock.low_ns is not None
+    assert clock.high_ns is not None
+    assert clock.low_ns <= ahead - 100_000 + 2000
+    assert clock.high_ns >= ahead + 100_000 - 2000
+    assert clock.high_ns - clock.low_ns < 250_000
+    assert tables.clocks.findings == []
+
+
+def test_round_trips_without_rank_0_are_not_used() -> None:
+    tables = link_ranks([asking(1, (1, 2, 3), host="a"), asking(2, (1, 2, 3), host="b")])
+    assert {number: found.constraints for number, found in tables.clocks.clocks.items()} == {1: 0, 2: 0}
+
+
+def test_hosts_with_one_name_and_different_clocks_are_told_apart_by_round_trips() -> None:
+    start, ahead = 1_795_000_000 * SECOND_NS, 50_000_000
+    trip = (start + ahead, start + 100_000, start + ahead + 200_000)
+    tables = link_ranks([asking(0, host="localhost"), asking(1, trip, host="localhost")])
+    assert [finding.reason for finding in tables.clocks.findings] == ["host_clocks_differ"]
+    assert tables.clocks.clocks[1].offset_ns == pytest.approx(ahead, abs=2000)

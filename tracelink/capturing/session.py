@@ -11,7 +11,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, ClassVar
 
-from tracelink.capturing import environment
+from tracelink.capturing import clocks, environment
 from tracelink.capturing import rank as this_rank
 from tracelink.capturing.dumping import Dumper
 from tracelink.capturing.files import Files
@@ -26,6 +26,7 @@ from tracelink.capturing.options import (
     steps_of,
 )
 from tracelink.capturing.profiling import Observer, Profiling, printable_name
+from tracelink.capturing.sampling import Machine, Sampler
 from tracelink.converters.capture import schema
 from tracelink.model.ranges import Numbers
 from tracelink.model.text import counted
@@ -101,6 +102,8 @@ class Capture:
 
     _active: ClassVar[Capture | None] = None
     """The capture of this process: there is one profiler."""
+    _count: ClassVar[int] = 0
+    """Captures that this process began."""
 
     def __init__(self, options: Options, mesh: Any = None) -> None:
         self.options = options
@@ -116,6 +119,9 @@ class Capture:
         self._observer: Observer | None = None
         self._dumper: Dumper | None = None
         self._guard: Guard | None = None
+        self._compared = False
+        self._sampler: Sampler | None = None
+        self._number = 0
         self._compile_log: environment.CompileLog | None = None
         self._torch: Any = None
         self._files: Files | None = None
@@ -137,6 +143,7 @@ class Capture:
             )
         else:
             Capture._active = self
+            self._number, Capture._count = Capture._count, Capture._count + 1
             self._thread, self._pid = threading.get_ident(), os.getpid()
             if not self.journal.attempt("capture", self._begin):
                 self._next = NEVER
@@ -192,7 +199,34 @@ class Capture:
         environment.report_what_is_too_late(torch, self.journal, folder)
         if self.options.compile_log:
             self.journal.attempt("compile log", lambda: self._start_compile_log(folder))
+        self.journal.attempt("clocks", self._compare_clocks)
+        if self.options.metrics_s is not None and document.local_rank in (0, None):
+            self.journal.attempt("metrics", self._start_sampler)
         self._advance()
+
+    def _start_sampler(self) -> None:
+        document, interval = self.journal.document, self.options.metrics_s
+        if self._files is not None and interval is not None:
+            gauges = [Machine()]
+            self._sampler = Sampler(
+                self._files,
+                document.rank,
+                document.host,
+                interval,
+                gauges,
+                lambda problem: self.journal.trouble("metrics", problem),
+            )
+            self._sampler.start()
+
+    def _compare_clocks(self) -> None:
+        """Starts once there is a process group: now, or before the first window."""
+        distributed = this_rank.initialized(self._torch)
+        if self._compared or distributed is None or distributed.get_world_size() < 2:
+            return
+        self._compared = True
+        local = this_rank.identity(self._torch).local_rank
+        place = clocks.Place(distributed.get_rank(), distributed.get_world_size(), local, self._number)
+        clocks.compare(distributed, place, self.journal.document.round_trips.extend)
 
     def _start_compile_log(self, folder: Path) -> None:
         self._compile_log = environment.CompileLog(self._torch, folder)
@@ -246,6 +280,8 @@ class Capture:
             )
         if self._compile_log is not None:
             attempt("compile log", self._compile_log.stop)
+        if self._sampler is not None:
+            attempt("metrics", self._sampler.stop)
         if self._guard is not None:
             attempt("signals", self._guard.stop)
         document.outcome, document.steps = outcome, self.steps
@@ -299,6 +335,7 @@ class Capture:
             if not self._has_room():
                 del self._windows[:]
                 return
+            self.journal.attempt("clocks", self._compare_clocks)
             self._observer = self._observer or self._opened_observer()
             self._profiling = Profiling(self._torch, self.options, self._observer, self.journal.attempt)
             self.journal.attempt("profile", self._profiling.prepare)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -242,7 +243,7 @@ TO_ROOT = (Operation.REDUCE, Operation.GATHER)
 def crossings(
     stack: Stack, groups: Groups, matching: Matching, verdicts: Verdicts, messages: Messages
 ) -> Crossings:
-    """One row for each part of a collective in which ranks wait for each other, and two for each message."""
+    """Rows of collectives in which ranks wait for each other, of messages, and of round trips between clocks."""
     calls = matching.calls
     waits, awaited, all_wait = _roles(stack, groups, matching, verdicts)
     certain = ~matching.ambiguous & ~matching.uncertain
@@ -256,7 +257,7 @@ def crossings(
     pair = len(matching) + np.arange(len(complete))
     unknown = np.full(len(complete), NO_TIME)
     yes, no = np.ones(len(complete), np.bool_), np.zeros(len(complete), np.bool_)
-    return Crossings(
+    crossed = Crossings(
         np.concatenate([matching.collective[used], pair, pair]),
         np.concatenate([matching.rank[used], messages.source[complete], messages.target[complete]]),
         np.concatenate(
@@ -267,6 +268,32 @@ def crossings(
         np.concatenate([awaited[used], yes, no]),
         np.concatenate([simultaneous[used], no, no]),
     )
+    return Crossings.concatenate([crossed, *_round_trips(stack, len(matching) + len(complete))])
+
+
+def _round_trips(stack: Stack, meeting: int) -> Iterator[Crossings]:
+    """Three meetings for each round trip, numbered from `meeting`.
+
+    A message to rank 0, one back, and the middle of both at the time of the answer: the most likely offset.
+    """
+    if all(rank.rank != 0 for rank in stack.ranks):
+        return
+    for rank in stack.ranks:
+        trips = rank.round_trips
+        count = len(trips)
+        if rank.rank == 0 or not count:
+            continue
+        numbers, unknown = meeting + np.arange(count), np.full(count, NO_TIME)
+        middle = trips.sent + (trips.received - trips.sent) // 2
+        meeting += 3 * count
+        yes, no = np.ones(count, np.bool_), np.zeros(count, np.bool_)
+        own, reference = np.full(count, rank.rank, np.int32), np.zeros(count, np.int32)
+        yield Crossings(numbers, own, trips.sent, unknown, no, yes, no)
+        yield Crossings(numbers, reference, unknown, trips.answered, yes, no, no)
+        yield Crossings(numbers + count, reference, trips.answered, unknown, no, yes, no)
+        yield Crossings(numbers + count, own, unknown, trips.received, yes, no, no)
+        yield Crossings(numbers + 2 * count, reference, unknown, trips.answered, yes, no, yes)
+        yield Crossings(numbers + 2 * count, own, unknown, middle, yes, no, yes)
 
 
 def _roles(

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Annotated
 
 from tracelink.model.columns import Codes, EventRow, Float64s, Int32s, Int64s, Table, Times
-from tracelink.model.communications import Calls, Evidences
+from tracelink.model.communications import Calls, Evidences, RoundTrips
 from tracelink.model.trace import ProcessGroup
 
 
@@ -39,6 +39,8 @@ class RankCalls:
     world_size: int | None = None
     broken_off: bool = False
     """Whether a source is truncated: the rank may have made more calls."""
+    round_trips: RoundTrips = field(default_factory=RoundTrips.empty)
+    """Times at which the rank asked rank 0 for its clock."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -36,6 +36,18 @@ from tracelink.model.operations import (
 
 
 @dataclass(frozen=True, slots=True)
+class RoundTrips(Table):
+    """One row for each time that a rank asked rank 0 for its clock."""
+
+    sent: Times
+    """By the clock of the rank."""
+    answered: Times
+    """By the clock of rank 0, between the two others."""
+    received: Times
+    """By the clock of the rank."""
+
+
+@dataclass(frozen=True, slots=True)
 class Communications(Table):
     """One row for each event that declares something about communication, as its source recorded it."""
 

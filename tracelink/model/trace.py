@@ -10,7 +10,7 @@ from typing import Any, Protocol, runtime_checkable
 import numpy as np
 
 from tracelink.model.columns import Int32s, Int64s, StringTable
-from tracelink.model.communications import Communications
+from tracelink.model.communications import Communications, RoundTrips
 from tracelink.model.errors import Finding
 from tracelink.model.events import Counters, Edges, Events, Key, KeyColumn, Track
 
@@ -160,6 +160,8 @@ class RankTrace:
     """Process groups as the sources describe them; may contain duplicates."""
     communications: Communications = field(default_factory=Communications.empty)
     """What events declare about communication."""
+    round_trips: RoundTrips = field(default_factory=RoundTrips.empty)
+    """Times at which the rank asked rank 0 for its clock."""
     launch_flows: Int64s = field(default_factory=lambda: np.empty(0, np.int64))
     """Correlation ids that the source itself linked by a flow with both ends: used to verify launches."""
     edges: Edges = field(default_factory=Edges.empty)
@@ -217,6 +219,7 @@ def combine(traces: Sequence[RankTrace]) -> RankTrace:
     whole.edges = Edges.concatenate(edges)
     whole.counters = Counters.concatenate(counters)
     whole.communications = Communications.concatenate(communications)
+    whole.round_trips = RoundTrips.concatenate([trace.round_trips for trace in traces])
     whole.launch_flows = (
         np.unique(np.concatenate([trace.launch_flows for trace in traces])) if traces else whole.launch_flows
     )

@@ -337,6 +337,7 @@ def _calls_of(linked: LinkedRank, graph: EventGraph) -> RankCalls:
         rank.host,
         rank.world_size,
         any(finding.reason == TRUNCATED for finding in linked.trace.findings),
+        linked.trace.round_trips,
     )
 
 
