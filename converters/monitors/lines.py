@@ -62,6 +62,16 @@ _BARRIER = re.compile(
 _PASSED = re.compile(r"Rank (?P<member>\d{1,6}) successfully reached monitoredBarrier")
 DAYS_BEFORE = (0, 31, 60, 91, 121, 152, 182, 213, 244, 274, 305, 335)
 """Days of a leap year before each month."""
+OPERATIONS = {
+    "ALLREDUCE": "all_reduce",
+    "ALLREDUCE_COALESCED": "allreduce_coalesced",
+    "ALLGATHER": "all_gather",
+    "_ALLGATHER_BASE": "_all_gather_base",
+    "ALLGATHER_COALESCED": "all_gather_into_tensor_coalesced",
+    "ALLTOALL": "all_to_all",
+    "ALLTOALL_BASE": "all_to_all",
+}
+"""Names in lines that are other words in dumps, not only in capitals."""
 LATEST = 1 << 48
 """Larger sequence numbers are memory that torch 2.3 did not initialize."""
 DEFAULT = "default_pg"
@@ -113,7 +123,7 @@ def _facts(line: str) -> Iterator[tuple[Sign, dict[str, Any]]]:
         numbers = {
             name: int(text) for name, text in found.groupdict().items() if text and name != "operation"
         }
-        yield Sign.TIMED_OUT, {**numbers, "operation": f"nccl:{found['operation'].lower()}"}
+        yield Sign.TIMED_OUT, {**numbers, "operation": f"nccl:{_operation(found['operation'])}"}
     if (found := _STATUS.search(line)) and (status := _status(found)):
         at = _FAILED_AT.search(line)
         yield Sign.STATUS, {**status, "sequence": int(at[1]) if at else None}
@@ -134,6 +144,11 @@ def _facts(line: str) -> Iterator[tuple[Sign, dict[str, Any]]]:
         )
     if _LOST.search(line):
         yield Sign.LOST, {}
+
+
+def _operation(name: str) -> str:
+    """`_all_gather_base` of `_ALLGATHER_BASE`, as dumps name it."""
+    return OPERATIONS.get(name, name.lower())
 
 
 def _status(found: re.Match[str]) -> dict[str, Any]:

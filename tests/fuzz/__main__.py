@@ -41,6 +41,8 @@ COMMANDS: dict[str, list[list[str]]] = {
     "perfetto": [["convert", "{in}", "{out}/x.json"], ["inspect"]],
     "clog": [["diagnose"], ["diagnose", "--entries"], ["diagnose", "-o", "{out}/x.sqlite"]],
     "torch-trace": [["compile"]],
+    "watchdog-log": [["diagnose"], ["diagnose", "-v"], ["diagnose", "--html", "{out}/x.html"]],
+    "nccl-ras": [["diagnose"], ["diagnose", "--hung", "--json"]],
 }
 """Commands for all formats, and those for one."""
 

@@ -96,7 +96,7 @@ def _structured(seed: Seed) -> Callable[[bytes, Random], bytes]:
         return _other_frames
     if seed.format == "perfetto":
         return _other_message
-    if seed.format in ("torch-trace", "nccl-inspector"):
+    if seed.format in ("torch-trace", "nccl-inspector", "watchdog-log") or seed.name == "ras.txt":
         return _other_lines
     if seed.format == "nsys":
         return _other_cells

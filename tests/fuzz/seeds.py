@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import tracelink
-from builders import captures, inspector, kineto, nsys, recorder
+from builders import captures, inspector, kineto, nsys, ras, recorder, watchdog
 from builders import execution_trace as et
 from builders.clog import Clog
 from builders.data import DATA
@@ -109,3 +109,8 @@ def _built() -> Iterator[Seed]:
     log = Clog(1, 4).call().call("send", "in_count=5|out_count=0|dtype=f32|peer=2|async_op=t", steps="QSEW")
     log.add("split|parent=world|child=pp|ranks=0,1").call("all_reduce", comm="pp", graph=3).call(graph=3)
     yield Seed("clog", "clog_rank1.log", log.replay(3, 1, "all_reduce").call(steps="QS").text)
+    lines = [line for log in watchdog.hung().values() for line in log]
+    text = "\n".join([*lines, watchdog.gloo_timeout(), watchdog.gloo_lost(), watchdog.barrier(6), ""])
+    yield Seed("watchdog-log", "job.out", text.encode())
+    yield Seed("nccl-ras", "ras.json", ras.as_json(ras.communicator([21, 21, 20, None])))
+    yield Seed("nccl-ras", "ras.txt", ras.TEXT.encode())

@@ -54,7 +54,7 @@ def _show_stacks(page: Page, stacks: Sequence[FoldedStack], *, verbose: bool) ->
     if processes < 2:
         return
     page.gap()
-    page.line(f"Stacks of {counted(processes, 'process')}, the least common first:", "bold")
+    page.line(f"Stacks of {number(processes)} processes, the least common first:", "bold")
     shown = stacks if verbose else stacks[:MOST_STACKS]
     page.table(STACKS, [_stack_row(stack) for stack in shown])
     if rest := len(stacks) - len(shown):
@@ -108,9 +108,9 @@ def _number(value: int | None) -> str:
 
 def show_uses(page: Page, used: Sequence[Use]) -> None:
     """One line: what was read, and what was not used."""
-    read = [f"{number(use.count)} {use.what} ({use.purpose})" for use in used if use.purpose]
-    left = [f"{number(use.count)} {use.what}" for use in used if not use.purpose]
-    if read:
-        page.line(f"Read: {', '.join(read)}.")
+    read = [f"{use.what}: {number(use.count)} ({use.purpose})" for use in used if use.purpose]
+    left = [f"{use.what}: {number(use.count)}" for use in used if not use.purpose]
+    none = "" if any(use.what == "dumps" for use in used) else "No dump. "
+    page.line(f"{none}Read: {'; '.join(read)}.")
     if left:
-        page.line(f"Not used: {', '.join(left)}.")
+        page.line(f"Not used: {'; '.join(left)}.")

@@ -496,7 +496,11 @@ def _file(path: Path, format_name: str, limit: int, findings: list[Finding]) -> 
             from tracelink.io.archives import zip_members
 
             stored = _window(_stored(path), 0, stamp.size)
-            yield from _members(source, zip_members(stored), findings)
+            members = zip_members(stored)
+            if _is_checkpoint(members):
+                yield source
+            else:
+                yield from _members(source, members, findings)
         elif head[TAR_MAGIC_AT : TAR_MAGIC_AT + len(TAR_MAGIC)] == TAR_MAGIC:
             from tracelink.io.archives import tar_members
 
@@ -510,6 +514,13 @@ def _file(path: Path, format_name: str, limit: int, findings: list[Finding]) -> 
     except OSError as error:
         message = f"{name}: {error.strerror or error}. Check that the file can be read."
         findings.append(Finding(Severity.ERROR, "unreadable", message, source=name))
+
+
+def _is_checkpoint(members: Members) -> bool:
+    """True for what torch.save and numpy.savez write: thousands of tensors, of which none is a trace."""
+    names = [member.name for member in members.files]
+    saved = {name.rpartition("/")[2] for name in names if name.count("/") == 1}
+    return {"data.pkl", "version"} <= saved or (bool(names) and all(name.endswith(".npy") for name in names))
 
 
 def _members(source: Source, members: Members, findings: list[Finding]) -> Iterator[Source]:

@@ -83,7 +83,7 @@ def inputs_section(witnesses: Witnesses | None) -> Child:
     if not witnesses or not witnesses.used:
         return None
     rows: list[tuple[str, str, str | Markup]] = [
-        (f"{use.count:,} {use.what}", use.purpose or "not used", name_in_words(use.example))
+        (f"{use.what}: {use.count:,}", use.purpose or "not used", name_in_words(use.example))
         for use in witnesses.used
     ]
     return table("Files", ("files", "used for", "such as"), rows)

@@ -33,8 +33,9 @@ BATCH_BYTES = 32 << 20
 """How much of logs one worker searches before it returns."""
 KINDS = (
     (re.compile(rb"\x7fELF"), "core files and programs"),
-    (re.compile(rb"\x80[\x02-\x05]"), "pickles, such as checkpoints"),
+    (re.compile(rb"\x80[\x02-\x05]"), "pickles"),
     (re.compile(rb".{6}\0\0\{\"", re.DOTALL), "safetensors"),
+    (re.compile(rb"PK\x03\x04"), "checkpoints"),
     (re.compile(rb"\x89HDF"), "HDF5"),
     (re.compile(rb"SQLite format 3\0"), "databases"),
     (re.compile(rb"\x89PNG|\xff\xd8\xff|GIF8"), "pictures"),
@@ -66,6 +67,8 @@ class Bundle:
     """Paths of logs with watchdog lines."""
     quiet: Sequence[str] = ()
     """Paths of logs without any."""
+    empty_logs: list[str] = field(default_factory=list)
+    """Many ranks write nothing to one of their streams."""
     statuses: Sequence[CommunicatorReport] = ()
     stacks: Stacks = field(default_factory=lambda: Stacks({}, (), (), ()))
     unused: dict[str, list[str]] = field(default_factory=lambda: defaultdict(list))
@@ -76,7 +79,7 @@ class Bundle:
         """The files that were used."""
         quiet = self.quiet if self.logs else ()
         answers = [status.source.path for status in self.statuses]
-        return {*self.logs, *quiet, *self.stacks.recognised, *answers}
+        return {*self.logs, *quiet, *self.empty_logs, *self.stacks.recognised, *answers}
 
     def uses(self) -> list[Use]:
         """What was used for what, and what was not used."""
@@ -105,6 +108,8 @@ def bundle_of(sources: Sequence[Source], engine: Engine) -> Bundle:
                 statuses.append(source)
             case kind:
                 bundle.unused[kind].append(source.path)
+                if kind == EMPTY and LOG_NAME.search(source.name):
+                    bundle.empty_logs.append(source.path)
     bundle.statuses = _statuses(statuses, engine, bundle)
     bundle.stacks = stacks_among(texts)
     _add_logs(texts, engine, bundle)

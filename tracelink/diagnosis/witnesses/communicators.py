@@ -6,7 +6,7 @@ Counts are taken at one moment: a job that runs has different counts, too. Only 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from tracelink.diagnosis.witnesses.model import Claim, Testimony
@@ -19,7 +19,8 @@ AGAIN = (
     "that the job hangs; --hung says that it does. Take the stack of a rank that is behind: py-spy dump --pid PID."
 )
 GONE = "Look at the end of its log and at the log of the kernel (out of memory, a lost device) on its host."
-_Places = Mapping[tuple[str, int | None], int]
+_Process = tuple[str, int | None]
+_Places = Mapping[_Process, int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,9 +56,10 @@ def testimony_of(answers: Answers | None, *, hung: bool) -> Testimony:
         return Testimony()
     newest, stuck = answers.newest, hung or answers.still
     places = _places(newest)
+    ahead = {process for one in newest.communicators for process in _processes_ahead(one)}
     claims = [*_dead(newest, places)]
     for one in newest.communicators:
-        claims += _claims_of(one, places, stuck=stuck)
+        claims += _claims_of(one, places, ahead, stuck=stuck)
     if not claims:
         claims.append(_nothing_to_see(newest, stuck=stuck))
     claims.sort(key=lambda claim: (claim.kind == "in_flight", not claim.culprits))
@@ -82,12 +84,27 @@ def _places(report: CommunicatorReport) -> _Places:
     return places if complete else {}
 
 
-def _claims_of(one: CommunicatorStatus, places: _Places, *, stuck: bool) -> list[Claim]:
+def _processes_ahead(one: CommunicatorStatus) -> set[_Process]:
+    """The processes that launched more of an operation than others: they wait in this communicator."""
+    found = set()
+    for operation in _operations(one):
+        counts = {member.counts[operation] for member in one.members if operation in member.counts}
+        found |= {
+            (member.host, member.pid)
+            for member in one.members
+            if len(counts) > 1 and member.counts.get(operation) == max(counts)
+        }
+    return found
+
+
+def _claims_of(
+    one: CommunicatorStatus, places: _Places, ahead: Collection[_Process], *, stuck: bool
+) -> list[Claim]:
     claims = []
     silent = [member for member in one.members if member.state in ("unresponsive", "missing")]
     if silent:
         claims.append(_silent(one, silent, places, stuck=stuck))
-    uneven = (_uneven(one, operation, places, stuck=stuck) for operation in _operations(one))
+    uneven = (_uneven(one, operation, places, ahead, stuck=stuck) for operation in _operations(one))
     claims += [claim for claim in uneven if claim]
     failed = [member for member in one.members if member.state in ("error", "aborted")]
     if failed:
@@ -112,8 +129,13 @@ def _operations(one: CommunicatorStatus) -> list[str]:
     return list({**names, **dict.fromkeys(one.others)})
 
 
-def _uneven(one: CommunicatorStatus, operation: str, places: _Places, *, stuck: bool) -> Claim | None:
-    """Ranks that launched fewer of an operation than the others; culprits only if most are ahead."""
+def _uneven(
+    one: CommunicatorStatus, operation: str, places: _Places, ahead: Collection[_Process], *, stuck: bool
+) -> Claim | None:
+    """Ranks that launched fewer of an operation than the others.
+
+    They are culprits only if most are ahead, all ranks answered, and none of them waits in another communicator.
+    """
     listed = {member.rank: member for member in one.members if operation in member.counts}
     groups = Counter(member.counts[operation] for member in listed.values())
     if operation in one.others:
@@ -125,7 +147,9 @@ def _uneven(one: CommunicatorStatus, operation: str, places: _Places, *, stuck: 
     total = sum(groups.values())
     few = 2 * sum(ranks for count, ranks in groups.items() if count < front) < total
     complete = len(behind) == sum(ranks for count, ranks in groups.items() if count < front)
-    culprits = _job_ranks(behind, places) if few and complete else None
+    answered = all(member.state not in ("unresponsive", "missing", "dead") for member in one.members)
+    free = [member for member in behind if (member.host, member.pid) not in ahead]
+    culprits = _job_ranks(free, places) if few and complete and answered else None
     waiting = _job_ranks([member for member in listed.values() if member.counts[operation] == front], places)
     counts = ", ".join(
         f"{counted(ranks, 'rank')} launched {count:,}"

@@ -19,6 +19,7 @@ from tracelink.model.text import (
     group_in_words,
     lowered,
     operation_in_words,
+    rank_list,
     ranks_in_words,
 )
 from tracelink.model.trace import ProcessGroup
@@ -165,13 +166,15 @@ def _behind(group: _Group, first: int, operation: str, culprits: Sequence[int]) 
     last = max(group.status[rank].enqueued or -1 for rank in culprits)
     queued = max((status.enqueued or first for status in group.status.values()), default=first)
     call = collective_in_words(operation, first, group.identity)
-    it = "they" if len(culprits) > 1 else "it"
-    if last >= 1:
-        done = f"{it} finished {'theirs' if len(culprits) > 1 else 'its'} up to #{last}"
+    several = len(culprits) > 1
+    if last < 1:
+        done = f"{'they' if several else 'it'} enqueued nothing in this group"
+    elif several:
+        done = f"what they enqueued, up to #{last}, is finished"
     else:
-        done = f"{it} enqueued nothing in this group"
+        done = f"its last one is #{last}, which is finished"
     others = _capital(_timed_out_in_words(group))
-    message = f"{ranks_in_words(culprits)} did not enqueue {call}; {done}. {others} in it."
+    message = f"{ranks_in_words(culprits)} did not enqueue {call}: {done}. {others} in #{first}."
     return Claim(
         "lagging" if queued > first and last >= 1 else "never_joined",
         group.name,
@@ -196,9 +199,17 @@ def _timed_out(
         elsewhere = f" {ranks_in_words(behind)} did not enqueue it, and timed out in {', '.join(names[:3])}."
     late = [rank for rank, report in group.timed_out.items() if report.sequence != first]
     apart = f" {ranks_in_words(sorted(late))} gave up a later one." if late else ""
+    members = {report.member for report in group.status.values() if report.member is not None}
+    silent = sorted(set(range(max(members, default=0))) - members)
+    numbers = rank_list(silent)
+    nobody = (
+        f" No log has a line of member{'s' if len(silent) > 1 else ''} {numbers} of this group."
+        if silent
+        else ""
+    )
     message = (
         f"{_capital(_timed_out_in_words(group))} in {collective_in_words(operation, first, group.identity)}; "
-        f"the logs do not show which rank is to blame.{elsewhere}{apart}"
+        f"the logs do not show which rank is to blame.{elsewhere}{apart}{nobody}"
     )
     return Claim(
         "timed_out",

@@ -1,0 +1,121 @@
+"""Logs of jobs that hang: lines of NCCL's watchdog as torch 2.5 and later print them, and of gloo."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+GLOO = "/pytorch/third_party/gloo/gloo/transport/tcp"
+
+
+@dataclass(frozen=True)
+class Group:
+    """A process group, as lines name it."""
+
+    guid: str = "0"
+    description: str = "default_pg"
+    number: int = 0
+
+    def prefix(self, member: int) -> str:
+        described = f"({self.description})" if self.description else ""
+        return f"[PG ID {self.number} PG GUID {self.guid}{described} Rank {member}]"
+
+
+DEFAULT = Group()
+
+
+def stamp(second: float, day: str = "1119") -> str:
+    """14:00:00 and so many seconds."""
+    whole = int(second)
+    return f"{day} {14 + whole // 3600:02}:{whole // 60 % 60:02}:{whole % 60:02}.{round((second - whole) * 1e9):09}"
+
+
+def c10(rank: int, text: str, second: float = 0, day: str = "1119") -> str:
+    """A line of torch's C++ logger."""
+    return f"[rank{rank}]:[E{stamp(second, day)} ProcessGroupNCCL.cpp:2271] {text}"
+
+
+def timed_out(
+    rank: int,
+    sequence: int,
+    *,
+    operation: str = "ALLREDUCE",
+    elements: int = 1024,
+    out: int | None = None,
+    second: float = 0,
+    timeout_ms: int = 600_000,
+    member: int | None = None,
+    day: str = "1119",
+) -> str:
+    work = (
+        f"WorkNCCL(SeqNum={sequence}, OpType={operation}, NumelIn={elements}, "
+        f"NumelOut={elements if out is None else out}, Timeout(ms)={timeout_ms})"
+    )
+    who = rank if member is None else member
+    ran = f"ran for {timeout_ms + 61} milliseconds before timing out."
+    text = f"[Rank {who}] Watchdog caught collective operation timeout: {work} {ran}"
+    return c10(rank, text, second, day)
+
+
+def status(
+    rank: int,
+    enqueued: int,
+    completed: int,
+    *,
+    at: int | None = None,
+    group: Group = DEFAULT,
+    second: float = 0,
+    member: int | None = None,
+    day: str = "1119",
+) -> str:
+    """The line after a timeout; of a rank that did not time out itself, the line at the signal of another."""
+    prefix = group.prefix(rank if member is None else member)
+    if at is not None:
+        text = (
+            f"{prefix}  failure detected by watchdog at work sequence id: {at} PG status: "
+            f"last enqueued work: {enqueued}, last completed work: {completed}"
+        )
+    else:
+        text = (
+            f"{prefix} Received a dump signal due to a collective timeout from  rank 0 and we will try our best to "
+            f"dump the debug info. Last enqueued NCCL work: {enqueued}, last completed NCCL work: {completed}.This is"
+        )
+    return c10(rank, text, second, day)
+
+
+def gave_up(rank: int, sequence: int, *, enqueued: int | None = None, **options: object) -> list[str]:
+    """What a rank prints that waits in a collective."""
+    known = {key: options[key] for key in ("group", "second", "member", "day") if key in options}
+    of_work = {key: value for key, value in options.items() if key != "group"}
+    return [
+        timed_out(rank, sequence, **of_work),  # type: ignore[arg-type]
+        status(rank, enqueued or sequence, sequence - 1, at=sequence, **known),  # type: ignore[arg-type]
+    ]
+
+
+def gloo_timeout(direction: str = "recv", milliseconds: int = 14_000) -> str:
+    what = f"Timed out waiting {milliseconds}ms for {direction} operation to complete"
+    return f"RuntimeError: [{GLOO}/unbound_buffer.cc:78] {what}"
+
+
+def gloo_lost() -> str:
+    return (
+        f"RuntimeError: [{GLOO}/pair.cc:553] Connection closed by peer [127.0.0.1]:17622. This is typically caused by "
+        "a remote worker crashing."
+    )
+
+
+def hung(world: int = 4, culprit: int = 2, sequence: int = 21) -> dict[int, list[str]]:
+    """By rank the log of a job in which one rank does not join an all-reduce of the group of all ranks."""
+    logs = {rank: gave_up(rank, sequence, second=rank / 10) for rank in range(world)}
+    logs[culprit] = [status(culprit, sequence - 1, sequence - 1, second=1)]
+    return logs
+
+
+def barrier(*members: int, milliseconds: int = 10_000) -> str:
+    """What rank 0 of a group says of those that did not pass a monitored barrier."""
+    listed = ", ".join(map(str, members))
+    return f"RuntimeError: [Rank 0]: Ranks {listed} failed to pass monitoredBarrier in {milliseconds} ms"
+
+
+def passed(member: int) -> str:
+    return f"RuntimeError: Rank {member} successfully reached monitoredBarrier, but received errors while waiting"

@@ -1,0 +1,113 @@
+"""Answers of NCCL's monitor: JSON and text."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from builders.ras import TEXT, as_json, communicator
+from tracelink.converters.monitors import is_status
+from tracelink.converters.monitors.ras import NcclRasReader
+from tracelink.io.engine import Engine
+from tracelink.io.sources import discover_inputs
+from tracelink.model.errors import UnreadableError
+from tracelink.model.witnesses import CommunicatorReport, CommunicatorStatus, MemberStatus
+
+
+def read(folder: Path, data: bytes) -> CommunicatorReport:
+    path = folder / "ras"
+    path.write_bytes(data)
+    (source,) = discover_inputs([path]).sources
+    return NcclRasReader().read_status(source, Engine(1))
+
+
+def test_json(tmp_path: Path) -> None:
+    found = read(tmp_path, as_json(communicator([21, 20, None]), timeouts=2))
+    assert (found.time, found.source.version, found.dead) == ("2026-11-19 14:00:00", "2.29.1", [])
+    assert found.communicators == [
+        CommunicatorStatus(
+            "0xae94",
+            3,
+            [
+                MemberStatus(0, "10.0.0.1", 100, {"Broadcast": 1, "AllReduce": 21}),
+                MemberStatus(1, "10.0.0.1", 101, {"Broadcast": 1, "AllReduce": 20}),
+                MemberStatus(2, "10.0.0.1", 102, {}, "unresponsive"),
+            ],
+            {},
+        )
+    ]
+    assert [finding.reason for finding in found.findings] == ["ras_timeouts"]
+
+
+@pytest.mark.parametrize(
+    ("status", "state"),
+    [
+        ({}, "running"),
+        ({"init_state": 7}, "initializing"),
+        ({"init_state": 3}, "error"),
+        ({"async_error": 6}, "error"),
+        ({"finalize_called": True}, "finalizing"),
+        ({"abort_flag": True, "async_error": 6}, "aborted"),
+    ],
+)
+def test_states_of_ranks(tmp_path: Path, status: dict[str, int], state: str) -> None:
+    found = read(tmp_path, as_json(communicator([1], **status)))
+    assert [member.state for member in found.communicators[0].members] == [state]
+
+
+def test_dead_ranks(tmp_path: Path) -> None:
+    found = read(tmp_path, as_json(communicator([1, None], dead=True)))
+    assert found.dead == [MemberStatus(1, "10.0.0.1", 101, {}, "dead")]
+
+
+def test_text(tmp_path: Path) -> None:
+    found = read(tmp_path, TEXT.encode())
+    assert (found.time, found.source.version) == ("", "2.27.3")
+    assert found.dead == [MemberStatus(-1, "172.16.64.213", 3487984, {}, "dead")]
+    assert found.communicators == [
+        CommunicatorStatus(
+            "cf264af53edbe986",
+            None,
+            [
+                MemberStatus(0, "172.16.64.210", 483072, {"AllReduce": 6649}),
+                MemberStatus(2, "172.16.64.210", 483074, {"AllReduce": 6649}),
+                MemberStatus(21, "", None, {}, "missing"),
+            ],
+            {"AllReduce": [(29, 6650), (2, 6649)]},
+        )
+    ]
+
+
+def test_text_of_single_ranks_and_of_nccl_2_24(tmp_path: Path) -> None:
+    text = (
+        "Communicators... (0.00s)\n=============\n\n#1-0 (27a079b828ff1a75) MISMATCH\n"
+        "  Communicator ranks have different collective operation counts\n"
+        "  3 ranks have launched up to operation 20\n"
+        "  Rank 2 has not launched any operations -- GPU 2 managed by process 7 on node a\n"
+    )
+    (one,) = read(tmp_path, text.encode()).communicators
+    assert one.others == {"collective": [(3, 20), (1, 0)]}
+    assert one.members == [MemberStatus(2, "a", 7, {"collective": 0})]
+
+
+@pytest.mark.parametrize(
+    "data", [b'{"nccl_version": "2", "communicators": [{"ranks": 5}]}', b'{"nccl_version']
+)
+def test_damaged_json(tmp_path: Path, data: bytes) -> None:
+    with pytest.raises(UnreadableError, match="the status cannot be read"):
+        read(tmp_path, data)
+
+
+def test_recognition() -> None:
+    assert is_status(as_json(), "x")
+    assert is_status(TEXT.encode(), "x")
+    assert not is_status(b'{"nccl_version": "2.29.1", "entries": []}', "x")
+    assert not is_status(b"Job summary: all fine\n", "x")
+
+
+@given(st.lists(st.sampled_from(TEXT.splitlines())))
+def test_any_order_of_lines(tmp_path_factory: pytest.TempPathFactory, lines: list[str]) -> None:
+    read(tmp_path_factory.mktemp("ras"), "\n".join(lines).encode())
