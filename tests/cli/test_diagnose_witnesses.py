@@ -10,7 +10,7 @@ import pytest
 
 from builders.busy_compiling import alive, compile_log, compiling, near, recompiled
 from builders.command_line import Run
-from builders.dumps import SECOND, dumps, hang
+from builders.dumps import SECOND, Entries, dumps, hang, healthy, steps
 from builders.stacks import COMPILES, py_spy
 from tracelink import schemas
 
@@ -50,6 +50,47 @@ def test_page_and_document_of_a_rank_that_compiles(tracelink: Run) -> None:
         "guard": "s.i == 0",
         "guard_frame": {"name": "forward", "filename": "train.py", "line": 31},
     }
+
+
+def undecided() -> Entries:
+    """Ranks 0 and 2 wait for 1 and 3, which may be on their way."""
+    waiting = {rank: steps(rank, 1) for rank in (0, 2)}
+    return waiting | {rank: steps(rank, 2, group=("1", "dp"))[:1] for rank in (1, 3)}
+
+
+@pytest.mark.parametrize(
+    ("entries", "options", "logged", "exit_code", "verdict", "category"),
+    [
+        (hang(4), (), compiling("0/0", 2.5), 1, "problem", "busy_compiling"),
+        (hang(4), (), compiling("0/0", 0, 1), 1, "problem", "not_reached"),
+        (undecided(), (), compiling("0/0", 1.5), 4, "in_flight", "busy_compiling"),
+        (undecided(), (), compiling("0/0", 0, 0.5), 4, "in_flight", "in_flight"),
+        (undecided(), ("--hung",), compiling("0/0", 1.5), 1, "problem", "busy_compiling"),
+        (healthy(4), (), compiling("0/0", 2.5), 0, "ok", None),
+    ],
+    ids=["compiles", "compiled before", "may run", "may run, compiled before", "known to hang", "healthy"],
+)
+def test_exit_codes_and_classes(
+    tracelink: Run,
+    entries: Entries,
+    options: tuple[str, ...],
+    logged: list[str],
+    exit_code: int,
+    verdict: str,
+    category: str | None,
+) -> None:
+    for rank in (1, 2, 3):
+        compile_log(Path("traces"), rank, *logged, alive(60))
+    folder = dumps(Path("dumps"), entries)
+    result = tracelink("diagnose", str(folder), "traces", "--json", *options)
+    document = json.loads(result.stdout)
+    jsonschema.validate(document, schemas.load("diagnose"))
+    classes = [problem["class"] for problem in document["problems"][:1]]
+    assert (result.exit_code, document["verdict"], classes) == (
+        exit_code,
+        verdict,
+        [category] if category else [],
+    )
 
 
 def test_page_and_document_of_a_rank_with_a_stack(tracelink: Run) -> None:

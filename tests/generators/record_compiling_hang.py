@@ -1,0 +1,97 @@
+"""Records a real job that looks hung: the last rank compiles a long function while the others wait in an all-reduce.
+
+PYTHONPATH=tests python -m generators.record_compiling_hang FOLDER [--ranks N] [--seconds S] [--then-hang]
+
+FOLDER receives `traces/` (compile logs) and, S seconds after the last common step, `dumps/` (flight recorder).
+With `--then-hang` the function is short, and the rank sleeps after its compilation.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import threading
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+import torch.distributed as dist
+import torch.multiprocessing as multiprocessing
+from torch._C._distributed_c10d import _dump_fr_trace
+
+from generators.record_cpu_job import Job, free_port, join_job
+
+SHORT, MEDIUM, LONG = 2, 20, 1500
+"""How many operations of a kind a function has: a long one is compiled for minutes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Hang:
+    """A job, when it ends, and what its last rank does."""
+
+    job: Job
+    seconds: float
+    then_hang: bool
+
+
+def train_step(inputs: torch.Tensor, length: int) -> torch.Tensor:
+    """A function that is compiled again for each length."""
+    for number in range(length):
+        inputs = torch.sin(inputs @ inputs.t()).cumsum(0)[:, :8] + number
+    return inputs
+
+
+def dump_and_exit(rank: int, hang: Hang) -> None:
+    """What a watchdog does."""
+    time.sleep(hang.seconds)
+    (hang.job.folder / "dumps" / f"comm_lib_trace_rank_{rank}").write_bytes(bytes(_dump_fr_trace()))
+    time.sleep(2)
+    os._exit(0)
+
+
+def run_rank(rank: int, hang: Hang) -> None:
+    """One rank: three steps together, then the last rank does not come."""
+    os.environ["TORCHINDUCTOR_CACHE_DIR"] = str(hang.job.scratch / f"cache_{rank}")
+    join_job(rank, hang.job)
+    compiled, ones = torch.compile(train_step, dynamic=False), torch.ones(4)
+    for _ in range(3):
+        compiled(torch.randn(8, 8), SHORT)
+        dist.all_reduce(ones)
+    threading.Thread(target=dump_and_exit, args=(rank, hang), daemon=True).start()
+    if rank == hang.job.ranks - 1:
+        compiled(torch.randn(8, 8), MEDIUM if hang.then_hang else LONG)
+        time.sleep(hang.seconds)
+    dist.all_reduce(ones)
+    time.sleep(hang.seconds)
+
+
+def record(folder: Path, ranks: int, seconds: float, *, then_hang: bool) -> None:
+    """Runs the job and keeps what it leaves in `folder`."""
+    for name in ("dumps", "traces", "scratch"):
+        (folder / name).mkdir(parents=True)
+    os.environ.update(
+        # torch reads these when a process imports it
+        TORCH_TRACE=str(folder / "traces"),
+        TORCH_FR_BUFFER_SIZE="2000",
+        TORCHINDUCTOR_COMPILE_THREADS="1",
+    )
+    hang = Hang(Job(ranks, free_port(), folder / "scratch", folder), seconds, then_hang)
+    multiprocessing.spawn(run_rank, args=(hang,), nprocs=ranks, join=True)
+
+
+def main() -> None:
+    """The command line."""
+    parser = argparse.ArgumentParser(description="Record a job in which one rank compiles and others wait.")
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--ranks", type=int, default=3)
+    parser.add_argument("--seconds", type=float, default=40)
+    parser.add_argument("--then-hang", action="store_true")
+    arguments = parser.parse_args()
+    record(arguments.folder, arguments.ranks, arguments.seconds, then_hang=arguments.then_hang)
+    sys.stdout.write(f"wrote {arguments.folder}\n")
+
+
+if __name__ == "__main__":
+    main()
