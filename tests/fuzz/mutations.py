@@ -100,6 +100,8 @@ def _structured(seed: Seed) -> Callable[[bytes, Random], bytes]:
         return _other_lines
     if seed.format == "nsys":
         return _other_cells
+    if seed.format == "memory-snapshot":
+        return _other_snapshot
     return _other_pickle if seed.data.startswith(b"\x80") else _other_json
 
 
@@ -142,6 +144,11 @@ def _other_json(data: bytes, random: Random) -> bytes:
     if random.random() < 0.1:
         text = json.dumps(json.loads(text), indent=random.choice([0, 1, 2]))
     return text.encode("utf-8", "surrogatepass")
+
+
+def _other_snapshot(data: bytes, random: Random) -> bytes:
+    content = _other_values(pickle.loads(data), random)
+    return pickle.dumps(content, protocol=random.choice([2, 4, 5]))
 
 
 def _other_pickle(data: bytes, random: Random) -> bytes:

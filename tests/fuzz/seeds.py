@@ -11,6 +11,7 @@ from pathlib import Path
 import tracelink
 from builders import captures, inspector, kineto, nsys, ras, recorder, watchdog
 from builders import execution_trace as et
+from builders import memory_snapshots as memory
 from builders.clog import Clog
 from builders.data import DATA
 from tracelink import plugins, samples
@@ -114,3 +115,13 @@ def _built() -> Iterator[Seed]:
     yield Seed("watchdog-log", "job.out", text.encode())
     yield Seed("nccl-ras", "ras.json", ras.as_json(ras.communicator([21, 21, 20, None])))
     yield Seed("nccl-ras", "ras.txt", ras.TEXT.encode())
+    line = memory.stack("ops.cpp:1 at::_ops::mm::call()", "model.py:41 forward")
+    trace = [
+        memory.alloc(64, 10, 1, line),
+        memory.alloc(128, 5, 2, list(line)),
+        memory.free(64, 10, 3),
+        memory.out_of_memory(9, 4),
+    ]
+    taken = memory.snapshot(trace, [], segments=[memory.segment(memory.block(5, address=128, frames=line))])
+    yield Seed("memory-snapshot", "snapshot_rank0.pickle", memory.as_python(taken))
+    yield Seed("memory-snapshot", "snapshot_rank1.pickle", memory.as_torch(taken))
