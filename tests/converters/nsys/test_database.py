@@ -1,0 +1,123 @@
+"""Databases that anybody may have written: nothing in them runs, and damage costs one table."""
+
+from __future__ import annotations
+
+import sqlite3
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import tracelink
+from builders.nsys import Export, example
+from tracelink.converters.nsys import database as databases
+from tracelink.converters.nsys.database import Database, integer
+from tracelink.model.errors import UnreadableError
+
+
+def changed(path: Path, *statements: str) -> Path:
+    connection = sqlite3.connect(example().write(path))
+    for statement in statements:
+        connection.execute(statement)
+    connection.commit()
+    connection.close()
+    return path
+
+
+def reasons(path: Path) -> list[str]:
+    return [f.reason for f in tracelink.inspect(path).findings if f.severity != "info"]
+
+
+def test_a_view_in_place_of_a_table_is_not_read(tmp_path: Path) -> None:
+    path = changed(
+        tmp_path / "report.sqlite",
+        "DROP TABLE NVTX_EVENTS",
+        "CREATE VIEW NVTX_EVENTS AS WITH RECURSIVE n(start) AS (SELECT 1 UNION ALL SELECT start + 1 FROM n) "
+        "SELECT start, start + 1 AS end, 59 AS eventType, 1 AS globalTid, 'x' AS text FROM n",
+    )
+    assert "NVTX_EVENTS" not in Database.open(path).tables
+    assert [source.events for source in tracelink.inspect(path).sources] == [7, 7]
+
+
+def test_cells_of_other_types_are_integers_or_unknown(tmp_path: Path) -> None:
+    path = changed(
+        tmp_path / "report.sqlite",
+        "UPDATE CUPTI_ACTIVITY_KIND_KERNEL SET streamId = 'seven', correlationId = NULL, end = 'x', deviceId = 1e300",
+        "UPDATE CUPTI_ACTIVITY_KIND_MEMCPY SET bytes = '1\"}', start = -5",
+    )
+    inspection = tracelink.inspect(path)
+    assert [(f.reason, f.count) for f in inspection.findings if f.severity != "info"] == [("not_an_event", 2)]
+    graph = tracelink.load(path, jobs=1)
+    assert all(isinstance(graph.arguments(row), dict) for row in range(len(graph)))
+
+
+def test_texts_that_are_not_utf8_are_shown_as_far_as_possible(tmp_path: Path) -> None:
+    path = changed(
+        tmp_path / "report.sqlite",
+        "UPDATE NVTX_EVENTS SET text = CAST(x'61ff62' AS TEXT) WHERE text = 'step 0'",
+    )
+    graph = tracelink.load(path, jobs=1)
+    assert "a\ufffdb" in graph.strings
+    assert reasons(path) == []
+
+
+def test_a_broken_page_costs_its_table_only(tmp_path: Path) -> None:
+    path = tmp_path / "report.sqlite"
+    export = example()
+    for number in range(2000):
+        export.range(f"range {number}", 200_000 + number, 1, (100, 100))
+    export.write(path)
+    (root,) = (
+        sqlite3.connect(path)
+        .execute("SELECT rootpage FROM sqlite_master WHERE name = 'NVTX_EVENTS'")
+        .fetchone()
+    )
+    data = bytearray(path.read_bytes())
+    data[(root - 1) * 4096 : root * 4096] = b"\xff" * 4096
+    path.write_bytes(data)
+    inspection = tracelink.inspect(path)
+    assert [source.events for source in inspection.sources] == [7, 7]
+    assert [f.example for f in inspection.findings if f.reason == "damaged"] == ["NVTX_EVENTS"]
+
+
+def test_a_table_with_more_rows_than_the_file_can_hold_ends(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = Export().write(tmp_path / "report.sqlite")
+    connection = sqlite3.connect(path)
+    connection.execute("CREATE TABLE numbers (value INTEGER)")
+    connection.executemany("INSERT INTO numbers VALUES (?)", [(number,) for number in range(10)])
+    connection.commit()
+    monkeypatch.setattr(databases, "SMALLEST_ROW", 1 << 30)
+    database = Database.open(path)
+    assert list(database.blocks("numbers", ["value"])) == []
+    assert database.damage == {"numbers": "it has more rows than the file can contain"}
+
+
+def test_blocks_are_columns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(databases, "ROWS_AT_ONCE", 4)
+    path = Export().write(tmp_path / "report.sqlite")
+    connection = sqlite3.connect(path)
+    connection.execute("CREATE TABLE numbers (value INTEGER, name TEXT)")
+    connection.executemany(
+        "INSERT INTO numbers VALUES (?, ?)", [(number or None, f"{number}") for number in range(6)]
+    )
+    connection.commit()
+    blocks = list(Database.open(path).blocks("numbers", [integer("value")], ["name"]))
+    assert np.concatenate([block.numbers[1] for block in blocks]).tolist() == [-1, 1, 2, 3, 4, 5]
+    assert [[*block.texts[0]] for block in blocks] == [["0", "1", "2", "3"], ["4", "5"]]
+
+
+def test_nothing_can_be_written(tmp_path: Path) -> None:
+    database = Database.open(Export().write(tmp_path / "report.sqlite"))
+    with pytest.raises(sqlite3.OperationalError):
+        database.connection.execute("CREATE TABLE x (y)")
+
+
+def test_a_file_with_a_broken_list_of_tables_is_unreadable(tmp_path: Path) -> None:
+    path = example().write(tmp_path / "report.sqlite")
+    data = bytearray(path.read_bytes())
+    data[100:112] = b"\xff" * 12
+    path.write_bytes(data)
+    with pytest.raises(UnreadableError, match="the database is damaged"):
+        Database.open(path)
