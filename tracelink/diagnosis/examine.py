@@ -42,7 +42,15 @@ from tracelink.diagnosis.programs import Comparison, Programs, comparisons_of
 from tracelink.diagnosis.sizes import exchange_disagreements, with_misfits
 from tracelink.diagnosis.stalls import NO_CLUES, Clues, hint_of_file_times
 from tracelink.diagnosis.unrecorded import with_unrecorded, with_unseen
-from tracelink.diagnosis.verdicts import lawful, with_categories, with_claims, with_compilations, with_stacks
+from tracelink.diagnosis.verdicts import (
+    lawful,
+    missed_calls_in,
+    positions_in,
+    with_categories,
+    with_claims,
+    with_compilations,
+    with_stacks,
+)
 from tracelink.diagnosis.waits import collective_waits, standings_of
 from tracelink.io.engine import Engine
 from tracelink.io.sources import (
@@ -58,14 +66,12 @@ from tracelink.linking.groups import UNDEFINED
 from tracelink.model.columns import NO_TIME
 from tracelink.model.errors import Finding, Severity, UnreadableError, UsageError
 from tracelink.model.operations import ROOTED, operation_of
-from tracelink.model.text import collective_in_words, count_of_ranks, lowered, ranks_in_words
-from tracelink.model.trace import ProcessGroup
+from tracelink.model.text import count_of_ranks, lowered, ranks_in_words
 from tracelink.pipeline.reading import Recording, nothing_readable, tasks_of, two_jobs_findings
 from tracelink.plugins import MetricsReader
 
 if TYPE_CHECKING:
     from tracelink.diagnosis.witnesses.bundle import Bundle
-    from tracelink.diagnosis.witnesses.model import Position, Use
 
 FOLDABLE = frozenset(
     {
@@ -76,8 +82,6 @@ FOLDABLE = frozenset(
 """Problems of which several are one if only their groups and their culprits differ."""
 LEFT = frozenset({"skipped", "unknown_format", UNREADABLE})
 """Reasons of findings on files that no reader of traces reads."""
-MOST_SKIPPED = 3
-"""More files of no known format are one finding."""
 PROFILES_INSTEAD = (
     " Profiles show which rank arrived last at which collective: run tracelink collectives on the same paths."
 )
@@ -601,17 +605,25 @@ def _others(diagnosis: Diagnosis, discovery: Discovery, engine: Engine) -> Bundl
 
 def _with_others(diagnosis: Diagnosis, recordings: Recordings, others: Bundle, clues: Clues) -> Diagnosis:
     """The diagnosis with what these files show, and where they contradict the dumps."""
+    from tracelink.diagnosis.witnesses.bundle import uses_of, with_folded_skips
     from tracelink.diagnosis.witnesses.evidence import next_to_dumps
 
     paths = {rank: recording.source.path for rank, recording in recordings.by_rank.items()}
-    shown = next_to_dumps(others, _positions(diagnosis), paths, _missing(diagnosis), hung=clues.hung)
+    shown = next_to_dumps(
+        others,
+        positions_in(diagnosis),
+        paths,
+        missed_calls_in(diagnosis),
+        hung=clues.hung,
+        decides=diagnosis.verdict == "problem",
+    )
     kept = [finding for finding in diagnosis.findings if finding.source not in others.recognised]
     diagnosis = with_claims(diagnosis, shown.claims, ())
     return replace(
         diagnosis,
         notes=[*diagnosis.notes, *shown.notes],
-        findings=[*_with_folded_skips(kept), *shown.findings],
-        witnesses=replace(shown.witnesses, used=[*_uses(recordings), *shown.witnesses.used]),
+        findings=[*with_folded_skips(kept), *shown.findings],
+        witnesses=replace(shown.witnesses, used=[*uses_of(recordings), *shown.witnesses.used]),
     )
 
 
@@ -623,12 +635,12 @@ def _without_dumps(discovery: Discovery, engine: Engine, clues: Clues, error: Un
     sources = [source for source in discovery.sources if source.path not in read and not source.format]
     if not sources:
         raise error
-    from tracelink.diagnosis.witnesses.bundle import bundle_of
-    from tracelink.diagnosis.witnesses.evidence import without_dumps
+    from tracelink.diagnosis.witnesses.bundle import bundle_of, with_folded_skips
+    from tracelink.diagnosis.witnesses.evidence import recordings_of, without_dumps
 
     others = bundle_of(sources, engine)
     shown = without_dumps(others, error, hung=clues.hung)
-    journal = journal_of({})
+    journal = journal_of(recordings_of(others.reports))
     diagnosis = Diagnosis(
         problems=[],
         standings=[],
@@ -639,7 +651,7 @@ def _without_dumps(discovery: Discovery, engine: Engine, clues: Clues, error: Un
         checked=Checked(),
         notes=shown.notes,
         findings=[
-            *_with_folded_skips([finding for finding in findings if finding.source not in others.recognised]),
+            *with_folded_skips([finding for finding in findings if finding.source not in others.recognised]),
             *shown.findings,
         ],
         witnesses=shown.witnesses,
@@ -647,51 +659,3 @@ def _without_dumps(discovery: Discovery, engine: Engine, clues: Clues, error: Un
     return Examined(
         with_stacks(with_claims(diagnosis, shown.claims, shown.positions), others.stacks.by_rank), journal
     )
-
-
-def _positions(diagnosis: Diagnosis) -> list[Position]:
-    from tracelink.diagnosis.witnesses.model import Position
-
-    return [
-        Position(one.group, one.description, one.sequence, one.operation, one.stage.value, one.ranks)
-        for one in diagnosis.standings
-    ]
-
-
-def _missing(diagnosis: Diagnosis) -> dict[int, str]:
-    """By culprit the collective that it did not join."""
-    return {
-        rank: collective_in_words(
-            problem.operation, problem.sequence, ProcessGroup(problem.group, problem.description)
-        )
-        for problem in diagnosis.problems
-        if problem.kind in (Kind.NEVER_JOINED, Kind.LAGGING)
-        and problem.sequence is not None
-        and problem.proven
-        for rank in problem.culprits
-    }
-
-
-def _uses(recordings: Recordings) -> list[Use]:
-    """What traces were used for."""
-    from tracelink.diagnosis.witnesses.model import Use
-
-    dumps = [recording.source.path for recording in recordings.by_rank.values()]
-    profiles = [task.source.path for task in profiles_among(recordings.tasks)]
-    logs = [task.source.path for task in compile_logs_among(recordings.tasks)]
-    listed = (
-        ("dumps", dumps, "the diagnosis"),
-        ("profiles and execution traces", profiles, "calls of the ranks of a problem"),
-        ("compile logs", logs, "compilations of culprits"),
-    )
-    return [Use(what, len(paths), purpose, paths[0]) for what, paths, purpose in listed if paths]
-
-
-def _with_folded_skips(findings: Sequence[Finding]) -> list[Finding]:
-    """The findings, where those on many files of no known format are one."""
-    skipped = [finding for finding in findings if finding.reason == "skipped" and finding.source]
-    if len(skipped) <= MOST_SKIPPED:
-        return list(findings)
-    message = f"{len(skipped)} files were skipped: no reader recognises them."
-    one = Finding(Severity.INFO, "skipped", message, len(skipped), example=skipped[0].source)
-    return [*(finding for finding in findings if finding not in skipped), one]

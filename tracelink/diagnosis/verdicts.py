@@ -262,3 +262,27 @@ def _problem(claim: Claim) -> Problem:
         proven=claim.proven,
         waited_ns=claim.waited_ns,
     )
+
+
+def positions_in(diagnosis: Diagnosis) -> list[Position]:
+    """How far each rank is in each group, for what compares it with other files."""
+    from tracelink.diagnosis.witnesses.model import Position
+
+    return [
+        Position(one.group, one.description, one.sequence, one.operation, one.stage.value, one.ranks)
+        for one in diagnosis.standings
+    ]
+
+
+def missed_calls_in(diagnosis: Diagnosis) -> dict[int, str]:
+    """By culprit the collective that it did not join."""
+    return {
+        rank: collective_in_words(
+            problem.operation, problem.sequence, ProcessGroup(problem.group, problem.description)
+        )
+        for problem in diagnosis.problems
+        if problem.kind in (Kind.NEVER_JOINED, Kind.LAGGING)
+        and problem.sequence is not None
+        and problem.proven
+        for rank in problem.culprits
+    }

@@ -100,9 +100,14 @@ def test_the_rank_that_the_user_gives(tmp_path: Path) -> None:
     assert [one.rank for one in problem.stacks] == [2]
 
 
-def test_a_file_with_other_text_is_of_no_known_format(tmp_path: Path) -> None:
+def test_a_file_with_other_text_is_searched_as_a_log(tmp_path: Path) -> None:
     found = diagnosis(tmp_path, {"rank_2.txt": "step 1\nThread pool started\n"})
-    assert [one.reason for one in found.findings] == ["skipped"]
+    assert found.findings == []
+    assert found.witnesses
+    assert [(one.what, one.count) for one in found.witnesses.used] == [
+        ("dumps", 4),
+        ("logs without watchdog lines", 1),
+    ]
 
 
 def test_a_named_stack_of_a_healthy_job_is_no_error(tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Protocol, cast
 
 import tracelink.plugins as plugins
+from tracelink.diagnosis.dumps.recordings import Recordings, compile_logs_among, profiles_among
 from tracelink.diagnosis.witnesses.log_ranks import of_last_hang, reports_by_rank
 from tracelink.diagnosis.witnesses.model import RankReport, Use
 from tracelink.diagnosis.witnesses.stacks import Stacks, stacks_among
@@ -31,6 +32,8 @@ LOG_NAME = re.compile(
 """Names of texts that count as logs even without a watchdog line."""
 BATCH_BYTES = 32 << 20
 """How much of logs one worker searches before it returns."""
+MOST_SKIPPED = 3
+"""More files of no known format are one finding."""
 KINDS = (
     (re.compile(rb"\x7fELF"), "core files and programs"),
     (re.compile(rb"\x80[\x02-\x05]"), "pickles"),
@@ -77,9 +80,8 @@ class Bundle:
     @property
     def recognised(self) -> set[str]:
         """The files that were used."""
-        quiet = self.quiet if self.logs else ()
         answers = [status.source.path for status in self.statuses]
-        return {*self.logs, *quiet, *self.empty_logs, *self.stacks.recognised, *answers}
+        return {*self.logs, *self.quiet, *self.empty_logs, *self.stacks.recognised, *answers}
 
     def uses(self) -> list[Use]:
         """What was used for what, and what was not used."""
@@ -205,3 +207,26 @@ def _batches(texts: Sequence[Source]) -> list[list[Source]]:
         batches[-1].append(source)
         size += source.bytes
     return batches
+
+
+def uses_of(recordings: Recordings) -> list[Use]:
+    """What traces were used for."""
+    dumps = [recording.source.path for recording in recordings.by_rank.values()]
+    profiles = [task.source.path for task in profiles_among(recordings.tasks)]
+    logs = [task.source.path for task in compile_logs_among(recordings.tasks)]
+    listed = (
+        ("dumps", dumps, "the diagnosis"),
+        ("profiles and execution traces", profiles, "calls of the ranks of a problem"),
+        ("compile logs", logs, "compilations of culprits"),
+    )
+    return [Use(what, len(paths), purpose, paths[0]) for what, paths, purpose in listed if paths]
+
+
+def with_folded_skips(findings: Sequence[Finding]) -> list[Finding]:
+    """The findings, where those on many files of no known format are one."""
+    skipped = [finding for finding in findings if finding.reason == "skipped" and finding.source]
+    if len(skipped) <= MOST_SKIPPED:
+        return list(findings)
+    message = f"{len(skipped)} files were skipped: no reader recognises them."
+    one = Finding(Severity.INFO, "skipped", message, len(skipped), example=skipped[0].source)
+    return [*(finding for finding in findings if finding not in skipped), one]

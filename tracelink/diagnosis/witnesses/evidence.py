@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from tracelink.diagnosis.witnesses.bundle import Bundle
 from tracelink.diagnosis.witnesses.communicators import answers_of
 from tracelink.diagnosis.witnesses.communicators import testimony_of as testimony_of_monitor
 from tracelink.diagnosis.witnesses.conflicts import log_conflicts, stack_conflicts
-from tracelink.diagnosis.witnesses.model import Claim, FoldedStack, Position, Testimony, Witnesses
-from tracelink.diagnosis.witnesses.watchdog import missed_calls
+from tracelink.diagnosis.witnesses.model import Claim, FoldedStack, Position, RankReport, Testimony, Witnesses
+from tracelink.diagnosis.witnesses.watchdog import group_names, missed_calls
 from tracelink.diagnosis.witnesses.watchdog import testimony_of as testimony_of_logs
+from tracelink.model.columns import UNKNOWN, StringTable
 from tracelink.model.errors import Finding, UnreadableError
+from tracelink.model.records import Entry, Recording, Records, Requests, State
 from tracelink.model.text import counted, lowered, name_in_words, ranks_in_words
+from tracelink.model.trace import NoPayloads, ProcessGroup, SourceInfo
+from tracelink.model.witnesses import Report, Sign
 
 MOST_STACKS = 3
 """Stacks that a sentence names."""
@@ -57,17 +62,20 @@ def next_to_dumps(
     missing: Mapping[int, str],
     *,
     hung: bool,
+    decides: bool,
 ) -> Shown:
-    """What these files add to a diagnosis of dumps; counts of NCCL's monitor alone decide nothing."""
+    """What these files add to a diagnosis of dumps; counts of NCCL's monitor alone decide nothing.
+
+    If the dumps decide whether the job hangs, what these files claim is only a note.
+    """
     logs = testimony_of_logs(bundle.reports, bundle.ranks_with_logs)
     monitor = testimony_of_monitor(answers_of(bundle.statuses), hung=hung)
     decided = [claim for claim in monitor.claims if claim.kind != "in_flight"]
     conflicts, notes = log_conflicts(positions, paths, bundle.reports)
     conflicts += stack_conflicts(bundle.stacks.folded, positions, paths, missing)
-    said = [
-        *(f"Watchdog lines: {claim.message}" for claim in logs.claims),
-        *(f"NCCL RAS: {claim.message}" for claim in monitor.claims),
-    ]
+    said = [f"NCCL RAS: {claim.message}" for claim in monitor.claims if decides or claim not in decided]
+    if decides:
+        said = [*(f"Watchdog lines: {claim.message}" for claim in logs.claims), *said]
     return Shown(
         [*logs.claims, *decided],
         (),
@@ -134,3 +142,101 @@ def _nothing(bundle: Bundle, error: UnreadableError) -> UnreadableError:
         position=error.position,
         advice=f"{logs} no watchdog line, which is no sign that the job is healthy. {error.advice}".strip(),
     )
+
+
+# Watchdog lines in the form of dumps: tables of entries and databases contain them like those of dumps.
+
+
+def recordings_of(reports: Sequence[RankReport]) -> dict[int, Recording]:
+    """By rank the collectives that its lines name: those that it gave up, and the last ones that it finished."""
+    by_rank: dict[int, list[RankReport]] = defaultdict(list)
+    for one in reports:
+        if one.rank is not None and one.report.sign in (Sign.TIMED_OUT, Sign.STATUS):
+            by_rank[one.rank].append(one)
+    return {rank: _recording(rank, own) for rank, own in sorted(by_rank.items())}
+
+
+class _Lines(NoPayloads):
+    """Collectives as lines name them."""
+
+    def __init__(self, entries: Sequence[Entry]) -> None:
+        self._entries = entries
+
+    def entries(self, places: Collection[int]) -> Mapping[int, Entry]:
+        """Those at these places."""
+        return {place: self._entries[place] for place in places}
+
+
+def _recording(rank: int, reports: Sequence[RankReport]) -> Recording:
+    named = group_names(reports)
+    strings = StringTable()
+    rows = sorted(
+        (_row(one.report, named.get(id(one.report), one.report.group), strings) for one in reports),
+        key=lambda row: (row["group"], row["sequence"]),
+    )
+    rows = [row for row in rows if row["sequence"] > 0]
+    requests = list(
+        dict.fromkeys((row["operation"], row["elements_in"], row["elements_out"]) for row in rows)
+    )
+    numbers = {request: number for number, request in enumerate(requests)}
+    operation, elements_in, elements_out = zip(*requests, strict=True) if requests else ((), (), ())
+    groups = {one.report.group: one.report.description for one in reports if one.report.group}
+    source = SourceInfo(path=reports[0].source, format="watchdog-log", rank=rank, records=len(rows))
+    return Recording(
+        source,
+        strings.texts(),
+        Records.of(
+            len(rows),
+            group=[row["group"] for row in rows],
+            request=[numbers[row["operation"], row["elements_in"], row["elements_out"]] for row in rows],
+            sequence=[row["sequence"] for row in rows],
+            number=[UNKNOWN] * len(rows),
+            life=[0] * len(rows),
+            point_to_point=[False] * len(rows),
+            state=[row["state"] for row in rows],
+            timeout_ms=[row["timeout_ms"] for row in rows],
+            place=list(range(len(rows))),
+        ),
+        Requests.of(len(requests), operation=operation, elements_in=elements_in, elements_out=elements_out),
+        [ProcessGroup(name, description) for name, description in groups.items()],
+        overwritten=1,
+        payloads=_Lines([_entry(row, groups, strings) for row in rows]),
+    )
+
+
+def _entry(row: Mapping[str, int], groups: Mapping[str, str], strings: StringTable) -> Entry:
+    texts = strings.texts()
+    group = texts[row["group"]] if row["group"] != UNKNOWN else ""
+    elements_in, elements_out = (
+        [[row[name]]] if row[name] != UNKNOWN else [] for name in ("elements_in", "elements_out")
+    )
+    return Entry(
+        group,
+        groups.get(group, ""),
+        row["sequence"],
+        texts[row["operation"]],
+        elements_in,
+        elements_out,
+        (),
+        (),
+        "completed" if row["state"] == State.COMPLETED else "",
+        None,
+        None,
+        row["timeout_ms"] if row["timeout_ms"] != UNKNOWN else None,
+        (),
+    )
+
+
+def _row(report: Report, group: str, strings: StringTable) -> dict[str, int]:
+    """A collective that was given up, else the last one that was finished; 0 if there is none."""
+    given_up = report.sign is Sign.TIMED_OUT
+    sequence = report.sequence if given_up else report.completed
+    return {
+        "group": strings[group] if group else UNKNOWN,
+        "operation": strings[report.operation],
+        "elements_in": UNKNOWN if report.elements_in is None else report.elements_in,
+        "elements_out": UNKNOWN if report.elements_out is None else report.elements_out,
+        "sequence": sequence or 0,
+        "state": State.UNKNOWN if given_up else State.COMPLETED,
+        "timeout_ms": UNKNOWN if report.timeout_ms is None else report.timeout_ms,
+    }

@@ -74,7 +74,14 @@ def testimony_of(reports: Sequence[RankReport], ranks: Collection[int]) -> Testi
     """The problems that the lines show; `ranks` have a log."""
     groups = _groups(reports)
     blocked = {rank: group.name for group in groups for rank in group.timed_out}
-    claims = [claim for group in groups if group.timed_out for claim in _claims_of(group, blocked)]
+    circle = _circle(groups, blocked)
+    claims = [_deadlock(circle)] if circle else []
+    claims += [
+        claim
+        for group in groups
+        if group.timed_out and group not in circle
+        for claim in _claims_of(group, blocked)
+    ]
     claims.sort(key=lambda claim: (not claim.culprits, -len(claim.waiting)))
     claims += _without_group(reports, groups)
     gloo = [one for one in reports if one.report.sign in GIVEN_UP]
@@ -98,22 +105,31 @@ def missed_calls(claims: Sequence[Claim]) -> dict[int, str]:
     }
 
 
+def group_names(reports: Sequence[RankReport]) -> dict[int, str]:
+    """By `id` of a line the group of a collective that was given up, if a status of the rank names its number."""
+    statuses = [one for one in reports if one.report.sign is Sign.STATUS]
+    return {
+        id(one.report): name
+        for one in reports
+        if one.report.sign is Sign.TIMED_OUT and (name := one.report.group or _group_at(one, statuses))
+    }
+
+
 # NCCL: groups, and what each rank says of them.
 
 
 def _groups(reports: Sequence[RankReport]) -> list[_Group]:
     found: dict[str, _Group] = {}
-    statuses = [one for one in reports if one.report.sign is Sign.STATUS and one.rank is not None]
-    for one in statuses:
+    names = group_names(reports)
+    for one in reports:
         report = one.report
-        if report.group and one.rank is not None:
+        if report.sign is Sign.STATUS and report.group and one.rank is not None:
             group = found.setdefault(report.group, _Group(report.group, report.description))
             group.status[one.rank] = report
     for one in reports:
         if one.report.sign is not Sign.TIMED_OUT or one.rank is None:
             continue
-        name = one.report.group or _group_at(one, statuses)
-        if name:
+        if name := names.get(id(one.report)):
             _give_up(found.setdefault(name, _Group(name, "")), one.rank, one.report)
     return list(found.values())
 
@@ -145,6 +161,61 @@ def _claims_of(group: _Group, blocked: Mapping[int, str]) -> list[Claim]:
     if free and operation_of(operation) not in MESSAGES:
         return [_behind(group, first, operation, free)]
     return [_timed_out(group, first, operation, behind, blocked)]
+
+
+def _circle(groups: Sequence[_Group], blocked: Mapping[int, str]) -> list[_Group]:
+    """Groups in each of which ranks wait for ranks that wait in the next one; the largest first; else nothing."""
+    waits: dict[str, set[str]] = {}
+    by_name = {group.name: group for group in groups if group.timed_out}
+    for name, group in by_name.items():
+        behind = _behind_in(group)
+        waits[name] = {blocked[rank] for rank in behind if rank in blocked} - {name}
+        if any(rank not in blocked for rank in behind):
+            waits[name] = set()
+    while ended := [name for name, others in waits.items() if not others & set(waits)]:
+        for name in ended:
+            del waits[name]
+    while loose := [name for name in waits if not any(name in others for others in waits.values())]:
+        for name in loose:
+            del waits[name]
+    return sorted(
+        (by_name[name] for name in waits), key=lambda group: (-len(group.timed_out), group.description)
+    )
+
+
+def _behind_in(group: _Group) -> list[int]:
+    first = min(report.sequence or 0 for report in group.timed_out.values())
+    return [rank for rank in sorted(group.status) if _is_behind(rank, group, first)]
+
+
+def _deadlock(circle: Sequence[_Group]) -> Claim:
+    parts = []
+    for group in circle:
+        first = min(report.sequence or 0 for report in group.timed_out.values())
+        operation = next(
+            report.operation for report in group.timed_out.values() if (report.sequence or 0) == first
+        )
+        call = collective_in_words(operation, first, group.identity)
+        missing = lowered(ranks_in_words(_behind_in(group)))
+        parts.append(
+            (first, operation, f"{_timed_out_in_words(group)} in {call}, which {missing} did not enqueue")
+        )
+    ranks = sorted({rank for group in circle for rank in group.timed_out})
+    first, operation, _ = parts[0]
+    return Claim(
+        "deadlock",
+        circle[0].name,
+        circle[0].description,
+        first,
+        operation,
+        (),
+        tuple(ranks),
+        f"Ranks wait for each other in {len(circle)} groups: {'; '.join(part for _, _, part in parts)}.",
+        "They call the collectives of these groups in different orders, or one of them left one out: compare their "
+        "stacks (py-spy dump --pid PID). Flight-recorder dumps show the calls before.",
+        proven=True,
+        waited_ns=max(filter(None, (_waited(group.timed_out) for group in circle)), default=None),
+    )
 
 
 def _is_behind(rank: int, group: _Group, first: int) -> bool:
