@@ -17,6 +17,7 @@ from tracelink.converters.pytorch.arguments import decimal_nanoseconds
 from tracelink.converters.torch_trace.clock import LogClock
 from tracelink.converters.torch_trace.records import Damage, Record, records_in
 from tracelink.io.sources import Source
+from tracelink.model.columns import SECOND
 from tracelink.model.compiles import UNKNOWN_FILE, Artifact, Compilation, CompileLog, ExportNote, Phase
 from tracelink.model.errors import Finding, Severity, UnreadableError
 from tracelink.model.records import Frame
@@ -25,6 +26,8 @@ from tracelink.model.trace import SourceInfo
 FORMAT = "torch-trace"
 LARGEST_KEPT = 64 << 10
 """Bytes of a payload that is held in memory."""
+LONGEST_ESTIMATE = 86400 * SECOND
+"""Nanoseconds of an operation: a day."""
 
 _DIFFERS = re.compile(
     rb"(?:cuda:|index=|_DeviceGuard\(|set_device\(|get_raw_stream\(|stream|graph_)\d+|'\d+'"
@@ -371,11 +374,16 @@ def _estimated(payload: bytes) -> tuple[str, str]:
         operations = _estimates.decode(payload).ops
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return "", ""
-    times = [(one.type == schema.COLLECTIVE, max(one.estimated_runtime_ns or 0, 0)) for one in operations]
+    times = [(one.type == schema.COLLECTIVE, _whole(one.estimated_runtime_ns)) for one in operations]
     total, collectives = sum(time for _, time in times), sum(time for is_one, time in times if is_one)
-    text = f"{len(times)} {sum(is_one for is_one, _ in times)} {total:.0f} {collectives:.0f}"
+    text = f"{len(times)} {sum(is_one for is_one, _ in times)} {total} {collectives}"
     tensors = [(one.name, one.type, bytes(one.outputs)) for one in operations]
     return text, hashlib.md5(repr(tensors).encode(), usedforsecurity=False).hexdigest()
+
+
+def _whole(time: float | None) -> int:
+    """A time in whole nanoseconds; 0 if it is none that can be."""
+    return round(time) if time is not None and 0 <= time <= LONGEST_ESTIMATE else 0
 
 
 def _executed(payload: bytes) -> str:

@@ -7,6 +7,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -90,6 +91,13 @@ def test_damaged_or_unknown_estimates_are_left_out(tmp_path: Path) -> None:
     assert report(tmp_path, log(STEP, *ranks, estimates(("a", "b", None)))).estimates == [
         Estimate(0, "0/0", 4, 1, 0, 0, 0)
     ]
+
+
+@pytest.mark.parametrize("time", ["1e308", "-5", "1e400", "null"])
+def test_times_that_cannot_be_are_none(time: str, tmp_path: Path) -> None:
+    text = f'{{"ops": [{{"name": "a", "type": "compute", "estimated_runtime_ns": {time}}}]}}'
+    found = report(tmp_path, log(STEP, artifact(ESTIMATES, text, "0/0"))).estimates
+    assert [one.time_ns for one in found] in ([0], [])
 
 
 def test_tensors_that_differ_are_shown_at_the_first_one(tmp_path: Path) -> None:

@@ -27,6 +27,7 @@ from tracelink.model.errors import UnreadableError, UsageError
 
 def report(folder: Path, *ranks: bytes) -> CompileReport:
     """The report of ranks with these logs."""
+    folder.mkdir(exist_ok=True)
     for rank, content in enumerate(ranks):
         (folder / f"dedicated_log_torch_trace_rank_{rank}_x.log").write_bytes(content)
     return tracelink.compile(folder)
@@ -274,6 +275,22 @@ def test_log_of_a_later_process_or_another_folder_names_no_files(tmp_path: Path)
         ("0/0", "model.py:8 (step)"),
         ("1/0", "(unknown):8 (step)"),
         ("0/1", "model.py:8 (step)"),
+    ]
+
+
+# Differences that are none.
+
+
+def test_graphs_that_differ_in_comments_only_are_the_same(tmp_path: Path) -> None:
+    def graph(comment: str, line: str) -> bytes:
+        text = f"def forward(x):\n    # {comment}\n    {line}\n"
+        return log(metrics("0/0", co_name="step"), artifact("dynamo_output_graph", text, "0/0"))
+
+    same = [graph(comment, "return x") for comment in ("by a", "by a", "by b")]
+    assert report(tmp_path / "1", *same).divergences == []
+    other = [graph("by a", "return x"), graph("by a", "return x"), graph("by b", "return y")]
+    assert [(one.outliers, one.found) for one in report(tmp_path / "2", *other).divergences] == [
+        ((2,), "0/0 return y")
     ]
 
 

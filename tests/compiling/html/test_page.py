@@ -13,7 +13,7 @@ from builders.data import shared
 from tracelink.compiling.html import embedding
 from tracelink.compiling.html.embedding import embedding_of
 from tracelink.compiling.html.page import html_page
-from tracelink.compiling.html.plots import stages_of
+from tracelink.compiling.html.plots import MOST_BARS, MOST_RANKS, stages_of
 from tracelink.compiling.report import Read, read
 
 HOSTILE = '</title></script></style><script>alert(1)</script><img src="//host/x" onerror="alert(2)">'
@@ -111,6 +111,10 @@ def test_hostile_names_and_payloads_have_no_effect(tmp_path: Path) -> None:
                 artifact("dynamo_graph_break_reason", HOSTILE, "0/1"),
                 begin(HOSTILE, "0/2", at=1, fn_name=HOSTILE),
                 instant(HOSTILE, at=3),
+                artifact("graph_execution", json.dumps({"graph_execution_order": [{"compile_id": HOSTILE}]})),
+                artifact("dynamo_graph_break_reason", HOSTILE, "0/2"),
+                record("missing_fake_kernel", {"op": HOSTILE}),
+                record("mismatched_fake_kernel", {"op": HOSTILE, "reason": HOSTILE}),
             ),
         )
     )
@@ -181,6 +185,18 @@ def test_plots_have_a_box_for_each_compilation_and_a_bar_for_each_stage(tmp_path
         *("rank 0: tracing and guards 0.8 s", "rank 0: inductor passes 0.2 s", "rank 0: not known 1.0 s"),
         *("rank 1: tracing and guards 0.8 s", "rank 1: inductor passes 0.2 s"),
     ]
+
+
+def test_what_is_open_is_drawn_until_the_end_of_the_log(tmp_path: Path) -> None:
+    found = logs(tmp_path, log(metrics("0/0"), begin("dynamo", "1/0", at=1), instant("x", at=31)))
+    assert "<title>[1/0]  open 30.0 s</title>" in section(page(found), "times")
+
+
+def test_ranks_that_are_not_drawn_are_counted(tmp_path: Path) -> None:
+    one = log(metrics("0/0"))
+    text = section(page(logs(tmp_path, *[one] * (MOST_RANKS + 2))), "times")
+    assert "2 more ranks not drawn." in text
+    assert f"{MOST_RANKS + 2 - MOST_BARS} more ranks not drawn." in text
 
 
 def test_stages_add_up_to_the_time(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from tracelink.compiling.html.compilations import compilations, text_block
 from tracelink.compiling.html.embedding import Embedding, embedded, embedding_of
 from tracelink.compiling.html.graphs import estimates, exports, orders, schedules
 from tracelink.compiling.html.plots import stages_plot, times_plot
-from tracelink.compiling.html.rows import MOST_ROWS, link, links, rows_of
+from tracelink.compiling.html.rows import MOST_LINKS, MOST_ROWS, link, links, rows_of
 from tracelink.compiling.html.stacks import stack_tree
 from tracelink.compiling.model import CompileReport
 from tracelink.compiling.report import Read
@@ -279,13 +279,17 @@ def _caches(report: CompileReport) -> Child:
 
 
 def _delays(report: CompileReport) -> Child:
+    known = {(one.rank, one.id) for one in report.compiles}
     rows = [
         (
             delayed(one),
             duration(one.delay_ns),
             f"{one.rank}",
             one.function or None,
-            links(dict.fromkeys(one.ids, one.rank)),
+            [
+                [link(one.rank, id_) if (one.rank, id_) in known else f"[{id_}]", " "]
+                for id_ in one.ids[:MOST_LINKS]
+            ],
             ranks_cell(one.waiting),
         )
         for one in report.delays

@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 
 from tracelink.compiling.html.rows import anchor
-from tracelink.compiling.model import Compiled, CompileReport
+from tracelink.compiling.model import Compiled, CompileReport, Status
 from tracelink.model.markup import Child, Markup, element, framed
 from tracelink.model.text import counted, duration, shortened
 
@@ -32,25 +32,34 @@ NAMES = {
 
 def times_plot(report: CompileReport) -> Child:
     """A row for each rank with a box for each compilation: whether ranks compile together, or wait for each other."""
-    timed = [one for one in report.compiles if one.start_ns is not None and one.duration_ns]
+    open_for: defaultdict[tuple[int, str], int] = defaultdict(int)
+    for phase in report.open:
+        key = phase.rank, phase.id
+        open_for[key] = max(open_for[key], phase.for_ns)
+
+    def length(one: Compiled) -> int:
+        return one.duration_ns or (open_for[one.rank, one.id] if one.status is Status.OPEN else 0)
+
+    timed = [one for one in report.compiles if one.start_ns is not None and length(one)]
     if not timed:
         return None
-    longest = sorted(timed, key=lambda one: -(one.duration_ns or 0))[:MOST_BOXES]
+    longest = sorted(timed, key=lambda one: -length(one))[:MOST_BOXES]
     first = min(one.start_ns or 0 for one in timed)
-    last = max((one.start_ns or 0) + (one.duration_ns or 0) for one in timed)
-    ranks = sorted({one.rank for one in timed})[:MOST_RANKS]
+    last = max((one.start_ns or 0) + length(one) for one in timed)
+    every = sorted({one.rank for one in timed})
+    rows = {rank: row for row, rank in enumerate(every[:MOST_RANKS])}
     scale = (WIDTH - LABEL) / max(last - first, 1)
 
     def box(one: Compiled) -> Markup:
-        words = f"[{one.id}] {one.function} {one.status.value} {duration(one.duration_ns or 0)}"
+        words = f"[{one.id}] {one.function} {one.status.value} {duration(length(one))}"
         return element(
             "a",
             element(
                 "rect",
                 element("title", words),
                 x=f"{LABEL + ((one.start_ns or 0) - first) * scale:.2f}",
-                y=ranks.index(one.rank) * ROW + (ROW - BAR) // 2,
-                width=f"{max((one.duration_ns or 0) * scale, 1.5):.2f}",
+                y=rows[one.rank] * ROW + (ROW - BAR) // 2,
+                width=f"{max(length(one) * scale, 1.5):.2f}",
                 height=BAR,
                 class_=f"box {one.status.value}",
             ),
@@ -59,15 +68,23 @@ def times_plot(report: CompileReport) -> Child:
             tabindex=-1,
         )
 
-    boxes = (box(one) for one in sorted(longest, key=lambda one: one.start_ns or 0) if one.rank in set(ranks))
-    labels = (_label(f"rank {rank}", row) for row, rank in enumerate(ranks))
-    height = len(ranks) * ROW
+    boxes = (box(one) for one in sorted(longest, key=lambda one: one.start_ns or 0) if one.rank in rows)
+    labels = (_label(f"rank {rank}", row) for rank, row in rows.items())
+    height = len(rows) * ROW
     axis = [
         element("line", x1=LABEL, x2=WIDTH, y1=height, y2=height, class_="axis"),
         _text("0 s", LABEL, height + 16, "start"),
         _text(duration(last - first), WIDTH, height + 16, "end"),
     ]
-    hidden = _hidden(len(timed) - len(longest), "shorter compilation")
+    hidden = " ".join(
+        filter(
+            None,
+            (
+                _hidden(len(timed) - len(longest), "shorter compilation"),
+                _hidden(len(every) - len(rows), "rank"),
+            ),
+        )
+    )
     used = dict.fromkeys(one.status.value for one in longest)
     return [
         _plot("When each rank compiled", height + 22, [labels, boxes, axis], hidden),
@@ -91,14 +108,17 @@ def stages_plot(report: CompileReport) -> Child:
         return None
     used = [name for name in NAMES if any(times.get(name) for times in by_rank.values())]
     legend = _legend("bar", {name: NAMES[name] for name in used})
-    longest = sorted(functions.items(), key=lambda item: -sum(item[1].values()))
+    longest = _longest(functions)
+    ranks = _longest(by_rank) if len(by_rank) > MOST_BARS else list(by_rank.items())
     return [
         legend,
         _bars("Compile time of each function, by stage, all ranks together", longest, used, "function"),
-        _bars("Compile time of each rank, by stage", list(by_rank.items()), used, "rank")
-        if len(by_rank) > 1
-        else None,
+        _bars("Compile time of each rank, by stage", ranks, used, "rank") if len(by_rank) > 1 else None,
     ]
+
+
+def _longest(rows: Mapping[str, Mapping[str, int]]) -> list[tuple[str, Mapping[str, int]]]:
+    return sorted(rows.items(), key=lambda item: -sum(item[1].values()))
 
 
 def stages_of(one: Compiled) -> Mapping[str, int]:

@@ -67,7 +67,10 @@ const HANDLES = /# \[Provenance debug handles\] (.*)$/;
 const AFTER_KERNEL = /^\s*(?:del |assert_|#|return|buf\d+ = (?:empty|reinterpret))/;
 
 function keysOfGraph(lines, known) {
-  return lines.map((line) => (known[NODE.exec(line)?.[1]] ? [NODE.exec(line)[1]] : []));
+  return lines.map((line) => {
+    const name = NODE.exec(line)?.[1];
+    return name && Object.hasOwn(known, name) ? [name] : [];
+  });
 }
 
 function keysOfCode(lines, known) {
@@ -86,7 +89,7 @@ function keysOfCode(lines, known) {
       return body;
     }
     const handles = HANDLES.exec(line);
-    if (handles) current = handles[1].split(',').map((one) => one.trim()).filter((one) => known[one]);
+    if (handles) current = handles[1].split(',').map((one) => one.trim()).filter((one) => Object.hasOwn(known, one));
     else if (AFTER_KERNEL.test(line) || !line.trim()) current = [];
     return current;
   });
