@@ -103,6 +103,8 @@ class _Decoder:
     time: int = 0
     """Of the current record, local."""
     last_event: int = 0
+    first_instant: tuple[int, int] | None = None
+    """Its local time and its own, which can be seconds earlier: it shows the zone if no phase does."""
     unclosed: int = 0
 
     def add(self, record: Record) -> None:
@@ -167,6 +169,8 @@ class _Decoder:
         self.last_event = max(self.last_event, time)
         if event.ph in (schema.BEGIN, schema.END):
             self.clock.add_event(self.time, time, len(self.artifacts))
+        elif self.first_instant is None:
+            self.first_instant = self.time, time
         compile_id = arguments.compile_id if arguments.compile_id not in (None, schema.NO_ID) else ""
         place = (record.payload_offset, record.payload_bytes)
         if event.ph == schema.BEGIN:
@@ -260,6 +264,10 @@ class _Decoder:
         ):
             self.unclosed += 1
             self._add_phase(opened, None, opened.place)
+        if not self.clock.stretches and self.first_instant:
+            latest = self.clock.latest
+            self.clock.add_event(*self.first_instant, 0)
+            self.clock.latest = max(latest, self.clock.latest)
         zone_known = self.clock.settle(source)
         phases = sorted(self.phases, key=lambda phase: phase.start_ns)
         last_ns = max(self.last_event, self.clock.end_ns)

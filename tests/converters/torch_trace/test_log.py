@@ -64,6 +64,11 @@ def test_work_that_is_open_at_the_end() -> None:
     assert found.last_ns == START + 9 * SECOND
 
 
+def test_an_instant_shows_the_zone_if_no_phase_does() -> None:
+    found = read(instant("x", at=1), artifact("a", "b", "0/0", at=8))
+    assert (found.findings, found.last_ns) == ([], START + 8 * SECOND)
+
+
 def test_instants_are_in_the_order_of_time() -> None:
     found = read(instant("late", at=5), instant("early", at=1))
     assert [(one.name, one.instant) for one in found.phases] == [("early", True), ("late", True)]
