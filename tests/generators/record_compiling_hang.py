@@ -3,7 +3,7 @@
 PYTHONPATH=tests python -m generators.record_compiling_hang FOLDER [--ranks N] [--seconds S] [--then-hang]
 
 FOLDER receives `traces/` (compile logs) and, S seconds after the last common step, `dumps/` (flight recorder).
-With `--then-hang` the function is short, and the rank sleeps after its compilation.
+With `--then-hang` the function is short, and the rank sleeps after its compilation, from which S counts.
 """
 
 from __future__ import annotations
@@ -23,8 +23,12 @@ from torch._C._distributed_c10d import _dump_fr_trace
 
 from generators.record_cpu_job import Job, free_port, join_job
 
-SHORT, MEDIUM, LONG = 2, 20, 1500
+SHORT, MEDIUM, LONG = 2, 4, 1500
 """How many operations of a kind a function has: a long one is compiled for minutes."""
+COMPILED = "compiled"
+"""The file that shows that the last rank has compiled."""
+FOREVER = 3600
+"""Seconds that no job lasts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +49,8 @@ def train_step(inputs: torch.Tensor, length: int) -> torch.Tensor:
 
 def dump_and_exit(rank: int, hang: Hang) -> None:
     """What a watchdog does."""
+    while hang.then_hang and not (hang.job.scratch / COMPILED).exists():
+        time.sleep(0.1)
     time.sleep(hang.seconds)
     (hang.job.folder / "dumps" / f"comm_lib_trace_rank_{rank}").write_bytes(bytes(_dump_fr_trace()))
     time.sleep(2)
@@ -62,9 +68,10 @@ def run_rank(rank: int, hang: Hang) -> None:
     threading.Thread(target=dump_and_exit, args=(rank, hang), daemon=True).start()
     if rank == hang.job.ranks - 1:
         compiled(torch.randn(8, 8), MEDIUM if hang.then_hang else LONG)
-        time.sleep(hang.seconds)
+        (hang.job.scratch / COMPILED).touch()
+        time.sleep(FOREVER)
     dist.all_reduce(ones)
-    time.sleep(hang.seconds)
+    time.sleep(FOREVER)
 
 
 def record(folder: Path, ranks: int, seconds: float, *, then_hang: bool) -> None:
