@@ -11,8 +11,12 @@ import pytest
 from builders.busy_compiling import alive, compile_log, compiling, near, recompiled
 from builders.command_line import Run
 from builders.dumps import SECOND, Entries, dumps, hang, healthy, steps
-from builders.stacks import COMPILES, py_spy
+from builders.ras import as_json, communicator
+from builders.stacks import COMPILES, LOADS, MAIN, py_spy
+from builders.watchdog import Group, gave_up, hung
 from tracelink import schemas
+from tracelink.cli.main import NO, UNREADABLE
+from tracelink.model.records import Frame
 
 
 def test_page_and_document_of_a_rank_that_compiles(tracelink: Run) -> None:
@@ -119,3 +123,120 @@ def test_page_and_document_of_a_rank_with_a_stack(tracelink: Run) -> None:
         "pyspy_rank_2.txt",
     )
     assert one["frames"][1] == {"name": "wait", "filename": "torch/_inductor/async_compile.py", "line": 512}
+
+
+def write_logs(folder: str, lines: dict[int, list[str]]) -> None:
+    Path(folder).mkdir()
+    for rank, own in lines.items():
+        Path(folder, f"rank_{rank}.log").write_text("\n".join(["step 1", *own]))
+
+
+def write_stacks(folder: str) -> None:
+    Path(folder).mkdir()
+    reduces = (Frame("all_reduce", "torch/distributed/distributed_c10d.py", 2806), *MAIN)
+    for rank in range(4):
+        Path(folder, f"pyspy_rank_{rank}.txt").write_text(py_spy(LOADS if rank == 2 else reduces))
+
+
+def test_page_of_logs_and_stacks_without_dumps(tracelink: Run) -> None:
+    write_logs("logs", hung(4, 2))
+    write_stacks("stacks")
+    Path("ras.json").write_bytes(as_json(communicator([21, 21, 20, 21])))
+    result = tracelink("diagnose", "logs", "stacks", "ras.json")
+    assert result.exit_code == NO
+    assert result.stdout == (
+        "Rank 2 did not enqueue all_reduce #21 of group 0 (default_pg): its last one is #20, which is finished. 3 "
+        "ranks timed out after 10 min in #21.\n"
+        "\n"
+        "group           ranks   last collective  state\n"
+        "0 (default_pg)  2       #20              finished, did not join #21\n"
+        "                0-1, 3  all_reduce #21   joined, not finished\n"
+        "\n"
+        "The stack of rank 2 (py-spy, MainThread):\n"
+        "  dataloader.py:700  __next__\n"
+        "  train.py:30        step\n"
+        "  train.py:200       <module>\n"
+        "\n"
+        "Class: call not reached (stuck or slow on the host).\n"
+        "Next: A collective is counted as enqueued when its call returns: a rank that is behind did not call, or is "
+        "stuck in the call. It may also wait in another group, of which its log says nothing. Take its stack: py-spy "
+        "dump --pid PID. Flight-recorder dumps show its last calls.\n"
+        "\n"
+        "Stacks of 4 processes, the least common first:\n"
+        "ranks   innermost call                         called from\n"
+        "2       __next__ (dataloader.py:700)           step (train.py:30) < <module> (train.py:200)\n"
+        "0-1, 3  all_reduce (distributed_c10d.py:2806)  step (train.py:30) < <module> (train.py:200)\n"
+        "\n"
+        "No dump. Read: logs with watchdog lines: 4 (timeouts, last collectives); files with stacks: 4 (what each rank "
+        "does); answers of NCCL's monitor: 1 (counts of each communicator).\n"
+        "\n"
+        "1 more note (-v shows it).\n"
+    )
+
+
+def test_verbose_page_lists_the_lines_and_what_contradicts_them(tracelink: Run) -> None:
+    write_logs("logs", {rank: gave_up(rank, 21) for rank in range(4)})
+    write_stacks("stacks")
+    page = tracelink("diagnose", "logs", "stacks", "-v").stdout
+    assert (
+        "Sources that contradict each other:\n"
+        "  Rank 2 joined all_reduce #21 of group 0 (default_pg) and did not finish it, but its stack is in __next__ "
+        "(dataloader.py:700): what was recorded is older than the stack, or the call runs on a device while the "
+        "program goes on. (logs/rank_2.log, stacks/pyspy_rank_2.txt)\n"
+    ) in page
+    assert "3     last collectives  0 (default_pg)  #21             -         -        21        20\n" in page
+    assert "3     timed out         -               all_reduce #21  1,024     10 min   -         -\n" in page
+
+
+def test_document_of_logs_stacks_and_the_monitor(tracelink: Run) -> None:
+    write_logs("logs", hung(2, 1))
+    write_stacks("stacks")
+    Path("ras.json").write_bytes(as_json(communicator([21, 20])))
+    document = json.loads(tracelink("diagnose", "logs", "stacks", "ras.json", "--json").stdout)
+    jsonschema.validate(document, schemas.load("diagnose"))
+    witnesses = document["witnesses"]
+    assert [(one["sign"], one["rank"], one["enqueued"]) for one in witnesses["reports"]] == [
+        ("timed_out", 0, None),
+        ("status", 0, 21),
+        ("status", 1, 20),
+    ]
+    assert [one["ranks"] for one in witnesses["stacks"]] == [[2], [0, 1, 3]]
+    (answer,) = witnesses["answers"]
+    (one,) = answer["communicators"]
+    assert [member["counts"]["AllReduce"] for member in one["members"]] == [21, 20]
+    assert [(one["what"], one["count"]) for one in witnesses["used"]] == [
+        ("logs with watchdog lines", 2),
+        ("files with stacks", 4),
+        ("answers of NCCL's monitor", 1),
+    ]
+    assert document["ranks"] == {"present": [], "missing": [], "unreadable": []}
+
+
+def test_html_page_escapes_what_logs_contain(tracelink: Run) -> None:
+    group = Group("5", "<script>x", 2)
+    write_logs("logs", {rank: gave_up(rank, 3, group=group) for rank in range(4)})
+    write_stacks("stacks")
+    tracelink("diagnose", "logs", "stacks", "--html", "report.html")
+    page = Path("report.html").read_text()
+    assert "<script>" not in page
+    assert "&lt;script&gt;x" in page
+    for heading in ("Stacks", "Watchdog lines", "Files", "Sources that contradict each other"):
+        assert f">{heading}</h2>" in page
+
+
+def test_entries_of_logs(tracelink: Run) -> None:
+    write_logs("logs", hung(3, 1))
+    assert tracelink("diagnose", "logs", "--entries").stdout == (
+        "group            #  call        tensors  rank 0    rank 1   rank 2\n"
+        "0 (default_pg)  20              -        done      done     done\n"
+        "0 (default_pg)  21  all_reduce  1024     recorded  missing  recorded\n"
+        "done: completed; recorded: state unknown; missing: member of the group without an entry\n"
+    )
+
+
+def test_other_commands_say_what_reads_a_log(tracelink: Run) -> None:
+    write_logs("logs", hung(2, 1))
+    for command in (["inspect", "logs/rank_0.log"], ["merge", "logs/rank_0.log", "-o", "x.json"]):
+        result = tracelink(*command)
+        assert result.exit_code == UNREADABLE
+        assert "tracelink diagnose reads it" in result.stderr

@@ -145,10 +145,13 @@ def _statuses(sources: Sequence[Source], engine: Engine, bundle: Bundle) -> list
         try:
             found.append(reader.read_status(source, engine))
         except (UnreadableError, OSError) as error:
-            bundle.findings.append(
-                Finding(Severity.WARNING, "unreadable", f"{source.path}: {error}", source=source.path)
-            )
+            bundle.findings.append(_unreadable(source, error))
     return found
+
+
+def _unreadable(source: Source, error: Exception) -> Finding:
+    message = str(error) if source.path in str(error) else f"{source.path}: {error}"
+    return Finding(Severity.WARNING, "unreadable", message, source=source.path)
 
 
 def _add_logs(texts: Sequence[Source], engine: Engine, bundle: Bundle) -> None:
@@ -194,7 +197,7 @@ def _searched_one(source: Source, reader: _LogReader, engine: Engine) -> Watchdo
     try:
         return reader.read_reports(source, engine)
     except (UnreadableError, OSError) as error:
-        return Finding(Severity.WARNING, "unreadable", f"{source.path}: {error}", source=source.path)
+        return _unreadable(source, error)
 
 
 def _batches(texts: Sequence[Source]) -> list[list[Source]]:

@@ -133,15 +133,14 @@ def _of_stacks(stacks: Sequence[FoldedStack], *, hung: bool) -> Claim:
 
 def _nothing(bundle: Bundle, error: UnreadableError) -> UnreadableError:
     """The error that there are no dumps; with logs, also that they contain nothing of a hang."""
-    if not bundle.quiet:
+    said = [finding.message for finding in bundle.findings if finding.reason == "unreadable"][:1]
+    if bundle.quiet:
+        logs = "1 log contains" if len(bundle.quiet) == 1 else f"{len(bundle.quiet)} logs contain"
+        said.append(f"{logs} no watchdog line, which is no sign that the job is healthy.")
+    if not said:
         return error
-    logs = "1 log contains" if len(bundle.quiet) == 1 else f"{len(bundle.quiet)} logs contain"
-    return UnreadableError(
-        error.problem,
-        source=error.source,
-        position=error.position,
-        advice=f"{logs} no watchdog line, which is no sign that the job is healthy. {error.advice}".strip(),
-    )
+    advice = " ".join([*said, error.advice]).strip()
+    return UnreadableError(error.problem, source=error.source, position=error.position, advice=advice)
 
 
 # Watchdog lines in the form of dumps: tables of entries and databases contain them like those of dumps.

@@ -1,0 +1,108 @@
+"""Sources that contradict each other."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from builders.dumps import dumps, hang, healthy
+from builders.stacks import LOADS, MAIN, py_spy
+from builders.watchdog import gave_up, hung, status
+from tracelink import Diagnosis, diagnose
+from tracelink.model.records import Frame
+
+REDUCES = (Frame("all_reduce", "/opt/site-packages/torch/distributed/distributed_c10d.py", 2806), *MAIN)
+SYNCHRONIZES = (Frame("synchronize", "torch/cuda/__init__.py", 1040), *MAIN)
+
+
+def diagnosis(folder: Path, files: Mapping[str, str], healthy_job: bool = False) -> Diagnosis:
+    for name, text in files.items():
+        (folder / name).write_text(text)
+    return diagnose([dumps(folder / "dumps", healthy(4) if healthy_job else hang(4)), folder])
+
+
+def conflicts(found: Diagnosis) -> list[tuple[tuple[int, ...], str]]:
+    assert found.witnesses
+    return [(one.ranks, one.message) for one in found.witnesses.conflicts]
+
+
+def stacks(**frames: tuple[Frame, ...]) -> dict[str, str]:
+    return {f"pyspy_{rank}.txt": py_spy(own) for rank, own in frames.items()}
+
+
+def test_stacks_that_fit_are_no_conflict(tmp_path: Path) -> None:
+    found = diagnosis(tmp_path, stacks(rank_0=REDUCES, rank_1=SYNCHRONIZES, rank_2=LOADS, rank_3=REDUCES))
+    assert conflicts(found) == []
+    assert found.witnesses
+    assert [stack.ranks for stack in found.witnesses.stacks] == [(1,), (2,), (0, 3)]
+
+
+def test_a_culprit_that_is_in_a_call(tmp_path: Path) -> None:
+    found = diagnosis(tmp_path, stacks(rank_2=REDUCES))
+    assert conflicts(found) == [
+        (
+            (2,),
+            "Rank 2 did not join all_reduce #3 of group 0 (default_pg), and its stack is in all_reduce "
+            "(distributed_c10d.py:2806): what was recorded is older than the stack, or this is another call.",
+        )
+    ]
+    assert found.witnesses
+    assert found.witnesses.conflicts[0].sources == (
+        str(tmp_path / "dumps" / "comm_lib_trace_rank_2"),
+        str(tmp_path / "pyspy_rank_2.txt"),
+    )
+
+
+def test_waiting_ranks_that_are_elsewhere(tmp_path: Path) -> None:
+    found = diagnosis(tmp_path, stacks(rank_0=LOADS, rank_1=LOADS, rank_3=REDUCES))
+    assert conflicts(found) == [
+        (
+            (0, 1),
+            "Ranks 0 and 1 joined all_reduce #3 of group 0 (default_pg) and did not finish it, but their stacks are in "
+            "__next__ (dataloader.py:700): what was recorded is older than the stack, or the call runs on a device "
+            "while the program goes on.",
+        )
+    ]
+
+
+def test_logs_that_agree_with_dumps(tmp_path: Path) -> None:
+    lines = {rank: "\n".join(own) for rank, own in hung(4, 2, sequence=3).items()}
+    found = diagnosis(tmp_path, {f"rank_{rank}.log": text for rank, text in lines.items()})
+    assert conflicts(found) == []
+    assert "The last collectives in the logs of 4 ranks agree with their dumps." in found.notes
+    assert [problem.culprits for problem in found.problems] == [(2,)]
+
+
+def test_a_log_that_is_newer_than_the_dump(tmp_path: Path) -> None:
+    found = diagnosis(tmp_path, {f"rank_{rank}.log": "\n".join(gave_up(rank, 9)) for rank in (0, 1)})
+    assert conflicts(found) == [
+        (
+            (0, 1),
+            "Ranks 0 and 1: the dumps end at #3 of group 0 (default_pg), the logs say that #9 was enqueued. "
+            "The dump is older than the log, or they are of different runs.",
+        )
+    ]
+
+
+def test_a_call_that_was_recorded_and_did_not_return(tmp_path: Path) -> None:
+    """A dump contains a call from its start, the log counts it from its end."""
+    found = diagnosis(tmp_path, {"rank_0.log": status(0, 2, 2)})
+    assert conflicts(found) == []
+    assert any(note.startswith("Rank 0: the dump has one collective more") for note in found.notes)
+
+
+def test_healthy_dumps_are_no_all_clear_if_a_log_reports_a_timeout(tmp_path: Path) -> None:
+    lines = {rank: "\n".join(own) for rank, own in hung(4, 2, sequence=3).items()}
+    files = {f"rank_{rank}.log": text for rank, text in lines.items()}
+    found = diagnosis(tmp_path, files, healthy_job=True)
+    assert (found.verdict, [problem.culprits for problem in found.problems]) == ("problem", [(2,)])
+
+
+def test_logs_without_dumps_are_compared_with_stacks(tmp_path: Path) -> None:
+    for rank, own in hung(4, 2).items():
+        (tmp_path / f"rank_{rank}.log").write_text("\n".join(own))
+    for name, text in stacks(rank_2=REDUCES).items():
+        (tmp_path / name).write_text(text)
+    found = diagnose(tmp_path)
+    assert [ranks for ranks, _ in conflicts(found)] == [(2,)]
+    assert [stack.rank for stack in found.problems[0].stacks] == [2]
