@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import tracelink
@@ -114,6 +114,41 @@ def test_tensors_that_differ_are_shown_at_the_first_one(tmp_path: Path) -> None:
             "0/0 op0 makes float32[8,4], stride [1]",
         )
     ]
+
+
+KEYS = ("ops", "name", "type", "outputs", "estimated_runtime_ns", "graph_execution_order", "compile_id")
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=5),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(
+            st.sampled_from(
+                [
+                    "ops",
+                    "name",
+                    "type",
+                    "outputs",
+                    "estimated_runtime_ns",
+                    "graph_execution_order",
+                    "compile_id",
+                ]
+            ),
+            inner,
+            max_size=4,
+        )
+    ),
+    max_leaves=12,
+)
+
+
+@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(JSON, st.sampled_from([ESTIMATES, EXECUTION, SCHEDULE]))
+def test_any_json_is_a_table_or_nothing(tmp_path: Path, content: Any, name: str) -> None:
+    ranks = [log(STEP, artifact(name, json.dumps(content), "0/0")), log(STEP, artifact(name, "{}", "0/0"))]
+    found = report(tmp_path, *ranks)
+    assert len(found.estimates) <= 2
+    estimated_graphs(found)
+    orders_of(found)
 
 
 # Execution order.

@@ -54,8 +54,20 @@ def divergences_of(logs: Logs) -> list[Divergence]:
         TENSORS, {rank: _contents(of_rank, CONTENT[TENSORS]) for rank, of_rank in logs.items()}
     )
     found += [*graphs, *(one for one in code if one.outliers not in known), *tensors]
-    orders = {rank: steps for rank, of_rank in logs.items() if (steps := tuple(_executed(of_rank)))}
-    return found + _divergences_in(ORDER, orders)
+    return found + _in_order(logs)
+
+
+def _in_order(logs: Logs) -> list[Divergence]:
+    """Where the order of execution differs; long ones are compared as text before they are taken apart."""
+    texts = {
+        rank: [one.text for log in of_rank for one in log.artifacts if one.name == EXECUTION]
+        for rank, of_rank in logs.items()
+    }
+    if len({tuple(text) for text in texts.values() if text}) < 2:
+        return []
+    return _divergences_in(
+        ORDER, {rank: tuple(_executed(logs[rank])) for rank, text in texts.items() if text}
+    )
 
 
 def _executed(logs: Sequence[CompileLog]) -> Iterator[Step]:
