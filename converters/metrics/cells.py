@@ -46,7 +46,7 @@ def is_missing(cell: str) -> bool:
 
 def unit_of(cell: str) -> str:
     """The unit in `56 %` and `14 MB`; empty if there is none."""
-    match = schema.UNIT_OF_CELL.match(cell)
+    match = schema.UNIT_OF_CELL.match(cell.strip().strip("()"))
     return match[2] if match else ""
 
 
@@ -66,7 +66,7 @@ def _number(cell: str, unit: str) -> float:
         return float(text)
     except ValueError:
         pass
-    match = schema.UNIT_OF_CELL.match(text)
+    match = schema.UNIT_OF_CELL.match(text.strip("()"))
     if not match:
         return math.nan
     own, wanted = schema.SCALES.get(match[2].lower()), schema.SCALES.get(unit.lower())

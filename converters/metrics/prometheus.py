@@ -18,7 +18,6 @@ from tracelink.model.metrics import Basis, Gauge
 if TYPE_CHECKING:
     from tracelink.io.sources import Opened
 
-DCGM = "DCGM_"
 MOST_LABELS = 64
 LABEL = re.compile(r'([A-Za-z_]\w*)\s*=\s*"((?:[^"\\]|\\.)*)"')
 SAMPLE = re.compile(r"([A-Za-z_:][\w:.]*(?:\{.*\})?)\s+([-+]?[\w.+-]+)(?:\s+(-?\d{1,16}))?\s*")
@@ -123,7 +122,7 @@ def read_text(blocks: Iterable[list[str]], samples: Samples) -> None:
     for (series, has_time), (times, values) in rows.items():
         gauge = known[series]
         if gauge and has_time == bool(timed):
-            of_dcgm = series.startswith(DCGM)
+            of_dcgm = series.startswith(schema.DCGM)
             samples.add(gauge, np.array(times, np.int64), np.array(values, np.float64), of_dcgm=of_dcgm)
 
 
@@ -268,28 +267,30 @@ Flush = Callable[[list[float], list[str]], None]
 
 
 def _read_pairs(events: Events, flush: Flush, samples: Samples) -> None:
-    """The pairs of `values`, whose array has begun."""
+    """The pairs of `values`, whose array has begun; those before a damage are used."""
     seconds: list[float] = []
     texts: list[str] = []
-    for event, _ in events:
-        if event == "start_array":
-            kind, time = next(events)
-            what, text = next(events)
-            end, _ = next(events)
-            if kind == "number" and what in ("string", "number") and end == "end_array":
-                seconds.append(time)
-                texts.append(text)
-                if len(texts) >= FLUSHED:
-                    flush(seconds, texts)
-                    seconds, texts = [], []
-            else:
-                samples.skipped["damaged_objects"] += 1
-                _unwind(events, (kind, what, end))
-        elif event == "end_array":
-            break
-        elif event == "start_map":
-            _skip(events)
-    flush(seconds, texts)
+    try:
+        for event, _ in events:
+            if event == "start_array":
+                kind, time = next(events)
+                what, text = next(events)
+                end, _ = next(events)
+                if kind == "number" and what in ("string", "number") and end == "end_array":
+                    seconds.append(time)
+                    texts.append(text)
+                    if len(texts) >= FLUSHED:
+                        flush(seconds, texts)
+                        seconds, texts = [], []
+                else:
+                    samples.skipped["damaged_objects"] += 1
+                    _unwind(events, (kind, what, end))
+            elif event == "end_array":
+                break
+            elif event == "start_map":
+                _skip(events)
+    finally:
+        flush(seconds, texts)
 
 
 def _unwind(events: Events, seen: Iterable[str]) -> None:
@@ -332,7 +333,7 @@ def _add(gauge: Gauge, seconds: list[float], texts: list[str], samples: Samples)
     times = np.where(usable, np.where(usable, found * 1e6, 0).round().astype(np.int64) * 1000, NO_TIME)
     samples.rows += len(times)
     samples.skipped["no_time"] += int(np.count_nonzero(~usable))
-    samples.add(gauge, times, values, of_dcgm=gauge.name.startswith(DCGM))
+    samples.add(gauge, times, values, of_dcgm=gauge.name.startswith(schema.DCGM))
 
 
 def _float(text: Any) -> float:

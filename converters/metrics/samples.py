@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
 
@@ -28,12 +29,13 @@ MESSAGES = {
     "not_numbers": ("cell", "that are neither a number nor a known word for no value {} skipped"),
     "no_time": ("row", "without a readable time {} skipped"),
     "damaged_rows": ("row", "with another number of cells than their header {} skipped"),
-    "noise": ("line", "that {} no part of a table {} skipped"),
+    "noise": ("line", "that are no part of a table {} skipped"),
     "long_lines": ("line", "longer than 1 MB {} skipped"),
     "since_boot": ("value", "in the first row of vmstat {} skipped: averages since the machine was started"),
     "many_gauges": ("value", f"of counters after the first {MOST_GAUGES:,} {{}} skipped"),
+    "text_columns": ("column", "without numbers {} skipped"),
     "many_columns": ("column", "{} skipped: the table has too many"),
-    "damaged_objects": ("object", "that {} no JSON object with values {} skipped"),
+    "damaged_objects": ("object", "that are no JSON object with values {} skipped"),
 }
 """What findings say of each kind of loss, after its number."""
 PROBLEMS = frozenset(("not_numbers", "no_time", "damaged_rows", "long_lines", "many_gauges", "many_columns"))
@@ -91,50 +93,50 @@ class Samples:
     def readings(self, source: Source, version: str, damage: str = "") -> Readings:
         """All of it; raises `UnreadableError` if there is no sample."""
         counters = Counters(
-            np.concatenate([np.empty(0, np.int32), *self._tracks]),
-            np.concatenate([np.empty(0, np.int64), *self._times]),
-            np.concatenate([np.empty(0, np.float64), *self._values]),
+            _joined(self._tracks, np.int32), _joined(self._times, np.int64), _joined(self._values, np.float64)
         )
         if not len(counters):
-            lost = "; ".join(finding.message for finding in self._losses(""))
+            lost = "; ".join(finding.message for finding in self._losses())
             raise UnreadableError(
                 f"it contains no sample{f' ({lost})' if lost else ''}",
                 source=source.path,
                 advice="Record it again.",
             )
-        findings = [*self.findings, *self._losses(f"{source.path}: ")]
+        findings = [*self.findings, *self._losses()]
         if damage:
-            message = f"{source.path}: the file ends early ({damage}); samples before that are used."
-            findings.append(Finding(Severity.WARNING, "truncated", message, source=source.path))
-        info = SourceInfo(source.path, FORMAT, version, records=self.rows, bytes=source.bytes)
+            message = f"the file ends early ({damage}); samples before that are used."
+            findings.append(Finding(Severity.WARNING, "truncated", message))
         findings = [
-            Finding(f.severity, f.reason, f.message, f.count, source.path, f.example) for f in findings
+            replace(found, message=f"{source.path}: {found.message}", source=source.path)
+            for found in findings
         ]
-        return Readings(info, self.basis or Basis.EPOCH, list(self._numbers), _sorted(counters), findings)
+        info = SourceInfo(source.path, FORMAT, version, records=self.rows, bytes=source.bytes)
+        gauges = list(self._numbers)
+        used = np.bincount(counters.track, minlength=len(gauges)) > 0
+        number = (np.cumsum(used) - 1).astype(np.int32)
+        counters = replace(counters, track=number[counters.track])
+        kept = [gauge for gauge, is_used in zip(gauges, used.tolist(), strict=True) if is_used]
+        return Readings(info, self.basis or Basis.EPOCH, kept, counters, findings)
 
-    def _losses(self, prefix: str) -> list[Finding]:
+    def _losses(self) -> list[Finding]:
         return [
             Finding(
                 Severity.WARNING if reason in PROBLEMS else Severity.INFO,
                 reason,
-                f"{prefix}{_lost(reason, count)}.",
+                f"{_lost(reason, count)}.",
                 count,
             )
             for reason, count in self.skipped.items()
-            if count
+            if count > 0
         ]
 
 
 def _lost(reason: str, count: int) -> str:
     thing, rest = MESSAGES[reason]
-    counted, _, verb = subject(count, thing, "were").rpartition(" ")
-    present = "is" if count == 1 else "are"
-    words = [present, verb] if rest.count("{}") > 1 else [verb]
-    if "kip" in rest and count == 1:
-        rest = rest.replace("that stand for", "that stands for").replace(
-            "that are neither", "that is neither"
-        )
-    return f"{counted} {rest.format(*words)}"
+    counted, _, were = subject(count, thing, "were").rpartition(" ")
+    if count == 1:
+        rest = rest.replace("that stand ", "that stands ").replace("that are ", "that is ")
+    return f"{counted} {rest.format(were)}"
 
 
 def _is_blank(values: Float64s) -> Bools:
@@ -144,8 +146,8 @@ def _is_blank(values: Float64s) -> Bools:
     )
 
 
-def _sorted(counters: Counters) -> Counters:
-    """The samples in order of time, as viewers want them; files of several rounds mostly are."""
-    if len(counters) < 2 or bool((np.diff(counters.time) >= 0).all()):
-        return counters
-    return counters.take(np.argsort(counters.time, kind="stable"))
+def _joined(parts: list[Any], dtype: Any) -> Any:
+    """One column of all parts, whose memory is given back."""
+    column = np.concatenate([np.empty(0, dtype), *parts])
+    parts.clear()
+    return column

@@ -30,6 +30,8 @@ MISSING = frozenset(
 
 LARGEST = 9.2e18
 """Numbers of this size mean that there is no value: DCGM writes 0x7ffffffffffffff0."""
+DCGM = "DCGM_"
+"""How names of DCGM's metrics begin."""
 BLANK_32, BLANK_FLOAT = 0x7FFFFFF0, 140_737_488_355_328.0
 """What DCGM writes for a value of 32 bits or a float that it does not have, or one of the 15 numbers after it."""
 BLANKS = 16
@@ -98,8 +100,28 @@ INDEX_NAMES = frozenset(
     ]
 )
 UUID_NAMES = frozenset(["uuid", "gpu_uuid", "gpu-uuid"])
+BUS_NAMES = frozenset(("pci.bus_id", "pci_bus_id", "gpu_bus_id", "pci.bus"))
+"""Names GPUs if there is neither an index nor a UUID."""
 PID_NAMES = frozenset(("pid", "process_id"))
 RANK_NAMES = frozenset(("rank", "global_rank"))
+SERIES_NAMES = frozenset(("metric", "metric_name", "counter", "counter_name", "series", "interface", "disk"))
+"""Columns whose text tells counters apart."""
+VALUE = "value"
+"""The name of the values in a table with the names of metrics in another column."""
+OF_NVIDIA_SMI = frozenset(
+    {
+        *(
+            "utilization.gpu",
+            "utilization.memory",
+            "memory.used",
+            "memory.free",
+            "power.draw",
+            "temperature.gpu",
+        ),
+        *("clocks.sm", "clocks.current.sm", "clocks.gr", "clocks.mem", "fan.speed"),
+    }
+)
+"""Columns by which a table is one of nvidia-smi."""
 LABELS = frozenset(
     [
         "name",
@@ -194,8 +216,17 @@ def name_and_unit(header: str) -> tuple[str, str]:
     return text, unit or UNITS_OF_NAMES.get(text.lower(), "")
 
 
+DEVICE = re.compile(r"(?:card|nvidia|gpu|amdgpu|device|cuda)?[\s:_-]*(\d{1,6})", re.IGNORECASE)
+UUID = re.compile(r"(?:GPU|MIG)-[\w/-]{6,80}|[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}", re.IGNORECASE)
+
+
+def is_device(cell: str) -> bool:
+    """Whether a cell is a number or a UUID of a GPU, and not the name of a disk."""
+    return bool(DEVICE.fullmatch(cell) or UUID.fullmatch(cell))
+
+
 def index_of_device(cell: str) -> str:
     """The number in `0`, `card0`, `nvidia0`, `GPU 3`; other names of devices as they are."""
     text = cell.strip()
-    match = re.fullmatch(r"(?:card|nvidia|gpu|amdgpu|device|cuda)?[\s:_-]*(\d{1,6})", text, re.IGNORECASE)
+    match = DEVICE.fullmatch(text)
     return str(int(match[1])) if match else text

@@ -11,8 +11,9 @@ import tracelink.converters.metrics.schema as schema
 from tracelink.converters.metrics.cells import TimeFormat, is_missing, numbers, time_format, times, unit_of
 from tracelink.converters.metrics.samples import LONGEST_NAME, Samples
 from tracelink.model.columns import NO_TIME, Int64s
-from tracelink.model.errors import UnreadableError
+from tracelink.model.errors import Finding, Severity, UnreadableError
 from tracelink.model.metrics import Basis, Gauge
+from tracelink.model.text import counted
 
 MOST_COLUMNS = 4096
 Columns = Sequence[Sequence[str]]
@@ -31,6 +32,7 @@ class Names:
     uuid: int | None = None
     pid: int | None = None
     rank: int | None = None
+    series: int | None = None
     values: Sequence[tuple[int, str, str]] = ()
     """Column, name and unit."""
 
@@ -56,7 +58,10 @@ def names_of(header: Sequence[str], units: Sequence[str] = ()) -> Names:
         "uuid": first(schema.UUID_NAMES),
         "pid": first(schema.PID_NAMES),
         "rank": first(schema.RANK_NAMES),
+        "series": first(schema.SERIES_NAMES),
     }
+    if keys["uuid"] is None and keys["index"] is None:
+        keys["uuid"] = first(schema.BUS_NAMES)
     special = {time, date, *times_in_order, *keys.values()}
     values = [
         (column, name, unit or _unit(units, column))
@@ -72,6 +77,34 @@ def _unit(units: Sequence[str], column: int) -> str:
     return "" if text.lower() in ("idx", "", "id") else text
 
 
+def _with_text_devices(names: Names, columns: Columns) -> Names:
+    """The columns, where one of devices that are no GPUs, such as disks, only tells counters apart."""
+    if names.index is None:
+        return names
+    cells = {cell.strip().strip('"') for cell in columns[names.index][:1000]}
+    if all(schema.is_device(cell) for cell in cells if not is_missing(cell)):
+        return names
+    return replace(names, index=None, series=names.index if names.series is None else names.series)
+
+
+def _rows_in_a_round(moments: Int64s) -> int:
+    """How many rows follow each other at once, before the next interval; 1 if their number changes."""
+    steps = np.diff(moments)
+    if not len(steps) or steps.max() <= 0:
+        return max(1, len(moments)) if len(steps) else 1
+    begins = np.flatnonzero(steps > steps.max() // 2) + 1
+    within = np.delete(steps, begins - 1)
+    counts = np.diff(np.concatenate([[0], begins]))
+    equal = len(set(counts.tolist())) == 1 and len(moments) - begins[-1] <= counts[0]
+    return int(counts[0]) if equal and (not len(within) or within.max() < steps.max() / 5) else 1
+
+
+def _full_name(series: str, name: str) -> str:
+    if not series:
+        return name
+    return series if name.lower() == schema.VALUE else f"{series} {name}"[:LONGEST_NAME]
+
+
 @dataclass(slots=True)
 class Table:
     """A table whose rows are added in blocks; what its columns contain is settled by the first block."""
@@ -85,8 +118,11 @@ class Table:
     """Whether dates without a zone are in UTC."""
     forms: TimeFormat | None = field(default=None, init=False)
     _kept: list[tuple[int, str, str]] | None = field(default=None, init=False)
-    _rounds: dict[tuple[str, ...], int] = field(default_factory=dict, init=False)
+    _rounds: dict[Gauge, int] = field(default_factory=dict, init=False)
     """Rows seen of each device, in tables without times."""
+    _gpus: int = field(default=0, init=False)
+    """How many GPUs follow each other in rows without an index."""
+    _seen: int = field(default=0, init=False)
 
     def add(self, columns: Columns) -> None:
         """Rows, as columns of equal length."""
@@ -104,12 +140,14 @@ class Table:
             values, wrong = numbers(columns[column], unit)
             self.samples.skipped["not_numbers"] += wrong
             self.samples.skipped["no_value"] -= wrong
-            named = [replace(gauge, name=name, unit=unit) for gauge in gauges]
-            self.samples.add_mixed(named, which, time, values, of_dcgm=self.of_dcgm)
+            named = [replace(gauge, name=_full_name(gauge.name, name), unit=unit) for gauge in gauges]
+            of_dcgm = self.of_dcgm or name.startswith(schema.DCGM)
+            self.samples.add_mixed(named, which, time, values, of_dcgm=of_dcgm)
 
     def _settle(self, columns: Columns) -> None:
         """Drops columns without any number in the first block, and takes units from cells."""
         self._kept = []
+        self.names = _with_text_devices(self.names, columns)
         for column, name, unit in self.names.values:
             cells = columns[column]
             filled = [cell for cell in cells[:1000] if not is_missing(cell)]
@@ -117,8 +155,27 @@ class Table:
             values, wrong = numbers(filled, unit)
             if not filled or wrong < len(values):
                 self._kept.append((column, name, unit))
+            else:
+                self.samples.skipped["text_columns"] += 1
+        self._gpus = self._rows_of_gpus(columns)
         if not self._kept:
             raise UnreadableError("no column contains numbers", advice="Name a table with sampled values.")
+
+    def _rows_of_gpus(self, columns: Columns) -> int:
+        """The number of GPUs of which nvidia-smi wrote a row each time; 0 if a column names them."""
+        names = self.names
+        of_nvidia_smi = any(name.lower() in schema.OF_NVIDIA_SMI for _, name, _ in names.values)
+        if not of_nvidia_smi or names.time is None or names.index is not None or names.uuid is not None:
+            return 0
+        cells = columns[names.time][:1000]
+        form = next((form for cell in cells if (form := time_format(cell, names.time_unit))), None)
+        count = _rows_in_a_round(times(cells, form)) if form else 1
+        message = (
+            f"no column names GPUs: the rows were taken as those of {counted(count, 'GPU')} in turn. Record index or "
+            "uuid, too."
+        )
+        self.samples.findings.append(Finding(Severity.WARNING, "no_index", message))
+        return count
 
     def _times(self, columns: Columns, which: Int64s, gauges: Sequence[Gauge]) -> Int64s:
         names = self.names
@@ -148,21 +205,26 @@ class Table:
     def _numbered(self, which: Int64s, gauges: Sequence[Gauge]) -> Int64s:
         """The number of each row among those of its device."""
         self.samples.basis = Basis.ROUND
+        order = np.argsort(which, kind="stable")
+        begins = np.flatnonzero(np.diff(which[order], prepend=-1))
+        counts = np.diff(begins, append=len(which))
+        before = np.array([self._rounds.get(gauge, 0) for gauge in gauges], np.int64)
         result = np.empty(len(which), np.int64)
-        for number, gauge in enumerate(gauges):
-            mine = np.flatnonzero(which == number)
-            key = (gauge.host, gauge.device, gauge.uuid, str(gauge.pid), str(gauge.rank))
-            first = self._rounds.get(key, 0)
-            result[mine] = first + np.arange(len(mine))
-            self._rounds[key] = first + len(mine)
+        result[order] = np.arange(len(which)) - np.repeat(begins, counts) + before[which[order]]
+        for number, count in zip(which[order][begins].tolist(), counts.tolist(), strict=True):
+            self._rounds[gauges[number]] = self._rounds.get(gauges[number], 0) + count
         return result
 
     def _devices(self, columns: Columns) -> tuple[list[Gauge], Int64s]:
         """The distinct hosts, devices and processes of these rows, without a name, and which one each row is of."""
         names = self.names
-        keys = (names.host, names.index, names.uuid, names.pid, names.rank)
+        keys = (names.host, names.index, names.uuid, names.pid, names.rank, names.series)
         used = [columns[key] for key in keys if key is not None]
         count = len(columns[0])
+        if not used and self._gpus:
+            which = (self._seen + np.arange(count)) % self._gpus
+            self._seen += count
+            return [Gauge("", device=str(number)) for number in range(self._gpus)], which
         if not used:
             return [Gauge("")], np.zeros(count, np.int64)
         numbers_of: dict[tuple[str, ...], int] = {}
@@ -184,11 +246,14 @@ class Table:
             return int(cell) if cell.isascii() and cell.isdecimal() and len(cell) < 10 else None
 
         names = self.names
+        index, uuid = text(names.index), text(names.uuid)
+        if schema.UUID.fullmatch(index):
+            index, uuid = "", index
         return Gauge(
-            "",
+            text(names.series),
             host=text(names.host),
-            device=schema.index_of_device(text(names.index)),
-            uuid=text(names.uuid),
+            device=schema.index_of_device(index),
+            uuid=uuid,
             pid=number(names.pid),
             rank=number(names.rank),
         )

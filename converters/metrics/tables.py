@@ -26,9 +26,7 @@ def read_csv(blocks: Iterable[list[str]], samples: Samples) -> None:
     for lines in blocks:
         reader.add([line.rstrip("\r") for line in lines if line and not line.isspace()])
     if reader.table is None:
-        raise UnreadableError(
-            "it has no header with names of columns", advice="Write the names into its first line."
-        )
+        raise reader.refusal()
 
 
 @dataclass(slots=True)
@@ -41,10 +39,16 @@ class _Csv:
     header: str = ""
     before: str = ""
     """A line with nothing but a time: of the rows below the next header."""
+    refused: Sequence[str] = ()
+    """The cells of the first line that could be a header, but names no time."""
 
     def add(self, lines: list[str]) -> None:
         """Rows are added at once where no other line is between them."""
         begin = 0
+        while self.table is None and begin < len(lines):
+            self._take(lines[begin])
+            begin += 1
+        lines, begin = lines[begin:], 0
         for number in self._others(lines):
             self._add_rows(lines[begin:number])
             if self._take(lines[number]):
@@ -53,9 +57,7 @@ class _Csv:
         self._add_rows(lines[begin:])
 
     def _others(self, lines: Sequence[str]) -> Sequence[int]:
-        """The lines that may not be rows; without a table, or if headers change, all of them."""
-        if self.table is None:
-            return range(len(lines))
+        """The lines that may not be rows."""
         width, first = self.header.count(self.separator), self.header.partition(self.separator)[0].lower()
         cut = len(first)
         return [
@@ -69,9 +71,7 @@ class _Csv:
         same = line == self.header
         if same and not self.before:
             return False
-        if separator := _header(line, self.separator):
-            self.table = _table(line, separator, self.samples, self.before)
-            self.separator, self.header, self.before = separator, line, ""
+        if (separator := _header(line, self.separator)) and self._open(line, separator):
             return False
         if not (self.separator and self.separator in line) and time_format(line):
             self.before = line.strip()
@@ -80,6 +80,31 @@ class _Csv:
             self.samples.skipped["noise"] += 1
             return False
         return True
+
+    def _open(self, line: str, separator: str) -> bool:
+        """The table of a header; False if no column contains times, and none names GPUs."""
+        cells = next(_rows([line.lstrip("# ")], separator), [])
+        names = names_of(cells)
+        if names.time is None and not self.before and names.index is names.uuid is None:
+            self.refused = self.refused or cells
+            return False
+        if len(cells) > MOST_COLUMNS:
+            self.samples.skipped["many_columns"] += len(cells) - MOST_COLUMNS
+        self.table = Table(names, self.samples, block_time=self.before)
+        self.separator, self.header, self.before = separator, line, ""
+        return True
+
+    def refusal(self) -> UnreadableError:
+        """Why nothing could be read."""
+        if not self.refused:
+            return UnreadableError(
+                "it has no header with names of columns", advice="Write the names into its first line."
+            )
+        names = ", ".join(self.refused[:8])
+        return UnreadableError(
+            f"no column contains times (its columns: {names})",
+            advice="Name one of its columns timestamp.",
+        )
 
     def _add_rows(self, lines: list[str]) -> None:
         if self.table and lines:
@@ -115,20 +140,6 @@ def _header(text: str, separator: str) -> str:
     cells = [cell.strip() for cell in text.split(separator)] if separator else []
     named = [cell for cell in cells if cell and not cell[0].isdigit() and cell[0] not in "+-."]
     return separator if len(cells) > 1 and len(named) == len([cell for cell in cells if cell]) else ""
-
-
-def _table(text: str, separator: str, samples: Samples, before: str) -> Table:
-    cells = next(_rows([text.lstrip("# ")], separator), [])
-    if len(cells) > MOST_COLUMNS:
-        samples.skipped["many_columns"] += len(cells) - MOST_COLUMNS
-    names = names_of(cells)
-    of_program = names.index is not None or names.uuid is not None
-    if names.time is None and not before and not of_program:
-        raise UnreadableError(
-            "no column contains times",
-            advice=f"Name one of its columns timestamp (it has: {', '.join(cells[:8])}).",
-        )
-    return Table(names, samples, block_time=before)
 
 
 def _add_lines(table: Table, lines: list[str], separator: str, header: str) -> None:

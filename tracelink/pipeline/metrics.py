@@ -36,7 +36,11 @@ def read_metrics(
 
     def work(task: Task) -> Readings | Finding:
         reader = cast(MetricsReader, task.reader)
-        return attempted(task, lambda: reader.read_metrics(task.source, inner))
+        result = attempted(task, lambda: reader.read_metrics(task.source, inner))
+        if isinstance(result, Finding) and not task.source.named:
+            # a folder can contain tables of anything
+            return Finding(Severity.INFO, "skipped", f"skipped: {result.message}", source=result.source)
+        return result
 
     results = outer.map(work, tasks)
     findings += [result for result in results if isinstance(result, Finding)]
@@ -135,7 +139,9 @@ def placed(
     used: set[str] = set()
     for source, readings in files:
         findings += readings.findings
-        gauges = [_completed(gauge, source, witnesses, indexes) for gauge in readings.gauges]
+        named = {gauge.host for gauge in readings.gauges} - {""}
+        host = named.pop() if len(named) == 1 else host_in_path(source.path)
+        gauges = [_completed(gauge, host, witnesses, indexes) for gauge in readings.gauges]
         hosts = {gauge.host for gauge in gauges}
         seen = [witness for witness in witnesses if any(is_same_host(witness.host, host) for host in hosts)]
         times = timed(readings, seen or witnesses, options, findings)
@@ -170,9 +176,9 @@ def _indexes(gauges: Iterable[Gauge]) -> dict[str, str]:
 
 
 def _completed(
-    gauge: Gauge, source: Source, witnesses: Sequence[Witness], indexes: Mapping[str, str]
+    gauge: Gauge, host_of_file: str, witnesses: Sequence[Witness], indexes: Mapping[str, str]
 ) -> Gauge:
-    host = gauge.host or host_in_path(source.path)
+    host = gauge.host or host_of_file
     hosts = {witness.host for witness in witnesses}
     if len(hosts) == 1 and not host:
         host = min(hosts)
