@@ -92,8 +92,11 @@ SCALES = ((4e9, SECOND), (4e12, 10**6), (4e15, 10**3), (4e18, 1))
 """Numbers below are seconds, milliseconds, microseconds, nanoseconds since 1970."""
 FIRST_EPOCH = 1e9
 """Smaller numbers do not count from 1970: they would be of before 2001."""
-EXACT_DIGITS = re.compile(r"\.\d{7}")
-ZONED = re.compile(r"\s*(?:Z|UTC|GMT|[+-]\d\d:?\d\d)$")
+DAY = 86400 * SECOND
+MORE_DIGITS = {SECOND: re.compile(r"\.\d{7}|[eE]"), 10**6: re.compile(r"\.\d{4}|[eE]")}
+"""Seconds and milliseconds with more digits than a float of 53 bits holds."""
+_DATE = r"\d{4}-\d\d-\d\d[ T]\d\d:\d\d:\d\d(?:\.\d{1,9})?"
+DATES = re.compile(rf"{_DATE}(?:{SEPARATOR}{_DATE})*+", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,8 +133,7 @@ def times(cells: Sequence[str], form: TimeFormat) -> Int64s:
     if form.basis is Basis.LOCAL and (fast := _dates(cells)) is not None:
         return fast
     known = {cell: _text_time(cell, form.basis) for cell in set(cells)}
-    found = np.array([known[cell] for cell in cells], np.int64)
-    return _unwrapped(found) if form.basis is Basis.DAY else found
+    return np.array([known[cell] for cell in cells], np.int64)
 
 
 def _decimal_times(cells: Sequence[str], scale: int) -> Int64s:
@@ -140,8 +142,7 @@ def _decimal_times(cells: Sequence[str], scale: int) -> Int64s:
         if "." not in text and "e" not in text and "E" not in text:
             whole = np.fromiter(map(int, cells), np.int64, len(cells))
             return np.where(np.abs(whole) < 4 * 10**18 // scale, whole * scale, NO_TIME)
-        if scale >= 10**6 and not EXACT_DIGITS.search(text) and "e" not in text and "E" not in text:
-            # a float has 53 bits, which is enough for microseconds since 1970
+        if scale in MORE_DIGITS and not MORE_DIGITS[scale].search(text):
             micro = np.fromiter(map(float, cells), np.float64, len(cells)) * (scale // 1000)
             usable = np.abs(micro) < 4e15
             return np.where(usable, np.where(usable, micro, 0).round().astype(np.int64) * 1000, NO_TIME)
@@ -161,13 +162,11 @@ def _decimal_time(cell: str, scale: int) -> int:
 
 def _dates(cells: Sequence[str]) -> Int64s | None:
     """Dates and times without a zone, all at once; None if one of them is written differently."""
-    texts = [cell.strip() for cell in cells]
-    if len({len(text) for text in texts}) != 1 or not DATE_AND_TIME.fullmatch(texts[0]):
-        return None
-    if ZONED.search(texts[0]):
+    text = SEPARATOR.join(map(str.strip, cells)).replace("/", "-")
+    if not DATES.fullmatch(text):
         return None
     try:
-        parsed = np.array(SEPARATOR.join(texts).replace("/", "-").split(SEPARATOR), "datetime64[ns]")
+        parsed = np.array(text.split(SEPARATOR), "datetime64[ns]")
     except ValueError:
         return None
     return np.where(np.isnat(parsed), NO_TIME, parsed.view(np.int64))
@@ -204,10 +203,10 @@ def _offset(zone: str) -> int:
     return (minutes if zone[0] == "+" else -minutes) * 60 * SECOND
 
 
-def _unwrapped(found: Int64s) -> Int64s:
-    """Times of day that go on after midnight."""
+def unwrapped(found: Int64s, last: int) -> Int64s:
+    """Times of day that go on after midnight; `last` is the time before the first of them."""
     known = found != NO_TIME
-    days = np.cumsum(np.diff(found[known], prepend=found[known][:1]) < -12 * 3600 * SECOND)
+    jumps = np.diff(found[known], prepend=last % DAY) < -DAY // 2
     result = found.copy()
-    result[known] += days * 86400 * SECOND
+    result[known] += (last // DAY + np.cumsum(jumps)) * DAY
     return result

@@ -40,17 +40,6 @@ NOT_SHOWN = re.compile(
     r"|endpoint|service|app.*|driver_version|uuid|gpu_uuid|gpu_i_.*|serial.*|productname|card_.*)"
 )
 """Labels that describe a device or a scrape; others distinguish counters, and become part of their names."""
-UNITS = (
-    (re.compile(r"DCGM_FI_DEV_(?:GPU|MEM_COPY|ENC|DEC)_UTIL$"), "%"),
-    (re.compile(r"DCGM_FI_DEV_FB_(?:USED|FREE|TOTAL|RESERVED)$"), "MiB"),
-    (re.compile(r"DCGM_FI_DEV_(?:SM|MEM)_CLOCK$"), "MHz"),
-    (re.compile(r"DCGM_FI_DEV_(?:GPU|MEMORY)_TEMP$|_temperature(?:_celsius)?$|_celsius$"), "C"),
-    (re.compile(r"DCGM_FI_DEV_POWER_USAGE$|_watts$"), "W"),
-    (re.compile(r"_bytes$"), "bytes"),
-    (re.compile(r"_percent$|_percentage$"), "%"),
-    (re.compile(r"_seconds$"), "s"),
-)
-"""Units of metrics, by their names."""
 
 
 def gauge_of(name: str, labels: Mapping[str, str]) -> Gauge:
@@ -72,8 +61,15 @@ def gauge_of(name: str, labels: Mapping[str, str]) -> Gauge:
         or (key.lower() == "device" and not index)
     ]
     shown = f"{name} {' '.join(others)}".strip()[:LONGEST_NAME]
-    unit = next((unit for pattern, unit in UNITS if pattern.search(name)), "")
-    return Gauge(shown, unit, _host(host), schema.index_of_device(index), uuid[:LONGEST_NAME], pid, rank)
+    return Gauge(
+        shown,
+        schema.unit_of_name(name),
+        _host(host),
+        schema.index_of_device(index),
+        uuid[:LONGEST_NAME],
+        pid,
+        rank,
+    )
 
 
 def _is_device(key: str, text: str, name: str) -> bool:

@@ -49,6 +49,8 @@ class Samples:
     basis: Basis | None = None
     skipped: Counter[str] = field(default_factory=Counter)
     rows: int = 0
+    last_of_day: int = 0
+    """The last time since the midnight before the first sample, for times without a date."""
     findings: list[Finding] = field(default_factory=list)
     _numbers: dict[Gauge, int] = field(default_factory=dict)
     _tracks: list[Int64s] = field(default_factory=list)
@@ -96,7 +98,7 @@ class Samples:
             _joined(self._tracks, np.int32), _joined(self._times, np.int64), _joined(self._values, np.float64)
         )
         if not len(counters):
-            lost = "; ".join(finding.message for finding in self._losses())
+            lost = "; ".join(finding.message.rstrip(".") for finding in self._losses())
             raise UnreadableError(
                 f"it contains no sample{f' ({lost})' if lost else ''}",
                 source=source.path,

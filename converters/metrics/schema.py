@@ -151,6 +151,7 @@ BRACKETS = re.compile(r"\s*[\[(]\s*([^\])]{0,24})\s*[\])]\s*$")
 UNIT_SUFFIXES = {
     "pct": "%",
     "percent": "%",
+    "percentage": "%",
     "kib": "KiB",
     "mib": "MiB",
     "gib": "GiB",
@@ -189,6 +190,15 @@ UNITS_OF_NAMES = {
 
 UNIT_OF_CELL = re.compile(r"\s*([-+]?[\d.,]*\d(?:[eE][-+]?\d+)?)\s*([%A-Za-zµ°][\w/%°]{0,11})\s*$")
 
+UNITS_OF_SERIES = (
+    (re.compile(r"DCGM_FI_DEV_(?:GPU|MEM_COPY|ENC|DEC)_UTIL$"), "%"),
+    (re.compile(r"DCGM_FI_DEV_FB_(?:USED|FREE|TOTAL|RESERVED)$"), "MiB"),
+    (re.compile(r"DCGM_FI_DEV_(?:SM|MEM)_CLOCK$"), "MHz"),
+    (re.compile(r"DCGM_FI_DEV_(?:GPU|MEMORY)_TEMP$|_temperature(?:_celsius)?$|_celsius$"), "C"),
+    (re.compile(r"DCGM_FI_DEV_POWER_USAGE$|_watts$"), "W"),
+)
+"""Units of metrics, by their names."""
+
 SCALES = {
     **dict.fromkeys(("b", "byte", "bytes"), ("bytes", 1)),
     **{f"{prefix}b": ("bytes", 1000 ** (power + 1)) for power, prefix in enumerate("kmgt")},
@@ -212,8 +222,14 @@ def name_and_unit(header: str) -> tuple[str, str]:
     text = header.strip().strip('"').strip()
     if match := BRACKETS.search(text):
         return text[: match.start()].strip(), match[1].strip()
-    unit = UNIT_SUFFIXES.get(text.rsplit("_", 1)[-1].lower(), "") if "_" in text else ""
-    return text, unit or UNITS_OF_NAMES.get(text.lower(), "")
+    return text, unit_of_name(text)
+
+
+def unit_of_name(name: str) -> str:
+    """The unit that the name of a metric means; empty if it means none."""
+    suffix = UNIT_SUFFIXES.get(name.rsplit("_", 1)[-1].lower(), "") if "_" in name else ""
+    known = suffix or UNITS_OF_NAMES.get(name.lower(), "")
+    return known or next((unit for pattern, unit in UNITS_OF_SERIES if pattern.search(name)), "")
 
 
 DEVICE = re.compile(r"(?:card|nvidia|gpu|amdgpu|device|cuda)?[\s:_-]*(\d{1,6})", re.IGNORECASE)

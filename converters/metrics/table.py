@@ -8,7 +8,15 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 import tracelink.converters.metrics.schema as schema
-from tracelink.converters.metrics.cells import TimeFormat, is_missing, numbers, time_format, times, unit_of
+from tracelink.converters.metrics.cells import (
+    TimeFormat,
+    is_missing,
+    numbers,
+    time_format,
+    times,
+    unit_of,
+    unwrapped,
+)
 from tracelink.converters.metrics.samples import LONGEST_NAME, Samples
 from tracelink.model.columns import NO_TIME, Int64s
 from tracelink.model.errors import Finding, Severity, UnreadableError
@@ -200,7 +208,11 @@ class Table:
         if self.samples.basis not in (None, basis):
             return np.full(len(cells), NO_TIME, np.int64)
         self.samples.basis = basis
-        return times(cells, self.forms)
+        found = times(cells, self.forms)
+        if basis is Basis.DAY:
+            found = unwrapped(found, self.samples.last_of_day)
+            self.samples.last_of_day = int(found.max(initial=self.samples.last_of_day))
+        return found
 
     def _numbered(self, which: Int64s, gauges: Sequence[Gauge]) -> Int64s:
         """The number of each row among those of its device."""

@@ -48,6 +48,8 @@ class _Csv:
         while self.table is None and begin < len(lines):
             self._take(lines[begin])
             begin += 1
+        if self.table is None:
+            return
         lines, begin = lines[begin:], 0
         for number in self._others(lines):
             self._add_rows(lines[begin:number])

@@ -1,0 +1,113 @@
+"""`tracelink.converters.metrics.prometheus`."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from builders.data import shared
+from builders.metrics import query_range, read, reasons, samples
+from tracelink.model.columns import SECOND
+from tracelink.model.errors import UnreadableError
+from tracelink.model.metrics import Basis, Gauge
+
+AT = 1_794_984_130
+GPU = {
+    "__name__": "DCGM_FI_DEV_GPU_UTIL",
+    "gpu": "0",
+    "UUID": "GPU-1b",
+    "Hostname": "n1",
+    "instance": "10.0.0.1:9400",
+}
+NODE = {
+    "__name__": "node_cpu_seconds_total",
+    "cpu": "3",
+    "mode": "idle",
+    "instance": "n1:9100",
+    "job": "node",
+}
+
+
+def test_series_of_gpus_and_nodes_with_values_that_are_no_numbers() -> None:
+    values = [[AT, "56"], [AT + 1.5, "97"], [AT + 3, "NaN"], [AT + 4, "+Inf"], [AT + 5, 7]]
+    found = read(query_range((GPU, values), (NODE, [[AT + 0.781, "0.25"]]), ({}, [[AT, "1"]])), "range.json")
+    assert found.basis is Basis.EPOCH
+    assert found.gauges == [
+        Gauge("DCGM_FI_DEV_GPU_UTIL", "%", "n1", "0", "GPU-1b"),
+        Gauge("node_cpu_seconds_total cpu=3 mode=idle", "", "n1"),
+        Gauge("metric"),
+    ]
+    assert samples(found) == {
+        ("n1:0", "DCGM_FI_DEV_GPU_UTIL", "%"): [
+            (AT * SECOND, 56),
+            (AT * SECOND + 1_500_000_000, 97),
+            ((AT + 5) * SECOND, 7),
+        ],
+        ("n1", "node_cpu_seconds_total cpu=3 mode=idle", ""): [(AT * SECOND + 781_000_000, 0.25)],
+        ("", "metric", ""): [(AT * SECOND, 1)],
+    }
+    assert reasons(found) == {"no_value": 1, "sentinels": 1}
+
+
+def test_labels_after_values_and_answers_of_one_moment() -> None:
+    text = (
+        '{"status":"success","data":{"resultType":"vector","result":['
+        f'{{"value":[{AT}.781,"1"],"metric":{{"__name__":"up"}}}}]}}}}'
+    )
+    assert samples(read(text, "now.json")) == {("", "up", ""): [(AT * SECOND + 781_000_000, 1)]}
+
+
+@given(
+    cut=st.integers(140, 400),
+    values=st.lists(st.tuples(st.integers(0, 10**6), st.integers(-(10**6), 10**6)), min_size=8, max_size=8),
+)
+def test_an_answer_that_ends_early_keeps_what_is_before(cut: int, values: list[tuple[int, int]]) -> None:
+    text = query_range(({"__name__": "a"}, [[AT + time / 1000, str(value)] for time, value in values]))
+    whole = samples(read(text, "range.json"))["", "a", ""]
+    if cut >= len(text):
+        return
+    pairs = max(text[:cut].count('"], [') + (text[:cut].endswith('"]')), text[:cut].count('"]'))
+    if not pairs:
+        return
+    found = read(text[:cut], "range.json")
+    assert samples(found)["", "a", ""] == whole[:pairs]
+    assert reasons(found) == {"truncated": 1}
+
+
+def test_damaged_pairs_and_deep_nesting_cost_only_themselves() -> None:
+    deep = "[" * 100_000 + "]" * 100_000
+    text = query_range(
+        ({"__name__": "a"}, [[AT, "1"], [[AT], "2"], [AT, {}], 5, {"a": [1]}, [AT + 1, "x"], [AT + 2, "3"]])
+    )
+    text = text.replace('"result"', f'"infos": {deep}, "result"')
+    found = read(text, "range.json")
+    assert samples(found) == {("", "a", ""): [(AT * SECOND, 1), ((AT + 2) * SECOND, 3)]}
+    assert reasons(found) == {"damaged_objects": 2, "not_numbers": 1}
+
+
+def test_a_failed_query_says_why() -> None:
+    text = json.dumps({"status": "error", "data": {"resultType": "matrix"}, "error": "query timed out"})
+    with pytest.raises(UnreadableError, match=r"the query failed: query timed out\. Repeat the query\."):
+        read(text, "range.json")
+
+
+def test_text_of_exporters_has_rounds_or_times() -> None:
+    text = shared("metrics/samples/dcgm_exporter.prom").read_text()
+    found = read(text + text, "dcgm.prom")
+    assert found.basis is Basis.ROUND
+    assert samples(found) == {
+        ("node-1:0", "DCGM_FI_DEV_GPU_UTIL", "%"): [(0, 97), (1, 97)],
+        ("node-1:0", "DCGM_FI_DEV_FB_USED", "MiB"): [(0, 40211), (1, 40211)],
+        ("0", "DCGM_FI_PROF_SM_ACTIVE", ""): [(0, 0.91), (1, 0.91)],
+    }
+    assert reasons(found) == {"no_value": 2}
+    timed = read(
+        f'disk{{device="sda"}} 1 {AT}123\nbroken line here\ndisk{{device="sda"}} 9.3e18 {AT}124\n',
+        "node.prom",
+    )
+    assert timed.basis is Basis.EPOCH
+    assert samples(timed) == {("", "disk device=sda", ""): [(AT * SECOND + 123_000_000, 1)]}
+    assert reasons(timed) == {"noise": 1, "sentinels": 1}
