@@ -40,6 +40,10 @@ COMMANDS: dict[str, list[list[str]]] = {
     "chakra-nodes": [["convert", "{in}", "{out}/x.et"]],
     "perfetto": [["convert", "{in}", "{out}/x.json"], ["inspect"]],
     "clog": [["diagnose"], ["diagnose", "--entries"], ["diagnose", "-o", "{out}/x.sqlite"]],
+    "metrics": [
+        ["merge", "--metrics-start", "1794984130", "--interval", "1", "-o", "{out}/x.json"],
+        ["inspect", "--tz", "+02:00", "--map", "0-1=0-1,n1:0=7"],
+    ],
     "torch-trace": [["compile"]],
     "watchdog-log": [["diagnose"], ["diagnose", "-v"], ["diagnose", "--html", "{out}/x.html"]],
     "nccl-ras": [["diagnose"], ["diagnose", "--hung", "--json"]],

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import tracelink
-from builders import captures, inspector, kineto, nsys, ras, recorder, watchdog
+from builders import captures, inspector, kineto, metrics, nsys, ras, recorder, watchdog
 from builders import execution_trace as et
 from builders import memory_snapshots as memory
 from builders.clog import Clog
@@ -125,3 +125,5 @@ def _built() -> Iterator[Seed]:
     taken = memory.snapshot(trace, [], segments=[memory.segment(memory.block(5, address=128, frames=line))])
     yield Seed("memory-snapshot", "snapshot_rank0.pickle", memory.as_python(taken))
     yield Seed("memory-snapshot", "snapshot_rank1.pickle", memory.as_torch(taken))
+    for name, text in metrics.one_of_each().items():
+        yield Seed("metrics", name, text.encode())
