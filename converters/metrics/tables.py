@@ -37,6 +37,8 @@ class _Csv:
     table: Table | None = None
     separator: str = ""
     header: str = ""
+    width: int = 0
+    """Cells of the header."""
     before: str = ""
     """A line with nothing but a time: of the rows below the next header."""
     refused: Sequence[str] = ()
@@ -60,7 +62,7 @@ class _Csv:
 
     def _others(self, lines: Sequence[str]) -> Sequence[int]:
         """The lines that may not be rows."""
-        width, first = self.header.count(self.separator), self.header.partition(self.separator)[0].lower()
+        width, first = self.width - 1, self.header.partition(self.separator)[0].lower()
         cut = len(first)
         return [
             number
@@ -93,7 +95,7 @@ class _Csv:
         if len(cells) > MOST_COLUMNS:
             self.samples.skipped["many_columns"] += len(cells) - MOST_COLUMNS
         self.table = Table(names, self.samples, block_time=self.before)
-        self.separator, self.header, self.before = separator, line, ""
+        self.separator, self.header, self.width, self.before = separator, line, len(cells), ""
         return True
 
     def refusal(self) -> UnreadableError:
@@ -110,18 +112,23 @@ class _Csv:
 
     def _add_rows(self, lines: list[str]) -> None:
         if self.table and lines:
-            _add_lines(self.table, lines, self.separator, self.header)
+            _add_lines(self.table, lines, self.separator, self.width)
 
 
 def read_headless(blocks: Iterable[list[str]], samples: Samples) -> None:
     """Adds the rows of nvidia-smi with `noheader`: the first column is the time, the others have no names."""
     table: Table | None = None
+    width = 0
     for lines in blocks:
         rows = [line.rstrip("\r") for line in lines if line.strip()]
         if table is None and rows:
             first = [row.split(",") for row in rows[:1000]]
             second = numbers([row[1] for row in first if len(row) > 2])[0]
-            indexed = len(second) > 0 and bool(((second >= 0) & (second < 64) & (second % 1 == 0)).all())
+            indexed = (
+                len(first[0]) > 2
+                and len(second) > 0
+                and bool(((second >= 0) & (second < 64) & (second % 1 == 0)).all())
+            )
             names = ["timestamp", *(f"column {number}" for number in range(2, len(first[0]) + 1))]
             text = "columns are named by their position"
             if indexed:
@@ -131,9 +138,9 @@ def read_headless(blocks: Iterable[list[str]], samples: Samples) -> None:
                 f"it has no header: {text}. Record it without noheader, or add the header as its first line."
             )
             samples.findings.append(Finding(Severity.WARNING, "no_header", message))
-            table = Table(names_of(names), samples)
+            table, width = Table(names_of(names), samples), len(names)
         if table:
-            _add_lines(table, rows, ",", "")
+            _add_lines(table, rows, ",", width)
 
 
 def _header(text: str, separator: str) -> str:
@@ -144,21 +151,16 @@ def _header(text: str, separator: str) -> str:
     return separator if len(cells) > 1 and len(named) == len([cell for cell in cells if cell]) else ""
 
 
-def _add_lines(table: Table, lines: list[str], separator: str, header: str) -> None:
+def _add_lines(table: Table, lines: list[str], separator: str, width: int) -> None:
     """Adds lines as columns; rows with another number of cells are counted."""
-    if not lines:
-        return
-    width = header.count(separator) if header else lines[0].count(separator)
     if not any('"' in line for line in lines):
-        fitting = [line for line in lines if line.count(separator) == width]
-        if len(fitting) != len(lines):
-            table.samples.skipped["damaged_rows"] += len(lines) - len(fitting)
-        cells = separator.join(fitting).split(separator)
+        fitting = [line for line in lines if line.count(separator) == width - 1]
+        table.samples.skipped["damaged_rows"] += len(lines) - len(fitting)
         if fitting:
-            table.add([cells[column :: width + 1] for column in range(width + 1)])
+            cells = separator.join(fitting).split(separator)
+            table.add([cells[column::width] for column in range(width)])
         return
-    wanted = len(next(_rows([header or lines[0]], separator), []))
-    rows = [row for row in _rows(lines, separator) if len(row) == wanted]
+    rows = [row for row in _rows(lines, separator) if len(row) == width]
     table.samples.skipped["damaged_rows"] += len(lines) - len(rows)
     if rows:
         table.add(list(zip(*rows, strict=True)))

@@ -62,6 +62,21 @@ def test_a_query_without_a_header_names_columns_by_position() -> None:
     assert reasons(found) == {"no_header": 1, "no_value": 1}
 
 
+def test_rows_fit_a_header_with_quoted_separators() -> None:
+    found = read('timestamp,"load, 1 min",b\n1794984130,1,2\n1794984131,"3",4\n1794984132,1,2,3\n')
+    assert samples(found) == {
+        ("", "load, 1 min", ""): [(AT, 1), (AT + SECOND, 3)],
+        ("", "b", ""): [(AT, 2), (AT + SECOND, 4)],
+    }
+    assert reasons(found) == {"damaged_rows": 1}
+
+
+def test_a_query_without_a_header_of_several_blocks_has_one_width() -> None:
+    row = "2026/11/18 06:42:10.013, 1, 56, 412.35\n"
+    found = read(row * 60_000 + "2026/11/18 06:42:10.013, 1\n" + row * 2, "gpu.txt")
+    assert (len(found.counters), reasons(found)) == (120_004, {"no_header": 1, "damaged_rows": 1})
+
+
 DMON = """#{time}gpu    pwr  mtemp     sm
 #{unit}Idx      W      C      %
  {first}  0    412     68     56
