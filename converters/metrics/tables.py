@@ -146,7 +146,7 @@ def read_headless(blocks: Iterable[list[str]], samples: Samples) -> None:
 def _header(text: str, separator: str) -> str:
     """The separator of a line of names of columns; empty if it is none."""
     separator = separator or next((one for one in SEPARATORS if one in text), "")
-    cells = [cell.strip() for cell in text.split(separator)] if separator else []
+    cells = [cell.strip() for cell in next(_rows([text], separator), [])] if separator else []
     named = [cell for cell in cells if cell and not cell[0].isdigit() and cell[0] not in "+-."]
     return separator if len(cells) > 1 and len(named) == len([cell for cell in cells if cell]) else ""
 
