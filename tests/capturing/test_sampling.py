@@ -74,7 +74,7 @@ def test_many_rows_are_thinned_out(scene: Scene, monkeypatch: pytest.MonkeyPatch
     files = Files(scene.folder, 10**9)
     sampler = Sampler(files, 0, "node0", 1.0, [Counting()], scene.problems.append)
     for _ in range(7):
-        sampler._add()
+        sampler.add()
     assert [row[2] for row in sampler._rows] == ["1", "5", "7"]
     assert sampler.interval_s == 4.0
 

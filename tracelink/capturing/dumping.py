@@ -54,6 +54,11 @@ class Dumper:
 
     def _dump_recorder(self, rank: int) -> list[str]:
         dumps = self._recorded()
+        if dumps is None:
+            if self.journal.document.rank_from == OF_TORCH:
+                message = f"torch {self.torch.__version__} has no flight recorder for the backend of this job"
+                self.journal.trouble("flight recorder", message)
+            return []
         if not dumps:
             if self.journal.document.rank_from == OF_TORCH:
                 self.journal.trouble(
@@ -68,10 +73,12 @@ class Dumper:
             self.journal.trouble("flight recorder", message)
         return [self.files.write(DUMP_NAME.format(rank), dumps[0], "flight-recorder")]
 
-    def _recorded(self) -> list[bytes]:
-        """The dumps of all recorders that recorded something."""
+    def _recorded(self) -> list[bytes] | None:
+        """The dumps of all recorders that recorded something; None if this torch has no recorder."""
         c10d = getattr(self.torch._C, "_distributed_c10d", None)
         functions = [getattr(c10d, name) for name in RECORDERS if hasattr(c10d, name)]
+        if not functions:
+            return None
         dumps = [bytes(function()) for function in functions]
         return [dump for dump in dumps if ENTRY in dump]
 

@@ -127,7 +127,10 @@ class CompileLog:
         self._handler: Any = None
         if TRACE in os.environ:
             return
-        handler = torch._logging._internal.LOG_TRACE_HANDLER
+        internal = getattr(getattr(torch, "_logging", None), "_internal", None)
+        handler = getattr(internal, "LOG_TRACE_HANDLER", None)
+        if handler is None:
+            raise RuntimeError(f"torch {torch.__version__} writes no structured log; 2.3 and later do")
         if handler.stream is None and handler.root_dir is None:
             handler.root_dir = str(folder / COMPILE_FOLDER)
             if handler not in self._log.handlers:

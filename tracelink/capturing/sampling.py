@@ -120,6 +120,7 @@ class Sampler:
     _end: threading.Event = field(default_factory=threading.Event)
     _thread: threading.Thread | None = None
     _failed: set[int] = field(default_factory=set)
+    _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def start(self) -> None:
         """Starts the thread."""
@@ -131,14 +132,14 @@ class Sampler:
         self._end.set()
         if self._thread is not None:
             self._thread.join(PATIENCE_S)
-        self._add()
+        self.add()
         self._write()
 
     def _run(self) -> None:
         self._sample()  # rates need a first reading
         written = time.monotonic()
         while not self._end.wait(self.interval_s):
-            self._add()
+            self.add()
             if time.monotonic() - written >= WRITTEN_EVERY_S:
                 written = time.monotonic()
                 try:
@@ -153,11 +154,13 @@ class Sampler:
             row += self._sampled(number, gauge)
         return row
 
-    def _add(self) -> None:
-        self._rows.append(self._sample())
-        if len(self._rows) > MOST_ROWS:
-            del self._rows[1::2]
-            self.interval_s *= 2
+    def add(self) -> None:
+        """Takes a sample now."""
+        with self._lock:
+            self._rows.append(self._sample())
+            if len(self._rows) > MOST_ROWS:
+                del self._rows[1::2]
+                self.interval_s *= 2
 
     def _sampled(self, number: int, gauge: Gauges) -> Sequence[str]:
         if number not in self._failed:

@@ -342,11 +342,17 @@ class Capture:
         if step < first:
             return
         self._windows.pop(0)
+        self._sample()
         if not self.journal.attempt("profile", self._profiling.start):
             self._profiling = None
             return
         self._window = schema.Window(first, last, time.time_ns())
         self.journal.document.windows.append(self._window)
+
+    def _sample(self) -> None:
+        """Metrics at the begin and the end of a window, which may be shorter than the time between two samples."""
+        if self._sampler is not None:
+            self.journal.attempt("metrics", self._sampler.add)
 
     def _opened_observer(self) -> Observer | None:
         if not self.options.execution_trace or self._files is None:
@@ -362,6 +368,7 @@ class Capture:
             return
         exported = profiling.stop()
         window.end_ns, window.complete = time.time_ns(), complete
+        self._sample()
         if exported:
             name = self._name("kineto", window)
             recorded = files.scratch(name)
