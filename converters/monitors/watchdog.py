@@ -31,15 +31,16 @@ class WatchdogLogReader:
         )
 
     def read_reports(self, source: Source, engine: Engine) -> WatchdogLog:
-        """What its lines say, in their order; equal lines once."""
+        """What its lines say, in their order; of equal lines the last one, and of very many the last ones."""
         scan = _Scan()
         reports: dict[Report, None] = {}
         with source.open() as stream:
             for line in scan.lines(stream, source):
-                report = report_of(line)
-                if report and len(reports) < MOST_REPORTS:
+                if report := report_of(line):
+                    reports.pop(report, None)
                     reports[report] = None
-                elif report:
+                if len(reports) > MOST_REPORTS:
+                    del reports[next(iter(reports))]
                     scan.surplus += 1
             damage = stream.damage
         engine.meter.add(source.bytes)
@@ -78,7 +79,7 @@ class _Scan:
             )
             found.append(Finding(Severity.WARNING, "log_not_searched", message, 1, path))
         if self.surplus:
-            message = f"{path}: {number(self.surplus)} more watchdog lines were not used."
+            message = f"{path}: {number(self.surplus)} watchdog lines were not used, the first ones."
             found.append(Finding(Severity.WARNING, "too_many_reports", message, self.surplus, path))
         if damage:
             message = f"{path}: the log is damaged ({damage}); what precedes the damage was searched."

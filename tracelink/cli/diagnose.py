@@ -144,6 +144,7 @@ takes_entries = collected(
     "tracelink diagnose samples/hung_job/dumps --entries            the last calls of all ranks side by side",
     "tracelink diagnose samples/gpu_pair/dumps --kineto samples/gpu_pair   with the operators of profiles",
     "tracelink diagnose now/ --before earlier/",
+    "tracelink diagnose bundle/                                     logs, stacks and whatever else was saved",
     "tracelink diagnose samples/hung_job/dumps --hung               what is in flight is a problem",
     "tracelink diagnose samples/hung_job/dumps --prefix comm_lib_trace_rank_",
 )
@@ -186,7 +187,8 @@ def diagnose(
 
     PATHS are flight-recorder dumps, directories, globs and archives; - is standard input. The rank of a dump comes from
     its file name. Damaged dumps are reported and do not affect the others. Profiles and execution traces among PATHS
-    are read only for the ranks of a problem.
+    are read only for the ranks of a problem. Logs with watchdog lines, stacks (py-spy, faulthandler) and answers of
+    NCCL's monitor (ncclras) are read next to dumps, or instead of them: name the folder with everything that was saved.
 
     The verdict comes first, then the last collective of each rank, the last calls of the culprits, and what to do next.
     The exit code is 0 if no problem was found, 1 if one was, 2 for wrong arguments, 3 if nothing could be read, and 4

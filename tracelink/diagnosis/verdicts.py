@@ -49,6 +49,8 @@ CATEGORY_IN_WORDS: Mapping[Category, str] = {
 }
 NOT_REACHED = frozenset({Kind.NEVER_JOINED, Kind.LAGGING, Kind.ABSENT, Kind.IN_FLIGHT})
 """Problems whose culprits may be busy before the call."""
+TIES = frozenset({Kind.NEVER_JOINED, Kind.OPERATION_MISMATCH, Kind.SIZE_MISMATCH})
+"""Claims without culprits that name both sides."""
 MOST_RANKS = 64
 """Culprits whose compile logs are read."""
 
@@ -258,7 +260,7 @@ def _problem(claim: Claim) -> Problem:
         claim.waiting,
         claim.message,
         claim.advice,
-        tie=claim.kind in (Kind.OPERATION_MISMATCH, Kind.SIZE_MISMATCH) and not claim.culprits,
+        tie=claim.kind in TIES and not claim.culprits,
         proven=claim.proven,
         waited_ns=claim.waited_ns,
     )

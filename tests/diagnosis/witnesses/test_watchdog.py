@@ -93,6 +93,36 @@ def test_a_rank_that_never_used_the_group(tmp_path: Path) -> None:
     assert "it enqueued nothing in this group" in problem.message
 
 
+def test_one_rank_that_made_a_call_more_than_all_others(tmp_path: Path) -> None:
+    """Either side may be wrong: most ranks are not to blame for what one of them does."""
+    lines = {0: gave_up(0, 11)} | {rank: [status(rank, 10, 10)] for rank in (1, 2)}
+    found = diagnose(logs(tmp_path, lines))
+    assert told(found) == [(Kind.NEVER_JOINED, "0", 11, "nccl:all_reduce", (), (0,), False)]
+    (problem,) = found.problems
+    assert (problem.tie, problem.category) == (True, Category.UNKNOWN)
+    assert problem.message == (
+        "Rank 0 timed out after 10 min in all_reduce #11 of group 0 (default_pg), which ranks 1 and 2 did not enqueue: "
+        "either they left it out, or it is a call too many."
+    )
+
+
+def test_the_end_of_a_log_in_which_gloo_gave_up_as_well(tmp_path: Path) -> None:
+    """As seen in the wild: the line of the timeout itself is cut off, and one rank ran ahead of those in gloo."""
+    lines = [
+        f"[rank3]: {gloo_timeout()}",
+        f"[rank4]: {gloo_timeout('send')}",
+        status(5, 56116, 56116),
+        status(7, 56390, 56116),
+        status(0, 56116, 56116),
+    ]
+    found = diagnose(logs(tmp_path, {"tail": lines}, "{}.log"))
+    assert told(found) == [(Kind.TIMED_OUT, "", None, "", (), (3, 4), False)]
+    assert [(one.stage, one.sequence, one.ranks) for one in found.standings] == [
+        (Stage.FINISHED, 56116, (0, 5)),
+        (Stage.WAITING, 56117, (7,)),
+    ]
+
+
 def test_all_ranks_wait_in_the_same_collective(tmp_path: Path) -> None:
     found = diagnose(logs(tmp_path, {rank: gave_up(rank, 21) for rank in range(4)}))
     assert told(found) == [(Kind.TIMED_OUT, "0", 21, "nccl:all_reduce", (), (0, 1, 2, 3), False)]
@@ -140,10 +170,11 @@ def test_a_rank_that_waits_in_another_group_is_not_to_blame(tmp_path: Path) -> N
         0: gave_up(0, 21, group=DATA),
         1: [status(1, 20, 20, group=DATA), *gave_up(1, 9, group=TENSOR)],
         2: [status(2, 8, 8, group=TENSOR)],
+        3: gave_up(3, 9, group=TENSOR),
     }
     found = diagnose(logs(tmp_path, lines))
     assert told(found) == [
-        (Kind.NEVER_JOINED, "5", 9, "nccl:all_reduce", (2,), (1,), True),
+        (Kind.NEVER_JOINED, "5", 9, "nccl:all_reduce", (2,), (1, 3), True),
         (Kind.TIMED_OUT, "6", 21, "nccl:all_reduce", (), (0,), False),
     ]
     assert "Rank 1 did not enqueue it, and timed out in group 5." in found.problems[1].message

@@ -159,7 +159,8 @@ def _claims_of(group: _Group, blocked: Mapping[int, str]) -> list[Claim]:
     free = [rank for rank in behind if blocked.get(rank, group.name) == group.name]
     operation = Counter(report.operation for report in at_first.values()).most_common(1)[0][0]
     if free and operation_of(operation) not in MESSAGES:
-        return [_behind(group, first, operation, free)]
+        few = len(free) < len(group.timed_out)
+        return [_behind(group, first, operation, free) if few else _either(group, first, operation, free)]
     return [_timed_out(group, first, operation, behind, blocked)]
 
 
@@ -257,6 +258,31 @@ def _behind(group: _Group, first: int, operation: str, culprits: Sequence[int]) 
         message,
         BEHIND,
         proven=True,
+        waited_ns=_waited(group.timed_out),
+    )
+
+
+def _either(group: _Group, first: int, operation: str, behind: Sequence[int]) -> Claim:
+    """At least as many ranks are behind as wait: those that wait may have made a call too many."""
+    call = collective_in_words(operation, first, group.identity)
+    one, they = len(group.timed_out) == 1, "they" if len(behind) > 1 else "it"
+    waited = duration(_waited(group.timed_out) or 0)
+    message = (
+        f"{ranks_in_words(sorted(group.timed_out))} timed out after {waited} in {call}, "
+        f"which {lowered(ranks_in_words(behind))} did not enqueue: either {they} left it out, "
+        f"or {'it is a call' if one else 'these are calls'} too many."
+    )
+    return Claim(
+        "never_joined",
+        group.name,
+        group.description,
+        first,
+        operation,
+        (),
+        tuple(sorted(group.timed_out)),
+        message,
+        BEHIND,
+        proven=False,
         waited_ns=_waited(group.timed_out),
     )
 
