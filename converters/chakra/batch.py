@@ -302,7 +302,7 @@ def _names_and_values(octets: Octets, spans: _Spans) -> tuple[Read, Read, Bools]
     common = name.usual & (name.number == ATTRIBUTE_NAME) & (name.wire == DELIMITED)
     common &= (length > 0) & (length <= _LONGEST_NAME) & (name.end < spans.end)
     value = read_fields(octets, np.where(common, name.end, spans.begin))
-    kind = value.number
+    kind = np.minimum(value.number, _KINDS - 1)
     common &= value.usual & (value.end == spans.end) & (value.wire == _VALUE_WIRES[kind])
     common &= (value.wire == DELIMITED) | ((value.value >= _LEAST[kind]) & (value.value <= _MOST[kind]))
     return name, value, common

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 
 from tracelink.io.framing import DELIMITED, VARINT, fields_of, key, length_at
 from tracelink.plugins import ConversionSpec, Format, ReaderSpec, WriterSpec
 
-__all__ = ["PERFETTO", "PERFETTO_BUNDLE", "PERFETTO_JSON", "timeline"]
+__all__ = ["PERFETTO", "PERFETTO_BUNDLE", "PERFETTO_JSON", "TRACK_EVENTS", "timeline"]
 
 HEAD = key(1, DELIMITED)
 """The tag of a packet."""
@@ -28,7 +29,7 @@ COMMON = {
 """Fields of which most packets of any trace have one, and their wire types."""
 
 
-def is_own(head: bytes) -> bool:
+def is_own(head: bytes, name: str = "") -> bool:
     """Whether the first packet is one that tracelink writes."""
     bounds = _packet_at(head, 0)
     return bounds is not None and head.startswith(MARK, bounds[0])
@@ -53,6 +54,29 @@ def is_native(head: bytes, name: str = "") -> bool:
     return common
 
 
+def is_of_others(head: bytes, name: str = "") -> bool:
+    """Whether another program wrote it."""
+    return is_native(head) and not is_own(head)
+
+
+PROFILED = re.compile(
+    rb"aten::|cpu_op|cuda|torch|autograd|ProfilerStep|nccl|Memcpy|External id|correlation"
+    rb"|rocprof|kernel_dispatch|memory_copy|memory_allocation|marker_api|rccl_api|hip_api|hsa_api|AGENT \["
+)
+"""Names and categories of PyTorch and rocprof, of which one is near the start of their traces."""
+BUNDLED = key(BUNDLE, DELIMITED)
+
+
+def refusal(head: bytes) -> str:
+    """Why the trace of any other program is not read."""
+    if PROFILED.search(head) or BUNDLED in head:
+        return ""
+    return (
+        "a Perfetto trace that neither tracelink nor PyTorch nor rocprof wrote. "
+        "Open it at ui.perfetto.dev, or use the file that torch.profiler wrote."
+    )
+
+
 def _packet_at(head: bytes, offset: int) -> tuple[int, int] | None:
     """Where the body of the packet at an offset begins and ends; None if there is no packet."""
     if not head.startswith(HEAD, offset) or not (found := length_at(head, offset + len(HEAD))):
@@ -73,7 +97,7 @@ PERFETTO = Format(
     "perfetto",
     reader=ReaderSpec(
         "Perfetto's own format, as tracelink writes it: .pftrace, .pftrace.gz",
-        is_native,
+        is_own,
         "tracelink.converters.perfetto.reading.reader:PerfettoReader",
     ),
     writer=WriterSpec(
@@ -104,5 +128,14 @@ PERFETTO_BUNDLE = Format(
         "The profiles of all ranks as they are, with their clocks, for Perfetto v58 and later to merge",
         (".tar", ".tar.gz"),
         "tracelink.converters.perfetto.bundle:PerfettoBundleWriter",
+    ),
+)
+TRACK_EVENTS = Format(
+    "track-events",
+    reader=ReaderSpec(
+        "Perfetto traces of torch.profiler (2026) and of rocprofv3: .pftrace, .pftrace.gz",
+        is_of_others,
+        "tracelink.converters.perfetto.track_events.reader:TrackEventReader",
+        refusal,
     ),
 )

@@ -219,12 +219,12 @@ def test_a_native_trace_of_another_program_is_refused(
     tracelink: Run, tmp_path: Path, command: tuple[str, ...]
 ) -> None:
     path = tmp_path / "other.pftrace"
-    path.write_bytes(bytes(Sequence().instant(0, "another")))
+    path.write_bytes(bytes(Sequence().instant(0, "another", category="input")))
     name, *rest = command
     arguments = [str(path), str(tmp_path / "a.json")] if name == "convert" else [str(path), *rest]
     result = tracelink(name, *arguments)
     assert result.exit_code == 3
     assert result.stderr.strip() == (
-        f"tracelink: {path}: a Perfetto trace that tracelink did not write; tracelink reads only its own. "
+        f"tracelink: {path}: a Perfetto trace that neither tracelink nor PyTorch nor rocprof wrote. "
         "Open it at ui.perfetto.dev, or use the file that torch.profiler wrote."
     )

@@ -14,6 +14,7 @@ from builders import execution_trace as et
 from builders import memory_snapshots as memory
 from builders.clog import Clog
 from builders.data import DATA
+from builders.track_events import compressed, step_of_rocprof, step_of_torch
 from tracelink import plugins, samples
 from tracelink.io.streams import GZIP_MAGIC, GZIP_WINDOW
 
@@ -127,3 +128,6 @@ def _built() -> Iterator[Seed]:
     yield Seed("memory-snapshot", "snapshot_rank1.pickle", memory.as_torch(taken))
     for name, text in metrics.one_of_each().items():
         yield Seed("metrics", name, text.encode())
+    yield Seed("track-events", "torch_0.pftrace", bytes(step_of_torch()))
+    yield Seed("track-events", "rank_0.pftrace", bytes(step_of_rocprof()))
+    yield Seed("track-events", "rank_1.pftrace", compressed(bytes(step_of_rocprof())))

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tracelink.io.framing import DELIMITED, FIXED32, FIXED64, VARINT, delimited, key, varint
-from tracelink.io.protobuf import FEW, MANY, Fields, Octets, split_all
+from tracelink.io.protobuf import FEW, MANY, Fields, Octets, split, split_all
 
 NUMBERS = st.sampled_from([1, 4, 15, 16, 47, 1999, 2048, (1 << 29) - 1])
 VALUES = st.one_of(
@@ -88,3 +88,16 @@ def test_whatever_bytes_there_are(messages: list[bytes]) -> None:
     ends = np.cumsum([0, *map(len, messages)])
     assert (fields.read.begin >= ends[fields.owner]).all()
     assert (fields.read.end <= ends[fields.owner + 1]).all()
+
+
+@pytest.mark.parametrize("number", [1, 15, 16, 2047, 2048, 3000, (1 << 18) - 1, 1 << 18])
+@pytest.mark.parametrize("value", [0, 127, 128, (1 << 35) - 1, 1 << 35, (1 << 64) - 1])
+def test_fields_with_tags_of_up_to_three_bytes_are_read_in_columns(number: int, value: int) -> None:
+    message = key(number, VARINT) + varint(value) + delimited(number, b"x" * 200)
+    data = message * 20
+    begins = np.arange(20) * len(message)
+    fields = split(Octets(data), begins, begins + len(message))
+    assert fields.odd.all() == (number >= 1 << 18)
+    if not fields.odd.any():
+        assert fields.read.number.tolist() == [number] * 40
+        assert fields.read.value[:20].view(np.uint64).tolist() == [value] * 20

@@ -159,7 +159,7 @@ BYTE = np.uint64(8)
 NOT_SHORT = 0x8087
 """These bits are equal to `DELIMITED` for a delimited field of up to 127 bytes with a tag of one byte."""
 SEEN = 5
-"""Varints of at most this width are within the word that starts with a tag of two bytes."""
+"""Varints of at most this width are within the word that starts with a tag of three bytes."""
 LENGTH_BYTES = 4
 """Lengths of fields have at most this width, as messages are read at once."""
 FEW = 8
@@ -286,11 +286,15 @@ def _read_any(octets: Octets, offset: Int64s, words: Words) -> Read:
 
 
 def _tags(words: Words) -> tuple[Int64s, Int64s]:
-    """The tag of one or two bytes at the start of each word, 0 if it is longer, and its width."""
+    """The tag of up to three bytes at the start of each word, 0 if it is longer, and its width."""
     numbers = words.view(np.int64)
     first, width = numbers & 0xFF, np.ones(len(numbers), np.int64)
     if not (wide := first > 0x7F).any():
         return first, width
-    second = numbers >> 8 & 0xFF
-    usual = wide & (second <= 0x7F)
-    return np.where(wide, np.where(usual, first & 0x7F | second << 7, 0), first), width + wide
+    second, third = numbers >> 8 & 0xFF, numbers >> 16 & 0xFF
+    wider = wide & (second > 0x7F)
+    tag = np.where(wide, first & 0x7F | (second & 0x7F) << 7, first)
+    if not wider.any():
+        return tag, width + wide
+    tag = np.where(wider, np.where(third <= 0x7F, tag | third << 14, 0), tag)
+    return tag, width + wide + wider

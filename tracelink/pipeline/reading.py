@@ -31,8 +31,8 @@ _JAX = (
     "perfetto_trace.json.gz that jax.profiler.trace(DIR, create_perfetto_trace=True) writes."
 )
 _ROCPROF = (
-    "of rocprof, which tracelink does not read: it has no operators and no ranks. Record the job with torch.profiler; "
-    "a .pftrace of rocprof opens at ui.perfetto.dev."
+    "of rocprof, which tracelink does not read: of its formats it reads .pftrace. Write that with "
+    "rocprofv3 --output-format pftrace, or record the job with torch.profiler."
 )
 
 OTHER_PROFILERS = (

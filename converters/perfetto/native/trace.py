@@ -149,19 +149,11 @@ class _File:
         self.rows += len(decoded.packets)
 
 
-ROCPROF_MARKS = (b"rocprof", b"kernel_dispatch", b"hsa_api", b"hip_api")
-"""Categories and names in Perfetto traces of rocprofv3 and rocprof-sys."""
-
-
 def read_native(source: Source, engine: Engine) -> NativeTrace:
     """Reads a whole file; everything before any damage is used."""
-    head = source.head()
-    if not is_own(head):
-        writer = (
-            "of rocprof" if any(mark in head for mark in ROCPROF_MARKS) else "that tracelink did not write"
-        )
+    if not is_own(source.head()):
         raise UnreadableError(
-            f"a Perfetto trace {writer}; tracelink reads only its own",
+            "a Perfetto trace that tracelink did not write; tracelink reads only its own",
             source=source.path,
             advice="Open it at ui.perfetto.dev, or use the file that torch.profiler wrote.",
         )

@@ -222,14 +222,6 @@ def test_the_traces_of_others_are_refused(data: bytes) -> None:
     )
 
 
-def test_the_traces_of_rocprof_are_named() -> None:
-    with pytest.raises(UnreadableError) as raised:
-        as_json(packet(delimited(33, b"kernel_dispatch")) + b"".join(slices(2)))
-    assert str(raised.value) == (
-        f"job.pftrace: a Perfetto trace of rocprof; tracelink reads only its own. {ADVICE}"
-    )
-
-
 @pytest.mark.parametrize(
     ("data", "problem"),
     [

@@ -101,14 +101,14 @@ def test_beside_the_profiles_it_was_made_of_it_is_passed_over(merged: Path) -> N
 
 
 def test_in_a_directory_the_traces_of_others_are_passed_over(tmp_path: Path) -> None:
-    others = Sequence().instant(0, "another")
+    others = Sequence().instant(0, "another", category="input")
     (tmp_path / "other.pftrace").write_bytes(bytes(others))
     (tmp_path / "k_0.json.gz").write_bytes(PROFILES[0].read_bytes())
     graph = tracelink.load(tmp_path)
     assert [(one.severity, one.reason) for one in graph.findings if "pftrace" in one.source] == [
         ("info", "skipped")
     ]
-    with pytest.raises(UnreadableError, match="tracelink did not write"):
+    with pytest.raises(UnreadableError, match="neither tracelink nor PyTorch nor rocprof wrote"):
         tracelink.load(tmp_path / "other.pftrace")
 
 
