@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tracelink.converters.nsys.collected import Collector, Rows
-from tracelink.converters.nsys.database import Block, Database, identifier, integer
+from tracelink.converters.nsys.collected import Collector, Rows, coded
+from tracelink.converters.nsys.database import Database, identifier, known
 from tracelink.converters.nsys.schema import (
     CALLS,
     COPIES,
@@ -32,7 +32,7 @@ from tracelink.converters.nsys.schema import (
     WAIT_KINDS,
     WAITS,
 )
-from tracelink.model.columns import UNKNOWN, Int32s, Int64s, UInt8s
+from tracelink.model.columns import UNKNOWN, Int32s, Int64s, UInt8s, distinct
 from tracelink.model.events import EventKind, Key, Track, TrackKind
 
 VERSION_SUFFIX = re.compile(r"_v\d+(?=_pt|$)")
@@ -51,19 +51,19 @@ class Names:
 
     def of_ids(self, ids: Int64s, shown: Callable[[str], str] = str) -> Int32s:
         """The codes of names with these ids."""
-        distinct, which = np.unique(ids, return_inverse=True)
-        new = np.array([number for number in distinct.tolist() if number not in self.codes], np.int64)
+        different, which = coded(ids)
+        new = np.array([number for number in different.tolist() if number not in self.codes], np.int64)
         texts = self.database.strings(STRINGS, new)
         for number in new.tolist():
             text = texts.get(number)
             self.missing += text is None
             self.codes[number] = self.collector.names[f"string {number}" if text is None else shown(text)]
-        return np.array([self.codes[number] for number in distinct.tolist()], np.int32)[which]
+        return np.array([self.codes[number] for number in different.tolist()], np.int32)[which]
 
     def of_numbers(self, numbers: Int64s, words: Callable[[int], str]) -> Int32s:
         """The codes of the names that numbers stand for."""
-        distinct, which = np.unique(numbers, return_inverse=True)
-        return np.array([self.collector.names[words(number)] for number in distinct.tolist()], np.int32)[
+        different, which = coded(numbers)
+        return np.array([self.collector.names[words(number)] for number in different.tolist()], np.int32)[
             which
         ]
 
@@ -82,14 +82,15 @@ class Lanes:
 
     def threads(self, threads: Int64s) -> Int32s:
         """The track of each thread."""
-        distinct, which = np.unique(threads, return_inverse=True)
-        return np.array([self.collector.track(_thread(one)) for one in distinct.tolist()], np.int32)[which]
+        different, which = coded(threads)
+        return np.array([self.collector.track(_thread(one)) for one in different.tolist()], np.int32)[which]
 
     def streams(self, device: Int64s, stream: Int64s, *, waits: bool = False) -> Int32s:
         """The track of each stream of each device; that of waits for it if these are asked for."""
-        pairs, which = np.unique(np.stack([device, stream]), axis=1, return_inverse=True)
-        numbers = [self.collector.track(_stream(*pair, waits=waits)) for pair in pairs.T.tolist()]
-        return np.array(numbers, np.int32)[which.ravel()]
+        which, first = distinct(device, stream)
+        pairs = zip(device[first].tolist(), stream[first].tolist(), strict=True)
+        numbers = [self.collector.track(_stream(*pair, waits=waits)) for pair in pairs]
+        return np.array(numbers, np.int32)[which]
 
     def labelled(self, track: Track) -> Track:
         """The track with the name to show."""
@@ -141,13 +142,13 @@ class Activities:
         """Reads what the operating system was asked for."""
         self._read(SYSTEM_CALLS, self._add_calls, ("globalTid", "nameId"))
 
-    def _read(self, table: str, add: Callable[[str, Block], None], needed: Sequence[str]) -> None:
+    def _read(self, table: str, add: Callable[[str, Sequence[Int64s]], None], needed: Sequence[str]) -> None:
         if table not in self.database.tables:
             return
         if not self.database.has(table, "start", "end", *needed):
             self.database.damage[table] = f"it has not all of the columns start, end, {', '.join(needed)}"
             return
-        numbers = [integer(name) for name in ("start", "end", *needed)]
+        numbers = [known(name) for name in ("start", "end", *needed)]
         numbers.append(self._optional(table, "correlationId"))
         numbers.append(self._name(table))
         for block in self.database.blocks(table, numbers):
@@ -155,8 +156,8 @@ class Activities:
 
     def _optional(self, table: str, *columns: str) -> str:
         """SQL of the first of these columns that the table has and that has a value."""
-        known = [f"CAST({identifier(name)} AS INTEGER)" for name in columns if self.database.has(table, name)]
-        return f"coalesce({', '.join([*known, str(UNKNOWN), str(UNKNOWN)])})"
+        there = [identifier(name) for name in columns if self.database.has(table, name)]
+        return f"coalesce({', '.join([*there, str(UNKNOWN)])})" if there else str(UNKNOWN)
 
     def _name(self, table: str) -> str:
         """SQL of the number that stands for the name of an event."""
@@ -167,8 +168,8 @@ class Activities:
         }
         return self._optional(table, *columns.get(table, ()))
 
-    def _add_work(self, table: str, block: Block) -> None:
-        row, start, end, process, device, stream, context, correlation, name = block.numbers
+    def _add_work(self, table: str, block: Sequence[Int64s]) -> None:
+        row, start, end, process, device, stream, context, correlation, name = block
         pid = pid_of(process)
         if table == WAITS:
             device = self._devices(pid, context, device)
@@ -190,8 +191,8 @@ class Activities:
         }
         return self.names.of_numbers(name, words[table])
 
-    def _add_calls(self, table: str, block: Block) -> None:
-        row, start, end, thread, name, correlation, _ = block.numbers
+    def _add_calls(self, table: str, block: Sequence[Int64s]) -> None:
+        row, start, end, thread, name, correlation, _ = block
         kind = EventKind.RUNTIME if table == CALLS else EventKind.OTHER
         shown = self.names.of_ids(name, lambda text: VERSION_SUFFIX.sub("", text))
         columns = (shown, self.lanes.threads(thread), row, start, end)
@@ -225,11 +226,13 @@ class Activities:
         self.collector.add(table, Rows(pid, whole, keys))
 
     def _learn(self, pid: Int64s, context: Int64s, device: Int64s) -> None:
-        for one in np.unique(np.stack([pid, context, device]), axis=1).T.tolist():
-            self.device_of.setdefault((one[0], one[1]), one[2])
+        _, first = distinct(pid, context, device)
+        for row in first.tolist():
+            self.device_of.setdefault((int(pid[row]), int(context[row])), int(device[row]))
 
     def _devices(self, pid: Int64s, context: Int64s, device: Int64s) -> Int64s:
         """The device of each context, if it did any work, else the recorded one."""
-        known, which = np.unique(np.stack([pid, context, device]), axis=1, return_inverse=True)
-        devices = [self.device_of.get((one[0], one[1]), one[2]) for one in known.T.tolist()]
-        return np.array(devices, np.int64)[which.ravel()]
+        which, first = distinct(pid, context, device)
+        contexts = zip(pid[first].tolist(), context[first].tolist(), device[first].tolist(), strict=True)
+        devices = [self.device_of.get((owner, number), recorded) for owner, number, recorded in contexts]
+        return np.array(devices, np.int64)[which]

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tracelink.io.system import read_into_at, write_at
-from tracelink.model.columns import UNKNOWN, Bools, Int64s, StringTable
+from tracelink.model.columns import UNKNOWN, Int64s, StringTable, stable_order
 from tracelink.model.events import Key, KeyColumn, Track
 
 COLUMNS = {
@@ -123,8 +123,23 @@ class Collector:
 
     def add(self, table: str, rows: Rows) -> None:
         """Adds events to their processes, in their order."""
-        for pid in np.unique(rows.pid).tolist():
-            mine: Bools | slice = rows.pid == pid
-            columns = {name: values[mine] for name, values in rows.columns.items()}
-            keys = {key: values[mine] for key, values in rows.keys.items()}
-            self.processes.setdefault(pid, Stored(self.spool)).add(table, columns, keys)
+        pids, which = coded(rows.pid)
+        columns, keys = rows.columns, rows.keys
+        if len(pids) > 1:
+            order = stable_order(which)
+            columns = {name: values[order] for name, values in columns.items()}
+            keys = {key: values[order] for key, values in keys.items()}
+        ends = np.cumsum(np.bincount(which, minlength=len(pids))).tolist()
+        for pid, begin, end in zip(pids.tolist(), [0, *ends], ends, strict=False):
+            mine = slice(begin, end)
+            self.processes.setdefault(pid, Stored(self.spool)).add(
+                table,
+                {name: values[mine] for name, values in columns.items()},
+                {key: values[mine] for key, values in keys.items()},
+            )
+
+
+def coded(values: Int64s) -> tuple[Int64s, Int64s]:
+    """The different values in order, and for each value its index among them: fast if few are different."""
+    different = np.unique(values)
+    return different, np.searchsorted(different, values)

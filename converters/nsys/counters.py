@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from tracelink.converters.nsys.activities import pid_of
-from tracelink.converters.nsys.database import Database, integer
+from tracelink.converters.nsys.database import Database, known
 from tracelink.converters.nsys.schema import LONGEST_NS
 from tracelink.model.columns import UNKNOWN, Bools, Int64s
 from tracelink.model.events import BYTES, Counters, Track, TrackKind
@@ -67,9 +67,9 @@ class Sampled:
     def _read_metrics(self) -> None:
         names = self._metric_names()
         owners = self._owners()
-        columns = [integer(name) for name in ("timestamp", "typeId", "metricId", "value")]
+        columns = [known(name) for name in ("timestamp", "typeId", "metricId", "value")]
         for block in self.database.blocks(METRICS, columns):
-            _, time, kind, metric, value = block.numbers
+            _, time, kind, metric, value = block
             for gpu, number, rows in _groups(kind, metric):
                 if gpu & GPU_MASK not in owners:
                     self.unowned += len(rows)
@@ -81,9 +81,9 @@ class Sampled:
     def _metric_names(self) -> dict[tuple[int, int], str]:
         """The names of metrics by type and number; by number alone where the type is not listed."""
         rows = self.database.rows(METRIC_NAMES, "typeId", "metricId", "metricName")
-        known = [(kind, number, name) for kind, number, name in rows if isinstance(name, str)]
-        return {(UNKNOWN, number): name for _, number, name in known} | {
-            (kind, number): name for kind, number, name in known
+        named = [(kind, number, name) for kind, number, name in rows if isinstance(name, str)]
+        return {(UNKNOWN, number): name for _, number, name in named} | {
+            (kind, number): name for kind, number, name in named
         }
 
     def _owners(self) -> dict[int, tuple[int, int]]:
@@ -98,11 +98,9 @@ class Sampled:
 
     def _read_memory(self) -> None:
         kind_known = self.database.has(MEMORY, "memKind")
-        columns = [
-            integer(name) for name in ("start", "globalPid", "deviceId", "bytes", "memoryOperationType")
-        ]
-        columns.append(integer("memKind") if kind_known else str(UNKNOWN))
-        blocks = [block.numbers for block in self.database.blocks(MEMORY, columns)]
+        columns = [known(name) for name in ("start", "globalPid", "deviceId", "bytes", "memoryOperationType")]
+        columns.append(known("memKind") if kind_known else str(UNKNOWN))
+        blocks = list(self.database.blocks(MEMORY, columns))
         if not blocks:
             return
         _, time, process, device, size, operation, kind = (

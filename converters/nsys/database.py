@@ -5,12 +5,12 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
 import numpy as np
-import numpy.typing as npt
 
 from tracelink.model.columns import UNKNOWN, Int64s
 from tracelink.model.errors import UnreadableError
@@ -30,12 +30,10 @@ LIMITS = {
 }
 PRAGMAS = ("trusted_schema=OFF", "query_only=ON", "cell_size_check=ON", "mmap_size=0", "temp_store=MEMORY")
 
-Column = npt.NDArray[Any]
 
-
-def integer(column: str, unknown: int = UNKNOWN) -> str:
-    """SQL of a column as an integer, whatever it contains."""
-    return f"ifnull(CAST({identifier(column)} AS INTEGER), {unknown})"
+def known(column: str, unknown: int = UNKNOWN) -> str:
+    """SQL of a column, with a value for NULL."""
+    return f"ifnull({identifier(column)}, {unknown})"
 
 
 def identifier(name: str) -> str:
@@ -48,7 +46,8 @@ class Database:
     """A database that is only read."""
 
     connection: sqlite3.Connection
-    bytes: int
+    size: int
+    """Bytes of the file."""
     tables: Mapping[str, Sequence[str]]
     """The columns of each table; views and virtual tables are not listed."""
     damage: dict[str, str] = field(default_factory=dict)
@@ -92,7 +91,7 @@ class Database:
             table, f"SELECT (SELECT max(rowid) FROM {name}) - (SELECT min(rowid) FROM {name}) + 1"
         )
         count = rows[0][0] if rows else 0
-        return min(max(count, 0), self.bytes // SMALLEST_ROW) if isinstance(count, int) else 0
+        return min(max(count, 0), self.size // SMALLEST_ROW) if isinstance(count, int) else 0
 
     def select(self, table: str, query: str) -> list[tuple[Any, ...]]:
         """All rows of a query on a table that has few of them."""
@@ -101,28 +100,51 @@ class Database:
             found += block
         return found
 
-    def blocks(
-        self, table: str, numbers: Sequence[str], texts: Sequence[str] = (), derived: Sequence[str] = ()
-    ) -> Iterator[Block]:
-        """The rows of a table in blocks: columns of integers, given in SQL, and columns of texts.
-
-        Both can use the columns `derived`, which are given in SQL, too.
-        """
-        source = identifier(table)
-        if derived:
-            source = f"(SELECT rowid, *, {', '.join(derived)} FROM {source})"
-        query = f"SELECT rowid, {', '.join((*numbers, *texts))} FROM {source}"
-        left = self.bytes // SMALLEST_ROW
-        for rows in self._fetched(table, query):
-            left -= len(rows)
-            if left < 0:
-                self.damage[table] = "it has more rows than the file can contain"
+    def blocks(self, table: str, columns: Sequence[str]) -> Iterator[list[Int64s]]:
+        """Columns of integers, which are given in SQL, in blocks of rows; the first one has the numbers of the rows."""
+        left, last = self.size // SMALLEST_ROW, None
+        for given in (columns, [f"ifnull(CAST({column} AS INTEGER), {UNKNOWN})" for column in columns]):
+            where = "" if last is None else f"WHERE rowid > {last}"
+            query = f"SELECT rowid, {', '.join(given)} FROM {identifier(table)} NOT INDEXED {where}"
+            try:
+                for block in self._numbers(query, 1 + len(columns)):
+                    left -= len(block[0])
+                    if left < 0:
+                        self.damage[table] = "it has more rows than the file can contain"
+                        return
+                    last = int(block[0][-1])
+                    yield block
                 return
-            columns = list(zip(*rows, strict=True))
-            count = 1 + len(numbers)
-            yield Block(
-                [np.fromiter(column, np.int64, len(rows)) for column in columns[:count]], columns[count:]
-            )
+            except (TypeError, ValueError, OverflowError):
+                continue  # a value is not an integer: SQLite converts the values of all rows that are left
+            except sqlite3.Error as error:
+                self.damage[table] = str(error)
+                return
+
+    def _numbers(self, query: str, columns: int) -> Iterator[list[Int64s]]:
+        """The rows of a query that returns integers, in blocks."""
+        values = chain.from_iterable(self.connection.execute(query))
+        while len(block := np.fromiter(islice(values, ROWS_AT_ONCE * columns), np.int64)):
+            yield list(np.ascontiguousarray(block.reshape(-1, columns).T))
+
+    def joined(self, table: str, column: str, rows: Int64s, separator: bytes) -> bytes:
+        """The texts in a column of successive rows, with separators between them."""
+        name, between = identifier(column), f"rowid BETWEEN {rows[0]} AND {rows[-1]} ORDER BY rowid"
+        source = f"SELECT ifnull(CAST({name} AS TEXT), '') AS text FROM {identifier(table)} NOT INDEXED WHERE {between}"
+        try:
+            self.connection.text_factory = bytes
+            query = f"SELECT group_concat(text, char({separator[0]})) FROM ({source})"
+            (whole,) = self.connection.execute(query).fetchone()
+            if whole is not None and whole.count(separator) == len(rows) - 1:
+                return bytes(whole)
+            texts = [text for (text,) in self.connection.execute(source)]
+        except sqlite3.DataError:  # together they are too long for a value
+            texts = [text for (text,) in self.connection.execute(source)]
+        except sqlite3.Error as error:
+            self.damage[table] = str(error)
+            texts = []
+        texts += [b""] * (len(rows) - len(texts))
+        return separator.join(text.replace(separator, b" ") for text in texts)
 
     def strings(self, table: str, ids: Int64s) -> dict[int, str]:
         """The strings with these ids."""
@@ -156,14 +178,6 @@ class Database:
 
 def _decoded(text: bytes) -> str:
     return text.decode("utf-8", "replace")
-
-
-@dataclass(frozen=True, slots=True)
-class Block:
-    """Some rows of a table: `numbers[0]` is the number of each row."""
-
-    numbers: Sequence[Int64s]
-    texts: Sequence[Sequence[Any]]
 
 
 def _tables(connection: sqlite3.Connection) -> dict[str, list[str]]:

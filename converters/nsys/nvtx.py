@@ -5,11 +5,14 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 
 import numpy as np
 
 from tracelink.converters.nsys.activities import Activities, pid_of
-from tracelink.converters.nsys.database import Block, integer
+from tracelink.converters.nsys.collected import coded
+from tracelink.converters.nsys.database import known
+from tracelink.converters.nsys.labels import SEPARATOR, Labels, NameCodes, labels_of
 from tracelink.converters.nsys.payloads import NvtxWords
 from tracelink.converters.nsys.schema import (
     CATEGORY_NAME,
@@ -33,22 +36,11 @@ BACKWARD_THREAD = 1
 """The forward thread of a backward operator is not recorded, only that there is one."""
 UNNAMED = "unnamed NVTX range"
 
-ID, SEQUENCE = ", op_id = ", ", seq = "
-FOUND = (f"instr(text, '{ID}') AS id_at", f"instr(text, '{SEQUENCE}') AS sequence_at")
-NAME = """ifnull(CAST(CASE WHEN sequence_at THEN substr(text, 1, sequence_at - 1)
-    WHEN id_at THEN substr(text, 1, id_at - 1) ELSE text END AS TEXT), '')"""
-"""SQL of the name in a text such as `aten::mul, seq = 45328, op_id = 990726`."""
-DIGITS = 19
 JOIN = re.compile(r"[nr]cclx?Comm(Init|Split)")
 """Names of ranges in which a communicator is joined."""
 ACROSS = "NVTX start/end ranges"
 DESCRIPTIONS = (CATEGORY_NAME, THREAD_NAME, DOMAIN)
 """Types of rows that only describe others."""
-
-
-def _number_behind(mark: str, found: str) -> str:
-    """SQL of the number that follows a mark."""
-    return f"CASE WHEN {found} THEN CAST(substr(text, {found} + {len(mark)}, {DIGITS}) AS INTEGER) ELSE {UNKNOWN} END"
 
 
 @dataclass(slots=True)
@@ -58,10 +50,10 @@ class Ranges:
     activities: Activities
     domains: dict[tuple[int, int], str] = field(default_factory=dict)
     """The name of each domain of a process."""
-    kinds: dict[int, EventKind] = field(default_factory=dict)
-    """The kinds of torch's ranges by the code of their name."""
-    backward: dict[int, bool] = field(default_factory=dict)
-    """Whether names with a sequence number are of backward functions, by the code of the name."""
+    kind_of_name: UInt8s = field(default_factory=lambda: np.empty(0, np.uint8))
+    """The kind of a range of torch with each name."""
+    is_backward: Bools = field(default_factory=lambda: np.empty(0, np.bool_))
+    """Whether each name is of a backward function."""
     categories: dict[tuple[int, int, int], str] | None = None
     described: bool = False
     """Whether there are rows with names of categories."""
@@ -79,14 +71,14 @@ class Ranges:
         if not database.has(RANGES, *needed):
             database.damage[RANGES] = f"it has not all of the columns {', '.join(needed)}"
             return
-        numbers = [integer(name) for name in needed[:-1]]
-        numbers += [
-            integer(name, unknown) if database.has(RANGES, name) else str(unknown)
+        columns = [known(name) for name in needed[:-1]]
+        columns += [
+            known(name, unknown) if database.has(RANGES, name) else str(unknown)
             for name, unknown in (("domainId", 0), ("textId", UNKNOWN))
         ]
-        numbers += [_number_behind(ID, "id_at"), _number_behind(SEQUENCE, "sequence_at")]
-        for block in database.blocks(RANGES, numbers, [NAME], FOUND):
-            self._add(block)
+        codes = NameCodes(self.activities.collector.names)
+        for block in database.blocks(RANGES, columns):
+            self._add(block, labels_of(database.joined(RANGES, "text", block[0], SEPARATOR), codes))
 
     def words(self, pid: int) -> NvtxWords:
         """The names of domains and categories of a process."""
@@ -116,9 +108,10 @@ class Ranges:
             }
         return self.categories
 
-    def _add(self, block: Block) -> None:
-        row, start, end, form, thread, domain, text_id, identity, sequence = block.numbers
-        name = self._names(block.texts[0], text_id)
+    def _add(self, block: Sequence[Int64s], labels: Labels) -> None:
+        row, start, end, form, thread, domain, text_id = block
+        name, identity, sequence = self._names(labels.name, text_id), labels.identity, labels.sequence
+        self._learn_names()
         self._learn_inits(row, thread, name, text_id)
         self._learn(form, thread, domain, name)
         self.described |= bool((form == CATEGORY_NAME).any())
@@ -126,7 +119,7 @@ class Ranges:
         self.others += int(np.count_nonzero(~chosen & ~np.isin(form, DESCRIPTIONS)))
         kind = self._kinds(form, name, identity != UNKNOWN)
         end = np.where(form == MARK, UNKNOWN, end)
-        forward = np.where(self._are_backward(name, sequence), BACKWARD_THREAD, UNKNOWN)
+        forward = np.where(self.is_backward[name] & (sequence != UNKNOWN), BACKWARD_THREAD, UNKNOWN)
         keys = {Key.RECORD_FUNCTION: identity, Key.SEQUENCE: sequence, Key.FORWARD_THREAD: forward}
         columns = (name, self._tracks(thread, form), row, start, end)
         if not chosen.all():
@@ -135,46 +128,39 @@ class Ranges:
             keys = {key: values[chosen] for key, values in keys.items()}
         self.activities.add(RANGES, pid_of(thread), kind, columns, keys)
 
-    def _names(self, texts: Sequence[str], text_id: Int64s) -> Int32s:
+    def _names(self, name: Int32s, text_id: Int64s) -> Int32s:
         """The codes of names: the texts, else those with the ids."""
         names = self.activities.collector.names
-        code = np.fromiter(map(names.__getitem__, texts), np.int32, len(texts))
-        by_id = np.flatnonzero((code == names[""]) & (text_id != UNKNOWN))
-        if len(by_id):
-            code[by_id] = self.activities.names.of_ids(text_id[by_id])
-        code[code == names[""]] = names[UNNAMED]
-        return code
+        empty = names.find("")
+        if empty == UNKNOWN or not (name == empty).any():
+            return name
+        by_id = np.flatnonzero((name == empty) & (text_id != UNKNOWN))
+        name[by_id] = self.activities.names.of_ids(text_id[by_id])
+        name[name == empty] = names[UNNAMED]
+        return name
+
+    def _learn_names(self) -> None:
+        """Adds what the names that are new mean."""
+        names = self.activities.collector.names
+        new = list(islice(reversed(names), len(names) - len(self.kind_of_name)))[::-1]
+        kinds = np.array([kind_of_range(text) for text in new], np.uint8)
+        backward = np.array([text.startswith(BACKWARD) for text in new], np.bool_)
+        self.kind_of_name = np.append(self.kind_of_name, kinds)
+        self.is_backward = np.append(self.is_backward, backward)
 
     def _kinds(self, form: Int64s, name: Int32s, identified: Bools) -> UInt8s:
         """Ranges with an id are torch's; most of them are operators."""
-        kind = np.full(len(form), EventKind.ANNOTATION, np.uint8)
+        kind = np.where(identified, self.kind_of_name[name], np.uint8(EventKind.ANNOTATION))
         kind[form == START_END] = EventKind.SPAN
         kind[form == MARK] = EventKind.INSTANT
-        rows = np.flatnonzero(identified & (form == PUSH_POP))
-        distinct, which = np.unique(name[rows], return_inverse=True)
-        if new := [code for code in distinct.tolist() if code not in self.kinds]:
-            texts = self.activities.collector.names.texts()
-            self.kinds |= {code: kind_of_range(texts[code]) for code in new}
-        kind[rows] = np.array([self.kinds[code] for code in distinct.tolist()], np.uint8)[which]
         return kind
-
-    def _are_backward(self, name: Int32s, sequence: Int64s) -> Bools:
-        """Whether a range runs a backward function: its sequence number is that of a forward operator."""
-        backward = np.zeros(len(name), np.bool_)
-        rows = np.flatnonzero(sequence != UNKNOWN)
-        distinct, which = np.unique(name[rows], return_inverse=True)
-        if new := [code for code in distinct.tolist() if code not in self.backward]:
-            texts = self.activities.collector.names.texts()
-            self.backward |= {code: texts[code].startswith(BACKWARD) for code in new}
-        backward[rows] = np.array([self.backward[code] for code in distinct.tolist()], np.bool_)[which]
-        return backward
 
     def _tracks(self, thread: Int64s, form: Int64s) -> Int32s:
         """The thread of each range; start/end ranges are of no single thread."""
         track = self.activities.lanes.threads(thread)
         across = np.flatnonzero(form == START_END)
         if len(across):
-            pids, which = np.unique(pid_of(thread[across]), return_inverse=True)
+            pids, which = coded(pid_of(thread[across]))
             tracks = [Track(TrackKind.PROCESS, str(pid), ACROSS, ACROSS) for pid in pids.tolist()]
             track[across] = np.array(list(map(self.activities.collector.track, tracks)), np.int32)[which]
         return track
@@ -184,7 +170,7 @@ class Ranges:
         named = np.flatnonzero(text_id != UNKNOWN)
         if not len(named):
             return
-        distinct, which = np.unique(name[named], return_inverse=True)
+        distinct, which = coded(name[named].astype(np.int64))
         texts = self.activities.collector.names.texts()
         joins = np.array([JOIN.match(texts[code]) is not None for code in distinct.tolist()], np.bool_)
         for index in named[joins[which]].tolist():

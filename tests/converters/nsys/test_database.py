@@ -11,7 +11,7 @@ import pytest
 import tracelink
 from builders.nsys import Export, example
 from tracelink.converters.nsys import database as databases
-from tracelink.converters.nsys.database import Database, integer
+from tracelink.converters.nsys.database import Database, known
 from tracelink.model.errors import UnreadableError
 
 
@@ -94,18 +94,46 @@ def test_a_table_with_more_rows_than_the_file_can_hold_ends(
     assert database.damage == {"numbers": "it has more rows than the file can contain"}
 
 
+def numbers(path: Path, rows: list[tuple[object, object]]) -> Database:
+    """A database with one more table."""
+    connection = sqlite3.connect(Export().write(path))
+    connection.execute("CREATE TABLE numbers (value, name TEXT)")
+    connection.executemany("INSERT INTO numbers VALUES (?, ?)", rows)
+    connection.commit()
+    return Database.open(path)
+
+
 def test_blocks_are_columns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(databases, "ROWS_AT_ONCE", 4)
-    path = Export().write(tmp_path / "report.sqlite")
-    connection = sqlite3.connect(path)
-    connection.execute("CREATE TABLE numbers (value INTEGER, name TEXT)")
-    connection.executemany(
-        "INSERT INTO numbers VALUES (?, ?)", [(number or None, f"{number}") for number in range(6)]
-    )
-    connection.commit()
-    blocks = list(Database.open(path).blocks("numbers", [integer("value")], ["name"]))
-    assert np.concatenate([block.numbers[1] for block in blocks]).tolist() == [-1, 1, 2, 3, 4, 5]
-    assert [[*block.texts[0]] for block in blocks] == [["0", "1", "2", "3"], ["4", "5"]]
+    database = numbers(tmp_path / "report.sqlite", [(number or None, f"{number}") for number in range(6)])
+    blocks = list(database.blocks("numbers", [known("value", 7)]))
+    assert [[column.tolist() for column in block] for block in blocks] == [
+        [[1, 2, 3, 4], [7, 1, 2, 3]],
+        [[5, 6], [4, 5]],
+    ]
+    joined = [database.joined("numbers", "name", block[0], b"|") for block in blocks]
+    assert joined == [b"0|1|2|3", b"4|5"]
+
+
+@pytest.mark.parametrize("odd", [None, "x", b"x", 1e300, "12"])
+def test_values_that_are_no_integers_are_converted(
+    odd: object, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(databases, "ROWS_AT_ONCE", 2)
+    values = [1, 2, 3, odd, 5]
+    database = numbers(tmp_path / "report.sqlite", [(value, "") for value in values])
+    found = np.concatenate([block[1] for block in database.blocks("numbers", ["value"])])
+    assert found.tolist() == [1, 2, 3, {None: -1, 1e300: 2**63 - 1, "12": 12}.get(odd, 0), 5]  # type: ignore[call-overload]
+    assert database.damage == {}
+
+
+def test_texts_with_separators_or_of_many_megabytes_stay_apart(tmp_path: Path) -> None:
+    texts = ["a|b", "", "n" * 160, "m" * 160]
+    database = numbers(tmp_path / "report.sqlite", [(1, text) for text in texts])
+    database.connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, 300)
+    rows = np.arange(1, 5)
+    assert database.joined("numbers", "name", rows[:2], b"|") == b"a b|"
+    assert database.joined("numbers", "name", rows[2:], b"|") == b"n" * 160 + b"|" + b"m" * 160
 
 
 def test_nothing_can_be_written(tmp_path: Path) -> None:
