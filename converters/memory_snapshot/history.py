@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -72,6 +72,7 @@ class History:
     """All devices, and what does not fit."""
 
     devices: Sequence[Device]
+    entries: int
     untimed: int = 0
     """Entries without a valid time or size."""
     unplaced: int = 0
@@ -100,7 +101,7 @@ def history_of(decoded: Decoded) -> History | None:
         if len(trace) or device.held:
             devices.append(device)
     placed = sum(len(rows) for rows in rows_of.values())
-    return History(devices, untimed, len(decoded.entries) - placed)
+    return History(devices, len(entries), untimed, len(entries) - placed)
 
 
 _NO_ROWS = np.empty(0, np.int64)
@@ -110,8 +111,8 @@ def _rows_by_list(decoded: Decoded) -> dict[int, Int64s]:
     """The rows of entries by the list that they are in."""
     parts: dict[int, list[Int64s]] = {}
     for owned in decoded.owned:
-        parts.setdefault(id(owned.owner), []).append(np.array(owned.rows, np.int64))
-    return {owner: np.concatenate(rows) for owner, rows in parts.items()}
+        parts.setdefault(id(owned.owner), []).append(np.frombuffer(owned.rows, np.int64))
+    return {owner: rows[0] if len(rows) == 1 else np.concatenate(rows) for owner, rows in parts.items()}
 
 
 def _held(segments: Sequence[Any], rows_of: Mapping[int, Int64s]) -> tuple[dict[int, int], dict[int, Int64s]]:
@@ -134,14 +135,15 @@ _LARGEST = 1 << 50
 
 
 def _columns(decoded: Decoded) -> Trace:
-    entries = decoded.entries
-    size = np.array(entries.size, np.int64)
+    """The entries as columns; what they were collected in is not needed any more."""
+    taken = decoded.entries.taken()
+    size = np.frombuffer(taken.size, np.int64)
     return Trace(
-        np.array(entries.action, np.int32),
-        np.array(entries.address, np.int64),
+        np.frombuffer(taken.action, np.int32),
+        np.frombuffer(taken.address, np.int64),
         np.where((size >= 0) & (size <= _LARGEST), size, UNKNOWN),
-        np.array(entries.time, np.int64),
-        np.array(entries.stack, np.int32),
+        np.frombuffer(taken.time, np.int64),
+        np.frombuffer(taken.stack, np.int32),
     )
 
 
@@ -149,7 +151,7 @@ def _trace(entries: Trace, rows: Int64s) -> Trace:
     time, size = entries.time[rows], entries.size[rows]
     rows = rows[(time > 0) & (time <= LAST_US) & (size >= 0)]
     chosen = entries.take(rows)
-    return Trace(chosen.action, chosen.address, chosen.size, chosen.time * MICROSECOND, chosen.stack)
+    return replace(chosen, time=chosen.time * MICROSECOND)
 
 
 def _in_use(entries: Trace, rows: Int64s, decoded: Decoded) -> Blocks:

@@ -15,6 +15,14 @@ from dataclasses import dataclass, field
 from typing import Any, NoReturn
 
 import tracelink.converters.memory_snapshot.schema as schema
+from tracelink.converters.memory_snapshot.shapes import (
+    GET,
+    KEYS_OF_ENTRY,
+    Shape,
+    clipped,
+    number_of,
+    shape_of,
+)
 from tracelink.io.sources import Opened
 from tracelink.model.columns import UNKNOWN, StringTable
 from tracelink.model.communications import text_in
@@ -28,7 +36,6 @@ LONGEST_TEXT = 16 << 20
 MOST_SHAPES = 64
 SLACK = 1 << 10
 """Memo indexes are at most so much larger than their number: writers count them."""
-MOST_PAIRS = 16
 HEADER = re.compile(rb"\x80[\x02-\x05]")
 FRAMED = 4
 FRAME, FRAME_HEAD = 0x95, 9
@@ -105,6 +112,13 @@ class Entries:
     def __len__(self) -> int:
         return len(self.action)
 
+    def taken(self) -> Entries:
+        """The rows without texts; here are none any more."""
+        rows = Entries(self.action, self.address, self.size, self.time, self.stack)
+        self.action, self.stack = _codes(), _codes()
+        self.address, self.size, self.time = _integers(), _integers(), _integers()
+        return rows
+
     def add(self, action: int, address: int, size: int, time: int, stack: int) -> None:
         """One more row."""
         self.action.append(action)
@@ -169,101 +183,8 @@ def decode(stream: Opened, advanced: Callable[[int], None]) -> Decoded:
     return _Machine(unframed(stream, advanced)).run()
 
 
-# Shapes: entries whose keys are known texts, in one order.
-
-_GET = rb"(?:h.|j.{4})"
-_PUT = rb"(?:q.|r.{4}|\x94)?+"
-_NUMBER = rb"(?:K.|M..|J.{4}|\x8a(?:\x05.{5}|\x06.{6}|\x07.{7}|\x08.{8}|\x09.{9}))"
-_STACK = rb"\](%b)((?:\(%b*+e|%ba)?+)(%b)" % (_PUT, _GET, _GET, _PUT)
-_OTHER = rb"%b|%b|[N\x88\x89]|G.{8}|%b%b\x86(%b)" % (_GET, _NUMBER, _NUMBER, _NUMBER, _PUT)
-_VALUE = rb"(%b|%b|%b|[N\x88\x89]|G.{8}|%b%b\x86%b)" % (
-    _GET,
-    _NUMBER,
-    rb"\]%b(?:\(%b*+e|%ba)?+%b" % (_PUT, _GET, _GET, _PUT),
-    _NUMBER,
-    _NUMBER,
-    _PUT,
-)
-_KEYS_OF_ENTRY = {
-    count: re.compile(rb"\}%b\(" % _PUT + rb"(%b)%b" % (_GET, _VALUE) * count + rb"u", re.DOTALL)
-    for count in range(3, MOST_PAIRS)
-}
-"""Entries with so many pairs, each of whose keys is known."""
-
 _SIZES = {b"K": 1, b"M": 2, b"J": 4}
-
-
-@dataclass(frozen=True, slots=True)
-class _Shape:
-    """A pattern of entries with the same keys, and which of its groups hold what."""
-
-    pattern: re.Pattern[bytes]
-    action: int
-    address: int
-    size: int
-    time: int
-    stack: int
-    """0 for what such entries do not have."""
-    puts: tuple[tuple[int, bool], ...]
-    """Groups with the PUTs of containers, in order, and whether each is of the stack."""
-
-
-def _shape(keys: list[bytes], names: list[str]) -> _Shape | None:
-    """The shape of entries with these keys; None if they are no entries."""
-    needed = {schema.ACTION, schema.SIZE} if schema.ACTION in names else {schema.STATE, schema.SIZE}
-    if not needed <= set(names) or len(set(names)) < len(names):
-        return None
-    parts, groups, puts = [rb"\}(%b)\(" % _PUT], 1, [(1, False)]
-    found: dict[str, int] = {}
-    for key, name in zip(keys, names, strict=True):
-        parts.append(re.escape(key))
-        if name == schema.FRAMES:
-            parts.append(rb"(%b|%b)" % (_GET, _STACK))
-            found[name] = groups + 1
-            puts += [(groups + 2, True), (groups + 4, True)]
-            groups += 4
-        elif name in (schema.ACTION, schema.STATE):
-            parts.append(rb"(%b)" % _GET)
-            groups += 1
-            found[name] = groups
-        elif name in (
-            schema.AT,
-            schema.ADDRESS,
-            schema.DEVICE_FREE,
-            schema.SIZE,
-            schema.REQUESTED,
-            schema.TIME,
-        ):
-            parts.append(rb"(%b)" % _NUMBER)
-            groups += 1
-            found[name] = groups
-        else:
-            parts.append(rb"(?:%b)" % _OTHER)
-            groups += 1
-            puts.append((groups, False))
-    parts.append(rb"u(%b)" % _PUT)
-    puts.append((groups + 1, False))
-    return _Shape(
-        re.compile(b"".join(parts), re.DOTALL),
-        found.get(schema.ACTION) or found[schema.STATE],
-        found.get(schema.AT) or found.get(schema.ADDRESS) or found.get(schema.DEVICE_FREE, 0),
-        found.get(schema.REQUESTED) or found[schema.SIZE],
-        found.get(schema.TIME, 0),
-        found.get(schema.FRAMES, 0),
-        tuple(puts),
-    )
-
-
-def _number(token: bytes) -> int:
-    """The value of an integer opcode."""
-    if token[:1] == b"\x8a":
-        return _clipped(int.from_bytes(token[2:], "little", signed=True))
-    return int.from_bytes(token[1:], "little", signed=token[:1] == b"J")
-
-
-def _clipped(value: Any) -> int:
-    """A number that fits a column; UNKNOWN for all other values."""
-    return value if type(value) is int and -(1 << 63) <= value < 1 << 63 else UNKNOWN
+"""Bytes of the arguments of integer opcodes."""
 
 
 # The machine: a stack, a memo, and one opcode after the other.
@@ -282,7 +203,7 @@ class _Machine:
         self.owned: list[Owned] = []
         self.pending = array("q")
         """Rows of the entries that are on the stack."""
-        self.shapes: list[_Shape] = []
+        self.shapes: list[Shape] = []
         self.tried: set[tuple[bytes, ...]] = set()
         self.stacks_by_text: dict[bytes, int] = {}
         self.lists_of_stacks: dict[int, int] = {}
@@ -358,10 +279,10 @@ class _Machine:
             case b"r":
                 self._memorize(int.from_bytes(self._take(4), "little"))
             case b"K" | b"M" | b"J":
-                stack.append(_number(opcode + self._take(_SIZES[opcode])))
+                stack.append(number_of(opcode + self._take(_SIZES[opcode])))
             case b"\x8a":
                 size = self._take(1)
-                stack.append(_number(opcode + size + self._take(size[0])))
+                stack.append(number_of(opcode + size + self._take(size[0])))
             case b"X" | b"\x8c" | b"\x8d":
                 stack.append(self._text(opcode))
             case b"N" | b"\x88" | b"\x89":
@@ -491,7 +412,7 @@ class _Machine:
             frame = Frame(
                 text_in(content.get(schema.NAME)),
                 text_in(content[schema.FILE]),
-                _clipped(content[schema.LINE]),
+                clipped(content[schema.LINE]),
             )
             content.frame = self.entries.frames.setdefault(frame, len(self.entries.frames))
         elif schema.SIZE in content and (schema.ACTION in content or schema.STATE in content):
@@ -512,9 +433,9 @@ class _Machine:
             action = ""
         self.entries.add(
             self.entries.actions[text_in(action)],
-            _clipped(address),
-            _clipped(size),
-            _clipped(content.get(schema.TIME)),
+            clipped(address),
+            clipped(size),
+            clipped(content.get(schema.TIME)),
             self._stack_of(frames),
         )
 
@@ -546,7 +467,7 @@ class _Machine:
         """Learns the shape of an entry of which only the keys are known; True if it was added."""
         if len(self.shapes) >= MOST_SHAPES:
             return False
-        for pattern in _KEYS_OF_ENTRY.values():
+        for pattern in KEYS_OF_ENTRY.values():
             match = pattern.match(self.data, self.at)
             if not match:
                 continue
@@ -555,23 +476,23 @@ class _Machine:
                 return False
             self.tried.add(tuple(keys))
             names = [self._recalled(int.from_bytes(key[1:], "little")) for key in keys]
-            shape = _shape(keys, names) if all(type(name) is str for name in names) else None
+            shape = shape_of(keys, names) if all(type(name) is str for name in names) else None
             if shape is None:
                 return False
             self.shapes.insert(0, shape)
             return self._known_entry()
         return False
 
-    def _add_match(self, shape: _Shape, match: re.Match[bytes]) -> bool:
+    def _add_match(self, shape: Shape, match: re.Match[bytes]) -> bool:
         action = self._recalled(int.from_bytes(match[shape.action][1:], "little"))
         stack = self._stack_in(match[shape.stack], match[shape.stack + 2]) if shape.stack else UNKNOWN
         if type(action) is not str or stack is None:
             return False
         self.entries.add(
             self.entries.actions[action],
-            _number(match[shape.address]) if shape.address else UNKNOWN,
-            _number(match[shape.size]),
-            _number(match[shape.time]) if shape.time else UNKNOWN,
+            number_of(match[shape.address]) if shape.address else UNKNOWN,
+            number_of(match[shape.size]),
+            number_of(match[shape.time]) if shape.time else UNKNOWN,
             stack,
         )
         for group, is_stack in shape.puts:
@@ -591,7 +512,7 @@ class _Machine:
         if frames_text in self.stacks_by_text:
             return self.stacks_by_text[frames_text]
         found = []
-        for get in re.finditer(_GET, frames_text.removeprefix(b"("), re.DOTALL):
+        for get in re.finditer(GET, frames_text.removeprefix(b"("), re.DOTALL):
             frame = self._recalled(int.from_bytes(get[0][1:], "little"))
             if type(frame) is not _Dict or frame.frame == UNKNOWN:
                 return None

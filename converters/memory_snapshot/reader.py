@@ -255,7 +255,7 @@ class _Assembly:
             path=self.source.path,
             format=FORMAT,
             events=len(events),
-            records=len(self.decoded.entries),
+            records=history.entries,
             bytes=self.source.bytes,
             start_ns=int(times.min()) if len(times) else None,
             end_ns=int(times.max()) if len(times) else None,
@@ -296,7 +296,7 @@ class _Assembly:
         path = self.source.path
         if self.decoded.truncated or damage:
             cause = f" ({damage})" if damage else ""
-            entries = counted(len(self.decoded.entries), "entry")
+            entries = counted(history.entries, "entry")
             message = (
                 f"{path}: {self.decoded.truncated or 'its compression is damaged'}{cause}. The {entries} before that "
                 "are used; levels may be too low by a constant. Take the snapshot again, or copy it again."
