@@ -42,6 +42,7 @@ COMPARED = frozenset({"dynamo_output_graph", OUTPUT_CODE})
 KEPT = frozenset({GRAPH_BREAK, ERROR, RECOMPILE, VERSION, SCHEDULE})
 
 EXPORT = {
+    "guard_added": "A guard was added",
     "propagate_real_tensors_provenance": "The value of the example was used",
     "propagate_real_tensors": "The value of the example was used",
     "guard_on_data_dependent_error": "Export failed: the value depends on data",

@@ -21,6 +21,7 @@ from tracelink.compiling.model import (
     PartialHit,
     Status,
 )
+from tracelink.compiling.summary import functions_of, guards_of
 from tracelink.model.columns import SECOND
 from tracelink.model.errors import UnreadableError, UsageError
 
@@ -276,6 +277,43 @@ def test_log_of_a_later_process_or_another_folder_names_no_files(tmp_path: Path)
         ("1/0", "(unknown):8 (step)"),
         ("0/1", "model.py:8 (step)"),
     ]
+
+
+# Logs that others renamed, and old ones.
+
+
+def test_a_renamed_log_has_the_rank_of_its_name(tmp_path: Path) -> None:
+    content = log(metrics("0/0", co_name="step"), instant("x", at=1)).replace(
+        b'"frame_id"', b'"rank": 1, "frame_id"'
+    )
+    found = report(tmp_path, *[content] * 3)
+    assert (list(found.ranks), found.divergences) == ([0, 1, 2], [])
+    assert [(one.reason, one.count) for one in found.findings] == [("renamed_log", 1)] * 2
+
+
+def test_functions_of_ranks_with_the_same_number_are_not_mixed(tmp_path: Path) -> None:
+    found = report(tmp_path, log(metrics("0/0", co_name="a")), log(metrics("0/0", co_name="b", seconds=2)))
+    assert [(one.name, one.ranks, one.time_ns) for one in functions_of(found)] == [
+        ("b", {1}, 2 * SECOND),
+        ("a", {0}, SECOND),
+    ]
+
+
+def test_guards_about_objects_are_one_reason(tmp_path: Path) -> None:
+    """Their numbers differ in each process."""
+    ranks = [
+        log(
+            metrics("0/0", co_name="step"),
+            metrics("0/1", co_name="step", recompile_reason=f"0/0: ___check_obj_id(fn, {number})  # fn"),
+        )
+        for number in (139_645_370_122_560, 140_439_264_606_080)
+    ]
+    (reason,) = guards_of(report(tmp_path, *ranks).compiles)
+    assert (reason.reason, reason.times) == ("___check_obj_id(fn, ...) (2 different ones)", 2)
+
+
+def test_other_artifacts_of_caches_are_no_answers(tmp_path: Path) -> None:
+    assert report(tmp_path, log(artifact("aotautograd_cache_hash", "{}", "0/0"))).caches == []
 
 
 # Differences that are none.

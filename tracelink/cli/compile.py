@@ -192,7 +192,7 @@ def _show_functions(page: Page, report: CompileReport, most: int | None) -> None
     profiled = any(one.runtime_ns is not None for one in functions)
     rows = [
         [
-            f"{shortened(one.name, _longest_name(page)) or EMPTY} [{one.frame}]",
+            f"{shortened(one.name, _longest_name(page)) or EMPTY}{f' [{one.frame}]' if one.frame else ''}",
             one.file or EMPTY,
             one.called_at or EMPTY,
             ranks_cell(sorted(one.ranks)),
@@ -200,7 +200,7 @@ def _show_functions(page: Page, report: CompileReport, most: int | None) -> None
             number(one.recompiled),
             number(one.breaks),
             number(one.failed),
-            duration(one.time_ns),
+            duration(one.time_ns) if one.time_ns else EMPTY,
             *([EMPTY if one.runtime_ns is None else duration(one.runtime_ns)] if profiled else []),
         ]
         for one in functions[:most]

@@ -34,7 +34,7 @@ from tracelink.compiling.runs import Run, findings_of_runs, runs_of
 from tracelink.io.engine import Engine
 from tracelink.io.sources import Discovery, Paths, Source, Watch, discover_inputs, engine_for
 from tracelink.model.compiles import Artifact, Compilation, CompileLog
-from tracelink.model.errors import Finding, Severity, UnreadableError, UsageError, in_order
+from tracelink.model.errors import Finding, RankConflictError, Severity, UnreadableError, UsageError, in_order
 from tracelink.model.text import counted
 from tracelink.pipeline.reading import (
     Task,
@@ -50,6 +50,7 @@ if TYPE_CHECKING:
     from tracelink.compiling.runtime import RunsOfLog
 
 GRAPH_BREAK, CACHES = "dynamo_graph_break_reason", ("fx_graph_cache_", "aotautograd_cache_")
+ANSWERS = ("hit", "miss", "bypass")
 BREAK_AT = re.compile(r"Graph break in user code at (.+):(\d+)\n")
 BREAK_REASON = re.compile(r"Graph Break Reason: (.*?)(?:\n\s*\n\s*User code traceback|\Z)", re.DOTALL)
 ENCOUNTERED = re.compile(r".*Graph break encountered:\s*", re.DOTALL)
@@ -276,10 +277,25 @@ def _read_one(task: Task, engine: Engine) -> CompileLog | Finding:
 
 def _ranks_of(read: Sequence[tuple[Task, CompileLog]], findings: list[Finding]) -> list[int | None]:
     """The rank of each log; a process can leave several, and so can those that it forks."""
-    infos = [replace(log.source, rank=declared_rank(log.source, task.source, findings)) for task, log in read]
+    infos = [replace(log.source, rank=_declared(log, task, findings)) for task, log in read]
     if all(info.rank is None for info in infos):
         return [0] * len(infos)
     return assigned_ranks(infos, findings)
+
+
+def _declared(log: CompileLog, task: Task, findings: list[Finding]) -> int | None:
+    """The declared rank. Torch writes the same one into name and records: whoever changed the name had a reason."""
+    try:
+        return declared_rank(log.source, task.source, findings)
+    except RankConflictError:
+        assert task.source.rank_hint
+        rank, path = task.source.rank_hint.rank, log.source.path
+        message = (
+            f"{path}: read as rank {rank}, as its name says; its records are of rank {log.source.rank}. "
+            f"--rank {path}=N sets another one."
+        )
+        findings.append(Finding(Severity.WARNING, "renamed_log", message, source=path))
+        return rank
 
 
 def _no_logs(discovery: Discovery) -> UnreadableError:
@@ -424,6 +440,6 @@ def _open(rank: int, log: CompileLog) -> Iterator[OpenPhase]:
 
 def _caches(rank: int, log: CompileLog) -> Iterator[CacheUse]:
     for artifact in log.artifacts:
-        if artifact.name.startswith(CACHES):
-            cache, _, state = artifact.name.rpartition("_")
+        cache, _, state = artifact.name.rpartition("_")
+        if artifact.name.startswith(CACHES) and state in ANSWERS:
             yield CacheUse(rank, artifact.compile_id, cache, state, artifact.text)

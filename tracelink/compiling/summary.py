@@ -8,7 +8,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from tracelink.compiling.divergences import CODE, GRAPHS, ORDER, TENSORS
-from tracelink.compiling.model import Compiled, CompileReport, Delay, Divergence, Failure, OpenPhase, Status
+from tracelink.compiling.model import (
+    Compiled,
+    CompileReport,
+    Delay,
+    Divergence,
+    Failure,
+    OpenPhase,
+    Status,
+    lasting,
+)
 from tracelink.model.text import (
     counted,
     duration,
@@ -48,7 +57,7 @@ def summary(report: CompileReport) -> str:
         notes = counted(sum(one.count for one in report.exports), "note")
         return f"Nothing was compiled{f'; draft export made {notes}' if report.exports else ''}."
     forward = [one for one in report.compiles if not one.backward]
-    functions = {one.id.rpartition("/")[0] for one in forward}
+    functions = set(names_of_functions(report))
     total = sum(one.duration_ns or 0 for one in report.compiles)
     of_rank: Counter[int] = Counter()
     for one in report.compiles:
@@ -59,7 +68,7 @@ def summary(report: CompileReport) -> str:
     ranks += f" in {counted(len(report.runs), 'run')}" if len(report.runs) > 1 else ""
     compiled = f"{counted(len(forward), 'compilation')} of {counted(len(functions), 'function')}{ranks}"
     return (
-        f"{compiled} took {duration(total)}{most}: "
+        f"{compiled}{f' took {duration(total)}{most}' if total else ''}: "
         f"{number(recompiled)} recompiled, {counted(sum(one.count for one in report.graph_breaks), 'graph break')}, "
         f"{number(len(report.failures))} failed."
     )
@@ -171,12 +180,24 @@ class FunctionCost:
     """The first rank with each compile id."""
 
 
+def names_of_functions(report: CompileReport) -> list[tuple[str, str]]:
+    """For each compilation the number of its function and its name: ranks can have other functions with a number."""
+    names: dict[tuple[int, str], str] = {}
+    frames = [one.id.rpartition("/")[0] for one in report.compiles]
+    for frame, one in zip(frames, report.compiles, strict=True):
+        names[one.rank, frame] = names.get((one.rank, frame)) or one.function
+    on_any = {frame: name for (_, frame), name in names.items() if name}
+    return [
+        (frame, names[one.rank, frame] or on_any.get(frame, ""))
+        for frame, one in zip(frames, report.compiles, strict=True)
+    ]
+
+
 def functions_of(report: CompileReport) -> list[FunctionCost]:
     """The functions, the most costly first."""
-    functions: dict[str, FunctionCost] = {}
-    for one in report.compiles:
-        key = one.id.rpartition("/")[0]
-        found = functions.setdefault(key, FunctionCost(key))
+    functions: dict[tuple[str, str], FunctionCost] = {}
+    for one, key in zip(report.compiles, names_of_functions(report), strict=True):
+        found = functions.setdefault(key, FunctionCost(key[0]))
         found.ranks.add(one.rank)
         found.ids.setdefault(one.id, one.rank)
         found.name = found.name or one.function
@@ -243,7 +264,7 @@ def guards_of(compiles: Sequence[Compiled]) -> list[Reason]:
     for one in compiles:
         if one.recompile_of:
             reason, function = first_line(one.reason), one.function or f"[{one.id.rpartition('/')[0]}]"
-            key = (SIZES.sub("", reason), function)
+            key = (lasting(SIZES.sub("", reason)), function)
             sizes[key].add(reason)
             found = reasons.setdefault(key, Reason(reason, function))
             found.times += 1

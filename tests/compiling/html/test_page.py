@@ -223,6 +223,21 @@ def test_graphs_and_code_side_by_side(tmp_path: Path) -> None:
     ]
 
 
+def test_graphs_and_code_of_older_versions_and_of_aotinductor(tmp_path: Path) -> None:
+    mapping = "inductor_provenance_tracking_node_mappings"
+    records = [
+        artifact("before_pre_grad_graph", "before", "0/0"),
+        artifact("after_post_grad_graph", "after", "0/0"),
+        record("graph_dump", {"name": "wrapper"}, "calls of kernels", compile_id="0/0"),
+        record("graph_dump", {"name": "kernel"}, "kernels", compile_id="0/0"),
+        artifact(mapping, "{}", "0/0"),
+    ]
+    text = page(logs(tmp_path, log(*records)))
+    shown = payloads(text)
+    (numbers,) = re.findall(r'data-provenance="([\d ]*)"', text)
+    assert [shown[int(number)] for number in numbers.split()] == ["{}", "before", "after", "calls of kernels"]
+
+
 def test_messages_as_torch_logs_prints_them(tmp_path: Path) -> None:
     reasons = artifact("recompile_reasons", '["0/0: x == 1", "0/1: x == 2"]', "0/2")
     plain = artifact("recompile_reasons", "0/2: y", "0/3")

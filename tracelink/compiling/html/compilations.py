@@ -152,18 +152,32 @@ def _caches(caches: Sequence[CacheUse]) -> Child:
 
 
 PRE_GRAD, POST_GRAD, CODE = "before_pre_grad_graph", "inductor_post_grad_graph", "inductor_output_code"
+DUMP = "graph_dump"
+"""Of AOTInductor: the longest one is the code that calls the kernels."""
+SIDES = {
+    PRE_GRAD: PRE_GRAD,
+    POST_GRAD: POST_GRAD,
+    "after_post_grad_graph": POST_GRAD,
+    CODE: CODE,
+    DUMP: CODE,
+}
+"""Which side an artifact is: versions before 2.8 and AOTInductor have other names."""
 
 
 def _provenance(log: CompileLog, artifacts: Sequence[Artifact], chosen: Embedding) -> Child:
     """For each graph whose nodes inductor tracked a button that shows its graphs and its code side by side."""
-    latest: dict[str, int | None] = {}
+    latest: dict[str, Artifact] = {}
     found: list[tuple[int, ...]] = []
     for artifact in artifacts:
-        number = chosen.number(log.source.path, artifact)
         if artifact.name == MAPPINGS:
-            numbers = [number, *(latest.get(name) for name in (PRE_GRAD, POST_GRAD, CODE))]
-            found += [tuple(one for one in numbers if one is not None)] if None not in numbers else []
-        latest[artifact.name] = number
+            sides = [artifact, *(latest[name] for name in (PRE_GRAD, POST_GRAD, CODE) if name in latest)]
+            numbers = [chosen.number(log.source.path, one) for one in sides]
+            known = tuple(number for number in numbers if number is not None)
+            found += [known] if len(known) == 4 else []
+        elif side := SIDES.get(artifact.name):
+            before = latest.get(side)
+            if before is None or artifact.name != DUMP or before.bytes < artifact.bytes:
+                latest[side] = artifact
     rows = (
         element(
             "li",

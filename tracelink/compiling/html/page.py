@@ -166,7 +166,7 @@ def _functions(report: CompileReport) -> Child:
     profiled = any(one.runtime_ns is not None for one in functions)
     rows = [
         (
-            one.name or f"[{one.frame}]",
+            one.name or (f"[{one.frame}]" if one.frame else "unknown"),
             element("code", one.file),
             element("code", one.called_at),
             ranks_cell(sorted(one.ranks)),
@@ -174,7 +174,7 @@ def _functions(report: CompileReport) -> Child:
             f"{one.recompiled:,}",
             f"{one.breaks:,}",
             f"{one.failed:,}",
-            duration(one.time_ns),
+            duration(one.time_ns) if one.time_ns else None,
             *([duration(one.runtime_ns) if one.runtime_ns is not None else None] if profiled else []),
             links(one.ids),
         )

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from tracelink.compiling.html.rows import anchor
 from tracelink.compiling.model import Compiled, CompileReport, Status
+from tracelink.compiling.summary import names_of_functions
 from tracelink.model.markup import Child, Markup, element, framed
 from tracelink.model.text import counted, duration, shortened
 
@@ -94,21 +95,17 @@ def times_plot(report: CompileReport) -> Child:
 
 def stages_plot(report: CompileReport) -> Child:
     """Bars of the compile time of each function and of each rank, by stage."""
-    names: dict[str, str] = {}
     by_function: defaultdict[str, dict[str, int]] = defaultdict(dict)
     by_rank: defaultdict[str, dict[str, int]] = defaultdict(dict)
-    for one in report.compiles:
-        frame = one.id.rpartition("/")[0]
-        names[frame] = names.get(frame) or one.function
+    for one, (frame, name) in zip(report.compiles, names_of_functions(report), strict=True):
         for stage, time in stages_of(one).items():
-            for total in (by_function[frame], by_rank[f"rank {one.rank}"]):
+            for total in (by_function[f"{name} [{frame}]"], by_rank[f"rank {one.rank}"]):
                 total[stage] = total.get(stage, 0) + time
-    functions = {f"{names[frame]} [{frame}]": times for frame, times in by_function.items()}
-    if not any(map(sum, (times.values() for times in functions.values()))):
+    if not any(map(sum, (times.values() for times in by_function.values()))):
         return None
     used = [name for name in NAMES if any(times.get(name) for times in by_rank.values())]
     legend = _legend("bar", {name: NAMES[name] for name in used})
-    longest = _longest(functions)
+    longest = _longest(by_function)
     ranks = _longest(by_rank) if len(by_rank) > MOST_BARS else list(by_rank.items())
     return [
         legend,

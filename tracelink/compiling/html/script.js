@@ -73,9 +73,20 @@ function keysOfGraph(lines, known) {
   });
 }
 
+// Old versions do not mark calls: the name of the kernel does.
+function calledIn(line, known) {
+  const text = line.split('#')[0];
+  return Object.keys(known).filter((key) => {
+    const name = key.split(':')[0];
+    const start = text.indexOf(name);
+    return name && start >= 0 && !/\w/.test(text[start + name.length] ?? '');
+  });
+}
+
 function keysOfCode(lines, known) {
   let current = [];
   let body = null;
+  const marked = lines.some((line) => HANDLES.test(line));
   return lines.map((line) => {
     if (body) {
       const kernel = body;
@@ -90,6 +101,7 @@ function keysOfCode(lines, known) {
     }
     const handles = HANDLES.exec(line);
     if (handles) current = handles[1].split(',').map((one) => one.trim()).filter((one) => Object.hasOwn(known, one));
+    else if (!marked) return calledIn(line, known);
     else if (AFTER_KERNEL.test(line) || !line.trim()) current = [];
     return current;
   });
