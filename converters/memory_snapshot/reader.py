@@ -50,12 +50,16 @@ class SnapshotReader:
 
     def read(self, source: Source, engine: Engine) -> RankTrace:
         """The memory of all devices of one process."""
+        damage = ""
         try:
             with source.open() as stream:
-                decoded = decode(stream, engine.meter.add)
-                damage = stream.damage
+                try:
+                    decoded = decode(stream, engine.meter.add)
+                finally:
+                    damage = stream.damage
         except UnreadableError as error:
             error.source = error.source or source.path
+            error.problem += f" ({damage})" if damage else ""
             raise
         history = history_of(decoded)
         if history is None:

@@ -22,7 +22,7 @@ def is_inspector(head: bytes, name: str) -> bool:
 NCCL_INSPECTOR = Format(
     "nccl-inspector",
     reader=ReaderSpec(
-        "NCCL and RCCL Inspector: JSON lines, formats v4 and v5",
+        "NCCL and RCCL Inspector: JSON lines, formats v4.0 to v4.3",
         is_inspector,
         "tracelink.converters.nccl_inspector.reader:InspectorReader",
     ),

@@ -333,7 +333,9 @@ def _findings(
 ) -> Iterator[Finding]:
     problems = found.problems.copy()
     if damage:
-        problems["truncated"] = max(problems["truncated"], 1)
+        del problems["truncated"]
+        message = f"{path}: the file is damaged ({damage}); the {counted(found.lines, 'line')} before that are used."
+        yield Finding(Severity.WARNING, "truncated", message, source=path)
     for reason, (severity, text) in PROBLEMS.items():
         if count := problems[reason]:
             yield Finding(severity, reason, f"{path}: {text(count)}", count, path)

@@ -55,6 +55,14 @@ def test_work_without_a_recorded_call_says_why() -> None:
     assert report.unlinked == {"no correlation id": 1, "launched outside the recording": 1}
 
 
+def test_a_source_of_device_work_alone_sees_no_launches() -> None:
+    build = TraceBuilder()
+    stream = build.track(TrackKind.STREAM, "7")
+    build.event(EventKind.KERNEL, "nccl:AllReduce", 0, 5, stream)
+    report = link_launches(build.build()).report
+    assert (report.linked, report.candidates, report.unlinked) == (0, 0, {})
+
+
 def test_arrows_of_the_producer_are_compared_not_followed() -> None:
     build = TraceBuilder()
     stream = build.track(TrackKind.STREAM, "7")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 from pathlib import Path
 from typing import Any
@@ -187,6 +188,13 @@ def test_a_truncated_file_says_so() -> None:
     trace = read(data[: len(data) // 2])
     assert "truncated" in reasons(trace)
     assert 100 < trace.source.records < 400
+
+
+def test_a_damaged_gzip_file_is_used_up_to_the_cut() -> None:
+    data = gzip.compress(as_python(snapshot([alloc(64 * n, n * n % 977, n, MM) for n in range(1, 20_000)])))
+    trace = read(data[: len(data) // 2])
+    (finding,) = (one for one in trace.findings if one.reason == "truncated")
+    assert (1000 < trace.source.records < 19_000, "(the gzip" in finding.message) == (True, True)
 
 
 @pytest.mark.parametrize("content", [{}, {"segments": 5}, {"device_traces": {}}, 5, "x", None])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 from pathlib import Path
 from typing import Any
@@ -202,6 +203,14 @@ def test_a_truncated_last_line_costs_only_itself() -> None:
     trace = read(data[:-20])
     assert declared(trace, "sequence") == [(0,)]
     assert reasons(trace) == {"truncated": 1}
+
+
+def test_a_damaged_gzip_file_keeps_the_lines_before_the_cut() -> None:
+    data = gzip.compress(lines(*(collective(number=n, at=n) for n in range(20_000))))
+    trace = read(data[: len(data) // 2])
+    assert 1000 < len(trace.events) < 19_000
+    (finding,) = trace.findings
+    assert (finding.reason, "the file is damaged (" in finding.message) == ("truncated", True)
 
 
 @pytest.mark.parametrize(
