@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import tracelink
 from builders import kineto
+from builders.data import shared
 from tracelink import EventGraph, Metrics
 from tracelink.model.columns import SECOND
 
@@ -100,6 +105,173 @@ def test_a_zone_in_which_nothing_overlaps_names_the_one_that_fits(tmp_path: Path
         f"{tmp_path}/smi.csv: no sample is from the time of the events: the last one is 119 min 58 s before the "
         "first event. They would overlap with --tz +00:00"
     )
+
+
+def compile_log(folder: Path, behind_utc: int, pid: int = kineto.PROCESS) -> None:
+    """A log whose records are at local times, so many hours ahead of UTC, and whose events are not."""
+    at = START_US * 1000 // SECOND
+    local = datetime.fromtimestamp(at, UTC) + timedelta(hours=behind_utc)
+    event = {
+        "name": "dynamo",
+        "ts": at * 1e6,
+        "args": {"compile_id": "0/0"},
+        "ph": "i",
+        "cat": "c",
+        "tid": 0,
+        "pid": 0,
+    }
+    payload = json.dumps(event)
+    digest = hashlib.md5(payload.encode()).hexdigest()
+    text = (
+        f'V{local:%m%d %H:%M:%S}.000000 {pid} torch/_dynamo/utils.py:1] {{"chromium_event": {{}}, "rank": 0, '
+        f'"has_payload": "{digest}"}}\n\t{payload}\n'
+    )
+    (folder / "dedicated_log_torch_trace_rank_0_x.log").write_text(text)
+
+
+def test_the_zone_of_a_compile_log_of_the_host_is_that_of_the_metrics(tmp_path: Path) -> None:
+    compile_log(profiles(tmp_path / "job"), 2)
+    graph = load(tmp_path, SMI.replace(" 06:", " 08:"))
+    assert counters(graph)[0, "0", "utilization.gpu"] == [(0.013, 56.0), (1.018, 97.0)]
+    (finding,) = [finding for finding in graph.findings if finding.reason == "zone_of_log"]
+    assert finding.message == (
+        f"{tmp_path}/smi.csv: its local times were read as UTC+02:00, the time zone of the compile log."
+    )
+
+
+def test_a_zone_by_name_follows_summer_time(tmp_path: Path) -> None:
+    text = "timestamp,load\n2026-10-25 00:59:59,1\n2026-10-25 03:00:01,2\n"
+    (tmp_path / "load.csv").write_text(text)
+    graph = tracelink.load(tmp_path / "load.csv", metrics=Metrics(tz="Europe/Berlin"))
+    assert np.diff(graph.counters.time).tolist() == [(3 * 3600 + 2) * SECOND]
+
+
+DCGMI = "#Entity   GPUTL  POWER\nID               W\n" + "GPU 0  61  412.5\nGPU 1  62  413.5\n" * 3
+
+
+@pytest.mark.parametrize("start", ["2026-11-18 06:42:10.25", "2026-11-18T07:42:10.25+01:00", "1794984130.25"])
+def test_start_and_interval_give_times_to_rounds(tmp_path: Path, start: str) -> None:
+    profiles(tmp_path / "job")
+    metrics = Metrics(tz="UTC", start=start, interval=0.5)
+    found = counters(load(tmp_path, DCGMI, metrics, "dcgmi.txt"))
+    assert found[1, "1", "POWER"] == [(0.25, 413.5), (0.75, 413.5), (1.25, 413.5)]
+
+
+def test_without_start_and_interval_rounds_are_an_error_and_the_job_is_read(tmp_path: Path) -> None:
+    profiles(tmp_path / "job")
+    graph = load(tmp_path, DCGMI, name="dcgmi.txt")
+    assert (reasons(graph), len(graph.counters)) == ({"no_times": 1}, 0)
+
+
+def test_times_of_day_are_of_the_day_of_the_first_event(tmp_path: Path) -> None:
+    profiles(tmp_path / "job")
+    text = "#Time        gpu    pwr\n#HH:MM:SS    Idx      W\n 06:42:11  0  412\n"
+    graph = load(tmp_path, text, Metrics(tz="UTC"), "dmon.txt")
+    assert counters(graph) == {(0, "0", "pwr"): [(1.0, 412.0)]}
+    assert reasons(graph) == {"no_date": 1, "device_ranks": 1}
+    other = load(tmp_path, text, Metrics(tz="UTC", start="2026-11-18"), "dmon.txt")
+    assert reasons(other) == {"device_ranks": 1}
+
+
+def test_ranks_that_all_use_device_0_follow_the_order_of_the_gpus(tmp_path: Path) -> None:
+    profiles(tmp_path / "job", devices=False)
+    graph = load(tmp_path, SMI, Metrics(tz="UTC"))
+    assert {(rank, process) for rank, process, _ in counters(graph)} == {(0, "0"), (1, "0")}
+    (finding,) = [finding for finding in graph.findings if finding.reason == "device_ranks"]
+    assert finding.message.endswith(
+        "GPU 0 of node-1 is rank 0, GPU 1 of node-1 is rank 1, by the order of the ranks of the host. "
+        "--map overrules it."
+    )
+
+
+def test_gpus_without_a_rank_are_shown_by_host_and_number(tmp_path: Path) -> None:
+    profiles(tmp_path / "job", devices=False)
+    smi = SMI + "2026/11/18 06:42:11.026, 2, GPU-c3, 5 %, 70 W, 345 MHz\n"
+    graph = load(tmp_path, smi, Metrics(tz="UTC"))
+    assert {
+        (track.rank, track.process, track.process_label) for track in graph.tracks if track.unit == "W"
+    } == {(0, f"GPU {gpu} · host node-1", f"GPU {gpu} · host node-1") for gpu in (0, 1, 2)}
+    (finding,) = [finding for finding in graph.findings if finding.reason == "unmapped_devices"]
+    assert finding.message.endswith("Say which rank each is, such as --map node-1:0-2=0-2")
+
+
+def test_hosts_are_matched_by_name_folder_and_file(tmp_path: Path) -> None:
+    job = profiles(tmp_path / "job")
+    for rank in (2, 3):
+        work = kineto.kernel("k", START_US + 10, 900_000, device=rank - 2)
+        data = kineto.trace(kineto.cpu_op(ts=START_US), work, rank=rank, host_name="node-2.example.org")
+        kineto.write(job / f"rank_{rank}.json", data)
+    text = "epoch_s,hostname,gpu,power.draw [W]\n1794984130,NODE-2,0,5\n1794984130,node-1,1,6\n"
+    assert counters(load(tmp_path, text)) == {
+        (2, "0", "power.draw"): [(0, 5.0)],
+        (1, "1", "power.draw"): [(0, 6.0)],
+    }
+    (tmp_path / "node-2").mkdir()
+    folder = load(tmp_path, SMI, Metrics(tz="UTC"), "node-2/smi.csv")
+    assert {rank for rank, _, _ in counters(folder)} == {2, 3}
+    mapped = load(tmp_path, SMI, Metrics(tz="UTC", map="smi.csv:0=3,smi.csv:1=2"))
+    assert {(rank, label): len(some) for (rank, _, label), some in counters(mapped).items()}[
+        3, "power.draw"
+    ] == 2
+
+
+def test_metrics_of_a_host_are_below_its_lowest_rank_and_those_of_a_process_on_its_rank(
+    tmp_path: Path,
+) -> None:
+    profiles(tmp_path / "job")
+    found = counters(load(tmp_path, "epoch_s,cpu\n1794984130,5\n", name="cpu.csv"))
+    assert found == {(0, "host node-1", "cpu"): [(0, 5.0)]}
+    table = counters(load(tmp_path, "epoch_s,rank,load\n1794984130,1,5\n", name="ranks.csv"))
+    assert table == {(1, "", "load"): [(0, 5.0)]}
+
+
+def test_samples_far_from_the_events_are_left_out(tmp_path: Path) -> None:
+    profiles(tmp_path / "job")
+    text = "epoch_s,cpu\n" + "".join(f"{1794984130 + second},5\n" for second in (-61, -60, 0, 60, 61, 9000))
+    graph = load(tmp_path, text)
+    assert [moment for moment, _ in counters(graph)[0, "host node-1", "cpu"]] == [-60, 0, 60]
+    assert reasons(graph) == {"samples_left_out": 3}
+
+
+def test_selected_ranks_get_their_metrics_only(tmp_path: Path) -> None:
+    profiles(tmp_path / "job")
+    (tmp_path / "smi.csv").write_text(SMI)
+    graph = tracelink.load(
+        [tmp_path / "job", tmp_path / "smi.csv"],
+        metrics=Metrics(tz="UTC", map="0-1=0-1"),
+        selection=tracelink.Selection(ranks="1"),
+    )
+    assert {rank for rank, _, _ in counters(graph)} == {1}
+
+
+def test_a_map_that_names_nothing_is_a_warning(tmp_path: Path) -> None:
+    profiles(tmp_path / "job")
+    graph = load(tmp_path, SMI, Metrics(tz="UTC", map="7=3"))
+    (finding,) = [finding for finding in graph.findings if finding.reason == "unused_map"]
+    assert finding.message.startswith("--map names 7, which no metrics are of.")
+
+
+def test_a_table_without_times_is_an_error_if_it_is_named_and_skipped_in_a_folder(tmp_path: Path) -> None:
+    profiles(tmp_path / "job")
+    named = load(tmp_path, "step,loss\n1,2.5\n", name="loss.csv")
+    (finding,) = [finding for finding in named.findings if "loss.csv" in finding.message]
+    assert (finding.severity.value, finding.message.removeprefix(f"{tmp_path}/")) == (
+        "error",
+        "loss.csv: no column contains times (its columns: step, loss). Name one of its columns timestamp.",
+    )
+    (tmp_path / "job" / "loss.csv").write_text("step,loss\n1,2.5\n")
+    graph = tracelink.load(tmp_path / "job", jobs=1)
+    (finding,) = [finding for finding in graph.findings if "loss.csv" in finding.message]
+    assert (finding.severity.value, finding.reason) == ("info", "skipped")
+
+
+def test_the_recorded_run_has_56_samples_in_its_profile(tmp_path: Path) -> None:
+    paths = [shared("metrics/real/run"), shared("metrics/real/system_cpu_mem_20hz.csv")]
+    graph = tracelink.load([*paths, shared("metrics/real/vmstat_t.txt")], jobs=1)
+    (profile,) = [source for source in graph.sources if source.format == "kineto"]
+    inside = (graph.counters.time >= profile.start_ns) & (graph.counters.time <= profile.end_ns)
+    names = [graph.tracks[number].identity for number in graph.counters.track[inside].tolist()]
+    assert (names.count("cpu_util_pct"), names.count("load1"), names.count("vmstat r")) == (56, 56, 3)
 
 
 @pytest.mark.parametrize("name", ["gpu_metrics_rank1.csv"])

@@ -34,6 +34,7 @@ SHOWN = 20
     "tracelink collectives samples/gpu_pair",
     "tracelink collectives samples/gpu_pair --sort duration --limit 50",
     "tracelink collectives samples/gpu_pair --group tensor --csv > tensor_parallel.csv",
+    "tracelink collectives samples/gpu_pair samples/gpu_metrics --tz UTC --map 0-1=0-1",
     "tracelink collectives samples/gpu_pair --json | jq '.collectives[] | select(.last_rank == 1)'",
 )
 @takes_inputs

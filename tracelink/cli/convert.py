@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import click
 
 import tracelink.api as api
@@ -15,6 +17,7 @@ from tracelink.cli.options import (
     takes_format,
     takes_jobs,
     takes_max_unpacked,
+    takes_metrics,
     takes_selection,
     takes_writing,
 )
@@ -27,6 +30,9 @@ from tracelink.cli.summary import (
 from tracelink.cli.terminal import Page, print_errors, show_findings, watching
 from tracelink.model.errors import Severity
 from tracelink.model.selection import Selection, View
+
+if TYPE_CHECKING:
+    from tracelink.model.metrics import Metrics
 
 
 def _view(depth: int | None, limit: int | None) -> View:
@@ -57,6 +63,7 @@ takes_view = collected(
 @command(
     "tracelink convert samples/gpu_pair/kineto_0.json.gz kineto_0.pftrace",
     "tracelink convert samples/gpu_pair/kineto_0.json.gz step.json --steps 1 --only kernels,collectives",
+    "tracelink convert samples/gpu_metrics/nvidia_smi.csv gpus.pftrace --tz UTC --map 0-1=0-1",
     "tracelink convert samples/cpu_job/et_0.json.gz linked/ --to chakra-json",
     "tracelink merge samples/gpu_pair --to chakra -o et/job     and then:",
     "tracelink convert et/job.0.et job.0.svg --depth 4 --window 2ms..5ms",
@@ -70,6 +77,7 @@ takes_view = collected(
 @takes_selection
 @takes_view
 @takes_max_unpacked
+@takes_metrics
 @takes_jobs
 def convert(
     console: Console,
@@ -80,6 +88,7 @@ def convert(
     selection: Selection | None,
     view: View,
     max_unpacked: int | None,
+    metrics: Metrics | None,
     jobs: int | None,
 ) -> None:
     """Convert a trace to another format.
@@ -101,6 +110,7 @@ def convert(
             selection=selection,
             view=view,
             max_unpacked=max_unpacked,
+            metrics=metrics,
             jobs=jobs,
             watch=watch,
             on_forecast=announcing(console, watch, to_stderr=to_stderr),

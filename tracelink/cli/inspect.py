@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 
 CHAKRA = "chakra"
+METRICS = "metrics"
 
 
 @command(
@@ -161,7 +162,7 @@ def _row(source: SourceInfo, folder: str, zero_ns: int | None, problems: int) ->
         source.version or EMPTY,
         EMPTY if source.rank is None else str(source.rank),
         source.host or EMPTY,
-        number(source.events),
+        number(source.events) if source.format != METRICS else counted(source.records, "sample"),
         _start(source.start_ns, zero_ns),
         EMPTY if source.start_ns is None or source.end_ns is None else span(source.end_ns - source.start_ns),
         size(source.bytes),

@@ -31,6 +31,7 @@ from tracelink.model.selection import Selection
     "tracelink merge samples/gpu_pair --open",
     "tracelink merge samples/cpu_job -o job.pftrace --ranks 0-1 --steps 1-2 --only operators,collectives",
     "tracelink merge samples/cpu_job --window 10ms..50ms --clock collectives",
+    "tracelink merge samples/gpu_pair samples/gpu_metrics --tz UTC -o metrics.pftrace",
     "tracelink merge samples/gpu_pair --bundle -o job.tar",
     "tracelink merge samples/gpu_pair --to chakra -o et/job",
     "tracelink merge samples/gpu_pair --to chakra --variant astra-sim -o et/job",

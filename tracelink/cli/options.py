@@ -240,7 +240,7 @@ takes_ranks_of_files = click.option(
 )
 
 
-takes_metrics = (
+METRICS_OPTIONS: Sequence[Decorator] = (
     click.option(
         "--map",
         "device_map",
@@ -267,6 +267,9 @@ takes_metrics = (
 )
 """The options on metrics that other programs sampled."""
 
+takes_metrics = collected("metrics", _metrics, METRICS_OPTIONS)
+"""Adds these options; the function gets them as `metrics`, None if none is given."""
+
 
 takes_include = click.option(
     "--include",
@@ -286,7 +289,7 @@ takes_inputs = collected(
         _path_option("-f", "--fr", "Flight-recorder dump, or a directory of dumps. Repeatable."),
         takes_ranks_of_files,
         takes_max_unpacked,
-        *takes_metrics,
+        *METRICS_OPTIONS,
         takes_include,
     ),
 )

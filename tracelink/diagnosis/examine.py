@@ -576,7 +576,7 @@ def _with_metrics(
         return diagnosis
     from tracelink.pipeline.metrics import differing_gpus
 
-    infos = [recording.source for recording in recordings.by_rank.values()]
+    infos = [replace(found.source, rank=rank) for rank, found in recordings.by_rank.items()]
     notes, findings = differing_gpus(recordings.tasks, infos, discovery.metrics, engine)
     return replace(diagnosis, notes=[*diagnosis.notes, *notes], findings=[*diagnosis.findings, *findings])
 

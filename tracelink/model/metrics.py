@@ -137,7 +137,7 @@ def _zone(text: str) -> tzinfo:
         return UTC
     try:
         return ZoneInfo(text.strip())
-    except (OSError, ValueError):
+    except (KeyError, OSError, ValueError):
         raise UsageError(
             f"--tz: there is no time zone {text!r}",
             advice="Write a name such as Europe/Berlin, or an offset such as +02:00.",

@@ -165,7 +165,9 @@ def _day(path: str, witnesses: Sequence[Witness], options: Metrics, findings: li
     if not firsts:
         findings.append(_no_times(path))
         return None
-    day = min(firsts) // DAY * DAY
+    first = min(firsts)
+    ahead = first - int(_in_utc(np.array([first]), path, witnesses, options, [])[0])
+    day = (first + ahead) // DAY * DAY
     message = (
         f"{path}: its times have no date; the day of the first event was taken ({moment(day)[:10]}). To give another: "
         f"--metrics-start {moment(day)[:10]}"
@@ -193,9 +195,9 @@ def _within(
     """The samples around the events; the others would make the events a point on the timeline."""
     first, last = int(times.min()), int(times.max())
     margin = max(MARGIN, events[1] - events[0])
-    if first > events[1] or last < events[0]:
-        findings.append(_apart((first, last), events, path, zone))
     near = (times >= events[0] - margin) & (times <= events[1] + margin)
+    if not near.any():
+        findings.append(_apart((first, last), events, path, zone))
     if dropped := len(times) - int(np.count_nonzero(near)):
         message = (
             f"{path}: {counted(dropped, 'sample')} more than {duration(margin)} before the first or after the last "

@@ -63,13 +63,10 @@ def inspected(
     files = read_metrics(tasks, engine, findings)
     traces, found = placed(files, witnesses, options)
     findings += found
-    return [
-        (
-            _whole(readings.source, [trace.source for trace in traces if trace.source.path == source.path]),
-            source,
-        )
-        for source, readings in files
-    ]
+    of_path: defaultdict[str, list[RankTrace]] = defaultdict(list)
+    for trace in traces:
+        of_path[trace.source.path].append(trace)
+    return [(_whole(readings.source, of_path[source.path]), source) for source, readings in files]
 
 
 def differing_gpus(
@@ -110,15 +107,18 @@ def _witnesses(infos: Sequence[SourceInfo], gpus: Sequence[frozenset[str]]) -> l
     return witnesses
 
 
-def _whole(source: SourceInfo, parts: Sequence[SourceInfo]) -> SourceInfo:
-    """A file as one source; it has a rank and a host if all of its parts have the same."""
-    ranks, hosts = {part.rank for part in parts}, {part.host for part in parts}
+def _whole(source: SourceInfo, traces: Sequence[RankTrace]) -> SourceInfo:
+    """A file as one source; it has a rank and a host if all of its counters have the same."""
+    parts = [trace.source for trace in traces]
+    ranks = {track.rank if not track.process_label else None for trace in traces for track in trace.tracks}
+    hosts = {part.host for part in parts}
     starts = [part.start_ns for part in parts if part.start_ns is not None]
     ends = [part.end_ns for part in parts if part.end_ns is not None]
     return replace(
         source,
         rank=ranks.pop() if len(ranks) == 1 else None,
         host=hosts.pop() if len(hosts) == 1 else "",
+        records=sum(part.records for part in parts),
         start_ns=min(starts, default=None),
         end_ns=max(ends, default=None),
     )
