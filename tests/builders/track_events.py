@@ -286,8 +286,8 @@ def step_of_torch(start: int = 0) -> Torch:
                 ),
                 Slice(
                     "f.py(1): f",
-                    start + 100,
-                    400,
+                    start + 90,
+                    320,
                     "python_function",
                     {"Python id": 1, "Python parent id": "null"},
                 ),

@@ -92,7 +92,7 @@ def reasons(trace: RankTrace) -> list[tuple[str, int]]:
 STEP = [
     ("annotation", "ProfilerStep#3", "4321/4322", 0, 1000),
     ("operator", "aten::mm", "4321/4322", 100, 300),
-    ("python", "f.py(1): f", "4321/4322", 100, 400),
+    ("python", "f.py(1): f", "4321/4322", 90, 320),
     ("operator", "aten::copy_", "4321/4322", 500, 200),
     ("runtime", "cudaLaunchKernel", "4321/4322", 200, 50),
     ("runtime", "cudaMemcpyAsync", "4321/4322", 550, 50),
