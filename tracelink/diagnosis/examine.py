@@ -648,7 +648,7 @@ def _without_dumps(discovery: Discovery, engine: Engine, clues: Clues, error: Un
         present=[],
         missing=[],
         unreadable={},
-        checked=Checked(),
+        checked=_checked_lines(journal),
         notes=shown.notes,
         findings=[
             *with_folded_skips([finding for finding in findings if finding.source not in others.recognised]),
@@ -659,3 +659,10 @@ def _without_dumps(discovery: Discovery, engine: Engine, clues: Clues, error: Un
     return Examined(
         with_stacks(with_claims(diagnosis, shown.claims, shown.positions), others.stacks.by_rank), journal
     )
+
+
+def _checked_lines(journal: Journal) -> Checked:
+    """What watchdog lines name; messages are not told apart."""
+    records = journal.records
+    collectives = set(zip(records.group.tolist(), records.sequence.tolist(), strict=True))
+    return Checked(len(journal.recordings), len(journal), len(journal.groups), len(collectives))

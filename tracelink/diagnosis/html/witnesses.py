@@ -6,7 +6,7 @@ from tracelink.diagnosis.html.problems import stack_list
 from tracelink.diagnosis.witnesses.model import FoldedStack, RankReport, Witnesses
 from tracelink.model.columns import MILLISECOND
 from tracelink.model.markup import Child, Markup, element, table
-from tracelink.model.text import counted, duration, group_name, name_in_words, numbered, rank_list
+from tracelink.model.text import counted, duration, group_name, name_in_words, numbered, ranks_in_words
 
 MOST_STACKS = 16
 MOST_REPORTS = 200
@@ -24,7 +24,7 @@ def stacks_section(witnesses: Witnesses | None) -> Child:
 
 
 def _stack(stack: FoldedStack) -> Child:
-    who = [*([f"Ranks {rank_list(stack.ranks)}"] if stack.ranks else []), *stack.processes[:MOST_STACKS]]
+    who = [*([ranks_in_words(stack.ranks)] if stack.ranks else []), *stack.processes[:MOST_STACKS]]
     heading = element("h3", f"{name_in_words(', '.join(who))} ", element("small", f"({stack.program})"))
     return [heading, stack_list(stack.frames)]
 

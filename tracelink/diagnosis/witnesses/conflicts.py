@@ -7,6 +7,7 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 
 from tracelink.diagnosis.witnesses.model import Conflict, FoldedStack, Position, RankReport
+from tracelink.diagnosis.witnesses.stacks import Stacks
 from tracelink.model.records import Frame
 from tracelink.model.text import group_in_words, name_in_words, operation_in_words, ranks_in_words
 from tracelink.model.witnesses import Sign
@@ -21,10 +22,12 @@ WAITS = re.compile(
 )
 """Functions in which a program waits for its device, or for threads that communicate."""
 SHOWN_SOURCES = 4
+_Files = Mapping[int, tuple[str, str]]
+"""By rank the file that was recorded, and that with its stack."""
 
 
 def stack_conflicts(
-    stacks: Sequence[FoldedStack],
+    stacks: Stacks,
     positions: Sequence[Position],
     paths: Mapping[int, str],
     missing: Mapping[int, str],
@@ -37,7 +40,8 @@ def stack_conflicts(
         paths: The file from which that is known, by rank.
         missing: By culprit the call that it did not make, as the diagnosis says.
     """
-    return [*_in_calls(stacks, missing, paths), *_out_of_calls(stacks, positions, paths)]
+    files = {rank: (paths.get(rank, ""), stack.source) for rank, stack in stacks.by_rank.items()}
+    return [*_in_calls(stacks.folded, missing, files), *_out_of_calls(stacks.folded, positions, files)]
 
 
 def log_conflicts(
@@ -99,9 +103,7 @@ def _apart(
     return Conflict(numbers, message, tuple(dict.fromkeys(sources))[:SHOWN_SOURCES])
 
 
-def _in_calls(
-    stacks: Sequence[FoldedStack], missing: Mapping[int, str], paths: Mapping[int, str]
-) -> list[Conflict]:
+def _in_calls(stacks: Sequence[FoldedStack], missing: Mapping[int, str], files: _Files) -> list[Conflict]:
     """Ranks that did not make a call, and are in one."""
     found = []
     for stack in stacks:
@@ -114,12 +116,12 @@ def _in_calls(
             f"{ranks_in_words(ranks)} did not join {missing[ranks[0]]}, and {its} in {_place(frame)}: what was "
             "recorded is older than the stack, or this is another call."
         )
-        found.append(Conflict(ranks, message, _sources(ranks, stack, paths)))
+        found.append(Conflict(ranks, message, _sources(ranks, files)))
     return found
 
 
 def _out_of_calls(
-    stacks: Sequence[FoldedStack], positions: Sequence[Position], paths: Mapping[int, str]
+    stacks: Sequence[FoldedStack], positions: Sequence[Position], files: _Files
 ) -> list[Conflict]:
     """Ranks that wait in a call, as was recorded, and whose program is elsewhere."""
     waiting = {
@@ -131,15 +133,13 @@ def _out_of_calls(
             continue
         by_place: dict[Position, list[int]] = defaultdict(list)
         for rank in stack.ranks:
-            if rank in waiting and rank in paths:
+            if rank in waiting and files[rank][0]:
                 by_place[waiting[rank]].append(rank)
-        found += [_elsewhere(place, ranks, stack, paths) for place, ranks in by_place.items()]
+        found += [_elsewhere(place, ranks, stack, files) for place, ranks in by_place.items()]
     return found
 
 
-def _elsewhere(
-    place: Position, ranks: Sequence[int], stack: FoldedStack, paths: Mapping[int, str]
-) -> Conflict:
+def _elsewhere(place: Position, ranks: Sequence[int], stack: FoldedStack, files: _Files) -> Conflict:
     operation = f"{operation_in_words(place.operation)} " if place.operation else ""
     call = f"{operation}#{place.sequence} of {group_in_words(place.group, place.description)}"
     its = "their stacks are" if len(ranks) > 1 else "its stack is"
@@ -148,7 +148,7 @@ def _elsewhere(
         f"{ranks_in_words(ranks)} joined {call} and did not finish it, but {its} in {where}: "
         "what was recorded is older than the stack, or the call runs on a device while the program goes on."
     )
-    return Conflict(tuple(ranks), message, _sources(ranks, stack, paths))
+    return Conflict(tuple(ranks), message, _sources(ranks, files))
 
 
 def _call_in(frames: Sequence[Frame]) -> Frame | None:
@@ -170,6 +170,7 @@ def _place(frame: Frame) -> str:
     return f"{name_in_words(frame.name)} ({name_in_words(file)}{line})"
 
 
-def _sources(ranks: Sequence[int], stack: FoldedStack, paths: Mapping[int, str]) -> tuple[str, ...]:
-    known = [paths[rank] for rank in ranks if rank in paths][: SHOWN_SOURCES // 2]
-    return (*known, *stack.sources[: SHOWN_SOURCES // 2])
+def _sources(ranks: Sequence[int], files: _Files) -> tuple[str, ...]:
+    """The files of the first of these ranks: what was recorded, and the stack."""
+    named = (path for rank in ranks for path in files[rank] if path)
+    return tuple(dict.fromkeys(named))[:SHOWN_SOURCES]

@@ -45,7 +45,7 @@ def without_dumps(bundle: Bundle, error: UnreadableError, *, hung: bool) -> Show
     if not claims:
         raise _nothing(bundle, error)
     paths = {one.rank: one.source for one in bundle.reports if one.rank is not None}
-    conflicts = stack_conflicts(bundle.stacks.folded, logs.positions, paths, missed_calls(logs.claims))
+    conflicts = stack_conflicts(bundle.stacks, logs.positions, paths, missed_calls(logs.claims))
     return Shown(
         claims,
         logs.positions,
@@ -72,7 +72,7 @@ def next_to_dumps(
     monitor = testimony_of_monitor(answers_of(bundle.statuses), hung=hung)
     decided = [claim for claim in monitor.claims if claim.kind != "in_flight"]
     conflicts, notes = log_conflicts(positions, paths, bundle.reports)
-    conflicts += stack_conflicts(bundle.stacks.folded, positions, paths, missing)
+    conflicts += stack_conflicts(bundle.stacks, positions, paths, missing)
     said = [f"NCCL RAS: {claim.message}" for claim in monitor.claims if decides or claim not in decided]
     if decides:
         said = [*(f"Watchdog lines: {claim.message}" for claim in logs.claims), *said]
