@@ -151,6 +151,46 @@ def holistic_trace_analysis(path: str) -> Work:
     return parse
 
 
+def sqlite_scan(path: str) -> Work:
+    """All rows of an export, with the columns that tracelink reads, one after the other."""
+    import sqlite3
+
+    queries = (
+        "SELECT start, end, eventType, text, globalTid, domainId, textId FROM NVTX_EVENTS",
+        "SELECT start, end, globalTid, correlationId, nameId FROM CUPTI_ACTIVITY_KIND_RUNTIME",
+        "SELECT start, end, deviceId, contextId, streamId, correlationId, globalPid, demangledName "
+        "FROM CUPTI_ACTIVITY_KIND_KERNEL",
+    )
+    connection = sqlite3.connect(f"file:{path}?mode=ro&immutable=1", uri=True)
+
+    def work() -> dict[str, Any]:
+        rows = 0
+        for query in queries:
+            for _ in connection.execute(query):
+                rows += 1
+        return {"rows": rows}
+
+    return work
+
+
+def read_ranks(path: str) -> Work:
+    """Reads the traces of all ranks of a file one after the other, without linking."""
+    from tracelink import plugins
+    from tracelink.io.engine import Engine
+    from tracelink.io.sources import Request, discover
+
+    reader, engine = plugins.reader("nsys"), Engine()
+
+    def work() -> dict[str, Any]:
+        assert isinstance(reader, plugins.Unpacking)
+        (source,) = discover(Request([(path, "nsys")])).sources
+        sources, findings = reader.unpacked(source, engine)
+        events = sum(len(reader.read(one, engine).events) for one in sources)
+        return {"events": events, "findings": counted(findings)}
+
+    return work
+
+
 def contents(paths: Any) -> list[bytes]:
     """The bytes of the files."""
     texts = []
@@ -201,6 +241,8 @@ JOBS = {
         orjson_round_trip,
         json_loads,
         pickle_load,
+        sqlite_scan,
+        read_ranks,
         holistic_trace_analysis,
     )
 }

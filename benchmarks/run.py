@@ -24,6 +24,7 @@ import across
 import chakra_traces
 import compiling
 import diagnosing
+import nsys_exports
 import perfetto_traces
 import suites
 from measure import JobFailed
@@ -36,6 +37,7 @@ SUITES = (
     | chakra_traces.SUITES
     | perfetto_traces.SUITES
     | compiling.SUITES
+    | nsys_exports.SUITES
 )
 PACKAGES = ("torch-tracelink", "numpy", "msgspec", "orjson", "isal")
 
