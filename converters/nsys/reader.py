@@ -126,8 +126,8 @@ def _without_payload(path: str, calls: LibraryCalls | None) -> list[Finding]:
         return []
     count = calls.without_payload
     text = (
-        f"{path}: {subject(count, 'call', 'have')} of NCCL no payload: their groups, sizes and peers are unknown. "
-        "They are recorded by nsys from 2024 on, and exported with --include-blobs true."
+        f"{path}: {subject(count, 'NCCL call', 'have')} no payload: groups, sizes and peers are unknown. nsys records "
+        "payloads from 2024 on, and exports them with --include-blobs true."
     )
     return [Finding(Severity.INFO, "no_payload", text, count, path)]
 
