@@ -10,7 +10,7 @@ import numpy as np
 
 import tracelink.converters.memory_snapshot.schema as schema
 from tracelink.converters.memory_snapshot.pickles import Decoded, List
-from tracelink.model.columns import MICROSECOND, UNKNOWN, Bools, Int32s, Int64s, Table
+from tracelink.model.columns import MICROSECOND, NO_TIME, UNKNOWN, Bools, Int32s, Int64s, Table
 
 LAST_US = 4 * 10**15
 """Later times (after the year 2096) are invalid."""
@@ -19,13 +19,13 @@ MOST_DEVICES = 1024
 
 @dataclass(frozen=True, slots=True)
 class Trace(Table):
-    """The entries of one device with valid times, in their order."""
+    """The entries of one device with valid sizes, and times if any has one, in their order."""
 
     action: Int32s
     address: Int64s
     size: Int64s
     time: Int64s
-    """In ns since 1970."""
+    """In ns since 1970; NO_TIME if no entry has a time."""
     stack: Int32s
 
 
@@ -65,6 +65,11 @@ class Device:
     """Bytes in use in the snapshot."""
     held: int
     blocks: Blocks
+
+    @property
+    def timed(self) -> bool:
+        """Whether its entries have times: old versions of torch record none."""
+        return len(self.trace) > 0 and int(self.trace.time[0]) != NO_TIME
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,8 +154,11 @@ def _columns(decoded: Decoded) -> Trace:
 
 def _trace(entries: Trace, rows: Int64s) -> Trace:
     time, size = entries.time[rows], entries.size[rows]
-    rows = rows[(time > 0) & (time <= LAST_US) & (size >= 0)]
-    chosen = entries.take(rows)
+    timed = (time > 0) & (time <= LAST_US)
+    if not timed.any():
+        untimed = entries.take(rows[size >= 0])
+        return replace(untimed, time=np.full(len(untimed), NO_TIME))
+    chosen = entries.take(rows[timed & (size >= 0)])
     return replace(chosen, time=chosen.time * MICROSECOND)
 
 
@@ -217,7 +225,7 @@ def lives_of(decoded: Decoded, device: Device) -> Lives:
     early = ~is_birth & ~before  # in use before the trace begins
     early[1:] &= ~same[:-1]
     old = order[early]
-    kept = ~np.isin(blocks.address, trace.address[born[died == len(trace)]])
+    kept = _of_before(blocks, trace.take(born[died == len(trace)]))
     count = int(np.count_nonzero(kept))
     return Lives(
         np.concatenate([trace.size[born], trace.size[old], blocks.size[kept]]),
@@ -226,6 +234,18 @@ def lives_of(decoded: Decoded, device: Device) -> Lives:
         np.concatenate([born, np.full(len(old) + count, UNKNOWN)]),
         np.concatenate([died, old, np.full(count, len(trace))]),
     )
+
+
+def _of_before(blocks: Blocks, unfreed: Trace) -> Bools:
+    """Which blocks in use are no allocation of the trace: by address, or by size where torch 2.0 records no address."""
+    rows = np.argsort(blocks.size, kind="stable")
+    sizes = blocks.size[rows]
+    rank = np.empty(len(rows), np.int64)
+    rank[rows] = np.arange(len(rows)) - np.searchsorted(sizes, sizes)
+    known = np.sort(unfreed.size)
+    same_size = np.searchsorted(known, blocks.size, "right") - np.searchsorted(known, blocks.size)
+    by_size: Bools = rank >= same_size
+    return np.where(blocks.address == UNKNOWN, by_size, ~np.isin(blocks.address, unfreed.address))
 
 
 def largest_at(lives: Lives, row: int, most: int) -> Int64s:

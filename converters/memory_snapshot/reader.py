@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import msgspec
@@ -27,7 +27,7 @@ from tracelink.io.sources import Source
 from tracelink.model.columns import UNKNOWN, Int64s, StringTable
 from tracelink.model.errors import Finding, Severity, UnreadableError, printable
 from tracelink.model.events import BYTES, Counters, EventKind, Events, Track, TrackKind
-from tracelink.model.frames import line_in_words, own_frames
+from tracelink.model.frames import frame_of, line_in_words, of_program
 from tracelink.model.records import Frame
 from tracelink.model.text import counted, moment, size, subject
 from tracelink.model.trace import ListedPayloads, RankTrace, SourceInfo
@@ -38,6 +38,8 @@ MOST_BLOCKS = 20
 NAMED_ORIGINS = 5
 """Lines of the program that a finding names."""
 MOST_FRAMES = 64
+NO_FILE = "none"
+"""The file of frames whose names hold it: snapshots that torch makes of a profile have them."""
 MOST_FAILURES = 10_000
 OPERATOR = re.compile(r"^at::_ops::(\w+)::(?:call|redispatch)\b")
 """C++ functions that are operators of torch, in stacks with frames of C++."""
@@ -108,8 +110,9 @@ class _Assembly:
         track = len(self.tracks)
         label = "largest memory blocks"
         self.tracks.append(Track(TrackKind.STREAM, str(device.number), label, label))
-        for title, level in (("allocated", device.allocated), ("reserved", device.reserved)):
-            self._count(device, title, level)
+        if device.timed:
+            for title, level in (("allocated", device.allocated), ("reserved", device.reserved)):
+                self._count(device, title, level)
         lives = lives_of(self.decoded, device)
         end = len(device.trace) - 1
         last = largest_at(lives, end, MOST_BLOCKS)
@@ -117,8 +120,9 @@ class _Assembly:
         if len(device.trace):
             row = int(device.allocated.argmax())
             summary["peak"] = int(device.allocated[row])
-            summary["peak_time_ns"] = int(device.trace.time[row])
             summary["in_use_at_peak"] = self._usage(lives, row)
+        if device.timed:
+            summary["peak_time_ns"] = int(device.trace.time[row])
             self._draw(device, lives, largest_at(lives, row, MOST_BLOCKS), last, track)
             self._failures(device, lives, track)
         summary["in_use_at_end"] = self._usage(lives, end)
@@ -128,8 +132,6 @@ class _Assembly:
     def _count(self, device: Device, title: str, level: Int64s) -> None:
         """A counter: the last sample of each time, without repetitions."""
         time = device.trace.time
-        if not len(time):
-            return
         last = np.append(time[1:] != time[:-1], True)
         time, level = time[last], level[last]
         changed = np.append(True, level[1:] != level[:-1])
@@ -143,7 +145,13 @@ class _Assembly:
     # Blocks: where they come from, as text and as slices.
 
     def _stack(self, stack: int) -> list[Frame]:
-        return [] if stack == UNKNOWN else [self.frames[one] for one in self.stacks[stack]]
+        if stack == UNKNOWN:
+            return []
+        frames = [self.frames[one] for one in self.stacks[stack]]
+        return [
+            (frame_of(one.name) or replace(one, filename="")) if one.filename == NO_FILE else one
+            for one in frames
+        ]
 
     def _origin(self, stack: int) -> str:
         """`aten::mm, model.py:41 forward`."""
@@ -151,7 +159,7 @@ class _Assembly:
         if not frames:
             return "an unknown stack"
         operators = [match[1] for one in frames if (match := OPERATOR.match(one.name))]
-        own = own_frames(frames)[0]
+        own = of_program(frames)[0]
         line = f"{line_in_words(own)} {own.name}".strip()
         return f"aten::{operators[-1]}, {line}" if operators else line
 
@@ -239,7 +247,8 @@ class _Assembly:
         """Where the memory in use comes from, in one sentence."""
         where = f"{self.source.path}: GPU {device.number}"
         if usage := summary.get("in_use_at_peak"):
-            when = f"at the peak, at {moment(summary['peak_time_ns'])}"
+            time = summary.get("peak_time_ns")
+            when = "at the peak" if time is None else f"at the peak, at {moment(time)}"
             message = f"{where} had {size(summary['peak'])} allocated {when}: {self._named(usage)}."
         elif usage := summary["in_use_at_end"]:
             message = f"{where} has {size(device.in_use)} allocated: {self._named(usage)}."
@@ -254,7 +263,9 @@ class _Assembly:
         strings = StringTable()
         events = sorted(self.events, key=lambda event: (event.track, event.start))
         counters = Counters.concatenate(self.counters)
-        times = np.concatenate([device.trace.time for device in history.devices] or [_UNKNOWN_ROWS])
+        times = np.concatenate(
+            [_NO_TIMES, *(device.trace.time for device in history.devices if device.timed)]
+        )
         info = SourceInfo(
             path=self.source.path,
             format=FORMAT,
@@ -314,6 +325,13 @@ class _Assembly:
             skipped = subject(history.unplaced, "entry", "are")
             message = f"{path}: {skipped} of no device: skipped."
             yield Finding(Severity.WARNING, "no_device", message, history.unplaced, path)
+        without = sum(len(device.trace) for device in history.devices if not device.timed)
+        if without:
+            entries = subject(without, "entry", "have")
+            message = (
+                f"{path}: {entries} no times, and are not on the timeline: old versions of torch record none."
+            )
+            yield Finding(Severity.WARNING, "no_times", message, without, path)
         if not any(len(device.trace) for device in history.devices):
             message = (
                 f"{path}: it has no trace, only the blocks of one moment. Call "
@@ -322,4 +340,4 @@ class _Assembly:
             yield Finding(Severity.WARNING, "no_trace", message, source=path)
 
 
-_UNKNOWN_ROWS = np.empty(0, np.int64)
+_NO_TIMES = np.empty(0, np.int64)

@@ -46,6 +46,18 @@ class Shape:
     """Groups with the PUTs of containers, in order, and whether each is of the stack."""
 
 
+_Value = tuple[bytes, int, bool, tuple[tuple[int, bool], ...]]
+"""A pattern, its groups, whether the first of them is the value, and which are PUTs, also of a stack."""
+
+_STACK_VALUE: _Value = (rb"(%b|%b)" % (GET, _STACK), 4, True, ((2, True), (4, True)))
+_TEXT_VALUE: _Value = (rb"(%b)" % GET, 1, True, ())
+_NUMBER_VALUE: _Value = (rb"(%b)" % _NUMBER, 1, True, ())
+_OTHER_VALUE: _Value = (rb"(?:%b)" % _OTHER, 1, False, ((1, False),))
+_NUMBERS = (schema.AT, schema.ADDRESS, schema.DEVICE_FREE, schema.SIZE, schema.REQUESTED, schema.TIME)
+_VALUES = dict.fromkeys(_NUMBERS, _NUMBER_VALUE)
+_VALUES |= {schema.ACTION: _TEXT_VALUE, schema.STATE: _TEXT_VALUE, schema.FRAMES: _STACK_VALUE}
+
+
 def shape_of(keys: list[bytes], names: list[str]) -> Shape | None:
     """The shape of entries with these keys; None if they are no entries."""
     needed = {schema.ACTION, schema.SIZE} if schema.ACTION in names else {schema.STATE, schema.SIZE}
@@ -54,31 +66,12 @@ def shape_of(keys: list[bytes], names: list[str]) -> Shape | None:
     parts, groups, puts = [rb"\}(%b)\(" % _PUT], 1, [(1, False)]
     found: dict[str, int] = {}
     for key, name in zip(keys, names, strict=True):
-        parts.append(re.escape(key))
-        if name == schema.FRAMES:
-            parts.append(rb"(%b|%b)" % (GET, _STACK))
+        value, count, captured, puts_of_value = _VALUES.get(name, _OTHER_VALUE)
+        parts += [re.escape(key), value]
+        puts += [(groups + group, is_stack) for group, is_stack in puts_of_value]
+        if captured:
             found[name] = groups + 1
-            puts += [(groups + 2, True), (groups + 4, True)]
-            groups += 4
-        elif name in (schema.ACTION, schema.STATE):
-            parts.append(rb"(%b)" % GET)
-            groups += 1
-            found[name] = groups
-        elif name in (
-            schema.AT,
-            schema.ADDRESS,
-            schema.DEVICE_FREE,
-            schema.SIZE,
-            schema.REQUESTED,
-            schema.TIME,
-        ):
-            parts.append(rb"(%b)" % _NUMBER)
-            groups += 1
-            found[name] = groups
-        else:
-            parts.append(rb"(?:%b)" % _OTHER)
-            groups += 1
-            puts.append((groups, False))
+        groups += count
     parts.append(rb"u(%b)" % _PUT)
     puts.append((groups + 1, False))
     return Shape(

@@ -121,7 +121,7 @@ class _Assembly:
             groups=groups,
             communications=communications,
             payloads=[_Arguments(self.source, found.places, rows)],
-            findings=list(_findings(self.source.path, found, communicators, len(rows), damage)),
+            findings=list(_findings(self.source, found, communicators, len(rows), damage)),
         )
 
     def _events(
@@ -329,8 +329,9 @@ PROBLEMS: dict[str, tuple[Severity, Callable[[int], str]]] = {
 
 
 def _findings(
-    path: str, found: Operations, communicators: Sequence[Communicator], timed: int, damage: str
+    source: Source, found: Operations, communicators: Sequence[Communicator], timed: int, damage: str
 ) -> Iterator[Finding]:
+    path = source.path
     problems = found.problems.copy()
     if damage:
         del problems["truncated"]
@@ -350,7 +351,7 @@ def _findings(
     if unwritten:
         message = f"{path}: {subject(unwritten, 'operation', 'have')} no time at all, and are skipped."
         yield Finding(Severity.WARNING, "without_time", message, unwritten, path)
-    if _rank_of(communicators)[0] is None:
+    if source.rank is None and _rank_of(communicators)[0] is None:
         message = (
             f"{path}: its largest communicators give it no rank: {counted(len(communicators), 'communicator')}, "
             f"in which it has different ranks or none. Set it with --rank {path}=N."

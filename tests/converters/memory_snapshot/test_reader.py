@@ -176,6 +176,33 @@ def test_blocks_of_torch_2_0_have_their_stack_in_a_history() -> None:
     assert usage == [{"origin": "model.py:41 __init__", "bytes": 500, "blocks": 1}]
 
 
+def test_without_times_the_order_shows_the_peak() -> None:
+    """As torch 2.0 records it, and as `_profile_to_snapshot` makes it of a profile."""
+    frames = stack("none:0 <built-in method mm of type object at 0x7f>", "none:0 forward")
+    frames[1]["name"] = "model.py(41): forward"
+    trace = [alloc(1, 5 * GB, 1, frames), alloc(2, GB, 2), *free(1, 5 * GB, 3)]
+    for one in trace:
+        del one["time_us"]
+    found = read(as_python(snapshot(trace, segments=[segment(block(GB, address=2))])))
+    assert (len(found.events), len(found.counters), found.source.start_ns) == (0, 0, None)
+    assert [finding.message.split(": ", 1)[1] for finding in found.findings] == [
+        "GPU 0 had 6.0 GB allocated at the peak: 5.0 GB in 1 block from model.py:41 forward; 1.0 GB in 1 block from an "
+        "unknown stack.",
+        "4 entries have no times, and are not on the timeline: old versions of torch record none.",
+    ]
+
+
+def test_blocks_without_an_address_are_allocations_of_their_size() -> None:
+    blocks = [block(5), block(5), block(7)]
+    for one in blocks:
+        del one["address"]
+    found = read(as_python(snapshot([alloc(1, 5, 1, INIT)], segments=[segment(*blocks)])))
+    assert found.source.header["devices"][0]["in_use_at_end"] == [
+        {"origin": "an unknown stack", "bytes": 12, "blocks": 2},
+        {"origin": "model.py:41 __init__", "bytes": 5, "blocks": 1},
+    ]
+
+
 def test_invalid_entries_are_counted() -> None:
     odd = [alloc(1, -5, 10), alloc(1, 5, 10) | {"time_us": "soon"}, alloc(2, 6, 20), alloc(3, 2**70, 30)]
     trace = read(as_python(snapshot(odd)))
