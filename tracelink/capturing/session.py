@@ -15,6 +15,7 @@ from tracelink.capturing import clocks, environment
 from tracelink.capturing import rank as this_rank
 from tracelink.capturing.dumping import Dumper
 from tracelink.capturing.files import Files
+from tracelink.capturing.gpus import GpuSampler
 from tracelink.capturing.guard import Guard
 from tracelink.capturing.journal import LOG, Journal
 from tracelink.capturing.options import (
@@ -69,7 +70,7 @@ def capture(
         memory: Record allocations.
         modules: Record names of modules (TorchScript only).
         watchdog: Dump recorder and Python stacks if no step ends for so many seconds; None for never.
-        metrics: Seconds between two samples of CPU, memory, disk and network of the machine; None for none.
+        metrics: Seconds between two samples of CPU, memory, disk, network and GPUs of the machine; None for none.
         max_bytes: How much this rank may write; windows that do not fit are left out.
         mesh: A `DeviceMesh`, to be described in the capture file.
 
@@ -121,6 +122,7 @@ class Capture:
         self._guard: Guard | None = None
         self._compared = False
         self._sampler: Sampler | None = None
+        self._gpus: GpuSampler | None = None
         self._number = 0
         self._compile_log: environment.CompileLog | None = None
         self._torch: Any = None
@@ -202,6 +204,7 @@ class Capture:
         self.journal.attempt("clocks", self._compare_clocks)
         if self.options.metrics_s is not None and document.local_rank in (0, None):
             self.journal.attempt("metrics", self._start_sampler)
+            self.journal.attempt("metrics", self._start_gpus)
         self._advance()
 
     def _start_sampler(self) -> None:
@@ -217,6 +220,18 @@ class Capture:
                 lambda problem: self.journal.trouble("metrics", problem),
             )
             self._sampler.start()
+
+    def _start_gpus(self) -> None:
+        document, interval = self.journal.document, self.options.metrics_s
+        if self._files is not None and interval is not None:
+            self._gpus = GpuSampler(
+                self._files,
+                document.rank,
+                document.host,
+                interval,
+                lambda problem: self.journal.trouble("metrics", problem),
+            )
+            self._gpus.start()
 
     def _compare_clocks(self) -> None:
         """Starts once there is a process group: now, or before the first window."""
@@ -282,6 +297,8 @@ class Capture:
             attempt("compile log", self._compile_log.stop)
         if self._sampler is not None:
             attempt("metrics", self._sampler.stop)
+        if self._gpus is not None:
+            attempt("metrics", self._gpus.stop)
         if self._guard is not None:
             attempt("signals", self._guard.stop)
         document.outcome, document.steps = outcome, self.steps
