@@ -103,6 +103,17 @@ def length_at(data: bytes, offset: int) -> tuple[int, int] | None:
 def fields_of(data: bytes, begin: int, end: int) -> Iterator[Field | None]:
     """The fields of the message `data[begin:end]` in order; None, as the last, if it is damaged."""
     while begin < end:
+        if begin + 1 < end and (tag := data[begin]) < 0x80 and (value := data[begin + 1]) < 0x80 and tag > 7:
+            # Most tags, lengths and numbers have one byte.
+            wire, start = tag & 7, begin + 2
+            if wire == DELIMITED and start + value <= end:
+                begin = start + value
+                yield Field(tag >> 3, wire, start, begin, value)
+                continue
+            if wire == VARINT:
+                yield Field(tag >> 3, wire, begin + 1, start, value)
+                begin = start
+                continue
         tag, start = varint_at(data, begin, end)
         number, wire = tag >> 3, tag & 7
         value, after = 0, 0

@@ -18,7 +18,7 @@ from tracelink.converters.perfetto.track_events.schema import (
 )
 from tracelink.io.framing import DELIMITED, VARINT, fields_of
 from tracelink.io.protobuf import Fields, Octets
-from tracelink.model.columns import NO_TIME, Bools, Int64s
+from tracelink.model.columns import NO_TIME, Bools, Int64s, distinct
 
 UNIX_SINCE = 10**18
 """Later times of a clock (the year 2001) count from 1970: no computer is up for that long."""
@@ -50,12 +50,13 @@ class Snapshot:
         return next((reading for reading in self.readings if reading.clock == clock), None)
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class LocalTimes:
-    """All packets of one clock of one sequence: each time may count from the one before."""
+    """The packets whose clocks are of one sequence only, by number, with times by a clock that all sequences know."""
 
-    packets: list[Int64s] = field(default_factory=list)
-    times: list[Int64s] = field(default_factory=list)
+    packet: Int64s
+    clock: Int64s
+    time: Int64s
 
 
 @dataclass(slots=True)
@@ -63,8 +64,9 @@ class Clocks:
     """The clocks of a file."""
 
     snapshots: list[Snapshot] = field(default_factory=list)
-    local: dict[tuple[int, int], LocalTimes] = field(default_factory=lambda: defaultdict(LocalTimes))
-    """By sequence and clock."""
+    local: list[tuple[Int64s, Int64s, Int64s, Int64s]] = field(default_factory=list)
+    """Packets with clocks of one sequence: number, sequence, clock, and time, which may count from the one before."""
+    _resolved: LocalTimes | None = None
 
     def add(
         self, octets: Octets, packets: Fields, sequence: Int64s, clock: Int64s, time: Int64s, first: int
@@ -75,77 +77,83 @@ class Clocks:
             readings = [*_readings(octets.data, begin, end)]
             self.snapshots.append(Snapshot(first + row, int(sequence[row]), readings))
         rows = np.flatnonzero((clock >= FIRST_LOCAL) & (clock <= LAST_LOCAL) & (time >= 0))
-        for of_sequence in np.unique(sequence[rows]).tolist():
-            own = rows[sequence[rows] == of_sequence]
-            for of_clock in np.unique(clock[own]).tolist():
-                local = self.local[of_sequence, of_clock]
-                local.packets.append(first + own[clock[own] == of_clock])
-                local.times.append(time[own[clock[own] == of_clock]])
+        if len(rows):
+            self.local.append((first + rows, sequence[rows], clock[rows], time[rows]))
 
     def unix_times(
         self, packet: Int64s, sequence: Int64s, clock: Int64s, time: Int64s
     ) -> tuple[Int64s, bool]:
         """The time of each packet in ns, NO_TIME if its clock is unknown; and whether these count from 1970."""
         common, known = np.where(clock == 0, BOOTTIME, clock), time.copy()
-        local = (clock >= FIRST_LOCAL) & (clock <= LAST_LOCAL)
-        for (of_sequence, of_clock), times in self.local.items():
-            rows = np.flatnonzero(local & (sequence == of_sequence) & (clock == of_clock))
-            if len(rows):
-                common[rows], known[rows] = self._of_local(of_sequence, of_clock, times, packet[rows])
-        known[local & (common >= FIRST_LOCAL)] = NO_TIME
-        counts = True
-        for builtin in np.unique(common).tolist():
-            rows = np.flatnonzero((common == builtin) & (known != NO_TIME))
-            if builtin != REALTIME and len(rows):
-                known[rows], of_unix = self._to_unix(builtin, known[rows])
-                counts &= of_unix
+        rows = np.flatnonzero((clock >= FIRST_LOCAL) & (clock <= LAST_LOCAL))
+        if len(rows):
+            local = self._resolved = self._resolved or self._local_times()
+            place = np.searchsorted(local.packet, packet[rows])
+            common[rows], known[rows] = local.clock[place], local.time[place]
+        counts = self._to_unix(common, known)
         known[(known != NO_TIME) & ((known < 0) | (known > LATEST))] = NO_TIME
         return known, counts
 
-    def _of_local(
-        self, sequence: int, clock: int, times: LocalTimes, packet: Int64s
-    ) -> tuple[Int64s, Int64s]:
-        """The common clock of each of these packets, and its time by that; the local clock itself if it is unknown."""
-        packets, values = np.concatenate(times.packets), np.concatenate(times.times)
-        found = [
-            (snapshot.packet, reading, other)
-            for snapshot in self.snapshots
-            if snapshot.sequence == sequence
-            and (reading := snapshot.of(clock))
-            and (other := _common(snapshot))
-        ]
-        if not found:
-            return np.full(len(packet), clock), np.full(len(packet), NO_TIME)
-        starts = np.array([number for number, _, _ in found], np.int64)
-        which = np.searchsorted(starts, packets, side="right") - 1
-        before = which < 0
-        which = np.maximum(which, 0)
-        unit = np.array([reading.unit for _, reading, _ in found], np.int64)[which]
-        base = np.array([reading.time for _, reading, _ in found], np.int64)[which]
-        incremental = np.array([reading.incremental for _, reading, _ in found], np.bool_)[which]
-        steps = np.where(incremental, values * unit, 0)
-        total = np.cumsum(steps)
-        first = np.searchsorted(which, which)
-        summed = base + total - np.where(first > 0, total[first - 1], 0)
-        own = np.where(incremental, summed, values * unit)
-        other_time = np.array([other.time for _, _, other in found], np.int64)[which]
-        other_clock = np.array([other.clock for _, _, other in found], np.int64)[which]
-        time = np.where(before, NO_TIME, own - base + other_time)
-        place = np.searchsorted(packets, packet)
-        return np.where(before, clock, other_clock)[place], time[place]
+    def _local_times(self) -> LocalTimes:
+        """All packets with clocks of one sequence."""
+        packet, sequence, clock, time = (np.concatenate(columns) for columns in zip(*self.local, strict=True))
+        found: dict[tuple[int, int], list[tuple[int, Reading, Reading]]] = defaultdict(list)
+        for snapshot in self.snapshots:
+            if other := _common(snapshot):
+                for reading in snapshot.readings:
+                    found[snapshot.sequence, reading.clock].append((snapshot.packet, reading, other))
+        code, first = distinct(sequence, clock)
+        order = np.argsort(code, kind="stable")
+        bounds = np.searchsorted(code[order], np.arange(len(first) + 1)).tolist()
+        common, unix = np.zeros(len(packet), np.int64), np.full(len(packet), NO_TIME)
+        for number, row in enumerate(first.tolist()):
+            if readings := found.get((int(sequence[row]), int(clock[row]))):
+                own = order[bounds[number] : bounds[number + 1]]
+                common[own], unix[own] = _by_snapshots(packet[own], time[own], readings)
+        return LocalTimes(packet, common, unix)
 
-    def _to_unix(self, clock: int, times: Int64s) -> tuple[Int64s, bool]:
-        """Times of a common clock by the clock of the day; as they are if no snapshot has both."""
-        pairs = sorted(
-            (own.time, real.time)
-            for snapshot in self.snapshots
-            if (own := snapshot.of(clock)) and (real := snapshot.of(REALTIME))
-        )
-        if not pairs:
-            return times, bool(len(times)) and int(times.min()) >= UNIX_SINCE
-        own, real = np.array(pairs, np.int64).T
-        which = np.maximum(np.searchsorted(own, times, side="right") - 1, 0)
-        return times + (real - own)[which], True
+    def _to_unix(self, clock: Int64s, times: Int64s) -> bool:
+        """Converts times to the clock of the day; whether that is known for all. Others stay as they are."""
+        pairs: dict[int, list[tuple[int, int]]] = defaultdict(list)
+        for snapshot in self.snapshots:
+            if real := snapshot.of(REALTIME):
+                for reading in snapshot.readings:
+                    pairs[reading.clock].append((reading.time, real.time))
+        order = np.argsort(clock, kind="stable")
+        order = order[times[order] != NO_TIME]
+        ordered = clock[order]
+        counts = True
+        for rows in np.split(order, np.flatnonzero(ordered[1:] != ordered[:-1]) + 1) if len(order) else ():
+            own_clock = int(clock[rows[0]])
+            if own_clock == REALTIME:
+                continue
+            if own_clock not in pairs:
+                counts &= int(times[rows].min()) >= UNIX_SINCE
+                continue
+            own, real = np.array(sorted(pairs[own_clock]), np.int64).T
+            which = np.maximum(np.searchsorted(own, times[rows], side="right") - 1, 0)
+            times[rows] += (real - own)[which]
+        return counts
+
+
+def _by_snapshots(
+    packets: Int64s, values: Int64s, found: Sequence[tuple[int, Reading, Reading]]
+) -> tuple[Int64s, Int64s]:
+    """The common clock of packets of one local clock, and their times by it; NO_TIME before the first snapshot."""
+    starts = np.array([number for number, _, _ in found], np.int64)
+    which = np.searchsorted(starts, packets, side="right") - 1
+    before = which < 0
+    which = np.maximum(which, 0)
+    unit = np.array([reading.unit for _, reading, _ in found], np.int64)[which]
+    base = np.array([reading.time for _, reading, _ in found], np.int64)[which]
+    incremental = np.array([reading.incremental for _, reading, _ in found], np.bool_)[which]
+    total = np.cumsum(np.where(incremental & ~before, values * unit, 0))
+    first = np.searchsorted(which, which)
+    summed = base + total - np.where(first > 0, total[first - 1], 0)
+    own = np.where(incremental, summed, values * unit)
+    other_time = np.array([other.time for _, _, other in found], np.int64)[which]
+    other_clock = np.array([other.clock for _, _, other in found], np.int64)[which]
+    return np.where(before, 0, other_clock), np.where(before, NO_TIME, own - base + other_time)
 
 
 def _common(snapshot: Snapshot) -> Reading | None:

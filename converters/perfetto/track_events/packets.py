@@ -183,8 +183,7 @@ class Packets:
 
     def _communicate(self, name: Int64s) -> Bools:
         """Whether a name is one of communication."""
-        while len(self._communicating) < len(self.strings):
-            text = self.strings.texts()[len(self._communicating)]
+        for text in self.strings.texts()[len(self._communicating) :]:
             self._communicating.append(any(form.search(text) for form in COMMUNICATION))
         found: Bools = np.array([*self._communicating, False], np.bool_)[name]
         return found

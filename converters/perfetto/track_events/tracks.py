@@ -223,6 +223,7 @@ def _summed(values: npt.NDArray[np.float64], state: Int64s) -> npt.NDArray[np.fl
 def _of_gpus(packets: Packets) -> Iterator[Samples]:
     """Samples of the counters of GPUs, whose names are in a description."""
     inline: dict[int, str] = {}
+    described: dict[tuple[int, int], tuple[dict[int, str], int]] = {}
     series: dict[tuple[int, str], tuple[list[int], list[float]]] = {}
     own = np.array([each[:4] for each in packets.gpu_counters], np.int64).reshape(-1, 4)
     times, _ = packets.clocks.unix_times(
@@ -233,9 +234,11 @@ def _of_gpus(packets: Packets) -> Iterator[Samples]:
         numbers = {field.number: field.value for field in fields if field.wire == VARINT}
         names, gpu = inline, numbers.get(3, 0)
         if 4 in numbers:
-            names, gpu = _interned_names(
-                packets.states.messages.get((Table.COUNTERS, state, numbers[4]), b"")
-            )
+            own_key = (state, numbers[4])
+            if own_key not in described:
+                interned = packets.states.messages.get((Table.COUNTERS, *own_key), b"")
+                described[own_key] = _interned_names(interned)
+            names, gpu = described[own_key]
         for field in fields:
             if (field.number, field.wire) == (1, DELIMITED):
                 inline.update(_names(message, field))

@@ -415,3 +415,11 @@ def test_any_damage_costs_only_what_it_hits(garbage: bytes, place: int) -> None:
 
 def test_annotations_are_written_as_expected() -> None:
     assert annotations({"a": 1}) == delimited(4, text(10, "a") + number(4, 1))
+
+
+def test_many_sequences_with_clocks_of_their_own_are_read_in_linear_time() -> None:
+    packets = []
+    for sequence in range(1000, 6000):
+        packets.append(snapshot((LOCAL, 0), (REALTIME, BASE), sequence=sequence, incremental=[LOCAL]))
+        packets.append(instant(sequence, LOCAL, sequence))
+    assert starts(instants(*packets)) == list(range(1000, 6000))
