@@ -50,6 +50,7 @@ from tracelink.diagnosis.verdicts import (
     with_claims,
     with_compilations,
     with_stacks,
+    without_dumps_but_logs,
 )
 from tracelink.diagnosis.waits import collective_waits, standings_of
 from tracelink.io.engine import Engine
@@ -618,7 +619,9 @@ def _with_others(diagnosis: Diagnosis, recordings: Recordings, others: Bundle, c
         decides=diagnosis.verdict == "problem",
     )
     kept = [finding for finding in diagnosis.findings if finding.source not in others.recognised]
-    diagnosis = with_claims(diagnosis, shown.claims, ())
+    diagnosis = without_dumps_but_logs(
+        with_claims(diagnosis, shown.claims, ()), shown.claims, shown.positions
+    )
     return replace(
         diagnosis,
         notes=[*diagnosis.notes, *shown.notes],

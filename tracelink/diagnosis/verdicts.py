@@ -13,7 +13,7 @@ from tracelink.io.engine import Engine
 from tracelink.model.columns import NO_TIME
 from tracelink.model.frames import line_in_words
 from tracelink.model.records import compiler_frame
-from tracelink.model.text import collective_in_words, duration, ranks_in_words
+from tracelink.model.text import collective_in_words, duration, lowered, ranks_in_words
 from tracelink.model.trace import ProcessGroup
 from tracelink.pipeline.reading import Task
 
@@ -264,6 +264,49 @@ def _problem(claim: Claim) -> Problem:
         proven=claim.proven,
         waited_ns=claim.waited_ns,
     )
+
+
+def without_dumps_but_logs(
+    diagnosis: Diagnosis, claims: Sequence[Claim], positions: Sequence[Position]
+) -> Diagnosis:
+    """The diagnosis in which ranks without a dump are not suspected of what their logs refute."""
+    places = {(position.group, rank): position for position in positions for rank in position.ranks}
+    problems = [_by_logs(problem, claims, places) for problem in diagnosis.problems]
+    return replace(diagnosis, problems=problems)
+
+
+def _by_logs(
+    problem: Problem, claims: Sequence[Claim], places: Mapping[tuple[str, int], Position]
+) -> Problem:
+    if problem.proven or problem.sequence is None:
+        return problem
+    joined = [
+        rank
+        for rank in problem.culprits
+        if (place := places.get((problem.group, rank))) and (place.sequence or 0) >= problem.sequence
+    ]
+    same = [
+        claim
+        for claim in claims
+        if (claim.group, claim.sequence) == (problem.group, problem.sequence)
+        and claim.culprits
+        and set(claim.culprits) <= set(problem.culprits)
+    ]
+    if same and places:
+        proven = with_categories([_problem(same[0])], ())[0]
+        waiting = tuple(sorted({*problem.waiting, *proven.waiting}))
+        stacks = tuple(stack for stack in problem.stacks if stack.rank in proven.culprits)
+        shown = replace(proven, waiting=waiting, evidence=problem.evidence, rows=problem.rows, stacks=stacks)
+        its = "their dumps are" if len(proven.culprits) > 1 else "its dump is"
+        return replace(shown, message=f"{proven.message} The log shows it; {its} missing.")
+    if not joined:
+        return problem
+    left = tuple(rank for rank in problem.culprits if rank not in joined)
+    logs = "their logs" if len(joined) > 1 else "its log"
+    message = (
+        f"{problem.message} By {logs}, {lowered(ranks_in_words(joined))} had joined #{problem.sequence}."
+    )
+    return replace(problem, culprits=left, message=message)
 
 
 def positions_in(diagnosis: Diagnosis) -> list[Position]:

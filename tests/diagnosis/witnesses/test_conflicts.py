@@ -9,6 +9,7 @@ from builders.dumps import dumps, hang, healthy
 from builders.stacks import LOADS, MAIN, py_spy
 from builders.watchdog import gave_up, hung, status
 from tracelink import Diagnosis, diagnose
+from tracelink.diagnosis.model import Category, Kind
 from tracelink.model.records import Frame
 
 REDUCES = (Frame("all_reduce", "/opt/site-packages/torch/distributed/distributed_c10d.py", 2806), *MAIN)
@@ -96,6 +97,43 @@ def test_healthy_dumps_are_no_all_clear_if_a_log_reports_a_timeout(tmp_path: Pat
     files = {f"rank_{rank}.log": text for rank, text in lines.items()}
     found = diagnosis(tmp_path, files, healthy_job=True)
     assert (found.verdict, [problem.culprits for problem in found.problems]) == ("problem", [(2,)])
+
+
+# Ranks whose dumps are missing
+
+
+def some_dumps(folder: Path, logs: Mapping[int, list[str]]) -> Diagnosis:
+    """Dumps of ranks 0 and 1 of 4; rank 2 did not come."""
+    entries = hang(4)
+    for rank, lines in logs.items():
+        (folder / f"rank_{rank}.log").write_text("\n".join(lines))
+    return diagnose([dumps(folder / "dumps", {rank: entries[rank] for rank in (0, 1)}, world=4), folder])
+
+
+def test_a_log_proves_which_rank_without_a_dump_is_behind(tmp_path: Path) -> None:
+    (problem,) = some_dumps(tmp_path, hung(4, 2, sequence=3)).problems
+    assert (problem.kind, problem.culprits, problem.waiting, problem.proven) == (
+        Kind.NEVER_JOINED,
+        (2,),
+        (0, 1, 3),
+        True,
+    )
+    assert problem.category is Category.NOT_REACHED
+    assert problem.message.endswith("The log shows it; its dump is missing.")
+    assert [evidence.rank for evidence in problem.evidence] == [0]
+
+
+def test_a_log_clears_a_rank_without_a_dump(tmp_path: Path) -> None:
+    logs = hung(4, 2, sequence=3)
+    del logs[2]
+    (problem,) = some_dumps(tmp_path, logs).problems
+    assert (problem.culprits, problem.proven) == ((2,), False)
+    assert problem.message.endswith(" By its log, rank 3 had joined #3.")
+
+
+def test_logs_of_another_run_clear_nobody(tmp_path: Path) -> None:
+    (problem,) = some_dumps(tmp_path, {rank: gave_up(rank, 900) for rank in (0, 1, 3)}).problems
+    assert problem.culprits == (2, 3)
 
 
 def test_logs_without_dumps_are_compared_with_stacks(tmp_path: Path) -> None:

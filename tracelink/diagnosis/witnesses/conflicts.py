@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
 
 from tracelink.diagnosis.witnesses.model import Conflict, FoldedStack, Position, RankReport
 from tracelink.diagnosis.witnesses.stacks import Stacks
@@ -44,10 +45,25 @@ def stack_conflicts(
     return [*_in_calls(stacks.folded, missing, files), *_out_of_calls(stacks.folded, positions, files)]
 
 
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """Watchdog lines and dumps of the same ranks."""
+
+    conflicts: Sequence[Conflict]
+    notes: Sequence[str]
+    agreeing: Collection[int]
+    """Ranks of which both say the same."""
+
+    @property
+    def same_run(self) -> bool:
+        """Whether logs may say what is missing in dumps."""
+        return bool(self.agreeing) and not self.conflicts
+
+
 def log_conflicts(
     positions: Sequence[Position], paths: Mapping[int, str], reports: Sequence[RankReport]
-) -> tuple[list[Conflict], list[str]]:
-    """Where watchdog lines and dumps differ in how far a rank got, and notes on where they agree."""
+) -> Comparison:
+    """Whether watchdog lines and dumps say the same of how far ranks got."""
     places = {(position.group, rank): position for position in positions for rank in position.ranks}
     last = {
         (one.report.group, one.rank): one
@@ -84,7 +100,7 @@ def log_conflicts(
             f"{ranks_in_words(sorted(inside))}: the dump has one collective more than the log counts as enqueued: "
             "the call was recorded and had not returned."
         )
-    return conflicts, notes
+    return Comparison(conflicts, notes, agreeing)
 
 
 def _apart(

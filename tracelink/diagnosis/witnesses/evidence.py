@@ -30,6 +30,7 @@ class Shown:
 
     claims: Sequence[Claim]
     positions: Sequence[Position]
+    """How far ranks are by their logs; next to dumps only if they are of the same run."""
     notes: Sequence[str]
     findings: Sequence[Finding]
     witnesses: Witnesses
@@ -71,15 +72,15 @@ def next_to_dumps(
     logs = testimony_of_logs(bundle.reports, bundle.ranks_with_logs)
     monitor = testimony_of_monitor(answers_of(bundle.statuses), hung=hung)
     decided = [claim for claim in monitor.claims if claim.kind != "in_flight"]
-    conflicts, notes = log_conflicts(positions, paths, bundle.reports)
-    conflicts += stack_conflicts(bundle.stacks, positions, paths, missing)
+    compared = log_conflicts(positions, paths, bundle.reports)
+    conflicts = [*compared.conflicts, *stack_conflicts(bundle.stacks, positions, paths, missing)]
     said = [f"NCCL RAS: {claim.message}" for claim in monitor.claims if decides or claim not in decided]
     if decides:
         said = [*(f"Watchdog lines: {claim.message}" for claim in logs.claims), *said]
     return Shown(
         [*logs.claims, *decided],
-        (),
-        [*said, *notes, *logs.notes, *monitor.notes],
+        logs.positions if compared.same_run else (),
+        [*said, *compared.notes, *logs.notes, *monitor.notes],
         [*bundle.findings, *logs.findings, *monitor.findings],
         Witnesses(bundle.reports, bundle.stacks.folded, bundle.statuses, conflicts, bundle.uses()),
     )
