@@ -39,6 +39,10 @@ VERSION_SUFFIX = re.compile(r"_v\d+(?=_pt|$)")
 """`cudaLaunchKernel_v7000`: the version of the interface."""
 
 
+NO_STREAM = 0xFFFFFFFF
+"""The stream of waits that are for an event, not for a stream."""
+
+
 @dataclass(slots=True)
 class Names:
     """Codes of names by their ids in the database, which are looked up when they are first used."""
@@ -110,7 +114,8 @@ def _thread(thread: int) -> Track:
 def _stream(device: int, stream: int, *, waits: bool) -> Track:
     if not waits:
         return Track(TrackKind.STREAM, str(device), str(stream), f"stream {stream}")
-    return Track(TrackKind.STREAM, str(device), f"{stream} waits", f"stream {stream} synchronisation", sort=1)
+    label = "event synchronisation" if stream == NO_STREAM else f"stream {stream} synchronisation"
+    return Track(TrackKind.STREAM, str(device), f"{stream} waits", label, sort=1)
 
 
 def pid_of(numbers: Int64s) -> Int64s:

@@ -28,7 +28,10 @@ class Process:
 
 
 def processes_of(
-    database: Database, pids: list[int], devices: Mapping[int, set[int]], inits: Mapping[int, Sequence[int]]
+    database: Database,
+    pids: list[int],
+    devices: Mapping[int, Collection[int]],
+    inits: Mapping[int, Sequence[int]],
 ) -> dict[int, Process]:
     """The processes with these numbers; `devices` are those that each of them used.
 
@@ -36,7 +39,7 @@ def processes_of(
     """
     names = {pid: name for pid, name in database.rows(PROCESSES, "pid", "name") if isinstance(name, str)}
     ranks = _mpi_ranks(database)
-    size = len(ranks) or None
+    size = None  # the table has the ranks of this host only
     ranks = ranks or _communicator_ranks(database, inits)
     if not ranks and len(pids) == 1:
         rank = _environment(database, "RANK")
@@ -44,10 +47,8 @@ def processes_of(
         size = _environment(database, "WORLD_SIZE") if ranks else None
     found = {}
     for pid in pids:
-        own = devices.get(pid, set())
-        found[pid] = Process(
-            pid, names.get(pid, ""), ranks.get(pid), size, min(own) if len(own) == 1 else None
-        )
+        device = _only(devices.get(pid, ()))
+        found[pid] = Process(pid, names.get(pid, ""), ranks.get(pid), size, device)
     return found
 
 

@@ -116,13 +116,37 @@ def test_processes_of_a_file_are_ranks_whose_equal_correlation_ids_do_not_mix(tm
         "launches: 1 of 2 linked, 1 unmatched: launched outside the recording."
     ]
     assert [(rank.rank, rank.host, rank.world_size) for rank in graph.ranks] == [
-        (0, "node0", 2),
-        (1, "node0", 2),
+        (0, "node0", None),
+        (1, "node0", None),
     ]
 
 
 def launched(graph: tracelink.EventGraph, rows: Sequence[int]) -> list[str]:
     return [graph.strings[graph.events.name[row]] for row in rows]
+
+
+def test_waits_for_events_of_no_stream_have_a_track_of_their_own() -> None:
+    export = Export()
+    export.kernel("add", 1, 2)
+    export.wait(5, 1, streamId=0xFFFFFFFF, syncType=1)
+    assert shown(read(export))[1] == ("SYNCHRONIZATION", "Event Sync", "event synchronisation", 5, 1)
+
+
+def test_processes_that_only_help_are_left_out_with_a_count() -> None:
+    export = Export()
+    export.process(300, "wandb-core")
+    export.kernel("add", 1, 2)
+    export.range("upload", 5, 1, (300, 301))
+    trace = read(export)
+    assert [(finding.reason, finding.count) for finding in trace.findings] == [("helper_process", 1)]
+    assert len(trace.events) == 1
+
+
+@pytest.mark.parametrize(("device", "rank"), [(3, 3), (-1, None), (10**9, None)])
+def test_the_only_device_of_a_process_can_be_its_rank(device: int, rank: int | None) -> None:
+    export = Export()
+    export.kernel("add", 1, 2, deviceId=device)
+    assert read(export).source.device == rank
 
 
 def test_recognised_by_content() -> None:
