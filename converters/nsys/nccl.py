@@ -13,7 +13,7 @@ import msgspec
 import numpy as np
 
 from tracelink.converters.nsys.database import IDS_AT_ONCE, Database
-from tracelink.converters.nsys.schema import RANGES
+from tracelink.converters.nsys.schema import RANGES, STRINGS
 from tracelink.model.columns import UNKNOWN
 from tracelink.model.communications import Statement, number_in, rank_in
 from tracelink.model.operations import POINT_TO_POINT, Operation, operation_of
@@ -31,6 +31,13 @@ FORMATS = {5: "<i", 6: "<I", 9: "<q", 10: "<Q", 15: "<i", 16: "<I", 17: "<q", 18
 
 COMMUNICATOR, BYTES = "NCCL communicator ID", "Message size [bytes]"
 PEER, ROOT, RANKS, RANK = "Peer rank", "Root", "No. of ranks", "Rank"
+
+PAYLOAD_COLUMNS = {
+    "binaryData": "binaryData",
+    "jsonText": "jsonText",
+    "jsonTextId": f"(SELECT value FROM {STRINGS} WHERE id = jsonTextId)",
+}
+"""Columns with payloads, and their values in SQL."""
 
 BYTE = "Byte"
 """Payloads have the number of bytes, not the type of elements."""
@@ -67,7 +74,7 @@ class Payloads:
 
     def of_rows(self, rows: Sequence[int]) -> dict[int, dict[str, int]]:
         """The fields of the payloads of rows of NVTX events; rows without any are left out."""
-        columns = [name for name in ("binaryData", "jsonText") if self.database.has(RANGES, name)]
+        columns = [sql for name, sql in PAYLOAD_COLUMNS.items() if self.database.has(RANGES, name)]
         if not columns:
             return {}
         found: dict[int, dict[str, int]] = {}
@@ -169,6 +176,14 @@ class LibraryCalls:
     def groups(self) -> list[ProcessGroup]:
         """The communicators that the process joined."""
         return [ProcessGroup(name, size=own.size, backend="nccl") for name, own in self.joined.items()]
+
+
+def arguments_of(fields: Mapping[str, int]) -> bytes:
+    """The fields of a payload as arguments: members of a JSON object."""
+    shown: dict[str, int | str] = dict(fields)
+    if COMMUNICATOR in fields:
+        shown[COMMUNICATOR] = _name(fields)
+    return msgspec.json.encode(shown)[1:-1]
 
 
 def _name(fields: Mapping[str, int]) -> str:

@@ -11,6 +11,8 @@ import numpy.typing as npt
 
 from tracelink.converters.nsys.database import Database, identifier
 from tracelink.converters.nsys.files import LocalFile
+from tracelink.converters.nsys.nccl import ENTRIES, arguments_of
+from tracelink.converters.nsys.nccl import Payloads as NcclPayloads
 from tracelink.converters.nsys.schema import (
     CALLS,
     COPIES,
@@ -18,6 +20,7 @@ from tracelink.converters.nsys.schema import (
     GRAPHS,
     KERNELS,
     RANGES,
+    STRINGS,
     SYSTEM_CALLS,
     TID_MASK,
     WAITS,
@@ -89,6 +92,8 @@ _MEMBERS: Mapping[str, Sequence[Member]] = {
         ("payload", (*_VALUES, *_FRACTIONS), f"coalesce({_INTEGERS}, {_FRACTION})"),
         ("data", ("jsonText",), f"CASE WHEN jsonText IS NULL THEN NULL WHEN json_valid({_JSON}) THEN json({_JSON}) "
          f"ELSE json_quote({_JSON}) END"),
+        ("data", ("jsonTextId",), "CASE WHEN jsonText IS NULL THEN (SELECT CASE WHEN json_valid(value) "
+         f"THEN json(value) ELSE json_quote(value) END FROM {STRINGS} WHERE id = jsonTextId) END"),
         ("end thread", ("endGlobalTid",), f"CAST(endGlobalTid AS INTEGER) & {TID_MASK}"),
     ),
 }  # fmt: skip
@@ -162,7 +167,7 @@ class RowPayloads:
             if len(run):
                 yield from self.batches(int(run[0]), int(run[-1]) + 1)
 
-    def _texts(self, database: Database, table: str, rows: npt.NDArray[np.integer]) -> list[Payload]:
+    def _texts(self, database: Database, table: str, rows: npt.NDArray[np.integer]) -> list[bytes]:
         """The JSON of the arguments in rows of a table."""
         extra = self.words.members if table == RANGES else []
         members = [
@@ -177,7 +182,20 @@ class RowPayloads:
             f"FROM (SELECT rowid AS number, *{derived} FROM {identifier(table)} WHERE rowid IN ({listed}))"
         )
         texts = dict(database.select(table, query))
-        return [text.encode() if isinstance(text := texts.get(row), str) else b"" for row in rows.tolist()]
+        found = [text.encode() if isinstance(text := texts.get(row), str) else b"" for row in rows.tolist()]
+        if table == RANGES and ENTRIES in database.tables:
+            _add_fields(found, NcclPayloads.of(database).of_rows(rows.tolist()), rows)
+        return found
+
+
+def _add_fields(
+    texts: list[bytes], fields: Mapping[int, Mapping[str, int]], rows: npt.NDArray[np.integer]
+) -> None:
+    """Adds the fields of payloads of NCCL to the arguments of their rows."""
+    for index, row in enumerate(rows.tolist()):
+        if row in fields and texts[index].endswith(b"}") and b'"data":' not in texts[index]:
+            comma = b"" if texts[index] == b"{}" else b","
+            texts[index] = texts[index][:-1] + comma + arguments_of(fields[row]) + b"}"
 
 
 def _key(name: str) -> str:

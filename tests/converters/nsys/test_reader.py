@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import gzip
 import sqlite3
+import struct
 from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
 import tracelink
+from builders import execution_trace as et
 from builders.data import shared
 from builders.nsys import MIDDLE, NEWEST, OLDEST, SESSION_NS, Export, global_thread
 from tracelink.converters.nsys import is_nsys
@@ -111,7 +113,7 @@ def test_processes_of_a_file_are_ranks_whose_equal_correlation_ids_do_not_mix(tm
     export.kernel("launched before", 1, 4, correlationId=2, pid=100)
     graph = tracelink.load(export.write(tmp_path / "job.sqlite"), jobs=1)
     launches = graph.edges.where("launches")
-    assert launched(graph, launches.target) == ["kernel of 100", "kernel of 200"]
+    assert names(graph, launches.target) == ["kernel of 100", "kernel of 200"]
     assert [finding.message for finding in graph.findings if finding.reason == "unlinked.launches"] == [
         "launches: 1 of 2 linked, 1 unmatched: launched outside the recording."
     ]
@@ -119,10 +121,6 @@ def test_processes_of_a_file_are_ranks_whose_equal_correlation_ids_do_not_mix(tm
         (0, "node0", None),
         (1, "node0", None),
     ]
-
-
-def launched(graph: tracelink.EventGraph, rows: Sequence[int]) -> list[str]:
-    return [graph.strings[graph.events.name[row]] for row in rows]
 
 
 def test_waits_for_events_of_no_stream_have_a_track_of_their_own() -> None:
@@ -168,6 +166,10 @@ def with_arguments() -> Export:
     export.range("aten::mul, seq = 4, op_id = 9, sizes = [[2, 3], []]", 10, 9)
     export.range("step 0", 5, 100, domainId=1, category=7, color=0xFF3366FF, doubleValue=0.5)
     export.range("odd", 6, 1, jsonText='say "hi"', uint64Value=3)
+    export.range("by id", 7, 1, jsonTextId=export.text('{"loss": 2}'))
+    fields = struct.pack("<QQii", 0xABCDEF, 4096, 3, 0)
+    export.payload_schema(1 << 24 | 9, ("NCCL communicator ID", 18, None), ("Peer rank", 5, 16))
+    export.nccl("ncclSend", 8, 1, 1 << 24 | 9, fields)
     export.nvtx(33, 4, text="iteration", domainId=1, category=7)
     export.nvtx(75, 4, text="it's", domainId=1)
     return export
@@ -182,6 +184,8 @@ ARGUMENTS = [
     {"Record function id": 9, "Sequence number": 4, "Input Dims": [[2, 3], []]},
     {"color": "#3366FF", "payload": 0.5, "domain": "it's", "category": "iteration"},
     {"payload": 3, "data": 'say "hi"'},
+    {"data": {"loss": 2}},
+    {"domain": "it's", "NCCL communicator ID": "0xabcdef", "Peer rank": 3},
 ]  # fmt: skip
 
 
@@ -250,3 +254,19 @@ def test_gpu_metrics_and_memory_in_use_are_counters_of_the_process_that_uses_the
         ("GPU 0 memory in use", "bytes", 50, 64),
     ]
     assert [(finding.reason, finding.count) for finding in trace.findings] == [("unowned_samples", 1)]
+
+
+def test_operators_are_linked_to_the_execution_trace_of_the_process(tmp_path: Path) -> None:
+    nodes = [et.thread_root(2), et.node(5, "aten::mul", handle=990726), et.process_root()]
+    (tmp_path / "et_0.json").write_bytes(et.trace(*nodes, pid=100, time="2023-11-14 22:13:20"))
+    export = Export()
+    export.range("aten::mul, op_id = 990726", 10, 9)
+    export.write(tmp_path / "report.sqlite")
+    graph = tracelink.load(tmp_path, jobs=1)
+    same = graph.edges.where("same")
+    assert [(names(graph, same.source), names(graph, same.target))] == [(["aten::mul"], ["aten::mul"])]
+    assert [(rank.rank, len(graph.sources)) for rank in graph.ranks] == [(0, 2)]
+
+
+def names(graph: tracelink.EventGraph, rows: Sequence[int]) -> list[str]:
+    return [graph.strings[graph.events.name[row]] for row in rows]
