@@ -24,8 +24,11 @@ if TYPE_CHECKING:
 LARGEST = 256 << 20
 """Uncompressed bytes of a file: it is decoded as a whole."""
 DEEPEST = 8
+MOST_WASTED = 4
+"""How often a damaged text is decoded in vain, before the rest of it is given up."""
 CARD = re.compile(r"(?:card|gpu)(\d{1,6})$", re.IGNORECASE)
-DYNOLOG = re.compile(r"\btime = (\S+) data = (\{.*\})\s*$")
+TIME_MARK, DATA_MARK = "time = ", " data = "
+"""Before the two parts of a line of dynolog."""
 NO_METRICS = frozenset(("timestamp", "time", "gpu", "device", "hostname", "host", "uuid", "gpu_uuid", "pid"))
 
 Value = tuple[str, str, float]
@@ -59,7 +62,7 @@ def _values(
 ) -> Iterator[Value]:
     """All numbers in an object; nested objects give their names to what is in them, except `{"value", "unit"}`."""
     for key, value in content.items():
-        name, unit = schema.name_and_unit(str(key))
+        name, unit = schema.name_and_unit(str(key)[:LONGEST_NAME])
         if name.lower() in NO_METRICS and not prefix:
             continue
         whole = f"{prefix}.{name}" if prefix else name
@@ -117,14 +120,17 @@ def read_smi(stream: Opened, samples: Samples, advanced: Callable[[int], None]) 
 def _documents(text: str, samples: Samples) -> Iterator[tuple[str, Any]]:
     """The JSON documents in a text, each with the text before it."""
     decoder = json.JSONDecoder()
-    position = 0
+    position, wasted = 0, 0
     for begin in _begins(text):
         if begin < position:
             continue
         try:
             document, end = decoder.raw_decode(text, begin)
-        except (ValueError, RecursionError):
+        except (ValueError, RecursionError) as error:
             samples.skipped["damaged_objects"] += 1
+            wasted += max(getattr(error, "pos", 0) - begin, LONGEST_NAME)
+            if wasted > MOST_WASTED * len(text):
+                break
             continue
         yield text[position:begin][-1000:], document
         position = end
@@ -160,15 +166,16 @@ def read_dynolog(blocks: Iterable[list[str]], samples: Samples) -> None:
     form = TimeFormat(Basis.LOCAL)
     for lines in blocks:
         for line in lines:
-            match = DYNOLOG.search(line)
-            if not match:
+            before, mark, text = line.partition(DATA_MARK)
+            moment = before.rpartition(TIME_MARK)[2]
+            if not mark or not text.startswith("{"):
                 continue
             try:
-                content = msgspec.json.decode(match[2])
+                content = msgspec.json.decode(text)
             except (msgspec.DecodeError, UnicodeError, RecursionError):
                 samples.skipped["damaged_objects"] += 1
                 continue
-            (time,) = times([match[1].removesuffix("Z")], form).tolist()
+            (time,) = times([moment.removesuffix("Z")], form).tolist()
             samples.skipped["no_time"] += time == NO_TIME
             device = content.get("device")
             index = "" if device is None else schema.index_of_device(str(device))

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from array import array
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
     from tracelink.io.sources import Opened
 
 MOST_LABELS = 64
-LABEL = re.compile(r'([A-Za-z_]\w*)\s*=\s*"((?:[^"\\]|\\.)*)"')
+LABEL = re.compile(r'[\s,]*+([A-Za-z_]\w*+)\s*+=\s*+"((?:[^"\\]|\\.)*+)"')
 SAMPLE = re.compile(r"([A-Za-z_:][\w:.]*(?:\{.*\})?)\s+([-+]?[\w.+-]+)(?:\s+(-?\d{1,16}))?\s*")
 HOST_LABELS = (
     "hostname",
@@ -45,7 +46,7 @@ NOT_SHOWN = re.compile(
 def gauge_of(name: str, labels: Mapping[str, str]) -> Gauge:
     """What a series measures, by its labels."""
     lower = {key.lower(): value.strip() for key, value in labels.items()}
-    name = name or "metric"
+    name = name[:LONGEST_NAME] or "metric"
     uuid = next((lower[key] for key in UUID_LABELS if lower.get(key)), "")
     index = next((lower[key] for key in INDEX_LABELS if _is_device(key, lower.get(key, ""), name)), "")
     host = next((lower[key] for key in HOST_LABELS if lower.get(key)), "")
@@ -88,10 +89,10 @@ def _host(text: str) -> str:
 
 def read_text(blocks: Iterable[list[str]], samples: Samples) -> None:
     """Adds each scrape; the second value of a series starts the next one, unless samples have times."""
-    known: dict[str, Gauge | None] = {}
-    rounds: dict[str, int] = {}
-    rows: dict[tuple[str, bool], tuple[list[int], list[float]]] = {}
-    timed = untimed = 0
+    numbers: dict[str, int] = {}
+    gauges: list[Gauge] = []
+    rounds: list[int] = []
+    which, times, values, timed = array("q"), array("q"), array("d"), array("b")
     for lines in blocks:
         for line in lines:
             if not line or line[0] == "#" or line.isspace():
@@ -101,25 +102,39 @@ def read_text(blocks: Iterable[list[str]], samples: Samples) -> None:
             if match is None or value is None:
                 samples.skipped["noise"] += 1
                 continue
-            series = match[1]
-            if series not in known:
-                known[series] = _series(series)
-            times, values = rows.setdefault((series, bool(match[3])), ([], []))
-            number = rounds[series] = rounds.get(series, -1) + 1
-            timed, untimed = timed + bool(match[3]), untimed + (not match[3])
-            times.append(
-                int(match[3]) * 10**6 if match[3] and len(match[3]) < 14 else NO_TIME if match[3] else number
-            )
+            number = numbers.setdefault(match[1], len(gauges))
+            if number == len(gauges):
+                gauges.append(_series(match[1]))
+                rounds.append(0)
+            which.append(number)
+            times.append(_milliseconds(match[3]) if match[3] else rounds[number])
             values.append(value)
-    samples.basis = Basis.EPOCH if timed else Basis.ROUND
-    samples.rows = timed + untimed
-    if timed and untimed:
-        samples.skipped["no_time"] += untimed
-    for (series, has_time), (times, values) in rows.items():
-        gauge = known[series]
-        if gauge and has_time == bool(timed):
-            of_dcgm = series.startswith(schema.DCGM)
-            samples.add(gauge, np.array(times, np.int64), np.array(values, np.float64), of_dcgm=of_dcgm)
+            timed.append(match[3] is not None)
+            rounds[number] += 1
+    _add_text(gauges, (which, times, values, timed), samples)
+
+
+def _milliseconds(text: str) -> int:
+    return int(text) * 10**6 if len(text) < 14 else NO_TIME
+
+
+def _add_text(
+    gauges: Sequence[Gauge],
+    columns: tuple[array[int], array[int], array[float], array[int]],
+    samples: Samples,
+) -> None:
+    """Adds all samples; those without a time are left out if others have one."""
+    which, times, values, timed = (np.array(column) for column in columns)
+    has_times = bool(timed.any())
+    samples.basis = Basis.EPOCH if has_times else Basis.ROUND
+    samples.rows = len(which)
+    if has_times:
+        times = np.where(timed, times, NO_TIME)
+        samples.skipped["no_time"] += int(np.count_nonzero(times == NO_TIME))
+    of_dcgm = np.array([gauge.name.startswith(schema.DCGM) for gauge in gauges], np.bool_)
+    for dcgm in (False, True):
+        some = np.flatnonzero(of_dcgm[which] == dcgm) if len(which) else which.astype(np.int64)
+        samples.add_mixed(gauges, which[some], times[some], values[some], of_dcgm=dcgm)
 
 
 def _value(text: str) -> float | None:
@@ -131,10 +146,12 @@ def _value(text: str) -> float | None:
 
 def _series(text: str) -> Gauge:
     name, _, rest = text.partition("{")
-    labels = dict(LABEL.findall(rest)[:MOST_LABELS])
-    return gauge_of(
-        name, {key: value.replace('\\"', '"').replace("\\\\", "\\") for key, value in labels.items()}
-    )
+    labels: dict[str, str] = {}
+    position = 0
+    while len(labels) < MOST_LABELS and (match := LABEL.match(rest, position)):
+        labels[match[1]] = match[2].replace('\\"', '"').replace("\\\\", "\\")
+        position = match.end()
+    return gauge_of(name, labels)
 
 
 # query_range.
