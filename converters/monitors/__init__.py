@@ -40,10 +40,12 @@ WATCHDOG_LOG = Format(
 # What `ncclras` and `ncclras -f json` print: the client of NCCL's monitor RAS.
 
 _JSON = re.compile(
-    rb'\s*\{\s*"nccl_version"\s*:\s*"[^"\n]{0,80}".{0,400}?"communicators(?:_count)?"\s*:', re.DOTALL
+    rb'(?:OK\r?\n){0,3}\s*\{\s*"nccl_version"\s*:\s*"[^"\n]{0,80}".{0,400}?"communicators(?:_count)?"\s*:',
+    re.DOTALL,
 )
 _TEXT = re.compile(
-    rb"^(?:Job summary\r?\n=+\r?$|Communicators\.\.\. ?\([\d.]+s\)\r?\n=+\r?$|#\d+-\d+ \([0-9a-f]{8,16}\) [A-Z,]+\r?$)",
+    rb"^(?:Job summary\r?\n=+\r?$|Communicators\.\.\. ?\([\d.]+s\)\r?\n=+\r?$"
+    rb"|#\d+-\d+ \([0-9a-f]{8,16}\) [A-Z,]+\r?$|\[[\d :-]{19}\] PEER_DEAD: Process \d)",
     re.MULTILINE,
 )
 

@@ -19,6 +19,12 @@ from tracelink.model.witnesses import CommunicatorReport, CommunicatorStatus, Me
 LARGEST = 256 << 20
 """Bytes of a status: 1,000 communicators of 1,000 ranks have less."""
 LARGEST_COUNT = 1 << 62
+_ANSWERS = re.compile(rb"(?:OK\r?\n|\s)*")
+"""How the monitor answers commands before the document, if it was asked without its client."""
+_BETWEEN = re.compile(rb"(?<=\n\})(?:OK\r?\n|\s)*(?=\{)")
+"""Between answers that were appended to one file."""
+_HEADS = re.compile(rb"^(?:NCCL version [^\n]*\n(?:CUDA [^\n]*\n)?\s*)?Job summary\r?$", re.MULTILINE)
+_DIED = re.compile(r"\[[\d :-]{19}\] PEER_DEAD: (?=Process )")
 _VERSION = re.compile(r"^NCCL version (\S{1,60})", re.MULTILINE)
 _BLOCK = re.compile(r"#\d{1,9}-\d{1,9} \((?P<hash>[0-9a-f]{1,32})\) (?P<what>[A-Z,]{1,60})$")
 _HEADING = re.compile(r"(?P<what>DEAD|INCOMPLETE|TIMEOUT|Errors|Warnings|Job summary|Communicators.*)$")
@@ -48,12 +54,20 @@ class NcclRasReader:
             "a status has no events", source=source.path, advice="Diagnose it: tracelink diagnose FILE"
         )
 
-    def read_status(self, source: Source, engine: Engine) -> CommunicatorReport:
-        """The communicators, and the processes that are considered dead."""
+    def read_answers(self, source: Source, engine: Engine) -> list[CommunicatorReport]:
+        """Each answer in a file: the communicators, and the processes that are considered dead.
+
+        Of several answers as text only the last one: they have no times.
+        """
         with source.open() as stream:
             data = stream.read_all(LARGEST)
         engine.meter.add(source.bytes)
-        return _from_json(source, data) if data.lstrip().startswith(b"{") else _from_text(source, data)
+        document = _ANSWERS.sub(b"", data, count=1)
+        if document.startswith(b"{"):
+            return [_from_json(source, one) for one in _BETWEEN.split(document)]
+        heads = list(_HEADS.finditer(data))
+        start = heads[-1].start() if len(heads) > 1 else 0
+        return [_from_text(source, data[start:])]
 
 
 def _info(source: Source, version: str, records: int) -> SourceInfo:
@@ -154,7 +168,9 @@ class _TextParser:
 
     def line(self, line: str) -> None:
         """Takes one line, without the spaces around it."""
-        if found := _BLOCK.match(line):
+        if (found := _DIED.match(line)) and (process := _PROCESS.match(line, found.end())):
+            self.dead.append(MemberStatus(-1, process["host"], int(process["pid"]), {}, "dead"))
+        elif found := _BLOCK.match(line):
             self._block = self.blocks.setdefault(found["hash"], _Block())
             self._section, self._operation, self._count = found["what"], "", None
         elif found := _HEADING.match(line):

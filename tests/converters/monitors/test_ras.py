@@ -21,7 +21,7 @@ def read(folder: Path, data: bytes) -> CommunicatorReport:
     path = folder / "ras"
     path.write_bytes(data)
     (source,) = discover_inputs([path]).sources
-    return NcclRasReader().read_status(source, Engine(1))
+    return NcclRasReader().read_answers(source, Engine(1))[-1]
 
 
 def test_json(tmp_path: Path) -> None:
@@ -91,6 +91,33 @@ def test_text_of_single_ranks_and_of_nccl_2_24(tmp_path: Path) -> None:
     (one,) = read(tmp_path, text.encode()).communicators
     assert one.others == {"collective": [(3, 20), (1, 0)]}
     assert one.members == [MemberStatus(2, "a", 7, {"collective": 0})]
+
+
+def test_events_of_the_monitoring_mode(tmp_path: Path) -> None:
+    text = (
+        "RAS Monitor Mode - watching for peer changes (Ctrl+C to exit)...\n"
+        "[2025-12-19 13:07:07] PEER_DEAD: Process 1524345 on node 172.16.64.245 managing GPU 1\n"
+    )
+    assert is_status(text.encode(), "x")
+    assert read(tmp_path, text.encode()).dead == [MemberStatus(-1, "172.16.64.245", 1524345, {}, "dead")]
+
+
+def test_answers_that_were_appended_to_one_file(tmp_path: Path) -> None:
+    times = ["2026-11-19 14:00:00", "2026-11-19 14:01:00"]
+    path = tmp_path / "ras.json"
+    path.write_bytes(b"\n".join(as_json(communicator([1, 1]), time=time) for time in times))
+    (source,) = discover_inputs([path]).sources
+    assert [one.time for one in NcclRasReader().read_answers(source, Engine(1))] == times
+    path.write_text(TEXT.replace("6649", "12") + TEXT)
+    (source,) = discover_inputs([path]).sources
+    (last,) = NcclRasReader().read_answers(source, Engine(1))
+    assert last.communicators[0].others == {"AllReduce": [(29, 6650), (2, 6649)]}
+
+
+def test_json_that_was_asked_for_without_the_client(tmp_path: Path) -> None:
+    data = b"OK\nOK\n" + as_json(communicator([1, 1]))
+    assert is_status(data, "x")
+    assert len(read(tmp_path, data).communicators) == 1
 
 
 @pytest.mark.parametrize(

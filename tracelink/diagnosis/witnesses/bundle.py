@@ -57,7 +57,7 @@ class _LogReader(Protocol):
 
 
 class _StatusReader(Protocol):
-    def read_status(self, source: Source, engine: Engine) -> CommunicatorReport: ...
+    def read_answers(self, source: Source, engine: Engine) -> list[CommunicatorReport]: ...
 
 
 @dataclass(slots=True)
@@ -86,7 +86,7 @@ class Bundle:
     def uses(self) -> list[Use]:
         """What was used for what, and what was not used."""
         stacks = list(self.stacks.recognised)
-        answers = [status.source.path for status in self.statuses]
+        answers = list(dict.fromkeys(status.source.path for status in self.statuses))
         used = [
             ("logs with watchdog lines", list(self.logs), "timeouts, last collectives"),
             ("logs without watchdog lines", list(self.quiet), "searched"),
@@ -138,12 +138,12 @@ def _kind(source: Source) -> str:
 
 
 def _statuses(sources: Sequence[Source], engine: Engine, bundle: Bundle) -> list[CommunicatorReport]:
-    found = []
+    found: list[CommunicatorReport] = []
     reader = cast(_StatusReader, plugins.reader(NCCL_RAS)) if sources else None
     for source in sources:
         assert reader
         try:
-            found.append(reader.read_status(source, engine))
+            found += reader.read_answers(source, engine)
         except (UnreadableError, OSError) as error:
             bundle.findings.append(_unreadable(source, error))
     return found

@@ -134,7 +134,8 @@ def _of_stacks(stacks: Sequence[FoldedStack], *, hung: bool) -> Claim:
 
 def _nothing(bundle: Bundle, error: UnreadableError) -> UnreadableError:
     """The error that there are no dumps; with logs, also that they contain nothing of a hang."""
-    said = [finding.message for finding in bundle.findings if finding.reason == "unreadable"][:1]
+    damaged = [finding.message for finding in bundle.findings if finding.reason == "unreadable"]
+    said = [f"{message.rstrip('.')}." for message in damaged[:1]]
     if bundle.quiet:
         logs = "1 log contains" if len(bundle.quiet) == 1 else f"{len(bundle.quiet)} logs contain"
         said.append(f"{logs} no watchdog line, which is no sign that the job is healthy.")
