@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 import sys
 from pathlib import Path
 
@@ -57,5 +58,81 @@ def test_run_prints_what_was_recorded_as_json(tracelink: Run) -> None:
     jsonschema.validate(document, schemas.load("run"))
     (rank,) = document.pop("ranks")
     assert document == {"output": "traces", "exit_code": 0}
-    assert (rank["rank"], rank["outcome"], rank["steps"], rank["files"]) == (0, "finished", 5, [])
+    assert (rank["rank"], rank["outcome"], rank["steps"], rank["files"]) == (
+        0,
+        "finished",
+        5,
+        ["metrics_0.csv"],
+    )
     assert rank["problems"] == ["steps: not recorded: step 9; the block ended after 5 steps"]
+
+
+OPTIONS = ["--trace=cuda,nvtx", "--sample=none", "--cpuctxsw=none", "--trace-fork-before-exec=true"]
+
+
+@pytest.mark.parametrize(
+    ("variables", "program", "report"),
+    [
+        ({}, ["torchrun", "--nproc-per-node", "2", "train.py"], "nsys_%h"),
+        ({}, ["python", "train.py"], "nsys_%h"),
+        ({"RANK": "3"}, ["python", "train.py"], "nsys_rank3"),
+        ({"SLURM_PROCID": "12"}, ["python", "train.py"], "nsys_rank12"),
+        ({"SLURM_PROCID": "1"}, ["/opt/bin/torchrun", "train.py"], "nsys_%h"),
+        ({"SLURM_PROCID": "1"}, ["python", "-m", "torch.distributed.run", "train.py"], "nsys_%h"),
+    ],
+)
+def test_nsys_is_composed_with_a_report_for_each_rank_or_host(
+    tracelink: Run,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    variables: dict[str, str],
+    program: list[str],
+    report: str,
+) -> None:
+    for name in ("RANK", "SLURM_PROCID"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    result = tracelink("run", "-o", "traces/100%", "--nsys", "--dry-run", "--json", "--", *program)
+    document = json.loads(result.stdout)
+    jsonschema.validate(document, schemas.load("run"))
+    output = str(Path("traces/100%%").absolute() / report)
+    assert document["command"] == [
+        *("nsys", "profile", *OPTIONS, "--force-overwrite=true", "--output", output),
+        *program,
+    ]
+    assert json.loads(document["variables"]["TRACELINK_CAPTURE_OPTIONS"])["profile"] is False
+    assert not Path("traces").exists()
+
+
+def test_a_dry_run_prints_what_a_shell_takes(tracelink: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("PYTHONPATH", raising=False)
+    result = tracelink(
+        "run", "-o", "my traces", "--steps", "1", "--dry-run", "--", "python", "-c", "print('a b')"
+    )
+    assert (result.exit_code, result.stderr) == (0, "")
+    first, *variables, program = result.stdout.split(" \\\n")
+    assert (first, shlex.split(program)) == ("env", ["python", "-c", "print('a b')"])
+    names = [shlex.split(line)[0].partition("=")[0] for line in variables]
+    assert {"PYTHONPATH", "TORCH_FR_BUFFER_SIZE", "TRACELINK_CAPTURE", "TRACELINK_CAPTURE_STEPS"} <= set(
+        names
+    )
+    assert names == sorted(names)
+
+
+@pytest.mark.usefixtures("torch")
+def test_the_program_runs_under_nsys(tracelink: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    nsys = tmp_path / "bin" / "nsys"
+    nsys.parent.mkdir()
+    nsys.write_text(
+        '#!/bin/sh\necho "$@" > asked\nwhile [ "$1" != --output ]; do shift; done\nshift 2\nexec "$@"\n'
+    )
+    nsys.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{nsys.parent}:/usr/bin:/bin")
+    result = tracelink("run", "-o", "traces", "--steps", "1", "--nsys", "--", sys.executable, "-c", TRAINING)
+    assert result.exit_code == 0, result.stderr
+    assert Path("asked").read_text().startswith(f"profile {' '.join(OPTIONS)} ")
+    assert sorted(path.name for path in Path("traces").iterdir() if path.suffix != ".csv") == [
+        "capture_0.json",
+        "et_0.json.gz",
+    ]

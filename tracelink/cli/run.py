@@ -14,7 +14,7 @@ from pathlib import Path
 import click
 import msgspec
 
-from tracelink.capturing import environment
+from tracelink.capturing import environment, rank
 from tracelink.capturing.options import USUAL_STEPS, steps_of
 from tracelink.cli.console import Console
 from tracelink.cli.documents import results
@@ -28,13 +28,22 @@ from tracelink.model.text import counted, size
 FINISHED = "finished"
 PATIENCE_S = 60.0
 """How long a program that was interrupted has for its last files."""
-NSYS = ("nsys", "profile", "--trace=cuda,nvtx,osrt,cublas,cudnn", "--force-overwrite=true", "--output")
+NSYS = (
+    *("nsys", "profile", "--trace=cuda,nvtx", "--sample=none", "--cpuctxsw=none"),
+    *("--trace-fork-before-exec=true", "--force-overwrite=true"),
+)
+"""Without calls of the operating system and samples of the CPU, which are most of a report; with forked workers."""
+LAUNCHERS = frozenset(
+    ["torchrun", "accelerate", "deepspeed", "torch.distributed.run", "torch.distributed.launch"]
+)
+"""Programs and modules that start all ranks of a host, which one report then contains."""
 
 
 @command(
     "tracelink run -o traces/ -- torchrun --nproc-per-node 4 train.py",
     "tracelink run -o traces/ --steps 5-7,100-102 --stacks -- python train.py",
     "tracelink run -o traces/ --watchdog 300 -- torchrun --nproc-per-node 8 train.py    dump all ranks if it hangs",
+    "tracelink run -o traces/ --nsys --dry-run -- torchrun --nproc-per-node 8 train.py    print the command of nsys",
     "tracelink merge traces/ -o job.pftrace     and then: tracelink open job.pftrace",
 )
 @click.option("-o", "--output", required=True, type=click.Path(file_okay=False), help="Folder for all files.")
@@ -53,7 +62,12 @@ NSYS = ("nsys", "profile", "--trace=cuda,nvtx,osrt,cublas,cudnn", "--force-overw
     metavar="SECONDS",
     help="Dump flight recorder and Python stacks of a rank if none of its steps ends for so long.",
 )
-@click.option("--nsys", is_flag=True, help="Start it under Nsight Systems, which then records the GPUs.")
+@click.option(
+    "--nsys", is_flag=True, help="Start it under Nsight Systems, which records GPUs instead of the profiler."
+)
+@click.option(
+    "--dry-run", is_flag=True, help="Print the command with the variables that are set, and start nothing."
+)
 @click.argument("program", nargs=-1, required=True, type=click.UNPROCESSED)
 def run(
     console: Console,
@@ -64,6 +78,7 @@ def run(
     no_shapes: bool,
     watchdog: float | None,
     nsys: bool,
+    dry_run: bool,
     program: tuple[str, ...],
 ) -> None:
     """Start a training whose code stays as it is, and record it.
@@ -86,11 +101,12 @@ def run(
         "profile": not nsys,
     }
     variables = environment_for(folder, steps, options, os.environ)
-    words = list(program)
-    if nsys:
-        if shutil.which(NSYS[0]) is None:
-            raise UsageError("--nsys: there is no nsys on the PATH", advice="Install Nsight Systems.")
-        words = [*NSYS, str(folder.absolute() / "nsys"), *words]
+    words = [*nsys_command(folder, program, os.environ), *program] if nsys else list(program)
+    if dry_run:
+        _print(console, output, words, dict(sorted(variables.items() - os.environ.items())))
+        return
+    if nsys and shutil.which(NSYS[0]) is None:
+        raise UsageError("--nsys: there is no nsys on the PATH", advice="Install Nsight Systems.")
     folder.mkdir(parents=True, exist_ok=True)
     begin_ns = time.time_ns()
     code = _result_of(words, variables)
@@ -113,6 +129,26 @@ def environment_for(
         environment.OPTIONS: msgspec.json.encode(options).decode(),
         "PYTHONPATH": os.pathsep.join(paths),
     }
+
+
+def nsys_command(folder: Path, program: Sequence[str], present: Mapping[str, str]) -> list[str]:
+    """The command of nsys before the program: a report for each rank, or for each host if the program starts ranks."""
+    name = "nsys_%h"
+    if not LAUNCHERS & {Path(word).name for word in program}:
+        texts = (present.get(variable, "") for variable in rank.RANK_VARIABLES)
+        found = next((text for text in texts if text.isascii() and text.isdecimal()), None)
+        name = f"nsys_rank{found}" if found else name
+    path = str(folder.absolute()).replace("%", "%%")
+    return [*NSYS, "--output", f"{path}/{name}"]
+
+
+def _print(console: Console, output: str, words: Sequence[str], variables: Mapping[str, str]) -> None:
+    """The command as a shell takes it."""
+    if console.json:
+        console.document(results.Run(output, 0, [], list(words), dict(variables)))
+        return
+    lines = ["env", *(f"  {shlex.quote(f'{name}={value}')}" for name, value in variables.items())]
+    click.echo(" \\\n".join([*lines, f"  {shlex.join(words)}"]))
 
 
 def _result_of(words: Sequence[str], variables: Mapping[str, str]) -> int:

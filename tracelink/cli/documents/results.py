@@ -212,6 +212,13 @@ class Run(Struct, frozen=True):
     output: Annotated[Text, Meta(description="The folder.")]
     exit_code: Annotated[int, Meta(description="The exit code of the program.")]
     ranks: Sequence[RecordedRank]
+    command: (
+        Annotated[Sequence[Text], Meta(description="With --dry-run: what would be started.")] | UnsetType
+    ) = UNSET
+    variables: (
+        Annotated[Mapping[str, str], Meta(description="With --dry-run: the variables that would be set.")]
+        | UnsetType
+    ) = UNSET
 
 
 class Open(Struct, frozen=True):
