@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain, islice
 from pathlib import Path
@@ -22,6 +22,8 @@ LONGEST_VALUE = 16 << 20
 """Bytes of a value; a row with a longer one ends the reading of its table."""
 SMALLEST_ROW = 4
 """Bytes: a table with more rows than fit into the file refers to its pages more than once."""
+STEPS, STEPS_PER_BYTE, STEPS_AT_ONCE = 200_000_000, 100, 1_000_000
+"""Steps of SQLite's machine for all queries: pages that refer to each other in circles would take any number."""
 LIMITS = {
     sqlite3.SQLITE_LIMIT_LENGTH: LONGEST_VALUE,
     sqlite3.SQLITE_LIMIT_ATTACHED: 0,
@@ -58,12 +60,14 @@ class Database:
         """Opens a file; raises `UnreadableError` if it has no readable list of tables."""
         uri = f"file:{quote(str(path.absolute()))}?mode=ro&immutable=1"
         try:
+            size = path.stat().st_size
             connection = sqlite3.connect(uri, uri=True, isolation_level=None)
+            connection.set_progress_handler(_stops_after(STEPS + STEPS_PER_BYTE * size), STEPS_AT_ONCE)
             for limit, value in LIMITS.items():
                 connection.setlimit(limit, value)
             for pragma in PRAGMAS:
                 connection.execute(f"PRAGMA {pragma}")
-            return cls(connection, path.stat().st_size, _tables(connection))
+            return cls(connection, size, _tables(connection))
         except (sqlite3.Error, UnicodeDecodeError) as error:
             raise UnreadableError(
                 f"the database is damaged ({error})",
@@ -118,7 +122,7 @@ class Database:
             except (TypeError, ValueError, OverflowError):
                 continue  # a value is not an integer: SQLite converts the values of all rows that are left
             except sqlite3.Error as error:
-                self.damage[table] = str(error)
+                self.damage[table] = _reason(error)
                 return
 
     def _numbers(self, query: str, columns: int) -> Iterator[list[Int64s]]:
@@ -141,7 +145,7 @@ class Database:
         except sqlite3.DataError:  # together they are too long for a value
             texts = [text for (text,) in self.connection.execute(source)]
         except sqlite3.Error as error:
-            self.damage[table] = str(error)
+            self.damage[table] = _reason(error)
             texts = []
         texts += [b""] * (len(rows) - len(texts))
         return separator.join(text.replace(separator, b" ") for text in texts)
@@ -172,8 +176,20 @@ class Database:
                 return
             except (sqlite3.Error, UnicodeDecodeError, OverflowError) as error:
                 if factory is _decoded or NOT_TEXT not in str(error):
-                    self.damage[table] = str(error)
+                    self.damage[table] = _reason(error)
                     return
+
+
+def _reason(error: Exception) -> str:
+    """Why a query ended, in words."""
+    text = str(error)
+    return "it takes more steps than a file of this size should" if text == "interrupted" else text
+
+
+def _stops_after(steps: int) -> Callable[[], bool]:
+    """Tells SQLite to stop after so many steps."""
+    left = iter(range(steps // STEPS_AT_ONCE))
+    return lambda: next(left, None) is None
 
 
 def _decoded(text: bytes) -> str:

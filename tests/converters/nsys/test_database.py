@@ -136,6 +136,17 @@ def test_texts_with_separators_or_of_many_megabytes_stay_apart(tmp_path: Path) -
     assert database.joined("numbers", "name", rows[2:], b"|") == b"n" * 160 + b"|" + b"m" * 160
 
 
+def test_queries_that_take_too_many_steps_are_stopped(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(databases, "STEPS", 5000)
+    monkeypatch.setattr(databases, "STEPS_PER_BYTE", 0)
+    monkeypatch.setattr(databases, "STEPS_AT_ONCE", 1000)
+    database = numbers(tmp_path / "report.sqlite", [(number, "") for number in range(3000)])
+    assert list(database.blocks("numbers", ["value"])) == []
+    assert database.damage == {"numbers": "it takes more steps than a file of this size should"}
+
+
 def test_nothing_can_be_written(tmp_path: Path) -> None:
     database = Database.open(Export().write(tmp_path / "report.sqlite"))
     with pytest.raises(sqlite3.OperationalError):

@@ -14,6 +14,7 @@ import tracelink
 from builders import execution_trace as et
 from builders.data import shared
 from builders.nsys import MIDDLE, NEWEST, OLDEST, SESSION_NS, Export, global_thread
+from generators.nsys_export import write_export
 from tracelink.converters.nsys import is_nsys
 from tracelink.converters.nsys.reader import NsysReader
 from tracelink.io.engine import Engine
@@ -270,3 +271,10 @@ def test_operators_are_linked_to_the_execution_trace_of_the_process(tmp_path: Pa
 
 def names(graph: tracelink.EventGraph, rows: Sequence[int]) -> list[str]:
     return [graph.strings[graph.events.name[row]] for row in rows]
+
+
+def test_a_generated_export_is_linked_completely(tmp_path: Path) -> None:
+    write_export(tmp_path / "report.sqlite", kernels=8, ranges=80, ranks=2)
+    graph = tracelink.load(tmp_path / "report.sqlite", jobs=1)
+    assert (len(graph), len(graph.ranks), len(graph.edges.where("launches"))) == (96, 2, 8)
+    assert len(graph.key("record_function")) == 80
