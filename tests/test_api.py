@@ -194,7 +194,8 @@ def test_no_frame_of_a_sample_holds_a_sentinel(sample: str) -> None:
     assert set(found) <= {("tracks", "sort")}
     frame = graph.to_pandas("events")
     assert frame["duration"].sum() == sum(value for value in graph.events.duration.tolist() if value >= 0)
-    assert frame["start"].min() == graph.span[0]
+    if len(frame):
+        assert frame["start"].min() == graph.span[0]
 
 
 @pytest.mark.parametrize(

@@ -50,6 +50,7 @@ RECORDED: Mapping[str, Named] = {
 SAMPLES: Mapping[str, Named] = {
     "compile_job": {},
     "cpu_job": {},
+    "gpu_metrics": {},
     "gpu_pair": {},
     "hung_job": {
         ("group mesh_dp [1, 3, 5, 7] · HUNG", 21): "HUNG all_reduce 8 B: rank 3 missing",
