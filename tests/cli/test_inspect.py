@@ -194,13 +194,15 @@ def test_exit_code_is_1_with_an_error_and_3_without_a_source(tracelink: Run, job
     assert tracelink("inspect", "traces/").exit_code == 3
 
 
-def test_the_sample_is_six_sources_of_two_ranks(tracelink: Run) -> None:
+def test_the_sample_is_eight_sources_of_two_ranks(tracelink: Run) -> None:
     result = tracelink("inspect", str(samples.path("cpu_job")), "--json")
     document = json.loads(result.stdout)
     jsonschema.validate(document, schemas.load("inspect"))
     assert result.exit_code == 0
     assert sorted((source["rank"], source["format"]) for source in document["sources"]) == [
-        (rank, name) for rank in (0, 1) for name in ("execution-trace", "flight-recorder", "kineto")
+        (rank, name)
+        for rank in (0, 1)
+        for name in ("capture", "execution-trace", "flight-recorder", "kineto")
     ]
 
 

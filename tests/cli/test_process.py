@@ -34,7 +34,7 @@ def run(*arguments: str, **options: object) -> subprocess.CompletedProcess[bytes
 def test_standard_output_is_only_json() -> None:
     result = run("inspect", str(samples.path("cpu_job")), "--json", "-v")
     assert result.returncode == 0
-    assert len(json.loads(result.stdout)["sources"]) == 6
+    assert len(json.loads(result.stdout)["sources"]) == 8
     assert result.stderr == b""
 
 

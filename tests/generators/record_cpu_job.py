@@ -1,9 +1,9 @@
-"""Records a real CPU job: torch and gloo, one machine, and everything that it leaves behind.
+"""Records a real CPU job with `tracelink.capture`: torch and gloo, one machine, and everything that it leaves behind.
 
 PYTHONPATH=tests python -m generators.record_cpu_job FOLDER [--ranks N]
 
-FOLDER receives, for each rank R, `et_R.json.gz` (execution trace), `kineto_R.json.gz` (profile) and
-`dumps/comm_lib_trace_rank_R` (flight recorder). Paths and names of the machine are replaced.
+FOLDER receives, for each rank R, `et_R.json.gz` (execution trace), `kineto_R.json.gz` (profile), `capture_R.json` and
+`fr/comm_lib_trace_rank_R` (flight recorder). Paths and names of the machine are replaced.
 """
 
 from __future__ import annotations
@@ -25,16 +25,18 @@ import torch
 import torch.distributed as dist
 import torch.multiprocessing as multiprocessing
 from torch import nn
-from torch._C._distributed_c10d import _dump_fr_trace
 from torch.nn.parallel import DistributedDataParallel
-from torch.profiler import ExecutionTraceObserver, ProfilerActivity, profile, record_function, schedule
+from torch.profiler import record_function
 
-WARM_UP_STEPS = 2
-PROFILED_STEPS = 2
+import tracelink
+
+RECORDED_STEPS = "1-2"
+STEPS = 4
 BATCH, WIDTH, CLASSES = 16, 32, 8
 STAND_IN_ROOT = "/srv/job"
 STAND_IN_HOST = "node0"
-HOST = re.compile(rb'("host_name":\s*)"[^"]*"')
+HOST = re.compile(rb'("host(?:_name)?":\s*)"[^"]*"')
+SYSTEM = re.compile(rb'("system":\s*"\w+ )[^ "]+( [^"]*")')
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,28 +107,41 @@ def record_rank(rank: int, job: Job) -> None:
     """One rank of the job, in a process of its own."""
     join_job(rank, job)
     model = build_model(rank, job.ranks)
-    execution_trace = job.scratch / f"et_{rank}.json"
-    kineto = job.scratch / f"kineto_{rank}.json"
-    observer = ExecutionTraceObserver().register_callback(str(execution_trace))
-    for _ in range(WARM_UP_STEPS - 1):
-        train_step(model)
-    with profile(
-        activities=[ProfilerActivity.CPU],
-        schedule=schedule(wait=0, warmup=1, active=PROFILED_STEPS, repeat=1),
-        on_trace_ready=lambda profiler: profiler.export_chrome_trace(str(kineto)),
-        record_shapes=True,
-        with_stack=True,
-        profile_memory=True,
-        execution_trace_observer=observer,
-    ) as profiler:
-        for _ in range(1 + PROFILED_STEPS):
-            train_step(model)
-            profiler.step()
-    observer.unregister_callback()
-    dump = bytes(_dump_fr_trace())
-    keep(rank, job, {"et": execution_trace.read_bytes(), "kineto": kineto.read_bytes()}, dump)
+    train_step(model)
+    recording = job.scratch / "recorded"
+    with tracelink.capture(
+        recording, RECORDED_STEPS, stacks=True, memory=True, metrics=None, compile_log=False
+    ) as capture:
+        for _ in range(STEPS):
+            with capture.annotate("## step ##"):
+                train_step(model)
+            capture.step()
     dist.barrier()
+    keep_recording(rank, job, recording)
     dist.destroy_process_group()
+
+
+def keep_recording(rank: int, job: Job, recording: Path) -> None:
+    """Copies the files of a rank, without what tells of the machine."""
+    traces = {
+        name: gzip.decompress((recording / f"{name}_{rank}.json.gz").read_bytes())
+        for name in ("et", "kineto")
+    }
+    keep(rank, job, traces)
+    paths = machine_paths(job)
+    others = [f"capture_{rank}.json", f"fr/comm_lib_trace_rank_{rank}"]
+    for name in others:
+        if (recording / name).exists():
+            content = without_machine((recording / name).read_bytes(), paths)
+            (job.folder / name).parent.mkdir(exist_ok=True)
+            (job.folder / name).write_bytes(content)
+
+
+def without_machine(content: bytes, paths: dict[str, str]) -> bytes:
+    """The content with other folders, and with other names of the machine and its system."""
+    content = HOST.sub(rb'\1"' + STAND_IN_HOST.encode() + b'"', content)
+    content = SYSTEM.sub(rb"\g<1>6\g<2>", content)
+    return without_paths(content, paths)
 
 
 def join_job(rank: int, job: Job) -> None:
@@ -144,13 +159,14 @@ def join_job(rank: int, job: Job) -> None:
     dist.init_process_group("gloo", rank=rank, world_size=job.ranks, timeout=datetime.timedelta(seconds=120))
 
 
-def keep(rank: int, job: Job, traces: dict[str, bytes], dump: bytes) -> None:
+def keep(rank: int, job: Job, traces: dict[str, bytes], dump: bytes = b"") -> None:
     """Writes what one rank recorded, without what tells of the machine."""
     paths = machine_paths(job)
     for name, content in traces.items():
-        content = HOST.sub(rb'\1"' + STAND_IN_HOST.encode() + b'"', content)
-        compressed = gzip.compress(without_paths(content, paths), 9, mtime=0)
+        compressed = gzip.compress(without_machine(content, paths), 9, mtime=0)
         (job.folder / f"{name}_{rank}.json.gz").write_bytes(compressed)
+    if not dump:
+        return
     dumps = job.folder / "dumps"
     dumps.mkdir(exist_ok=True)
     (dumps / f"comm_lib_trace_rank_{rank}").write_bytes(without_paths(dump, paths))
