@@ -4,4 +4,4 @@ Nothing in this package may end, delay or change the training that it records: w
 an entry of the capture file. torch is imported when a capture begins.
 """
 
-__all__ = ["environment", "hooks", "options", "rank", "session"]
+__all__ = ["adapters", "environment", "hooks", "options", "rank", "session"]

@@ -50,7 +50,7 @@ class Automatic:
         self._capture = made
         self._thread = threading.get_ident()
         made.__enter__()
-        _Ending(made).install()
+        Ending(made).install()
         return made
 
     def stepped(self, optimizer: Any) -> None:
@@ -140,7 +140,7 @@ def _begin_with_process_group(module: Any) -> None:
     module.init_process_group = init_process_group
 
 
-class _Ending:
+class Ending:
     """Ends a capture with its process, and knows the exception that ends it."""
 
     def __init__(self, running: Capture) -> None:
