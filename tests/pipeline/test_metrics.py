@@ -280,3 +280,20 @@ def test_metrics_alone_are_a_job(tmp_path: Path, name: str) -> None:
     graph = tracelink.load(tmp_path / name, metrics=Metrics(tz="UTC", map="0-1=0-1"))
     assert [rank.rank for rank in graph.ranks] == [0, 1]
     assert len(graph.counters) == 10
+
+
+def test_seconds_from_an_unknown_start_are_an_error_if_named_and_skipped_in_a_folder(tmp_path: Path) -> None:
+    profiles(tmp_path / "job")
+    text = "time,loss\n0.25,2.5\n0.5,2.25\n"
+    assert reasons(load(tmp_path, text, name="loss.csv")) == {"no_times": 1}
+    started = load(tmp_path, text, Metrics(start="1794984130"), "loss.csv")
+    assert counters(started) == {(0, "host node-1", "loss"): [(0.25, 2.5), (0.5, 2.25)]}
+    (tmp_path / "job" / "loss.csv").write_text(text)
+    assert reasons(tracelink.load(tmp_path / "job", jobs=1)) == {"skipped": 1}
+
+
+def test_of_a_range_that_names_more_gpus_than_there_are_the_rest_is_a_note(tmp_path: Path) -> None:
+    profiles(tmp_path / "job")
+    graph = load(tmp_path, SMI, Metrics(tz="UTC", map="0-3=0-3"))
+    (finding,) = [finding for finding in graph.findings if finding.reason == "unused_map"]
+    assert (finding.severity.value, finding.count) == ("info", 2)

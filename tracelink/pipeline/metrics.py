@@ -14,7 +14,7 @@ from tracelink.io.sources import Source, host_in_path
 from tracelink.model.columns import Int64s, StringTable
 from tracelink.model.errors import Finding, Severity
 from tracelink.model.events import Counters, Events, Track, TrackKind
-from tracelink.model.metrics import Gauge, Metrics, Readings
+from tracelink.model.metrics import Basis, Gauge, Metrics, Readings
 from tracelink.model.text import counted
 from tracelink.model.trace import NoPayloads, RankTrace, SourceInfo, combine
 from tracelink.pipeline.metric_times import Witness, timed
@@ -138,6 +138,13 @@ def placed(
     traces: list[RankTrace] = []
     used: set[str] = set()
     for source, readings in files:
+        if readings.basis is Basis.START and options.start is None and not source.named:
+            # a folder can contain tables with seconds of anything, such as losses of a training
+            message = (
+                f"{source.path}: skipped, its times do not say when they start. Give --metrics-start TIME."
+            )
+            findings.append(Finding(Severity.INFO, "skipped", message, source=source.path))
+            continue
         findings += readings.findings
         named = {gauge.host for gauge in readings.gauges} - {""}
         host = named.pop() if len(named) == 1 else host_in_path(source.path)
@@ -154,7 +161,8 @@ def placed(
             f"--map names {', '.join(sorted(unused)[:SHOWN])}, which no metrics are of. Devices are named by their "
             "index, by host and index (node1:0), or by UUID."
         )
-        findings.append(Finding(Severity.WARNING, "unused_map", message, len(unused)))
+        severity = Severity.INFO if used else Severity.WARNING
+        findings.append(Finding(severity, "unused_map", message, len(unused)))
     return traces, findings
 
 
