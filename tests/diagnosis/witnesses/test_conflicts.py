@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
-from builders.dumps import dumps, hang, healthy
+from builders.dumps import dumps, hang, healthy, steps
 from builders.stacks import LOADS, MAIN, py_spy
 from builders.watchdog import gave_up, hung, status
 from tracelink import Diagnosis, diagnose
@@ -97,6 +97,19 @@ def test_healthy_dumps_are_no_all_clear_if_a_log_reports_a_timeout(tmp_path: Pat
     files = {f"rank_{rank}.log": text for rank, text in lines.items()}
     found = diagnosis(tmp_path, files, healthy_job=True)
     assert (found.verdict, [problem.culprits for problem in found.problems]) == ("problem", [(2,)])
+
+
+def test_a_log_that_ends_before_healthy_dumps_may_be_of_a_later_run(tmp_path: Path) -> None:
+    for rank, lines in hung(4, 2, sequence=3).items():
+        (tmp_path / f"rank_{rank}.log").write_text("\n".join(lines))
+    entries = {rank: steps(rank, 10)[:9] for rank in range(4)}
+    found = diagnose([dumps(tmp_path / "dumps", entries), tmp_path])
+    assert found.verdict == "problem"
+    end = "The log is older than the dump, or they are of different runs."
+    assert [message for _, message in conflicts(found)] == [
+        f"Rank 2: the dump ends at #9 of group 0 (default_pg), the log says that #2 was enqueued. {end}",
+        f"Ranks 0-1, 3: the dumps end at #9 of group 0 (default_pg), the logs say that #3 was enqueued. {end}",
+    ]
 
 
 # Ranks whose dumps are missing
