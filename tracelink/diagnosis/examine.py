@@ -43,6 +43,7 @@ from tracelink.diagnosis.sizes import exchange_disagreements, with_misfits
 from tracelink.diagnosis.stalls import NO_CLUES, Clues, hint_of_file_times
 from tracelink.diagnosis.unrecorded import with_unrecorded, with_unseen
 from tracelink.diagnosis.verdicts import (
+    diagnosis_of_lines,
     lawful,
     missed_calls_in,
     positions_in,
@@ -58,6 +59,7 @@ from tracelink.io.sources import (
     RECORDER_FORMAT,
     Discovery,
     Paths,
+    Source,
     Watch,
     discover_inputs,
     engine_for,
@@ -68,7 +70,7 @@ from tracelink.model.columns import NO_TIME
 from tracelink.model.errors import Finding, Severity, UnreadableError, UsageError
 from tracelink.model.operations import ROOTED, operation_of
 from tracelink.model.text import count_of_ranks, lowered, ranks_in_words
-from tracelink.pipeline.reading import Recording, nothing_readable, tasks_of, two_jobs_findings
+from tracelink.pipeline.reading import Recording, Task, nothing_readable, tasks_of, two_jobs_findings
 from tracelink.plugins import MetricsReader
 
 if TYPE_CHECKING:
@@ -246,7 +248,7 @@ def examine_sources(
     diagnosis = _diagnosis(journal, recordings, engine, replace(clues, earlier=earlier))
     diagnosis = with_evidence(diagnosis, journal)
     diagnosis = _with_compilations(judged_by_line(diagnosis), journal, recordings, engine)
-    others = _others(diagnosis, discovery, engine)
+    others = _others(diagnosis, recordings, discovery, engine)
     diagnosis = with_stacks(diagnosis, others.stacks.by_rank) if others else diagnosis
     hosts = {rank: recording.source.host for rank, recording in recordings.by_rank.items()}
     diagnosis = with_unseen(diagnosis, journal, replace(clues, earlier=earlier))
@@ -593,15 +595,25 @@ def _with_compilations(
 # Files that are no traces, next to dumps or instead of them: logs, stacks, answers of NCCL's monitor.
 
 
-def _others(diagnosis: Diagnosis, discovery: Discovery, engine: Engine) -> Bundle | None:
+def _others(
+    diagnosis: Diagnosis, recordings: Recordings, discovery: Discovery, engine: Engine
+) -> Bundle | None:
     """What the files contain that no reader of traces reads; None if there are none."""
     left = {finding.source for finding in diagnosis.findings if finding.reason in LEFT}
     sources = [source for source in discovery.sources if source.path in left and not source.format]
-    if not sources:
+    texts = _read_as_metrics(recordings.tasks)
+    if not sources and not texts:
         return None
     from tracelink.diagnosis.witnesses.bundle import bundle_of
 
-    return bundle_of(sources, engine)
+    return bundle_of(sources, engine, texts)
+
+
+def _read_as_metrics(tasks: Sequence[Task]) -> list[Source]:
+    """Texts with numbers at their start, which can be logs."""
+    return [
+        task.source for task in tasks if isinstance(task.reader, MetricsReader) and not task.source.format
+    ]
 
 
 def _with_others(diagnosis: Diagnosis, recordings: Recordings, others: Bundle, clues: Clues) -> Diagnosis:
@@ -619,6 +631,7 @@ def _with_others(diagnosis: Diagnosis, recordings: Recordings, others: Bundle, c
         decides=diagnosis.verdict == "problem",
     )
     kept = [finding for finding in diagnosis.findings if finding.source not in others.recognised]
+    used = uses_of(recordings.tasks, list(paths.values()))
     diagnosis = without_dumps_but_logs(
         with_claims(diagnosis, shown.claims, ()), shown.claims, shown.positions
     )
@@ -626,7 +639,7 @@ def _with_others(diagnosis: Diagnosis, recordings: Recordings, others: Bundle, c
         diagnosis,
         notes=[*diagnosis.notes, *shown.notes],
         findings=[*with_folded_skips(kept), *shown.findings],
-        witnesses=replace(shown.witnesses, used=[*uses_of(recordings), *shown.witnesses.used]),
+        witnesses=replace(shown.witnesses, used=[*used, *shown.witnesses.used]),
     )
 
 
@@ -636,36 +649,21 @@ def _without_dumps(discovery: Discovery, engine: Engine, clues: Clues, error: Un
     tasks = tasks_of(discovery, findings, RECORDER_FORMAT)
     read = {task.source.path for task in tasks}
     sources = [source for source in discovery.sources if source.path not in read and not source.format]
-    if not sources:
+    texts = _read_as_metrics(tasks)
+    if not sources and not texts:
         raise error
-    from tracelink.diagnosis.witnesses.bundle import bundle_of, with_folded_skips
+    from tracelink.diagnosis.witnesses.bundle import bundle_of, uses_of, with_folded_skips
     from tracelink.diagnosis.witnesses.evidence import recordings_of, without_dumps
 
-    others = bundle_of(sources, engine)
+    others = bundle_of(sources, engine, texts)
     shown = without_dumps(others, error, hung=clues.hung)
     journal = journal_of(recordings_of(others.reports))
-    diagnosis = Diagnosis(
-        problems=[],
-        standings=[],
-        lateness=[],
-        present=[],
-        missing=[],
-        unreadable={},
-        checked=_checked_lines(journal),
+    kept = [finding for finding in findings if finding.source not in others.recognised]
+    diagnosis = diagnosis_of_lines(journal, shown.claims, shown.positions)
+    diagnosis = replace(
+        diagnosis,
         notes=shown.notes,
-        findings=[
-            *with_folded_skips([finding for finding in findings if finding.source not in others.recognised]),
-            *shown.findings,
-        ],
-        witnesses=shown.witnesses,
+        findings=[*with_folded_skips(kept), *shown.findings],
+        witnesses=replace(shown.witnesses, used=[*uses_of(tasks, ()), *shown.witnesses.used]),
     )
-    return Examined(
-        with_stacks(with_claims(diagnosis, shown.claims, shown.positions), others.stacks.by_rank), journal
-    )
-
-
-def _checked_lines(journal: Journal) -> Checked:
-    """What watchdog lines name; messages are not told apart."""
-    records = journal.records
-    collectives = set(zip(records.group.tolist(), records.sequence.tolist(), strict=True))
-    return Checked(len(journal.recordings), len(journal), len(journal.groups), len(collectives))
+    return Examined(with_stacks(diagnosis, others.stacks.by_rank), journal)

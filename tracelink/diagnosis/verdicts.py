@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from tracelink.diagnosis.explain import compiled_in_words, failed_guard_in_words, with_clause
 from tracelink.diagnosis.journal import Journal
-from tracelink.diagnosis.model import Category, Diagnosis, Kind, Problem, Stage, Standing
+from tracelink.diagnosis.model import Category, Checked, Diagnosis, Kind, Problem, Stage, Standing
 from tracelink.io.engine import Engine
 from tracelink.model.columns import NO_TIME
 from tracelink.model.frames import line_in_words
@@ -247,6 +247,22 @@ def with_claims(diagnosis: Diagnosis, claims: Sequence[Claim], positions: Sequen
     ]
     problems.sort(key=lambda problem: problem.kind is Kind.IN_FLIGHT)
     return replace(diagnosis, problems=[*problems, *diagnosis.problems], standings=standings)
+
+
+def diagnosis_of_lines(journal: Journal, claims: Sequence[Claim], positions: Sequence[Position]) -> Diagnosis:
+    """The diagnosis without any dump; the journal has what watchdog lines name."""
+    records = journal.records
+    collectives = set(zip(records.group.tolist(), records.sequence.tolist(), strict=True))
+    diagnosis = Diagnosis(
+        problems=[],
+        standings=[],
+        lateness=[],
+        present=[],
+        missing=[],
+        unreadable={},
+        checked=Checked(len(journal.recordings), len(journal), len(journal.groups), len(collectives)),
+    )
+    return with_claims(diagnosis, claims, positions)
 
 
 def _problem(claim: Claim) -> Problem:

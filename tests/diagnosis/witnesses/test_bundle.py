@@ -150,3 +150,12 @@ def test_stacks_alone_do_not_decide(tmp_path: Path) -> None:
         "Running or hung? Rank 1 in wait; ranks 0 and 2 in __next__. "
     )
     assert diagnose(tmp_path, hung=True).verdict == "problem"
+
+
+def test_a_log_that_begins_like_metrics(tmp_path: Path) -> None:
+    heads = ("# HELP x y\n# TYPE x gauge\nx 1\n", "loss 3.2\nlr 0.1\n" * 50, "step,loss,time\n1,2,3\n", "")
+    for rank, lines in hung(4, 2).items():
+        (tmp_path / f"rank_{rank}.log").write_text(heads[rank] + "\n".join(lines))
+    found = diagnose(tmp_path)
+    assert [problem.culprits for problem in found.problems] == [(2,)]
+    assert used(found) == {"logs with watchdog lines": 4}

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol, cast
 
 import tracelink.plugins as plugins
-from tracelink.diagnosis.dumps.recordings import Recordings, compile_logs_among, profiles_among
+from tracelink.diagnosis.dumps.recordings import compile_logs_among, profiles_among
 from tracelink.diagnosis.witnesses.log_ranks import of_last_hang, reports_by_rank
 from tracelink.diagnosis.witnesses.model import RankReport, Use
 from tracelink.diagnosis.witnesses.stacks import Stacks, stacks_among
@@ -20,6 +20,8 @@ from tracelink.io.engine import Engine
 from tracelink.io.sources import Source
 from tracelink.model.errors import Finding, Severity, UnreadableError
 from tracelink.model.witnesses import CommunicatorReport, WatchdogLog
+from tracelink.pipeline.reading import Task
+from tracelink.plugins import MetricsReader
 
 WATCHDOG_LOG = "watchdog-log"
 NCCL_RAS = "nccl-ras"
@@ -97,8 +99,8 @@ class Bundle:
         return [*found, *(Use(kind, len(paths), "", paths[0]) for kind, paths in sorted(self.unused.items()))]
 
 
-def bundle_of(sources: Sequence[Source], engine: Engine) -> Bundle:
-    """What these files contain, which no reader of traces reads."""
+def bundle_of(sources: Sequence[Source], engine: Engine, also: Sequence[Source] = ()) -> Bundle:
+    """What these files contain, which no reader of traces reads; `also` are texts that another reader uses."""
     bundle = Bundle()
     texts: list[Source] = []
     statuses: list[Source] = []
@@ -114,7 +116,7 @@ def bundle_of(sources: Sequence[Source], engine: Engine) -> Bundle:
                     bundle.empty_logs.append(source.path)
     bundle.statuses = _statuses(statuses, engine, bundle)
     bundle.stacks = stacks_among(texts)
-    _add_logs(texts, engine, bundle)
+    _add_logs([*texts, *also], engine, bundle, {source.path for source in also})
     bundle.findings += bundle.stacks.findings
     return bundle
 
@@ -154,7 +156,7 @@ def _unreadable(source: Source, error: Exception) -> Finding:
     return Finding(Severity.WARNING, "unreadable", message, source=source.path)
 
 
-def _add_logs(texts: Sequence[Source], engine: Engine, bundle: Bundle) -> None:
+def _add_logs(texts: Sequence[Source], engine: Engine, bundle: Bundle, also: Collection[str]) -> None:
     """Searches all texts, also those with stacks: faulthandler writes into logs."""
     searched = list(zip(texts, _searched(texts, engine), strict=True))
     for _, result in searched:
@@ -162,12 +164,13 @@ def _add_logs(texts: Sequence[Source], engine: Engine, bundle: Bundle) -> None:
     logs = [
         (source, log)
         for source, log in searched
-        if isinstance(log, WatchdogLog) and (log.reports or _is_log(source, bundle))
+        if isinstance(log, WatchdogLog)
+        and (log.reports or (source.path not in also and _is_log(source, bundle)))
     ]
     with_reports = {source.path for source, log in logs if log.reports}
     bundle.logs = sorted(with_reports)
     bundle.quiet = [source.path for source, log in logs if not log.reports]
-    others = {*with_reports, *bundle.quiet, *bundle.stacks.recognised}
+    others = {*with_reports, *bundle.quiet, *bundle.stacks.recognised, *also}
     for source in texts:
         if source.path not in others:
             bundle.unused[OTHER_TEXT].append(source.path)
@@ -212,17 +215,22 @@ def _batches(texts: Sequence[Source]) -> list[list[Source]]:
     return batches
 
 
-def uses_of(recordings: Recordings) -> list[Use]:
-    """What traces were used for."""
-    dumps = [recording.source.path for recording in recordings.by_rank.values()]
-    profiles = [task.source.path for task in profiles_among(recordings.tasks)]
-    logs = [task.source.path for task in compile_logs_among(recordings.tasks)]
+def uses_of(tasks: Sequence[Task], dumps: Sequence[str]) -> list[Use]:
+    """What files that readers read were used for: without dumps, nothing shows which calls to look for in them."""
+    metrics = [task for task in tasks if isinstance(task.reader, MetricsReader)]
     listed = (
-        ("dumps", dumps, "the diagnosis"),
-        ("profiles and execution traces", profiles, "calls of the ranks of a problem"),
-        ("compile logs", logs, "compilations of culprits"),
+        ("dumps", list(dumps), "the diagnosis"),
+        ("profiles and execution traces", _paths(profiles_among(tasks)), "calls of the ranks of a problem"),
+        ("compile logs", _paths(compile_logs_among(tasks)), "compilations of culprits"),
+        ("metrics", _paths(metrics), "GPUs that run differently"),
     )
-    return [Use(what, len(paths), purpose, paths[0]) for what, paths, purpose in listed if paths]
+    return [
+        Use(what, len(paths), purpose if dumps else "", paths[0]) for what, paths, purpose in listed if paths
+    ]
+
+
+def _paths(tasks: Sequence[Task]) -> list[str]:
+    return [task.source.path for task in tasks]
 
 
 def with_folded_skips(findings: Sequence[Finding]) -> list[Finding]:
