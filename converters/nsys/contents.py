@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, fields
 
 import numpy as np
@@ -167,12 +167,15 @@ def _sources(source: Source, session: Session, contents: _Contents) -> Iterator[
     texts = tuple(collector.names.texts())
     processes = _processes(source.path, contents)
     total = sum(stored.count for stored in collector.processes.values())
+    positions = _positions(list(processes.values()))
     for pid, process in processes.items():
         stored = collector.processes[pid]
         part = f"rank-{process.rank}" if process.rank is not None else f"process-{pid}"
         given = {item.name: getattr(source, item.name) for item in fields(Source)}
         given["path"] = source.path if len(processes) == 1 else f"{source.path}:{part}"
         given["bytes"] = source.bytes * stored.count // total
+        if source.rank is not None:
+            given["rank"] = source.rank + positions[pid]
         yield ProcessSource(
             **given,
             session=session,
@@ -184,6 +187,14 @@ def _sources(source: Source, session: Session, contents: _Contents) -> Iterator[
             words=ranges.words(pid),
             inits=tuple(ranges.inits.get(pid, ())),
         )
+
+
+def _positions(processes: Sequence[Process]) -> dict[int, int]:
+    """The position of each process among those of its host: the number of its device, else the order of pids."""
+    devices = {process.pid: process.device for process in processes if process.device is not None}
+    if len(set(devices.values())) == len(processes):
+        return devices
+    return {process.pid: position for position, process in enumerate(processes)}
 
 
 def _processes(path: str, contents: _Contents) -> dict[int, Process]:

@@ -336,7 +336,7 @@ def _assumed_rank(
     if len(of_process) == 1:
         rank, why = of_process.pop(), f"its process {info.pid} belongs to rank"
     elif info.device is not None and info.device not in known:
-        rank, why = info.device, "it is used as the rank of its device,"
+        rank, why = info.device, "its only device has this number, so it is used as rank"
     elif alone and len(known) <= 1:
         rank, why = next(iter(known), 0), "no other rank is present, so it is used as rank"
     else:

@@ -7,11 +7,13 @@ import sqlite3
 import struct
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import tracelink
 from builders import execution_trace as et
+from builders import kineto
 from builders.data import shared
 from builders.nsys import MIDDLE, NEWEST, OLDEST, SESSION_NS, Export, global_thread
 from generators.nsys_export import write_export
@@ -278,3 +280,35 @@ def test_a_generated_export_is_linked_completely(tmp_path: Path) -> None:
     graph = tracelink.load(tmp_path / "report.sqlite", jobs=1)
     assert (len(graph), len(graph.ranks), len(graph.edges.where("launches"))) == (96, 2, 8)
     assert len(graph.key("record_function")) == 80
+
+
+def two_processes(folder: Path) -> Path:
+    """Of which nothing but the device tells the rank."""
+    export = Export()
+    for pid, device in ((100, 1), (200, 0)):
+        export.kernel("add", 20, 4, pid=pid, deviceId=device)
+    return export.write(folder / "report.sqlite")
+
+
+def ranks_of_processes(*paths: Path, **options: Any) -> list[tuple[int | None, int | None]]:
+    graph = tracelink.load(paths, jobs=1, **options)
+    return sorted((source.rank, source.pid) for source in graph.sources if source.format == "nsys")
+
+
+def test_without_anything_else_the_device_is_the_rank(tmp_path: Path) -> None:
+    assert ranks_of_processes(two_processes(tmp_path)) == [(0, 200), (1, 100)]
+
+
+def test_a_source_of_the_same_process_knows_the_rank_better_than_the_device(tmp_path: Path) -> None:
+    path = two_processes(tmp_path)
+    profiles = []
+    for rank, pid in ((8, 200), (9, 100)):
+        profiles.append(tmp_path / f"kineto_{rank}.json")
+        event = kineto.cpu_op("aten::add", 10, 5) | {"pid": pid, "tid": pid}
+        profiles[-1].write_bytes(kineto.trace(event, rank=rank, baseTimeNanoseconds=SESSION_NS))
+    assert ranks_of_processes(path, *profiles) == [(8, 200), (9, 100)]
+
+
+def test_the_rank_of_a_file_is_that_of_its_first_device(tmp_path: Path) -> None:
+    path = two_processes(tmp_path)
+    assert ranks_of_processes(path, rank_of={"report.sqlite": 8}) == [(8, 200), (9, 100)]
