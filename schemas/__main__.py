@@ -11,10 +11,12 @@ import msgspec
 
 from tracelink.cli.documents import compile as compiling
 from tracelink.cli.documents import diagnosis, results, traces
+from tracelink.converters.capture import schema as capture
 
 DRAFT = "https://json-schema.org/draft/2020-12/schema"
 
 DOCUMENTS: dict[str, type[msgspec.Struct]] = {
+    "capture": capture.Capture,
     "clocks": results.Clocks,
     "collectives": results.Collectives,
     "compile": compiling.Compile,

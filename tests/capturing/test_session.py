@@ -5,14 +5,20 @@ from __future__ import annotations
 import gzip
 import json
 import logging
+import os
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
+import jsonschema
 import pytest
 
 import tracelink
 from builders import fake_torch
 from builders.fake_torch import EXECUTION_TRACE, FakeTorch
+from tracelink import schemas
+from tracelink.capturing.files import Files
 from tracelink.model.errors import UsageError
 
 
@@ -243,3 +249,27 @@ def test_an_argument_without_sense_is_an_error_at_once(
 ) -> None:
     with pytest.raises(UsageError):
         tracelink.capture(tmp_path, steps, **options)
+
+
+def test_a_folder_of_an_earlier_capture_is_reported(torch: FakeTorch, tmp_path: Path) -> None:
+    train(capture(tmp_path), 6)
+    assert troubles(tmp_path) == []
+    train(capture(tmp_path), 6)
+    assert [subject for subject, _ in troubles(tmp_path)] == ["folder"]
+
+
+def test_what_killed_processes_left_unfinished_is_removed(torch: FakeTorch, tmp_path: Path) -> None:
+    ended = subprocess.Popen([sys.executable, "-c", ""])
+    ended.wait()
+    name = Files(tmp_path, 1).scratch("et_0.json.gz").name.replace(f"-{os.getpid()}-", f"-{ended.pid}-")
+    left = [tmp_path / name, tmp_path / "steps_1-2" / name]
+    for path in left:
+        path.parent.mkdir(exist_ok=True)
+        path.write_text("{")
+    train(capture(tmp_path), 6)
+    assert [path.exists() for path in left] == [False, False]
+
+
+def test_a_capture_file_fits_its_schema(torch: FakeTorch, tmp_path: Path) -> None:
+    train(capture(tmp_path), 6)
+    jsonschema.validate(capture_file(tmp_path), schemas.load("capture"))

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import threading
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from tracelink.converters.capture import schema
+from tracelink.io.system import machine
 from tracelink.io.targets import DirectoryTarget, abandoned_files_removed
 
 CHUNK = 1 << 20
@@ -28,8 +30,9 @@ class Files:
     def begin(self) -> None:
         """Makes the folder, and removes unfinished files of processes that were killed."""
         self.folder.mkdir(parents=True, exist_ok=True)
-        with abandoned_files_removed(str(self.folder / PARTIAL)):
-            pass
+        for folder in (self.folder, *(path for path in self.folder.iterdir() if path.is_dir())):
+            with abandoned_files_removed(str(folder / PARTIAL)):
+                pass
 
     def write(self, name: str, content: bytes, kind: str) -> str:
         """Writes a file, compressed if its name says so; returns its name."""
@@ -55,10 +58,10 @@ class Files:
             stream.write(content)
 
     def scratch(self, name: str) -> Path:
-        """The path of a hidden file, for a library to write into."""
+        """The path of a hidden file, for a library to write into; its name says of which process it is."""
         path = self.folder / name
         path.parent.mkdir(parents=True, exist_ok=True)
-        return path.with_name(f".{path.name}{PARTIAL}")
+        return path.with_name(f".{path.name}.{machine()}-{os.getpid()}-{os.urandom(4).hex()}{PARTIAL}")
 
     @property
     def bytes(self) -> int:

@@ -191,6 +191,12 @@ class Capture:
         files = Files(folder, self.options.max_bytes)
         files.begin()
         self._files, self.journal.files = files, files
+        if (folder / self.journal.name).exists():
+            self.journal.trouble(
+                "folder",
+                f"{folder} has files of an earlier capture, of which those with other names stay",
+                "Use a new folder for each run.",
+            )
         self._dumper = Dumper(torch, files, self.journal)
         document.start_ns = time.time_ns()
         document.options = self.options.as_texts()
