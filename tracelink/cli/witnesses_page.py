@@ -9,12 +9,22 @@ from tracelink.diagnosis.witnesses.model import FoldedStack, RankReport, Use, Wi
 from tracelink.model.columns import MILLISECOND
 from tracelink.model.frames import line_in_words
 from tracelink.model.records import Frame
-from tracelink.model.text import counted, duration, group_cell, number, operation_in_words, ranks_cell
+from tracelink.model.text import (
+    counted,
+    duration,
+    group_cell,
+    number,
+    operation_in_words,
+    ranks_cell,
+    shortened,
+)
 
 MOST_STACKS = 4
 MOST_CONFLICTS = 3
 MOST_REPORTS = 100
 MOST_FRAMES = 3
+LONGEST_FUNCTION = 60
+"""Characters of the name of a function."""
 STACKS = ("ranks", "innermost call", "called from")
 REPORTS = ("rank", "line", "group", "collective", "elements", "timeout", "enqueued", "completed")
 SIGNS = {
@@ -26,7 +36,8 @@ SIGNS = {
     "barrier": "barrier not passed (gloo)",
     "passed": "barrier passed (gloo)",
 }
-OF_PROGRAM_NOT = ("torch/", "site-packages/torch/", "threading.py", "selectors.py")
+NOT_OF_PROGRAM = ("torch/", "threading.py", "selectors.py")
+"""Parts of the names of files that are not of the program."""
 
 
 def show_witnesses(page: Page, witnesses: Witnesses, *, verbose: bool) -> None:
@@ -68,11 +79,11 @@ def _stack_row(stack: FoldedStack) -> tuple[str, str, str]:
 
 
 def _of_program(frame: Frame) -> bool:
-    return frame.line > 0 and not any(part in frame.filename for part in OF_PROGRAM_NOT)
+    return frame.line > 0 and not any(part in frame.filename for part in NOT_OF_PROGRAM)
 
 
 def _frame(frame: Frame) -> str:
-    return f"{frame.name} ({line_in_words(frame)})"
+    return f"{shortened(frame.name, LONGEST_FUNCTION)} ({line_in_words(frame)})"
 
 
 def _show_reports(page: Page, reports: Sequence[RankReport]) -> None:
