@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, fields
+from tempfile import gettempdir
 
 import numpy as np
 
@@ -93,6 +94,16 @@ class _Contents:
 
 def unpack(source: Source, engine: Engine) -> tuple[list[ProcessSource], list[Finding]]:
     """A source for each process with events, and what did not fit."""
+    try:
+        return _unpacked(source, engine)
+    except OSError as error:
+        raise UnreadableError(
+            f"cannot read it, or write temporary files in {gettempdir()}: {error.strerror or error}",
+            advice="Free some space there, or set the environment variable TMPDIR to another directory.",
+        ) from error
+
+
+def _unpacked(source: Source, engine: Engine) -> tuple[list[ProcessSource], list[Finding]]:
     file = database_of(source)
     if file is None:
         return [], _part_of_folder(source)

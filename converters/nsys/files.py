@@ -22,7 +22,7 @@ from tracelink.converters.nsys import PARQUET_MAGIC, SQLITE_MAGIC, parquet_table
 from tracelink.converters.nsys.database import identifier
 from tracelink.converters.nsys.schema import CAPTURE, HOST, STRINGS
 from tracelink.io.sources import Source, too_large
-from tracelink.model.errors import UnreadableError, UsageError, printable
+from tracelink.model.errors import UnreadableError, printable
 
 if TYPE_CHECKING:
     import pyarrow
@@ -127,8 +127,8 @@ def _of_folder(source: Source) -> LocalFile | None:
     try:
         import pyarrow.parquet  # noqa: F401  the extra `arrow`
     except ImportError:
-        raise UsageError(
-            f"{source.path}: Parquet exports are read with pyarrow, which is not installed",
+        raise UnreadableError(
+            "Parquet exports are read with pyarrow, which is not installed",
             advice="Run: pip install 'torch-tracelink[arrow]'",
         ) from None
     folder = Path(tempfile.mkdtemp(prefix="tracelink-"))

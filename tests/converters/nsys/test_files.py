@@ -12,8 +12,8 @@ import pytest
 
 import tracelink
 from builders.nsys import Export, example
-from tracelink.converters.nsys import is_nsys
-from tracelink.model.errors import UnreadableError, UsageError
+from tracelink.converters.nsys import collected, is_nsys
+from tracelink.model.errors import UnreadableError
 
 REPORT = b"\x00\x01NVIDIA report"
 
@@ -70,7 +70,7 @@ def test_parquet_without_pyarrow_says_how_to_install_it(
     folder = parquet_folder(example(), tmp_path / "report")
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     monkeypatch.setitem(sys.modules, "pyarrow.parquet", None)
-    with pytest.raises(UsageError, match=r"pip install 'torch-tracelink\[arrow\]'"):
+    with pytest.raises(UnreadableError, match=r"pip install 'torch-tracelink\[arrow\]'"):
         tracelink.load(folder)
 
 
@@ -138,3 +138,14 @@ def test_a_compressed_database_that_is_cut_is_reported(tmp_path: Path) -> None:
     packed.write_bytes(gzip.compress(example().data())[:-3000])
     with pytest.raises(UnreadableError, match=r"report\.sqlite\.gz"):
         tracelink.load(packed, jobs=1)
+
+
+def test_a_full_disk_is_an_error_that_names_the_temporary_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object) -> int:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(collected, "write_at", full)
+    with pytest.raises(UnreadableError, match=r"temporary files in .*: No space left on device. .*TMPDIR"):
+        tracelink.load(example().write(tmp_path / "report.sqlite"), jobs=1)
