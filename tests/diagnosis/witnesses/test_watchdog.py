@@ -242,6 +242,11 @@ def test_a_status_from_long_before_is_not_used(tmp_path: Path) -> None:
     assert [one[0::4] for one in told(diagnose(logs(tmp_path, lines)))] == [(Kind.TIMED_OUT, ())]
 
 
+def test_a_status_of_a_process_that_was_started_again_is_not_used(tmp_path: Path) -> None:
+    lines = {0: gave_up(0, 21), 3: gave_up(3, 21), 1: [status(1, 3, 3, second=1200)]}
+    assert [one[0::4] for one in told(diagnose(logs(tmp_path, lines)))] == [(Kind.TIMED_OUT, ())]
+
+
 def test_the_last_of_two_hangs_in_the_same_logs(tmp_path: Path) -> None:
     """The ranks were restarted, and another one hangs."""
     first, second = hung(3, 1, sequence=5), {rank: gave_up(rank, 9, second=3000) for rank in (0, 1)}

@@ -27,6 +27,8 @@ from tracelink.model.witnesses import Report, Sign
 
 EARLIEST = 60 * SECOND
 """A status this long before the last timeout may be out of date then."""
+LATEST = 600 * SECOND
+"""A status this long after the last timeout may be of a process that was started again."""
 BEHIND = (
     "A collective is counted as enqueued when its call returns: a rank that is behind did not call, or is stuck in the "
     "call. It may also wait in another group, of which its log says nothing. Take its stack: py-spy dump --pid PID. "
@@ -225,12 +227,8 @@ def _is_behind(rank: int, group: _Group, first: int) -> bool:
     if rank in group.timed_out or status.enqueued is None or status.enqueued != status.completed:
         return False
     times = [report.at_ns for report in group.timed_out.values() if report.at_ns is not None]
-    current = (
-        status.at_ns is None
-        or not times
-        or abs(status.at_ns - max(times)) <= EARLIEST
-        or status.at_ns > max(times)
-    )
+    after = None if status.at_ns is None or not times else status.at_ns - max(times)
+    current = after is None or -EARLIEST <= after <= LATEST
     return status.enqueued < first and current
 
 
