@@ -142,6 +142,13 @@ def test_a_process_that_is_terminated_is_dumped_and_ends_as_without_a_guard() ->
     assert ended(TERMINATED.format("")) == (-signal.SIGTERM, "SIGTERM\n")
 
 
+@pytest.mark.parametrize("fault", ["raise OSError('full')", "time.sleep(3600)"])
+def test_a_dump_that_fails_or_takes_for_ever_does_not_keep_the_process(fault: str) -> None:
+    patience = "import tracelink.capturing.guard as module\nmodule.PATIENCE_S = 0.2"
+    code = f"{patience}\ndef dump(reason):\n    {fault}\nguard.dump = dump"
+    assert ended(TERMINATED.format(code)) == (-signal.SIGTERM, "")
+
+
 def test_a_forked_process_ends_at_once() -> None:
     """Workers of a DataLoader have no guard, and must not ignore the signal that ends them."""
     fork = "pid = os.fork()\nif pid: print(os.waitpid(pid, 0)[1], flush=True); guard.stop(); sys.exit()"

@@ -43,9 +43,13 @@ class Dumper:
         written: list[str] = self.journal.document.dumps[-1].files
         rank = self.journal.document.rank
         if stacks:
-            content = stacks_text().encode(errors="backslashreplace")
             name = STACKS_NAME.format(rank)
-            self.journal.attempt("stacks", lambda: written.append(self.files.write(name, content, "stacks")))
+            self.journal.attempt(
+                "stacks",
+                lambda: written.append(
+                    self.files.write(name, stacks_text().encode(errors="backslashreplace"), "stacks")
+                ),
+            )
         if recorder:
             self.journal.attempt("flight recorder", lambda: written.extend(self._dump_recorder(rank)))
         if reason in AT_HANG:

@@ -24,7 +24,7 @@ DUMPING = tuple(name for name in ("SIGUSR2", "SIGTERM") if hasattr(signal, name)
 CHECKS = 4
 """How often the watchdog looks within its time."""
 PATIENCE_S = 20.0
-"""How long the end of a block waits for a dump that is being written."""
+"""How long the end of a block, or of a process, waits for a dump that is being written."""
 
 
 @dataclass
@@ -130,9 +130,17 @@ class Guard:
     def _signalled(self, numbers: bytes) -> None:
         for name in DUMPING:
             number = int(getattr(signal, name))
-            if number in numbers:
+            if number not in numbers:
+                continue
+            ends = name == "SIGTERM" and number in self._replaced
+            if ends:  # also if the dump takes too long, or fails
+                timer = threading.Timer(PATIENCE_S, _end_by, (number,))
+                timer.daemon = True
+                timer.start()
+            try:
                 self.dump(name)
-                if name == "SIGTERM" and number in self._replaced:
+            finally:
+                if ends:
                     _end_by(number)
 
 
