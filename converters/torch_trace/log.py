@@ -446,6 +446,8 @@ def _kernel_files(code: bytes) -> list[str]:
 
 
 MICROSECOND = 1000
+LONGEST_ATTEMPTS = 365 * 86400.0
+"""Seconds, as a bound for damaged numbers."""
 STAGES: Mapping[str, str] = {
     "dynamo": "dynamo_cumulative_compile_time_us",
     "aot_autograd": "aot_autograd_cumulative_compile_time_us",
@@ -485,6 +487,7 @@ def _compilation(metrics: schema.Metrics, envelope: schema.Envelope, *, backward
         _reasons(restarts),
         metrics.recompile_reason or "",
         {name: time * MICROSECOND for name, time in stages.items() if time},
+        round(min(max(metrics.dynamo_time_before_restart_s or 0.0, 0.0), LONGEST_ATTEMPTS) * SECOND),
     )
 
 

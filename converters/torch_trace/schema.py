@@ -154,6 +154,7 @@ class Metrics(msgspec.Struct, frozen=True):
     fail_user_frame_filename: str | None = None
     fail_user_frame_lineno: int | None = None
     restart_reasons: str | list[str] | None = None
+    dynamo_time_before_restart_s: float | None = None
     recompile_reason: str | None = None
     is_forward: bool | None = None
     is_runtime: bool | None = None

@@ -21,7 +21,7 @@ from tracelink.compiling.model import (
     PartialHit,
     Status,
 )
-from tracelink.compiling.summary import functions_of, guards_of
+from tracelink.compiling.summary import breaks_of, functions_of, guards_of, headlines
 from tracelink.model.columns import SECOND
 from tracelink.model.errors import UnreadableError, UsageError
 
@@ -84,6 +84,54 @@ def test_graph_breaks(tmp_path: Path) -> None:
     ]
 
 
+def test_a_graph_break_costs_its_attempts_and_what_goes_on_after_it(tmp_path: Path) -> None:
+    def broken(compile_id: str, line: int, function: str, at: float) -> str:
+        text = (
+            f"Graph break in user code at /me/train.py:{line}\nGraph Break Reason: print\n\nUser code traceback:\n"
+            f'  File "/me/train.py", line 90, in main\n    step()\n'
+            f'  File "/me/train.py", line {line}, in {function}\n    print()\n'
+        )
+        return artifact("dynamo_graph_break_reason", text, compile_id, at=at)
+
+    file = {"co_filename": "/me/train.py"}
+    again = {**file, "restart_reasons": ["print"], "dynamo_time_before_restart_s": 0.5}
+    resumed = "torch_dynamo_resume_in_step_at_"
+    found = report(
+        tmp_path,
+        log(
+            broken("0/0", 17, "step", 1),
+            metrics("0/0", co_name="step", start=0, seconds=2, **again),
+            broken("1/0", 19, f"{resumed}17", 3),
+            metrics("1/0", co_name=f"{resumed}17", start=2, seconds=3, **again),
+            metrics("2/0", co_name=f"{resumed}19", start=5, seconds=4, **file),
+            broken("0/1", 17, "step", 10),
+            metrics("0/1", co_name="step", start=9, seconds=2, **again),
+            metrics("1/1", co_name=f"{resumed}17", start=11, seconds=5, **file),
+            metrics("1/0", start=20, seconds=1, backward=True),
+            metrics("3/0", co_name="torch_dynamo_resume_in_other_at_17", start=30, seconds=7, **file),
+        ),
+    )
+    assert [(one.id, one.line, one.cost_ns) for one in found.graph_breaks] == [
+        ("0/0", 17, 4.5 * SECOND),
+        ("1/0", 19, 4.5 * SECOND),
+        ("0/1", 17, 5.5 * SECOND),
+    ]
+    (often, once) = breaks_of(found)
+    assert (often.at, often.times, often.time_ns) == ("train.py:17", 2, 10 * SECOND)
+    assert (once.at, once.times, once.time_ns) == ("train.py:19", 1, 4.5 * SECOND)
+    assert [(one.name, one.breaks) for one in functions_of(found)[:3]] == [
+        (f"{resumed}17", 1),
+        ("torch_dynamo_resume_in_other_at_17", 0),
+        ("step", 2),
+    ]
+
+
+def test_where_an_open_compilation_is_defined(tmp_path: Path) -> None:
+    strings = record("str", ["/me/train.py", 0])
+    (one,) = report(tmp_path, log(strings, starting("0/0", "step"), begin("dynamo", "0/0", at=1))).compiles
+    assert (one.file, one.line, one.called_at) == ("/me/train.py", 12, "train.py:90 (main)")
+
+
 def test_open_work_is_the_longest_first(tmp_path: Path) -> None:
     found = report(
         tmp_path,
@@ -99,6 +147,9 @@ def test_open_work_is_the_longest_first(tmp_path: Path) -> None:
         ("wait", "0/0", 2 * SECOND, "call"),
     ]
     assert isinstance(found.open[0], OpenPhase)
+    assert headlines(found) == [
+        "Rank 0 was compiling call [0/0] when its log ends: dynamo has been open for 4.0 s, and wait began last."
+    ]
 
 
 def test_caches(tmp_path: Path) -> None:
@@ -350,7 +401,7 @@ def test_recorded_outlier() -> None:
     assert found.divergences == [
         Divergence((2,), "compile", "2/2", "2/2 local: graph break", "nothing"),
         Divergence(
-            (2,), "collectives", "0/0", "0/0 all_reduce_ (4 of 6)", "0/0 no more after wait_tensor (3)"
+            (2,), "collectives", "0/0", "0/0 all_reduce_ (4 of 6)", "0/0 nothing after wait_tensor (3 of 3)"
         ),
         Divergence(
             (2,),

@@ -352,17 +352,23 @@ def _show_caches(page: Page, report: CompileReport, most: int | None) -> None:
 # Graph breaks by reason.
 
 
-GRAPH_BREAKS = ("graph break", "at", "ranks", "times")
+GRAPH_BREAKS = ("graph break", "at", "ranks", "times", "time")
 
 
 def _show_graph_breaks(page: Page, report: CompileReport, most: int | None) -> None:
     breaks = breaks_of(report)
     rows = [
-        [one.reason, one.at or EMPTY, ranks_cell(sorted(one.ranks)), number(one.times)]
+        [
+            one.reason,
+            one.at or EMPTY,
+            ranks_cell(sorted(one.ranks)),
+            number(one.times),
+            duration(one.time_ns) if one.time_ns else EMPTY,
+        ]
         for one in breaks[:most]
     ]
     if rows:
-        page.table(GRAPH_BREAKS, rows, numbers=("times",), optional=("ranks",))
+        page.table(GRAPH_BREAKS, rows, numbers=("times", "time"), optional=("ranks",))
         _rest(page, len(breaks), most, "graph break")
 
 
@@ -540,7 +546,9 @@ def _show_times(page: Page, functions: Sequence[FunctionTime], most: int | None)
             number(one.after),
             duration(one.before_ns) if one.before else EMPTY,
             duration(one.after_ns) if one.after else EMPTY,
-            f"{'-' if one.after_ns < one.before_ns else '+'}{duration(abs(one.after_ns - one.before_ns))}",
+            f"{'-' if one.after_ns < one.before_ns else '+'}{duration(abs(one.after_ns - one.before_ns))}"
+            if one.after_ns != one.before_ns
+            else EMPTY,
         ]
         for one in functions[:most]
     ]

@@ -168,7 +168,7 @@ class _Side:
     def graph_breaks(self) -> Iterable[Happened]:
         """By function and reason: lines move."""
         for one in self.report.graph_breaks:
-            yield one.rank, self._thing_of(one), one.count, 0
+            yield one.rank, self._thing_of(one), one.count, one.cost_ns
 
     def lines_of_breaks(self) -> Mapping[Thing, tuple[str, int | None]]:
         """The first line of each."""

@@ -163,9 +163,11 @@ def _first_difference(what: str, own: Sequence[Step], common: Sequence[Step]) ->
 
 
 def _operation_in_words(operation: str | None, number: int, operations: Sequence[str]) -> str:
-    """`all_reduce (4 of 6)`, or what a rank has that has no more."""
+    """`all_reduce (4 of 6)`, or the last one of a rank that has no more."""
     if operation is None:
-        return f"no more after {short(operations[-1])} ({number})" if operations else "no collective"
+        return (
+            f"nothing after {short(operations[-1])} ({number} of {number})" if operations else "no collective"
+        )
     return f"{short(operation)} ({number + 1} of {len(operations)})"
 
 

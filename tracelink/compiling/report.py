@@ -54,6 +54,9 @@ ANSWERS = ("hit", "miss", "bypass")
 BREAK_AT = re.compile(r"Graph break in user code at (.+):(\d+)\n")
 BREAK_REASON = re.compile(r"Graph Break Reason: (.*?)(?:\n\s*\n\s*User code traceback|\Z)", re.DOTALL)
 ENCOUNTERED = re.compile(r".*Graph break encountered:\s*", re.DOTALL)
+FRAME_OF_BREAK = re.compile(r'File "([^"\n]+)", line (\d{1,9}), in ([^\n]{1,1000})')
+RESUMED = re.compile(r"torch_dynamo_resume_in_(.+)_at_(\d{1,9})")
+"""What goes on after a graph break: the name of the function that has it, and the line."""
 RECOMPILE = re.compile(r"\s*([!\d/_]+): (.*)")
 LINE_OF_GUARD = re.compile(r"# (?:[^\s:]*/)?([^\s:/]+:\d+) in \w")
 """The line of the program that a guard is about: `# if s.i == 1:  # model/train.py:16 in forward`."""
@@ -341,18 +344,21 @@ def _compiled(rank: int, log: CompileLog) -> Iterator[Compiled]:
     for id_ in dict.fromkeys([*log.called_at, *began]):
         if id_ in ended:
             continue
-        phase = began.get(id_)
+        phase, function, stack = began.get(id_), log.function_of(id_), log.called_at.get(id_, ())
+        frame = stack[-1] if stack and stack[-1].name == function else None
         yield Compiled(
             rank,
             id_,
-            log.function_of(id_),
+            function,
             Status.OPEN if phase else Status.UNKNOWN,
             phase.start_ns if phase else None,
             None,
             None,
             "",
             "",
-            called_at=caller_in_words(log.called_at.get(id_, ()), log.function_of(id_)),
+            file=frame.filename if frame else "",
+            line=frame.line if frame else None,
+            called_at=caller_in_words(stack, function),
         )
 
 
@@ -400,11 +406,42 @@ def _recompile(text: str) -> tuple[str, str]:
 
 
 def _graph_breaks(rank: int, log: CompileLog) -> list[GraphBreak]:
+    breaks = [artifact for artifact in log.artifacts if artifact.name == GRAPH_BREAK]
+    if not breaks:
+        return []
     counts: Counter[tuple[str, str, str, int | None]] = Counter()
-    for artifact in log.artifacts:
-        if artifact.name == GRAPH_BREAK:
-            counts[(artifact.compile_id, *_break(artifact))] += 1
-    return [GraphBreak(rank, *key, count) for key, count in counts.items()]
+    costs: Counter[tuple[str, str, str, int | None]] = Counter()
+    for artifact, cost in zip(breaks, _costs_of_breaks(log, breaks), strict=True):
+        key = (artifact.compile_id, *_break(artifact))
+        counts[key] += 1
+        costs[key] += cost
+    return [GraphBreak(rank, *key, count, costs[key]) for key, count in counts.items()]
+
+
+def _costs_of_breaks(log: CompileLog, breaks: Sequence[Artifact]) -> list[int]:
+    """For each break the attempt that ended there, and the compilations of the function that goes on after its line."""
+    costs = [0] * len(breaks)
+    of_id: defaultdict[str, list[int]] = defaultdict(list)
+    of_place: defaultdict[tuple[str, str, str], list[int]] = defaultdict(list)
+    for number, artifact in enumerate(breaks):
+        of_id[artifact.compile_id].append(number)
+        frames = FRAME_OF_BREAK.findall(artifact.text)
+        for place in {(file, line, RESUMED.sub(r"\1", name)) for file, line, name in frames}:
+            of_place[place].append(number)
+    resumed: dict[str, int] = {}
+    for one in log.compilations:
+        many = of_id.get(one.compile_id, [])
+        for number in many:
+            costs[number] += one.discarded_ns // len(many)
+        name = RESUMED.fullmatch(one.function)
+        places = of_place.get((one.file, name[2], name[1]), []) if name else []
+        start = one.start_ns or 0
+        earlier = [number for number in places if breaks[number].time_ns <= start]
+        if earlier:
+            resumed[one.compile_id] = earlier[-1]
+        if one.compile_id in resumed:
+            costs[resumed[one.compile_id]] += one.duration_ns or 0
+    return costs
 
 
 def _break(artifact: Artifact) -> tuple[str, str, int | None]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections import Counter, defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from tracelink.compiling.divergences import CODE, GRAPHS, ORDER, TENSORS
 from tracelink.compiling.model import (
@@ -45,7 +45,7 @@ WORTH_SAYING_NS = 1_000_000_000
 def headlines(report: CompileReport) -> list[str]:
     """A line for each thing that went wrong."""
     return [
-        *_open_in_words(_outermost(report.open)),
+        *_open_in_words(report.open),
         *(_divergence_in_words(one, len(report.runs) > 1) for one in _causes(report.divergences)),
         *_failures_in_words(report.failures),
     ]
@@ -74,31 +74,29 @@ def summary(report: CompileReport) -> str:
     )
 
 
-def _outermost(phases: Sequence[OpenPhase]) -> list[OpenPhase]:
-    """Of each rank the phase that has been open longest, and the one that began last within it."""
+def _open_in_words(phases: Sequence[OpenPhase]) -> list[str]:
+    """Ranks that did the same are one line: the phase that has been open longest, and the one that began last."""
     of_rank: dict[int, list[OpenPhase]] = defaultdict(list)
     for phase in phases:
         of_rank[phase.rank].append(phase)
-    return [max(many, key=lambda phase: phase.for_ns) for many in of_rank.values()]
-
-
-def _open_in_words(phases: Sequence[OpenPhase]) -> list[str]:
-    """Ranks that were doing the same are one line."""
-    same: dict[tuple[str, str, str], list[OpenPhase]] = defaultdict(list)
-    for phase in phases:
-        same[phase.function, phase.id, phase.name].append(phase)
+    same: dict[tuple[str, str, str, str], list[OpenPhase]] = defaultdict(list)
+    for many in of_rank.values():
+        outer = max(many, key=lambda phase: phase.for_ns)
+        inner = min(many, key=lambda phase: phase.for_ns)
+        same[outer.function, outer.id, outer.name, inner.name].append(outer)
     lines = []
-    for (function, id_, name), each in same.items():
+    for (function, id_, name, last), each in same.items():
         what = f"{shortened(function, LONGEST_NAME) or 'a function'}{f' [{id_}]' if id_ else ''}"
         longest = duration(max(phase.for_ns for phase in each))
+        newest = f", and {last} began last" if last != name else ""
         ranks = ranks_in_words(sorted(phase.rank for phase in each))
         if len(each) == 1:
             lines.append(
-                f"{ranks} was compiling {what} when its log ends: {name} has been open for {longest}."
+                f"{ranks} was compiling {what} when its log ends: {name} has been open for {longest}{newest}."
             )
         else:
             lines.append(
-                f"{ranks} were compiling {what} when their logs end: {name} has been open for up to {longest}."
+                f"{ranks} were compiling {what} when their logs end: {name} has been open for up to {longest}{newest}."
             )
     return lines
 
@@ -121,6 +119,7 @@ def _divergence_in_words(one: Divergence, several_runs: bool) -> str:
 
 
 def _difference_in_words(one: Divergence) -> str:
+    one, where = _without_id(one)
     what = "compiled something else" if one.what == "compile" else f"have other {one.what}"
     if one.what == ORDER:
         what = f"ran {'its' if len(one.outliers) == 1 else 'their'} graphs in another order"
@@ -129,9 +128,20 @@ def _difference_in_words(one: Divergence) -> str:
     if one.tie:
         how = "did not compile the same" if one.what == "compile" else f"have different {one.what}"
         some, rest = ("one", "the other") if len(one.outliers) == 2 else ("some", "the others")
-        return f"{ranks_in_words(one.outliers)} {how}: {one.found} on {some}, {one.expected} on {rest}."
+        return (
+            f"{ranks_in_words(one.outliers)} {how}{where}: {one.found} on {some}, {one.expected} on {rest}."
+        )
     ranks = ranks_in_words(one.outliers)
-    return f"{ranks} {what} than the other ranks: {one.found}, where the others have {one.expected}."
+    return f"{ranks} {what} than the other ranks{where}: {one.found}, where the others have {one.expected}."
+
+
+def _without_id(one: Divergence) -> tuple[Divergence, str]:
+    """What differs, and ` in [1/5]` if that is where both sides are."""
+    prefix = f"{one.id} "
+    if not (one.id and one.found.startswith(prefix) and one.expected.startswith(prefix)):
+        return one, ""
+    found, expected = (text.removeprefix(prefix) for text in (one.found, one.expected))
+    return replace(one, found=found, expected=expected), f" in [{one.id}]"
 
 
 def _failures_in_words(failures: Sequence[Failure]) -> list[str]:
@@ -205,12 +215,16 @@ def functions_of(report: CompileReport) -> list[FunctionCost]:
         found.called_at = found.called_at or one.called_at
         found.compiled += not one.backward
         found.recompiled += bool(one.recompile_of)
-        found.breaks += one.status is Status.BREAK
         found.failed += one.status is Status.ERROR
         found.time_ns += one.duration_ns or 0
         if one.runtime_ns is not None:
             found.runtime_ns = (found.runtime_ns or 0) + one.runtime_ns
             found.runs += 0 if one.backward else one.runs or 0
+    keys = zip(((one.rank, one.id) for one in report.compiles), names_of_functions(report), strict=True)
+    key_of = dict(keys)
+    for broken in report.graph_breaks:
+        if (broken.rank, broken.id) in key_of:
+            functions[key_of[broken.rank, broken.id]].breaks += broken.count
     return sorted(functions.values(), key=lambda one: -one.time_ns)
 
 
@@ -224,9 +238,14 @@ def unamortised(functions: Sequence[FunctionCost]) -> list[str]:
         if not one.runtime_ns:
             lines.append(f"{took}, and did not run in the profiled time.")
             continue
-        ran = f"ran {duration(one.runtime_ns)} in the profiled time ({counted(one.runs, 'run')})"
-        as_many = number(one.time_ns * max(one.runs, 1) // one.runtime_ns)
-        lines.append(f"{took}, as long as {as_many} runs: it {ran}.")
+        ran = duration(one.runtime_ns)
+        if not one.runs:
+            lines.append(f"{took}, and its code ran {ran} in the profiled time.")
+            continue
+        as_many, runs = number(one.time_ns * one.runs // one.runtime_ns), counted(one.runs, "run")
+        lines.append(
+            f"{took}, as long as {as_many} of its runs take: {runs} in the profiled time took {ran}."
+        )
     return lines
 
 
@@ -284,15 +303,16 @@ def place_of(one: Compiled) -> str:
 
 
 def breaks_of(report: CompileReport) -> list[Reason]:
-    """Graph breaks by reason and line, the most frequent first."""
+    """Graph breaks by reason and line, the most costly first."""
     reasons: dict[tuple[str, str], Reason] = {}
     for one in report.graph_breaks:
         key = (cause(one.reason), f"{one.file.rsplit('/', 1)[-1]}:{one.line}" if one.file else "")
         found = reasons.setdefault(key, Reason(*key))
         found.times += one.count
+        found.time_ns += one.cost_ns
         found.ranks.add(one.rank)
         found.ids.setdefault(one.id, one.rank)
-    return sorted(reasons.values(), key=lambda one: -one.times)
+    return sorted(reasons.values(), key=lambda one: (-one.time_ns, -one.times))
 
 
 def cause(reason: str) -> str:

@@ -70,6 +70,8 @@ class Compilation:
     recompile_reason: str = ""
     stages: Mapping[str, int] = field(default_factory=dict)
     """Nanoseconds of each stage: dynamo, aot_autograd, inductor, backward, triton, gc, logging."""
+    discarded_ns: int = 0
+    """Of attempts before the last one."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -142,6 +142,39 @@ def words(markup: str) -> list[str]:
     return [text.strip() for text in re.findall(r">([^<>]+)<", markup) if text.strip()]
 
 
+def test_tables_have_a_header_for_each_column(tmp_path: Path) -> None:
+    text = page(
+        logs(
+            tmp_path,
+            *[
+                log(
+                    metrics("0/0", co_name="step"),
+                    metrics("0/1", co_name="step", recompile_reason="0/0: x == 1  # x", fail_type="E"),
+                    artifact("dynamo_graph_break_reason", "why", "0/1"),
+                    artifact("inductor_collective_schedule", schedule, "0/0"),
+                    artifact(f"fx_graph_cache_{state}", "{}", "0/0"),
+                    artifact("graph_execution", '{"graph_execution_order": [{"compile_id": "0/0"}]}'),
+                    record("missing_fake_kernel", {"op": "o"}),
+                    begin("dynamo", "1/0", at=1),
+                    instant("x", at=3),
+                )
+                for schedule, state in (('["a"]', "hit"), ('["b"]', "miss"))
+            ],
+        )
+    )
+    tables = re.findall(r"<table>(.*?)</table>", text, re.DOTALL)
+    assert len(tables) > 9
+    for one in tables:
+        columns = {row.count("<th") + row.count("<td") for row in re.split("<tr", one)[1:]}
+        assert len(columns) == 1, one
+
+
+def test_reasons_that_are_a_list_have_a_line_each(tmp_path: Path) -> None:
+    reasons = json.dumps(["0/1: x == 1", "0/0: x == 0"], indent=0)
+    text = page(logs(tmp_path, log(artifact("recompile_reasons", reasons, "0/2"))))
+    assert text.count("0/1: x == 1\n0/0: x == 0</pre>") == 2
+
+
 def test_schedules_of_ranks(tmp_path: Path) -> None:
     reduce = "torch.ops._c10d_functional.all_reduce_.default"
 

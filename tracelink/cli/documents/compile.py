@@ -71,6 +71,12 @@ class GraphBreak(Struct, frozen=True):
     file: str
     line: int | None
     count: Positive
+    cost_ns: Annotated[
+        Nanoseconds,
+        Meta(
+            description="Compile time of the attempts that ended there, and of the function that goes on after it."
+        ),
+    ]
 
 
 class Failure(Struct, frozen=True):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import html
+import json
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -139,9 +140,19 @@ def _texts(artifacts: Sequence[Artifact]) -> Child:
 
 
 def text_block(text: str) -> Markup:
-    """Text with its lines; it has no effect, and invisible characters are escaped."""
-    lines = (printable(line) for line in clipped(text, LONGEST_TEXT).replace("\t", "    ").split("\n"))
+    """Text, or the texts of a JSON list, with its lines; it has no effect, and invisible characters are escaped."""
+    shown = clipped(_as_lines(text), LONGEST_TEXT).replace("\t", "    ")
+    lines = (printable(line) for line in shown.split("\n"))
     return Markup(f'<pre tabindex="0">{html.escape(chr(10).join(lines))}</pre>\n')
+
+
+def _as_lines(text: str) -> str:
+    """Reasons are a JSON list in some versions, and text in others."""
+    try:
+        found = json.loads(text) if text.lstrip()[:1] == "[" else text
+    except (ValueError, RecursionError):
+        return text
+    return "\n".join(map(str, found)) if isinstance(found, list) else text
 
 
 def _caches(caches: Sequence[CacheUse]) -> Child:

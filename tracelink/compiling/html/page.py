@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import hashlib
-import json
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from importlib import resources
@@ -156,17 +155,12 @@ def _sections(logs: Read) -> dict[tuple[str, str], Child]:
     return {names: content for names, content in every.items() if content is not None}
 
 
-def _plots(report: CompileReport) -> Child:
-    plots = times_plot(report), stages_plot(report)
-    return plots if any(plots) else None
-
-
 def _functions(report: CompileReport) -> Child:
     functions = functions_of(report)
     profiled = any(one.runtime_ns is not None for one in functions)
     rows = [
         (
-            one.name or (f"[{one.frame}]" if one.frame else "unknown"),
+            " ".join(filter(None, (one.name, one.frame and f"[{one.frame}]"))) or "unknown",
             element("code", one.file),
             element("code", one.called_at),
             ranks_cell(sorted(one.ranks)),
@@ -202,7 +196,7 @@ def _recompilations(report: CompileReport) -> Child:
         for one in guards_of(report.compiles)
     ]
     return rows_of(
-        "By guard", ("guard that failed", "function", "ranks", "times", "time", "compile ids"), rows
+        "By guard", ("guard that failed", "at", "function", "ranks", "times", "time", "compile ids"), rows
     )
 
 
@@ -213,11 +207,12 @@ def _graph_breaks(report: CompileReport) -> Child:
             element("code", one.at),
             ranks_cell(sorted(one.ranks)),
             f"{one.times:,}",
+            duration(one.time_ns) if one.time_ns else None,
             links(one.ids),
         )
         for one in breaks_of(report)
     ]
-    return rows_of("By reason", ("reason", "at", "ranks", "times", "compile ids"), rows)
+    return rows_of("By reason", ("reason", "at", "ranks", "times", "time", "compile ids"), rows)
 
 
 def _failures(report: CompileReport) -> Child:
@@ -326,21 +321,12 @@ def _kind_of_message(title: str, messages: Mapping[tuple[str, str], set[int]]) -
         (
             [
                 element("p", link(min(ranks), id_), f" rank {ranks_cell(sorted(ranks))}", class_="aside"),
-                text_block(_as_lines(text)),
+                text_block(text),
             ]
             for (id_, text), ranks in islice(messages.items(), MOST_MESSAGES)
         ),
         element("p", f"{counted(hidden, 'more message')} not shown.") if hidden > 0 else None,
     )
-
-
-def _as_lines(text: str) -> str:
-    """Reasons are a JSON list in some versions, and text in others."""
-    try:
-        found = json.loads(text)
-    except (ValueError, RecursionError):
-        return text
-    return "\n".join(map(str, found)) if isinstance(found, list) else text
 
 
 def _logs(report: CompileReport) -> Child:
