@@ -21,6 +21,7 @@ sys.path.insert(
 )  # for the generators of synthetic jobs
 
 import across
+import capturing
 import chakra_traces
 import compiling
 import diagnosing
@@ -38,6 +39,7 @@ SUITES = (
     | perfetto_traces.SUITES
     | compiling.SUITES
     | nsys_exports.SUITES
+    | capturing.SUITES
 )
 PACKAGES = ("torch-tracelink", "numpy", "msgspec", "orjson", "isal")
 
