@@ -51,7 +51,7 @@ def decoded(source: Source) -> schema.Capture:
         text = stream.read_all(schema.LARGEST)
     try:
         document = msgspec.json.decode(text, type=schema.Capture)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise UnreadableError(
             f"is not a capture file: {error}", source=source.path, advice="Leave it out, or record it again."
         ) from error

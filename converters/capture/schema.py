@@ -17,6 +17,8 @@ Time = Annotated[int, msgspec.Meta(ge=0, le=2**62)]
 """Nanoseconds: since 1970 by the wall clock of the host, or since any moment by its monotonic clock."""
 RankNumber = Annotated[int, msgspec.Meta(ge=0, le=LARGEST_RANK)]
 Count = Annotated[int, msgspec.Meta(ge=0, le=2**62)]
+Size = Annotated[int, msgspec.Meta(ge=0, le=LARGEST_RANK + 1)]
+"""Number of ranks."""
 
 
 class Group(msgspec.Struct, omit_defaults=True):
@@ -26,7 +28,7 @@ class Group(msgspec.Struct, omit_defaults=True):
     description: Text = ""
     ranks: list[RankNumber] = []
     """In the order of the group."""
-    size: Count = 0
+    size: Size = 0
     backend: Text = ""
 
 
@@ -105,7 +107,7 @@ class Capture(msgspec.Struct):
     rank: RankNumber
     rank_from: Text
     """`torch.distributed`, the name of a variable of the environment, or `assumed`."""
-    world_size: Count
+    world_size: Size
     host: Text
     pid: Count
     local_rank: RankNumber | None = None

@@ -46,8 +46,23 @@ def test_a_newer_file_is_read_with_a_finding() -> None:
 
 @pytest.mark.parametrize(
     "fields",
-    [{"rank": -1}, {"rank": 2}, {"pid": "x"}, {"groups": [{"ranks": [10**9]}]}, {"host": "x" * 5000}],
+    [
+        {"rank": -1},
+        {"rank": 2},
+        {"pid": "x"},
+        {"groups": [{"ranks": [10**9]}]},
+        {"groups": [{"name": "0", "size": 10**9}]},
+        {"world_size": 1_000_001, "groups": []},
+        {"host": "x" * 5000},
+    ],
 )
 def test_a_value_that_cannot_be_is_an_error(fields: dict[str, Any]) -> None:
     with pytest.raises(UnreadableError, match="is not a capture file"):
         read(**fields)
+
+
+def test_deeply_nested_values_are_an_error() -> None:
+    text = captures.written(captures.document())
+    nested = text[: text.rindex(b"}")] + b', "x": ' + b"[" * 500_000
+    with pytest.raises(UnreadableError, match="is not a capture file"):
+        CaptureReader().read(as_source(nested, "capture_0.json"), Engine(1))
