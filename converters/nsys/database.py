@@ -24,12 +24,18 @@ SMALLEST_ROW = 4
 """Bytes: a table with more rows than fit into the file refers to its pages more than once."""
 STEPS, STEPS_PER_BYTE, STEPS_AT_ONCE = 200_000_000, 100, 1_000_000
 """Steps of SQLite's machine for all queries: pages that refer to each other in circles would take any number."""
+FETCHED_AT_ONCE = 16
+LARGEST_TEXTS, GROWTH = 64 << 20, 4
+"""Bytes of the texts of a query: so many, or so many times the bytes of the file (numbers are longer as texts)."""
+REPEATED = "its texts are larger than the file"
 LIMITS = {
     sqlite3.SQLITE_LIMIT_LENGTH: LONGEST_VALUE,
     sqlite3.SQLITE_LIMIT_ATTACHED: 0,
     sqlite3.SQLITE_LIMIT_TRIGGER_DEPTH: 1,
     sqlite3.SQLITE_LIMIT_WORKER_THREADS: 0,
 }
+HIDDEN = 6
+"""The column of `PRAGMA table_xinfo` that is not 0 for computed columns."""
 PRAGMAS = ("trusted_schema=OFF", "query_only=ON", "cell_size_check=ON", "mmap_size=0", "temp_store=MEMORY")
 
 
@@ -51,7 +57,7 @@ class Database:
     size: int
     """Bytes of the file."""
     tables: Mapping[str, Sequence[str]]
-    """The columns of each table; views and virtual tables are not listed."""
+    """The columns of each table; views, virtual tables and tables that compute columns are not listed."""
     damage: dict[str, str] = field(default_factory=dict)
     """Why tables could not be read, or only in part."""
 
@@ -67,7 +73,7 @@ class Database:
                 connection.setlimit(limit, value)
             for pragma in PRAGMAS:
                 connection.execute(f"PRAGMA {pragma}")
-            return cls(connection, size, _tables(connection))
+            return cls(connection, size, *_tables(connection))
         except (sqlite3.Error, UnicodeDecodeError) as error:
             raise UnreadableError(
                 f"the database is damaged ({error})",
@@ -141,14 +147,30 @@ class Database:
             (whole,) = self.connection.execute(query).fetchone()
             if whole is not None and whole.count(separator) == len(rows) - 1:
                 return bytes(whole)
-            texts = [text for (text,) in self.connection.execute(source)]
+            texts = self._texts(table, source)
         except sqlite3.DataError:  # together they are too long for a value
-            texts = [text for (text,) in self.connection.execute(source)]
+            texts = self._texts(table, source)
         except sqlite3.Error as error:
             self.damage[table] = _reason(error)
             texts = []
         texts += [b""] * (len(rows) - len(texts))
         return separator.join(text.replace(separator, b" ") for text in texts)
+
+    def _texts(self, table: str, query: str) -> list[bytes]:
+        """The texts that a query returns, as long as they fit into the file: rows can share their pages."""
+        found, left = [], self._most_bytes
+        for (text,) in self.connection.execute(query):
+            left -= len(text)
+            if left < 0:
+                self.damage[table] = REPEATED
+                break
+            found.append(text)
+        return found
+
+    @property
+    def _most_bytes(self) -> int:
+        """Bytes of all texts that a query can return, unless rows share pages."""
+        return max(LARGEST_TEXTS, GROWTH * self.size)
 
     def strings(self, table: str, ids: Int64s) -> dict[int, str]:
         """The strings with these ids."""
@@ -163,15 +185,19 @@ class Database:
 
     def _fetched(self, table: str, query: str) -> Iterator[list[tuple[Any, ...]]]:
         """The rows of a query; damage ends them. Texts that are not UTF-8 are decoded as far as possible."""
-        done = 0
+        done, left = 0, self._most_bytes
         for factory in (str, _decoded):
             self.connection.text_factory = factory
             try:
                 cursor = self.connection.execute(query)
-                for _ in range(-(-done // ROWS_AT_ONCE)):
-                    cursor.fetchmany(ROWS_AT_ONCE)
-                while rows := cursor.fetchmany(ROWS_AT_ONCE):
+                for _ in islice(cursor, done):
+                    pass
+                while rows := cursor.fetchmany(FETCHED_AT_ONCE):
                     done += len(rows)
+                    left -= sum(len(value) for row in rows for value in row if isinstance(value, str | bytes))
+                    if left < 0:
+                        self.damage[table] = REPEATED
+                        return
                     yield rows
                 return
             except (sqlite3.Error, UnicodeDecodeError, OverflowError) as error:
@@ -196,11 +222,15 @@ def _decoded(text: bytes) -> str:
     return text.decode("utf-8", "replace")
 
 
-def _tables(connection: sqlite3.Connection) -> dict[str, list[str]]:
-    found = {}
-    query = "SELECT name FROM sqlite_master WHERE type = 'table' AND sql NOT LIKE 'CREATE VIRTUAL%'"
+def _tables(connection: sqlite3.Connection) -> tuple[dict[str, list[str]], dict[str, str]]:
+    """The columns of tables, and why tables are not read."""
+    found, refused = {}, {}
+    query = "SELECT name FROM sqlite_master WHERE type = 'table' AND sql LIKE 'CREATE TABLE %'"
     for (name,) in connection.execute(query).fetchall():
         if isinstance(name, str):
-            columns = connection.execute(f"PRAGMA table_info({identifier(name)})").fetchall()
-            found[name] = [column[1] for column in columns]
-    return found
+            columns = connection.execute(f"PRAGMA table_xinfo({identifier(name)})").fetchall()
+            if any(column[HIDDEN] or str(column[1]).lower() == "rowid" for column in columns):
+                refused[name] = "it computes columns, or has one with the name rowid"
+            else:
+                found[name] = [column[1] for column in columns]
+    return found, refused

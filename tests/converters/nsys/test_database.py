@@ -160,3 +160,23 @@ def test_a_file_with_a_broken_list_of_tables_is_unreadable(tmp_path: Path) -> No
     path.write_bytes(data)
     with pytest.raises(UnreadableError, match="the database is damaged"):
         Database.open(path)
+
+
+@pytest.mark.parametrize("column", ["rowid INTEGER", "extra INTEGER AS (length(hex(zeroblob(8000000))))"])
+def test_a_table_that_computes_columns_or_names_its_own_rows_is_not_read(tmp_path: Path, column: str) -> None:
+    path = changed(tmp_path / "report.sqlite", f"ALTER TABLE NVTX_EVENTS ADD COLUMN {column}")
+    database = Database.open(path)
+    assert "NVTX_EVENTS" not in database.tables
+    assert list(database.damage) == ["NVTX_EVENTS"]
+    assert reasons(path) == ["damaged"]
+
+
+def test_texts_that_are_larger_than_the_file_end_a_table(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    database = Database.open(example().write(tmp_path / "report.sqlite"))
+    monkeypatch.setattr(databases, "LARGEST_TEXTS", 0)
+    monkeypatch.setattr(databases, "GROWTH", 0)
+    assert database.select("StringIds", "SELECT value FROM StringIds") == []
+    assert database._texts("NVTX_EVENTS", "SELECT CAST(text AS BLOB) FROM NVTX_EVENTS WHERE text > ''") == []
+    assert database.damage == dict.fromkeys(["StringIds", "NVTX_EVENTS"], databases.REPEATED)
