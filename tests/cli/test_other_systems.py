@@ -57,6 +57,7 @@ COMMANDS = (
     "compile compile_job -v",
     "compile compile_job --json",
     "demo -o out/demo.json",
+    "run --dry-run -o out/traces -- python train.py",
     "formats",
     "completion bash",
 )

@@ -174,7 +174,7 @@ def test_what_was_made_of_another_source_is_passed_over_beside_it() -> None:
     once, (finding,) = without_derived([linked, profile, other])
     assert once == [profile, other]
     assert (finding.reason, finding.source) == ("duplicate_source", "linked.json")
-    assert "made of the profile file of rank 0" in finding.message
+    assert "the profile file of rank 0 has the same events" in finding.message
 
 
 def test_alone_it_is_used() -> None:

@@ -6,7 +6,6 @@ number of each signal into a socket (`signal.set_wakeup_fd`), and this thread re
 
 from __future__ import annotations
 
-import ctypes
 import os
 import select
 import signal
@@ -17,6 +16,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from types import FrameType
 from typing import Any, ClassVar
+
+from tracelink.io.system import end_by_signal
 
 WATCHDOG = "watchdog"
 DUMPING = tuple(name for name in ("SIGUSR2", "SIGTERM") if hasattr(signal, name))
@@ -134,14 +135,14 @@ class Guard:
                 continue
             ends = name == "SIGTERM" and number in self._replaced
             if ends:  # also if the dump takes too long, or fails
-                timer = threading.Timer(PATIENCE_S, _end_by, (number,))
+                timer = threading.Timer(PATIENCE_S, end_by_signal, (number,))
                 timer.daemon = True
                 timer.start()
             try:
                 self.dump(name)
             finally:
                 if ends:
-                    _end_by(number)
+                    end_by_signal(number)
 
 
 def _read(reader: socket.socket) -> bytes:
@@ -149,12 +150,6 @@ def _read(reader: socket.socket) -> bytes:
         return reader.recv(4096)
     except OSError:
         return b""
-
-
-def _end_by(number: int) -> None:
-    """Ends the process by a signal, as without a handler; signal.signal is for main threads only."""
-    ctypes.CDLL(None).signal(number, None)
-    os.kill(os.getpid(), number)
 
 
 def _forget() -> None:

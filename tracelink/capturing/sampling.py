@@ -102,7 +102,7 @@ class Machine:
         }
 
     def _lines(self, name: str) -> list[str]:
-        return (self.proc / name).read_text().splitlines()
+        return (self.proc / name).read_text("utf-8").splitlines()
 
 
 @dataclass

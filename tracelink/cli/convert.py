@@ -15,6 +15,7 @@ from tracelink.cli.options import (
     collected,
     command,
     takes_format,
+    takes_include,
     takes_jobs,
     takes_max_unpacked,
     takes_metrics,
@@ -78,6 +79,7 @@ takes_view = collected(
 @takes_view
 @takes_max_unpacked
 @takes_metrics
+@takes_include
 @takes_jobs
 def convert(
     console: Console,
@@ -89,6 +91,7 @@ def convert(
     view: View,
     max_unpacked: int | None,
     metrics: Metrics | None,
+    include: tuple[str, ...],
     jobs: int | None,
 ) -> None:
     """Convert a trace to another format.
@@ -111,6 +114,7 @@ def convert(
             view=view,
             max_unpacked=max_unpacked,
             metrics=metrics,
+            include=include,
             jobs=jobs,
             watch=watch,
             on_forecast=announcing(console, watch, to_stderr=to_stderr),

@@ -53,6 +53,12 @@ def most_processes() -> int:
     return max(1, (limit - FILES_OF_ALL) // FILES_OF_A_PROCESS)
 
 
+def end_by_signal(number: int) -> None:
+    """Ends this process by a signal, as without a handler; `signal.signal` is for the main thread only."""
+    _library().signal(number, None)
+    os.kill(os.getpid(), number)
+
+
 def end_with_parent(number: int) -> None:
     """Asks the system to send this signal to this process when its parent ends."""
     with suppress(OSError, AttributeError, ImportError):  # without it, the process ends after its work
