@@ -57,7 +57,7 @@ COMMANDS = (
     "compile compile_job -v",
     "compile compile_job --json",
     "demo -o out/demo.json",
-    "run --dry-run -o out/traces -- python train.py",
+    "run -o out/traces -- out/missing_program",
     "formats",
     "completion bash",
 )

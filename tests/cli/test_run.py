@@ -106,7 +106,8 @@ def test_nsys_is_composed_with_a_report_for_each_rank_or_host(
 
 
 def test_a_dry_run_prints_what_a_shell_takes(tracelink: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("PYTHONPATH", raising=False)
+    for name in ("PYTHONPATH", "TORCH_FR_BUFFER_SIZE"):
+        monkeypatch.delenv(name, raising=False)
     result = tracelink(
         "run", "-o", "my traces", "--steps", "1", "--dry-run", "--", "python", "-c", "print('a b')"
     )
@@ -118,6 +119,13 @@ def test_a_dry_run_prints_what_a_shell_takes(tracelink: Run, monkeypatch: pytest
         names
     )
     assert names == sorted(names)
+
+
+def test_a_dry_run_escapes_control_characters_as_bash_does(tracelink: Run) -> None:
+    result = tracelink("run", "-o", "traces", "--dry-run", "--", "echo", "it's\x1b[31m\\\u202e")
+    assert (
+        result.stdout.rpartition("  ")[2] == r"echo $'it\U00000027s\U0000001b[31m\U0000005c\U0000202e'" + "\n"
+    )
 
 
 @pytest.mark.usefixtures("torch")

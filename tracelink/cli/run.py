@@ -147,8 +147,17 @@ def _print(console: Console, output: str, words: Sequence[str], variables: Mappi
     if console.json:
         console.document(results.Run(output, 0, [], list(words), dict(variables)))
         return
-    lines = ["env", *(f"  {shlex.quote(f'{name}={value}')}" for name, value in variables.items())]
-    click.echo(" \\\n".join([*lines, f"  {shlex.join(words)}"]))
+    lines = ["env", *(f"  {_quoted(f'{name}={value}')}" for name, value in variables.items())]
+    *before, last = [*lines, f"  {' '.join(map(_quoted, words))}"]
+    console.result(*(f"{line} \\" for line in before), last)
+
+
+def _quoted(word: str) -> str:
+    """A word for a shell; characters that a terminal would interpret are escaped as in bash and zsh."""
+    if word.isprintable():
+        return shlex.quote(word)
+    escaped = (char if char.isprintable() and char not in "'\\" else f"\\U{ord(char):08x}" for char in word)
+    return f"$'{''.join(escaped)}'"
 
 
 def _result_of(words: Sequence[str], variables: Mapping[str, str]) -> int:
