@@ -36,6 +36,12 @@ LONGEST_TEXT = 16 << 20
 MOST_SHAPES = 64
 SLACK = 1 << 10
 """Memo indexes are at most so much larger than their number: writers count them."""
+MOST_MARKS = 1 << 10
+"""Containers are not nested deeper."""
+MANY_VALUES = 1 << 18
+BYTES_OF_A_CONTAINER = 12
+BYTES_OF_A_VALUE = 4
+"""Values that torch writes take at least so many bytes, if there are many: an empty dict takes one."""
 HEADER = re.compile(rb"\x80[\x02-\x05]")
 FRAMED = 4
 FRAME, FRAME_HEAD = 0x95, 9
@@ -207,6 +213,7 @@ class _Machine:
         self.tried: set[tuple[bytes, ...]] = set()
         self.stacks_by_text: dict[bytes, int] = {}
         self.lists_of_stacks: dict[int, int] = {}
+        self.containers = 0
 
     def run(self) -> Decoded:
         """Decodes until STOP."""
@@ -234,6 +241,8 @@ class _Machine:
                 return
             self.before += self.at
             self.data, self.at = self.data[self.at :] + block, 0
+            if len(self.stack) > MANY_VALUES and len(self.stack) * BYTES_OF_A_VALUE > self.before:
+                self._refuse(f"{self.before:,} bytes have {len(self.stack):,} values that nothing contains")
 
     def _take(self, count: int) -> bytes:
         """The next bytes."""
@@ -258,7 +267,7 @@ class _Machine:
             self.at -= 1
             if not (self._known_entry() or self._learned_entry()):
                 self.at += 1
-                self.stack.append(_Dict())
+                self._open(_Dict())
         elif opcode == b".":
             return False
         else:
@@ -290,10 +299,12 @@ class _Machine:
             case b"G":
                 stack.append(struct.unpack(">d", self._take(8))[0])
             case b"]":
-                stack.append(List())
+                self._open(List())
             case b")":
                 stack.append(())
             case b"(":
+                if len(self.marks) >= MOST_MARKS:
+                    self._refuse(f"{MOST_MARKS} containers are inside of each other")
                 self.marks.append(len(stack))
                 stack.append(MARK)
             case b"\x80" | b"\x95":
@@ -373,6 +384,15 @@ class _Machine:
         self.memo[index] = value
 
     # Containers.
+
+    def _open(self, container: Any) -> None:
+        """Begins a container; refuses more values than a snapshot of this size can have."""
+        self.containers += 1
+        self.stack.append(container)
+        if self.containers > MANY_VALUES and not self.containers % MOST_MARKS:
+            size = self.before + self.at
+            if self.containers * BYTES_OF_A_CONTAINER > size:
+                self._refuse(f"{size:,} bytes have {self.containers:,} lists and dicts")
 
     def _extend(self, items: list[Any]) -> None:
         """Adds items to the list on the stack; rows of entries get it as their owner."""
