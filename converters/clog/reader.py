@@ -48,7 +48,7 @@ RUN = 4096
 
 
 class ClogReader:
-    """Reads logs of the clog hook of torchcomms."""
+    """Reads logs of the clog hook of torchcomms; the first is shown."""
 
     name = "clog"
 
@@ -449,10 +449,8 @@ def _members(communicator: Communicator, log: Log) -> tuple[int, ...]:
 
 def _findings(log: Log, found: Found, unnamed: int, path: str) -> Iterator[Finding]:
     if log.version > VERSION:
-        text = (
-            f"version {log.version} is newer than {VERSION}, the newest known version; known lines were read"
-        )
-        yield Finding(Severity.INFO, "newer-version", text, source=path)
+        text = f"{path}: version {log.version} is newer than {VERSION}, the newest known version. Known lines are read."
+        yield Finding(Severity.INFO, "newer_version", text, source=path)
     if log.truncated:
         text = f"{path}: {log.truncated}. The lines before it are used."
         yield Finding(Severity.ERROR, "truncated", text, source=path)
@@ -460,7 +458,9 @@ def _findings(log: Log, found: Found, unnamed: int, path: str) -> Iterator[Findi
         text = f"{path}: {subject(log.damaged, 'line', 'are')} invalid: skipped."
         yield Finding(Severity.WARNING, "damaged", text, log.damaged, path, log.example)
     if log.warnings:
-        text = f"{path}: the log has {counted(len(log.warnings), 'warning')} of torchcomms."
+        text = (
+            f"{path}: the log has {counted(len(log.warnings), 'warning')} of torchcomms; the first is shown."
+        )
         yield Finding(Severity.INFO, "warnings", text, len(log.warnings), path, log.warnings[0])
     if unnamed:
         text = f"{path}: {subject(unnamed, 'call', 'have')} no signature: skipped."

@@ -179,7 +179,7 @@ def _findings(dump: schema.Dump, fields: Fields, path: str) -> list[Finding]:
         message = (
             f"version {version} is newer than {newest}, the newest known version; only known fields were read"
         )
-        findings.append(Finding(Severity.INFO, "newer-version", message, source=path))
+        findings.append(Finding(Severity.INFO, "newer_version", message, source=path))
     if not dump.entries:
         findings.append(Finding(Severity.INFO, "empty", "the dump recorded no collectives", source=path))
     if fields.skipped:

@@ -79,7 +79,7 @@ class _Scan:
             )
             found.append(Finding(Severity.WARNING, "log_not_searched", message, 1, path))
         if self.surplus:
-            message = f"{path}: {number(self.surplus)} watchdog lines were not used, the first ones."
+            message = f"{path}: the last watchdog lines are used; {number(self.surplus)} before them are not."
             found.append(Finding(Severity.WARNING, "too_many_reports", message, self.surplus, path))
         if damage:
             message = f"{path}: the log is damaged ({damage}); what precedes the damage was searched."

@@ -311,7 +311,9 @@ PROBLEMS: dict[str, tuple[Severity, Callable[[int], str]]] = {
     ),
     "missing_lines": (
         Severity.WARNING,
-        lambda count: f"{subject(count, 'line', 'are')} missing that dump_stats lines announce.",
+        lambda count: (
+            f"{subject(count, 'line', 'are')} missing: the dump_stats lines of the file count more."
+        ),
     ),
     "overwritten": (
         Severity.WARNING,
@@ -353,12 +355,15 @@ def _findings(
         yield Finding(Severity.WARNING, "without_time", message, unwritten, path)
     if source.rank is None and _rank_of(communicators)[0] is None:
         message = (
-            f"{path}: its largest communicators give it no rank: {counted(len(communicators), 'communicator')}, "
-            f"in which it has different ranks or none. Set it with --rank {path}=N."
+            f"{path}: the rank of the file is unknown: it differs between "
+            f"{counted(len(communicators), 'communicator')}, or none names it. Set it with --rank {path}=N."
         )
         yield Finding(Severity.WARNING, "unknown_communicator_rank", message, source=path)
     if len(found.hosts) > 1 or len(found.pids) > 1:
-        message = f"{path}: lines of several processes; the most frequent is used."
+        message = (
+            f"{path}: its lines are of several processes, and all are read as the most frequent one. "
+            "Keep a file for each process."
+        )
         yield Finding(Severity.WARNING, "several_processes", message, source=path)
 
 

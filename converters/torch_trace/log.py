@@ -21,6 +21,7 @@ from tracelink.model.columns import SECOND
 from tracelink.model.compiles import UNKNOWN_FILE, Artifact, Compilation, CompileLog, ExportNote, Phase
 from tracelink.model.errors import Finding, Severity, UnreadableError
 from tracelink.model.records import Frame
+from tracelink.model.text import counted
 from tracelink.model.trace import SourceInfo
 
 FORMAT = "torch-trace"
@@ -328,7 +329,8 @@ class _Decoder:
             return Finding(severity, reason, f"{source.path}: {text}", count, source=source.path)
 
         for reason, count in sorted(self.problems.items()):
-            yield finding(reason, PROBLEMS[reason].format(count=count), count)
+            thing, one, several, rest = PROBLEMS[reason]
+            yield finding(reason, f"{counted(count, thing)} {one if count == 1 else several} {rest}", count)
         if damage.before:
             yield finding(
                 "before_first_record", f"{damage.before} bytes before the first record are no record."
@@ -338,19 +340,23 @@ class _Decoder:
                 "truncated", f"the file ends within a record{f' ({ended_early})' if ended_early else ''}."
             )
         if len(self.ranks) > 1:
-            yield finding("several_ranks", f"records of {len(self.ranks)} ranks; the most frequent is used.")
+            yield finding(
+                "several_ranks",
+                f"its records name {len(self.ranks)} ranks. All are read as the most frequent one; set another with "
+                f"--rank {source.path}=N.",
+            )
         if not zone_known:
             yield finding(
                 "no_time_zone", "no event shows the time zone and the year; times are taken as UTC."
             )
 
 
-PROBLEMS: Mapping[str, str] = {
-    "noise": "{count} lines between records are of another program, and are left out.",
-    "damaged_record": "{count} records have damaged JSON, and are left out.",
-    "damaged_payload": "{count} payloads differ from their checksum: they are damaged, or incomplete.",
-    "damaged_event": "{count} chromium events have damaged JSON, and are left out.",
-    "end_without_begin": "{count} ends of phases have no begin, and are left out.",
+PROBLEMS: Mapping[str, tuple[str, str, str, str]] = {
+    "noise": ("line", "is", "are", "of another program, between records: skipped."),
+    "damaged_record": ("record", "has", "have", "damaged JSON: skipped."),
+    "damaged_payload": ("payload", "differs", "differ", "from the checksum: damaged or incomplete."),
+    "damaged_event": ("chromium event", "has", "have", "damaged JSON: skipped."),
+    "end_without_begin": ("phase end", "has", "have", "no begin: skipped."),
 }
 
 

@@ -529,7 +529,7 @@ def _findings(path: str, packets: Packets, table: _Table, truncated: str) -> Ite
             packets.damaged,
             "packet",
             "are",
-            "damaged, or have damaged parts: skipped as far as that",
+            "damaged: their readable parts are used",
         ),
         (
             "without_state",

@@ -265,7 +265,7 @@ def test_a_log_without_a_time_cannot_be_read(head: bytes) -> None:
 
 
 def test_a_newer_version_is_read_as_far_as_it_is_known() -> None:
-    assert reasons(recorded(Clog().call().text.replace(b"V|1|", b"V|2|")).findings) == [("newer-version", 1)]
+    assert reasons(recorded(Clog().call().text.replace(b"V|1|", b"V|2|")).findings) == [("newer_version", 1)]
 
 
 def test_logs_are_recognised_by_their_first_line() -> None:

@@ -257,7 +257,7 @@ def test_a_newer_version_is_read_as_far_as_it_is_known() -> None:
     assert trace.findings == [
         Finding(
             Severity.INFO,
-            "newer-version",
+            "newer_version",
             "version 2.11 is newer than 2.10, the newest known version; only known fields were read",
             source=PATH,
         )
