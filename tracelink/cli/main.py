@@ -326,8 +326,9 @@ def _printable_errors() -> Iterator[None]:
 def main() -> None:
     """Link the traces of a distributed PyTorch job into one timeline, and find out why a job hangs.
 
-    Reads Kineto profiles, execution traces, flight-recorder dumps and torch.compile logs of all ranks, links their
-    events, and writes a timeline for https://ui.perfetto.dev or Chakra traces for simulators.
+    Reads Kineto profiles, execution traces, flight-recorder dumps, torch.compile logs, Nsight Systems exports and
+    metrics of all ranks, links their events, and writes a timeline for https://ui.perfetto.dev or Chakra traces for
+    simulators.
 
     To try it, run: tracelink demo
     """
