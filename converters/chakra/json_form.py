@@ -102,7 +102,8 @@ class MessageForm(Generic[Message]):
         for lenient in (False, True):
             try:
                 message = json_format.ParseDict(dict(form), self.kind(), ignore_unknown_fields=lenient)
-            except (json_format.ParseError, OverflowError) as error:
+            # protobuf raises SystemError for the name of an enumeration with a lone surrogate
+            except (json_format.ParseError, OverflowError, SystemError) as error:
                 reason = reason or str(error)
                 continue
             return EncodedMessage(message.SerializeToString(deterministic=True), reason)

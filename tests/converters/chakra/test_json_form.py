@@ -205,6 +205,7 @@ def test_constants_that_only_some_parsers_know(constant: str) -> None:
         ("null", ("not_a_node", 1)),
         ('{"id": "x"}', ("not_a_node", 1)),
         ('{"type": Infinity}', ("not_a_node", 1)),
+        ('{"type": "\\ud800"}', ("not_a_node", 1)),
         ('{"id": 1, "flavour": 3}', ("not_kept", 1)),
     ],
 )
