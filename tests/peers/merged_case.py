@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import re
 import subprocess
 import sys
 from collections import Counter, defaultdict
@@ -20,6 +21,8 @@ PUBLIC = Path(__file__).resolve().parents[3] / "shared" / "data"
 SLICE_PHASES = frozenset("XiIBb")
 End = tuple[int, int, int]
 """Process, thread, ns: one end of an arrow."""
+PHASE_DATA = re.compile(r"\S+_data: \w+=")
+"""Annotations that state data of a phase of the compiler: they are arguments of its operator, not slices."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,7 +139,7 @@ class Profile:
         counted = Counter(
             (event["name"], base + nanoseconds(event["ts"]), nanoseconds(event["dur"]))
             for event in document["traceEvents"]
-            if event.get("ph") == "X"
+            if event.get("ph") == "X" and not PHASE_DATA.match(event["name"])
         )
         return cls(int(document["distributedInfo"]["rank"]), counted)
 
