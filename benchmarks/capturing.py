@@ -36,8 +36,8 @@ def capture(options: Options) -> Result:
         [python, str(JOB), str(rounds)], capture_output=True, text=True, check=False, timeout=LONGEST_S
     )
     measure.check(done.returncode, done.stdout, done.stderr)
-    told = json.loads(done.stdout.splitlines()[-1])
-    found = told["rounds"]
+    measured = json.loads(done.stdout.splitlines()[-1])
+    found = measured["rounds"]
 
     def quick(way: str, what: str) -> float:
         """A step that hardly anything else slowed down."""
@@ -50,9 +50,11 @@ def capture(options: Options) -> Result:
         whole = [min(run["whole_cpu_s"] for run in found[name]) for name in (way, "plain")]
         remark = f"a step: {milliseconds[0]:.3f} ms CPU, {milliseconds[1]:.3f} ms wall; begin, end, files: "
         rows.append(Row(label, costs, remark=f"{remark}+{whole[0] - whole[1]:.2f} s CPU"))
-    call = 100 * told["call_s"] / quick("plain", "cpu_s")
-    threads = 100 * told["beside"]
-    remark = f"{rows[1].remark}; step(): {1e9 * told['call_s']:.0f} ns; threads: {threads:.3f} % of a core"
+    call = 100 * measured["call_s"] / quick("plain", "cpu_s")
+    threads = 100 * measured["beside"]
+    remark = (
+        f"{rows[1].remark}; step(): {1e9 * measured['call_s']:.0f} ns; threads: {threads:.3f} % of a core"
+    )
     rows[1] = replace(rows[1], remark=remark)
     bars = [
         Bar("not recorded: step(), % of CPU of a step", call, OFF_PERCENT),

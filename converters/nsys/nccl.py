@@ -21,7 +21,6 @@ from tracelink.model.trace import ProcessGroup
 
 LIBRARY_CALL = re.compile(r"^[nr]cclx?([A-Z]\w*)$")
 GROUP = "Group"
-INIT = "CommInit"
 
 ENTRIES = "NVTX_PAYLOAD_SCHEMA_ENTRIES"
 HEADER = struct.Struct("<IIIIQQ")

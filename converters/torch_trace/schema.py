@@ -14,7 +14,6 @@ COMMON = frozenset(
 
 STRING = "str"
 CHROMIUM = "chromium_event"
-ARTIFACT = "artifact"
 START = "dynamo_start"
 OUTPUT_CODE = "inductor_output_code"
 METRICS = ("compilation_metrics", "bwd_compilation_metrics", "compilation_metrics_runtime")

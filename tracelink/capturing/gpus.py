@@ -61,7 +61,7 @@ class GpuSampler:
     host: str
     interval_s: float
     report: Callable[[str], object]
-    """Is told what is not sampled, and why."""
+    """Called with what is not sampled, and why."""
     _tables: dict[str, _Rounds] = field(default_factory=dict)
     _process: subprocess.Popen[bytes] | None = None
     _thread: threading.Thread | None = None

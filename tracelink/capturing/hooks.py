@@ -36,7 +36,7 @@ def _imported(module: ModuleType) -> None:
 
 
 class _Finder(MetaPathFinder):
-    """Finds what the other finders find, and is told when a hooked module was executed."""
+    """Finds what the other finders find, and calls a function after a hooked module was executed."""
 
     def __init__(self) -> None:
         self._within = False

@@ -54,7 +54,7 @@ class Identity:
 
 
 def identity(torch: Any) -> Identity:
-    """The identity by torch if a process group exists, else by the launcher; rank 0 of 1 if nobody says it."""
+    """The identity by torch if a process group exists, else by the launcher; rank 0 of 1 if unknown."""
     distributed = initialized(torch)
     rank, rank_from = _number(RANK_VARIABLES)
     world, _ = _number(WORLD_VARIABLES)

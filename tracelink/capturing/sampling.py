@@ -115,7 +115,7 @@ class Sampler:
     interval_s: float
     gauges: Sequence[Gauges]
     report: Callable[[str], object]
-    """Is told why a gauge cannot be sampled; it is not sampled again."""
+    """Records why a gauge cannot be sampled; the gauge is not sampled again."""
     _rows: list[list[str]] = field(default_factory=list)
     _end: threading.Event = field(default_factory=threading.Event)
     _thread: threading.Thread | None = None

@@ -1,4 +1,4 @@
-"""Several runs in one folder, told apart by compile ids that begin again, and ranks without a log."""
+"""Several runs in one folder, distinguished by compile ids that begin again, and ranks without a log."""
 
 from __future__ import annotations
 

@@ -18,6 +18,7 @@ from tracelink.model.frames import line_in_words, own_frames
 from tracelink.model.operations import POINT_TO_POINT, ROOTED, operation_of
 from tracelink.model.records import Entry, Frame, compiler_frame
 from tracelink.model.text import (
+    capitalized,
     collective_in_words,
     count_of_ranks,
     counted,
@@ -278,7 +279,7 @@ def _hosts_in_words(ranks: Sequence[int], hosts: Mapping[int, str]) -> str:
     ]
     if (rest := len(of_host) - len(shown)) > 0:
         shown.append(f"others are on {counted(rest, 'more host')}")
-    return f" {_capital(', '.join(shown))}." if shown else ""
+    return f" {capitalized(', '.join(shown))}." if shown else ""
 
 
 def advice_for(problem: Problem, present: Collection[int], damaged: Collection[int] = ()) -> str:
@@ -342,10 +343,6 @@ def _called_at(entry: Entry | None) -> str:
     return f"{line_in_words(entry.frames[0])} ({entry.frames[0].name})" if entry and entry.frames else ""
 
 
-def _capital(words: str) -> str:
-    return words[:1].upper() + words[1:]
-
-
 def _absence(case: _Case) -> str:
     if case.absent:
         return _no_dump(case)
@@ -392,15 +389,15 @@ def _busy_compiling(compiling: Sequence[Compiling]) -> str:
     if one.cold is False:
         why = failed_guard_in_words(one)
         return (
-            f"{_capital(rank)} had compiled {what} before (warm): "
+            f"{capitalized(rank)} had compiled {what} before (warm): "
             f"{f'{why}. Mark' if why else 'mark'} sizes that change as dynamic (torch._dynamo.mark_dynamic), and keep "
             f"other values that guards check constant. tracelink compile {one.sources[0]} shows every guard that "
             f"failed.{ended}"
         )
     first = f"compiles {what} for the first time (cold)" if one.cold else "is in the compiler"
     return (
-        f"{_capital(rank)} {first}: use a longer timeout for the first steps, compile before the first collective, or "
-        "start with warm caches (FX graph cache in TORCHINDUCTOR_CACHE_DIR, on storage that outlives the job). "
+        f"{capitalized(rank)} {first}: use a longer timeout for the first steps, compile before the first collective, "
+        "or start with warm caches (FX graph cache in TORCHINDUCTOR_CACHE_DIR, on storage that outlives the job). "
         f"tracelink compile {one.sources[0]} shows what it compiled.{ended}"
     )
 
@@ -533,7 +530,7 @@ def _operation(case: _Case) -> str:
     own, other = case.own_line, case.other_line
     if own and other and own != other:
         return (
-            f"{_capital(case.culprit)} called from {own}, the others from {other}: look for the condition that "
+            f"{capitalized(case.culprit)} called from {own}, the others from {other}: look for the condition that "
             "takes them to different lines."
         )
     return f"Look for the condition that takes {case.culprit} to another call than the others."
@@ -587,7 +584,7 @@ def _deadlock(case: _Case) -> str:
         problem.operation, problem.sequence or 0, ProcessGroup(problem.group, problem.description)
     )
     return (
-        f"{_capital(case.culprit)} has skipped its part in {what}, or would call it later than the others: look for "
+        f"{capitalized(case.culprit)} has skipped its part in {what}, or would call it later than the others: look for "
         f"the branch that skips it, else c{same_order}"
     )
 

@@ -43,10 +43,6 @@ class Kind(StrEnum):
     """Ranks are in calls, and the dumps do not show whether the job hangs or runs."""
 
 
-HANGS = frozenset(
-    {Kind.NEVER_JOINED, Kind.LAGGING, Kind.DEADLOCK, Kind.TIMED_OUT, Kind.FAILED, Kind.ABSENT, Kind.IN_FLIGHT}
-)
-
 if TYPE_CHECKING:
     from tracelink.diagnosis.witnesses.model import Compiling, Stack, Witnesses
 """Problems that ranks wait for; the others can also occur without a hang."""

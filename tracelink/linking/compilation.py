@@ -64,7 +64,6 @@ _NAMES = (
 _KINDS = (EventKind.OPERATOR, EventKind.ANNOTATION, EventKind.PYTHON, EventKind.NODE, EventKind.KERNEL)
 """Kinds of what runs code: phases only make it, and annotations on the device are copies."""
 _GRAPH_NUMBER = re.compile(r"graph_\d+_")
-_NO_KEY = "None"
 
 
 def link_compilation(trace: RankTrace, edges: Edges) -> list[Links]:

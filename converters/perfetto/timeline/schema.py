@@ -8,25 +8,14 @@ from enum import StrEnum
 
 import numpy as np
 
+from tracelink.converters.pytorch.arguments import CATEGORY_OF_KIND, DRIVER_CATEGORY
 from tracelink.model.columns import Bools, Int64s
 from tracelink.model.events import EventKind, InstantScope, Key, Relation
 from tracelink.model.graph import EventGraph
 from tracelink.model.operations import DRIVER_CALL
 
-CATEGORIES = {
-    EventKind.OPERATOR: "cpu_op",
-    EventKind.ANNOTATION: "user_annotation",
-    EventKind.PYTHON: "python_function",
-    EventKind.RUNTIME: "cuda_runtime",
-    EventKind.KERNEL: "kernel",
-    EventKind.MEMCPY: "gpu_memcpy",
-    EventKind.MEMSET: "gpu_memset",
-    EventKind.GPU_ANNOTATION: "gpu_user_annotation",
-    EventKind.SYNCHRONIZATION: "cuda_sync",
-    EventKind.OVERHEAD: "overhead",
-    EventKind.SPAN: "Trace",
+CATEGORIES = CATEGORY_OF_KIND | {
     EventKind.INSTANT: "instant",
-    EventKind.MEMORY: "cpu_instant_event",
     EventKind.NODE: "node",
     EventKind.RECORD: "record",
     EventKind.OTHER: "other",
@@ -34,7 +23,6 @@ CATEGORIES = {
 }
 """Categories of events: those of Kineto, if it has one, because other tools rely on them."""
 
-DRIVER_CATEGORY = "cuda_driver"
 COLLECTIVE_CATEGORY = "collective"
 """Category of the slices on tracks of groups."""
 

@@ -38,7 +38,7 @@ def logs(folder: Path, lines: Mapping[object, Sequence[str]], name: str = "rank_
     return folder
 
 
-def told(diagnosis: Diagnosis) -> list[tuple[object, ...]]:
+def outcomes(diagnosis: Diagnosis) -> list[tuple[object, ...]]:
     return [
         (one.kind, one.group, one.sequence, one.operation, one.culprits, one.waiting, one.proven)
         for one in diagnosis.problems
@@ -55,7 +55,7 @@ def reasons(diagnosis: Diagnosis) -> list[str]:
 def test_a_rank_that_did_not_come(tmp_path: Path) -> None:
     found = diagnose(logs(tmp_path, hung(8, 3)))
     others = (0, 1, 2, 4, 5, 6, 7)
-    assert told(found) == [(Kind.NEVER_JOINED, "0", 21, "nccl:all_reduce", (3,), others, True)]
+    assert outcomes(found) == [(Kind.NEVER_JOINED, "0", 21, "nccl:all_reduce", (3,), others, True)]
     (problem,) = found.problems
     assert problem.message == (
         "Rank 3 did not enqueue all_reduce #21 of group 0 (default_pg): its last one is #20, which is finished. "
@@ -81,7 +81,7 @@ def test_the_tables_of_dumps_contain_the_lines(tmp_path: Path) -> None:
 
 def test_others_have_enqueued_more(tmp_path: Path) -> None:
     lines = {rank: gave_up(rank, 21, enqueued=25) for rank in (0, 1)} | {2: [status(2, 20, 20)]}
-    assert told(diagnose(logs(tmp_path, lines))) == [
+    assert outcomes(diagnose(logs(tmp_path, lines))) == [
         (Kind.LAGGING, "0", 21, "nccl:all_reduce", (2,), (0, 1), True)
     ]
 
@@ -97,7 +97,7 @@ def test_one_rank_that_made_a_call_more_than_all_others(tmp_path: Path) -> None:
     """Either side may be wrong: most ranks are not to blame for what one of them does."""
     lines = {0: gave_up(0, 11)} | {rank: [status(rank, 10, 10)] for rank in (1, 2)}
     found = diagnose(logs(tmp_path, lines))
-    assert told(found) == [(Kind.NEVER_JOINED, "0", 11, "nccl:all_reduce", (), (0,), False)]
+    assert outcomes(found) == [(Kind.NEVER_JOINED, "0", 11, "nccl:all_reduce", (), (0,), False)]
     (problem,) = found.problems
     assert (problem.tie, problem.category) == (True, Category.UNKNOWN)
     assert problem.message == (
@@ -116,7 +116,7 @@ def test_the_end_of_a_log_in_which_gloo_gave_up_as_well(tmp_path: Path) -> None:
         status(0, 56116, 56116),
     ]
     found = diagnose(logs(tmp_path, {"tail": lines}, "{}.log"))
-    assert told(found) == [(Kind.TIMED_OUT, "", None, "", (), (3, 4), False)]
+    assert outcomes(found) == [(Kind.TIMED_OUT, "", None, "", (), (3, 4), False)]
     assert [(one.stage, one.sequence, one.ranks) for one in found.standings] == [
         (Stage.FINISHED, 56116, (0, 5)),
         (Stage.WAITING, 56117, (7,)),
@@ -125,7 +125,7 @@ def test_the_end_of_a_log_in_which_gloo_gave_up_as_well(tmp_path: Path) -> None:
 
 def test_all_ranks_wait_in_the_same_collective(tmp_path: Path) -> None:
     found = diagnose(logs(tmp_path, {rank: gave_up(rank, 21) for rank in range(4)}))
-    assert told(found) == [(Kind.TIMED_OUT, "0", 21, "nccl:all_reduce", (), (0, 1, 2, 3), False)]
+    assert outcomes(found) == [(Kind.TIMED_OUT, "0", 21, "nccl:all_reduce", (), (0, 1, 2, 3), False)]
     assert found.problems[0].category is Category.UNKNOWN
     assert "the logs do not show which rank is to blame" in found.problems[0].message
 
@@ -134,7 +134,7 @@ def test_a_missing_log_blames_nobody(tmp_path: Path) -> None:
     lines = hung(4, 2)
     del lines[2]
     found = diagnose(logs(tmp_path, lines))
-    assert told(found) == [(Kind.TIMED_OUT, "0", 21, "nccl:all_reduce", (), (0, 1, 3), False)]
+    assert outcomes(found) == [(Kind.TIMED_OUT, "0", 21, "nccl:all_reduce", (), (0, 1, 3), False)]
     assert found.problems[0].message.endswith("No log has a line of member 2 of this group.")
 
 
@@ -142,7 +142,7 @@ def test_what_a_rank_says_of_another_group_proves_nothing(tmp_path: Path) -> Non
     """At the signal of another rank only the status of the group of all ranks is printed."""
     lines = {rank: [*gave_up(rank, 21, group=DATA), status(rank, 90, 90)] for rank in (0, 1)}
     lines[2] = [status(2, 20, 20)]
-    assert told(diagnose(logs(tmp_path, lines))) == [
+    assert outcomes(diagnose(logs(tmp_path, lines))) == [
         (Kind.TIMED_OUT, "6", 21, "nccl:all_reduce", (), (0, 1), False)
     ]
 
@@ -173,7 +173,7 @@ def test_a_rank_that_waits_in_another_group_is_not_to_blame(tmp_path: Path) -> N
         3: gave_up(3, 9, group=TENSOR),
     }
     found = diagnose(logs(tmp_path, lines))
-    assert told(found) == [
+    assert outcomes(found) == [
         (Kind.NEVER_JOINED, "5", 9, "nccl:all_reduce", (2,), (1, 3), True),
         (Kind.TIMED_OUT, "6", 21, "nccl:all_reduce", (), (0,), False),
     ]
@@ -186,7 +186,7 @@ def test_ranks_that_wait_for_each_other_in_two_groups(tmp_path: Path) -> None:
         1: [*gave_up(1, 9, group=TENSOR), status(1, 20, 20, group=DATA)],
     }
     found = diagnose(logs(tmp_path, lines))
-    assert told(found) == [(Kind.DEADLOCK, "6", 21, "nccl:all_reduce", (), (0, 1), True)]
+    assert outcomes(found) == [(Kind.DEADLOCK, "6", 21, "nccl:all_reduce", (), (0, 1), True)]
     assert found.problems[0].message == (
         "Ranks wait for each other in 2 groups: rank 0 timed out after 10 min in all_reduce #21 of group 6 (mesh_dp), "
         "which rank 1 did not enqueue; rank 1 timed out after 10 min in all_reduce #9 of group 5 (mesh_tp), which "
@@ -198,7 +198,7 @@ def test_another_operation(tmp_path: Path) -> None:
     lines = {rank: gave_up(rank, 4) for rank in range(4)}
     lines[2] = gave_up(2, 4, operation="BROADCAST")
     found = diagnose(logs(tmp_path, lines))
-    assert told(found) == [(Kind.OPERATION_MISMATCH, "0", 4, "nccl:all_reduce", (2,), (0, 1, 3), True)]
+    assert outcomes(found) == [(Kind.OPERATION_MISMATCH, "0", 4, "nccl:all_reduce", (2,), (0, 1, 3), True)]
     assert found.problems[0].message == (
         "Ranks timed out in different operations as #4 of group 0 (default_pg): Ranks 0-1, 3: all_reduce; "
         "Rank 2: broadcast."
@@ -229,22 +229,22 @@ def test_other_sizes(tmp_path: Path, operation: str, sizes: dict[str, int], kind
 
 def test_messages_are_counted_apart(tmp_path: Path) -> None:
     lines = {0: gave_up(0, 21, operation="SEND"), 1: [status(1, 20, 20)]}
-    assert [one[0::4] for one in told(diagnose(logs(tmp_path, lines)))] == [(Kind.TIMED_OUT, ())]
+    assert [one[0::4] for one in outcomes(diagnose(logs(tmp_path, lines)))] == [(Kind.TIMED_OUT, ())]
 
 
 def test_a_rank_with_work_in_flight_is_not_behind(tmp_path: Path) -> None:
     lines = {0: gave_up(0, 21), 1: [status(1, 20, 18)]}
-    assert [one[0::4] for one in told(diagnose(logs(tmp_path, lines)))] == [(Kind.TIMED_OUT, ())]
+    assert [one[0::4] for one in outcomes(diagnose(logs(tmp_path, lines)))] == [(Kind.TIMED_OUT, ())]
 
 
 def test_a_status_from_long_before_is_not_used(tmp_path: Path) -> None:
     lines = {0: gave_up(0, 21, second=600), 1: [status(1, 20, 20, second=100)]}
-    assert [one[0::4] for one in told(diagnose(logs(tmp_path, lines)))] == [(Kind.TIMED_OUT, ())]
+    assert [one[0::4] for one in outcomes(diagnose(logs(tmp_path, lines)))] == [(Kind.TIMED_OUT, ())]
 
 
 def test_a_status_of_a_process_that_was_started_again_is_not_used(tmp_path: Path) -> None:
     lines = {0: gave_up(0, 21), 3: gave_up(3, 21), 1: [status(1, 3, 3, second=1200)]}
-    assert [one[0::4] for one in told(diagnose(logs(tmp_path, lines)))] == [(Kind.TIMED_OUT, ())]
+    assert [one[0::4] for one in outcomes(diagnose(logs(tmp_path, lines)))] == [(Kind.TIMED_OUT, ())]
 
 
 def test_the_last_of_two_hangs_in_the_same_logs(tmp_path: Path) -> None:
@@ -252,7 +252,7 @@ def test_the_last_of_two_hangs_in_the_same_logs(tmp_path: Path) -> None:
     first, second = hung(3, 1, sequence=5), {rank: gave_up(rank, 9, second=3000) for rank in (0, 1)}
     second[2] = [status(2, 8, 8, second=3001)]
     found = diagnose(logs(tmp_path, {rank: [*first[rank], *second[rank]] for rank in range(3)}))
-    assert told(found) == [(Kind.NEVER_JOINED, "0", 9, "nccl:all_reduce", (2,), (0, 1), True)]
+    assert outcomes(found) == [(Kind.NEVER_JOINED, "0", 9, "nccl:all_reduce", (2,), (0, 1), True)]
     assert reasons(found) == ["older_reports"]
 
 
@@ -261,7 +261,7 @@ def test_two_hangs_around_new_year(tmp_path: Path) -> None:
         rank: [*gave_up(rank, 30, day="1231", second=0), *gave_up(rank, 4, day="0101", second=0)]
         for rank in (0, 1)
     }
-    assert [one[2] for one in told(diagnose(logs(tmp_path, lines)))] == [4]
+    assert [one[2] for one in outcomes(diagnose(logs(tmp_path, lines)))] == [4]
 
 
 def test_a_watchdog_that_is_stuck_itself(tmp_path: Path) -> None:
@@ -290,7 +290,7 @@ def test_any_interleaving_says_the_same_as_separate_logs(
     prefix = data.draw(st.sampled_from(["", "{}: ", "[default{}]:", "\x1b[36m{}|\x1b[0m "]))
     mixed = [prefix.format(rank) + own[rank].pop(0) for rank in order]
     together = diagnose(logs(tmp_path_factory.mktemp("mixed"), {"job": mixed}, "{}.out"))
-    assert (told(together), together.standings) == (told(separate), separate.standings)
+    assert (outcomes(together), together.standings) == (outcomes(separate), separate.standings)
 
 
 def without_ranks(lines: Sequence[str]) -> list[str]:
@@ -345,7 +345,7 @@ def test_a_name_with_control_characters_is_escaped(tmp_path: Path) -> None:
 def test_gloo_names_nobody(tmp_path: Path) -> None:
     lines = {0: [gloo_timeout()], 1: [gloo_timeout("send")], 2: [gloo_lost()], 3: []}
     found = diagnose(logs(tmp_path, lines))
-    assert told(found) == [(Kind.TIMED_OUT, "", None, "", (), (0, 1, 2), False)]
+    assert outcomes(found) == [(Kind.TIMED_OUT, "", None, "", (), (0, 1, 2), False)]
     assert found.problems[0].message == (
         "Ranks 0 and 1 gave up a gloo operation after 14.0 s; rank 2 lost a connection of gloo. "
         "The logs do not show which rank is to blame. Rank 3: no such line."
@@ -354,20 +354,20 @@ def test_gloo_names_nobody(tmp_path: Path) -> None:
 
 def test_lost_connections_without_a_timeout_mean_that_a_process_ended(tmp_path: Path) -> None:
     found = diagnose(logs(tmp_path, {0: [gloo_lost()], 1: [gloo_lost()], 2: []}))
-    assert told(found) == [(Kind.FAILED, "", None, "", (), (0, 1), False)]
+    assert outcomes(found) == [(Kind.FAILED, "", None, "", (), (0, 1), False)]
     assert found.problems[0].advice.startswith("No rank timed out, so a process ended")
 
 
 def test_a_monitored_barrier_names_the_rank(tmp_path: Path) -> None:
     lines = {0: [barrier(2)], 1: [passed(1)], 2: [], 3: [passed(3)]}
     found = diagnose(logs(tmp_path, lines))
-    assert told(found) == [(Kind.NEVER_JOINED, "", None, "gloo:monitored_barrier", (2,), (0, 1, 3), True)]
+    assert outcomes(found) == [(Kind.NEVER_JOINED, "", None, "gloo:monitored_barrier", (2,), (0, 1, 3), True)]
 
 
 def test_members_of_another_group_are_not_ranks(tmp_path: Path) -> None:
     lines = {4: [barrier(1)], 5: [], 6: [passed(2)]}
     found = diagnose(logs(tmp_path, lines))
-    assert told(found)[0][4] == ()
+    assert outcomes(found)[0][4] == ()
     assert found.problems[0].message.startswith("Rank 1 (numbers within their group) did not pass")
 
 

@@ -13,6 +13,7 @@ from tracelink.diagnosis.witnesses.model import Claim, Position, RankReport, Tes
 from tracelink.model.columns import MILLISECOND, SECOND
 from tracelink.model.operations import Operation, operation_of
 from tracelink.model.text import (
+    capitalized,
     collective_in_words,
     counted,
     duration,
@@ -243,7 +244,7 @@ def _behind(group: _Group, first: int, operation: str, culprits: Sequence[int]) 
         done = f"what they enqueued, up to #{last}, is finished"
     else:
         done = f"its last one is #{last}, which is finished"
-    others = _capital(_timed_out_in_words(group))
+    others = capitalized(_timed_out_in_words(group))
     message = f"{ranks_in_words(culprits)} did not enqueue {call}: {done}. {others} in #{first}."
     return Claim(
         "lagging" if queued > first and last >= 1 else "never_joined",
@@ -297,14 +298,14 @@ def _timed_out(
     members = {report.member for report in group.status.values() if report.member is not None}
     silent = sorted(set(range(max(members, default=0))) - members)
     numbers = rank_list(silent)
-    nobody = (
+    unreported = (
         f" No log has a line of member{'s' if len(silent) > 1 else ''} {numbers} of this group."
         if silent
         else ""
     )
     message = (
-        f"{_capital(_timed_out_in_words(group))} in {collective_in_words(operation, first, group.identity)}; "
-        f"the logs do not show which rank is to blame.{elsewhere}{apart}{nobody}"
+        f"{capitalized(_timed_out_in_words(group))} in {collective_in_words(operation, first, group.identity)}; "
+        f"the logs do not show which rank is to blame.{elsewhere}{apart}{unreported}"
     )
     return Claim(
         "timed_out",
@@ -319,10 +320,6 @@ def _timed_out(
         proven=False,
         waited_ns=_waited(group.timed_out),
     )
-
-
-def _capital(text: str) -> str:
-    return text[:1].upper() + text[1:]
 
 
 def _timed_out_in_words(group: _Group) -> str:
@@ -360,7 +357,7 @@ def _mismatch(group: _Group, first: int, reports: Mapping[int, Report]) -> Claim
 def _deviation(
     kind: str, group: _Group, first: int, reports: Mapping[int, Report], requested: Mapping[int, str]
 ) -> Claim:
-    """The ranks that request something else than most; nobody if none is in the majority."""
+    """The ranks that request something else than most; empty without a majority."""
     counts = Counter(requested.values()).most_common()
     most, votes = counts[0]
     clear = 2 * votes > len(requested)
