@@ -25,8 +25,7 @@ from tracelink.cli.entries import (
 from tracelink.cli.terminal import EMPTY, Page, show_findings
 from tracelink.diagnosis.model import Diagnosis
 from tracelink.model.columns import UNKNOWN
-from tracelink.model.frames import line_in_words
-from tracelink.model.records import Frame, State
+from tracelink.model.records import Frame, State, line_in_words
 from tracelink.model.tables import texts_of
 from tracelink.model.text import collective_in_words, counted, ranks_cell
 from tracelink.model.trace import ProcessGroup

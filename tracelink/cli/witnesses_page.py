@@ -7,8 +7,7 @@ from collections.abc import Sequence
 from tracelink.cli.terminal import EMPTY, Page, more
 from tracelink.diagnosis.witnesses.model import FoldedStack, RankReport, Use, Witnesses
 from tracelink.model.columns import MILLISECOND
-from tracelink.model.frames import line_in_words
-from tracelink.model.records import Frame
+from tracelink.model.records import Frame, line_in_words
 from tracelink.model.text import (
     counted,
     duration,

@@ -14,9 +14,8 @@ from tracelink.diagnosis.journal import Journal, reread_entries
 from tracelink.diagnosis.model import Category, Diagnosis, Evidence, Kind, Problem, Role
 from tracelink.model.columns import MILLISECOND, UNKNOWN, Int64s
 from tracelink.model.errors import printable
-from tracelink.model.frames import line_in_words, own_frames
 from tracelink.model.operations import POINT_TO_POINT, ROOTED, operation_of
-from tracelink.model.records import Entry, Frame, compiler_frame
+from tracelink.model.records import Entry, Frame, compiler_frame, line_in_words, own_frames
 from tracelink.model.text import (
     capitalized,
     collective_in_words,

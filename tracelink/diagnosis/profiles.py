@@ -34,10 +34,16 @@ from tracelink.model.columns import NO_TIME, UNKNOWN, Bools, Int64s
 from tracelink.model.communications import Calls
 from tracelink.model.errors import Finding, Severity, TraceError
 from tracelink.model.events import GPU_WORK, ON_THREAD, EventKind, Key, Relation, TrackKind
-from tracelink.model.frames import OF_TORCH_IN_PROFILES, frame_of, is_code, of_program, starts_a_program
 from tracelink.model.graph import EventGraph
 from tracelink.model.operations import COLLECTIVE_OPERATOR, ROOTED, operation_of
-from tracelink.model.records import Frame
+from tracelink.model.records import (
+    OF_TORCH_IN_PROFILES,
+    Frame,
+    frame_of,
+    is_code,
+    of_program,
+    starts_a_program,
+)
 from tracelink.model.text import duration
 from tracelink.pipeline.ranks import read_ranks
 from tracelink.pipeline.reading import Task

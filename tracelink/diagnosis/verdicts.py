@@ -11,8 +11,7 @@ from tracelink.diagnosis.journal import Journal
 from tracelink.diagnosis.model import Category, Checked, Diagnosis, Kind, Problem, Stage, Standing
 from tracelink.io.engine import Engine
 from tracelink.model.columns import NO_TIME
-from tracelink.model.frames import line_in_words
-from tracelink.model.records import compiler_frame
+from tracelink.model.records import compiler_frame, line_in_words
 from tracelink.model.text import collective_in_words, duration, lowered, ranks_in_words
 from tracelink.model.trace import ProcessGroup
 from tracelink.pipeline.reading import Task

@@ -21,9 +21,8 @@ from tracelink.diagnosis.messages import Matching, MessageEnds, match_messages, 
 from tracelink.diagnosis.participation import Outcome, Parts, outcomes, parts_of
 from tracelink.model.columns import UNKNOWN, Int8s, Int32s, Int64s, distinct
 from tracelink.model.errors import ChangedError, Finding, Severity, UnreadableError
-from tracelink.model.frames import own_frames
 from tracelink.model.operations import POINT_TO_POINT, item_bytes, operation_of, type_named
-from tracelink.model.records import Frame, Recording, State
+from tracelink.model.records import Frame, Recording, State, own_frames
 from tracelink.model.trace import Payload
 
 LONGEST = 1 << 16

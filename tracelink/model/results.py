@@ -1,0 +1,368 @@
+"""Result tables: small typed tables that a program iterates over, a notebook shows, and frames and plots are made of.
+
+The columns and their types come from the class of the rows (a named tuple, dataclass or struct). The end of a name says
+the unit: `_ns` nanoseconds, `start_ns` and `end_ns` Unix time, `_bytes`, `_gb_s`, `share` (of 1).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar, get_args, get_type_hints, overload
+
+import numpy as np
+import numpy.typing as npt
+
+from tracelink.model.columns import MICROSECOND, MILLISECOND, SECOND, arrow_table, frame
+from tracelink.model.errors import UsageError, choices, printable
+from tracelink.model.text import counted, date_and_time, number, shortened
+
+if TYPE_CHECKING:
+    import pandas
+    import pyarrow
+
+RowType = TypeVar("RowType")
+Column = npt.NDArray[Any]
+
+TIME, DURATION, BYTES, RATE, SHARE = "unix ns", "ns", "bytes", "GB/s", "share"
+"""Units of columns that are shown in other units: Unix time, durations, sizes, bandwidths, parts of 1."""
+MOMENTS = ("start_ns", "end_ns", "time_ns", "at_ns")
+"""Names, and ends of names, of columns with Unix time."""
+SUFFIXES = {"_ns": DURATION, "bytes": BYTES, "_gb_s": RATE, "share": SHARE, "_ppm": "ppm", "_percent": "%"}
+IDENTIFIERS = frozenset(
+    {"rank", "step", "row", "stream", "device", "group", "sequence", "line", "pid", "index"}
+)
+"""Columns of numbers that are names: shown without separators."""
+
+SHOWN_ROWS = 20
+"""Rows that an interpreter and a notebook show."""
+SHOWN_TEXT = 72
+"""Characters of a text in a cell."""
+
+
+def unit_of(name: str) -> str:
+    """The unit of a column with this name; empty for texts, ids and counts."""
+    if any(name == moment or name.endswith(f"_{moment}") for moment in MOMENTS):
+        return TIME
+    return next((unit for suffix, unit in SUFFIXES.items() if name.endswith(suffix)), "")
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class ResultTable(Generic[RowType]):
+    """Rows of one type as columns.
+
+    `len(table)`, `for row in table`, `table[0]`, `table[:10]` and `table["duration_ns"]` do what they do for a list of
+    rows and for a mapping of columns. Two tables are equal if their rows are; a table can be pickled.
+    """
+
+    row_type: type[RowType]
+    """The class of the rows."""
+    columns: Mapping[str, Column]
+    """The columns by name: integers (masked where unknown), floats (NaN where unknown), booleans, or objects."""
+    title: str = ""
+    """What the rows are, such as `Kernels`."""
+    units: Mapping[str, str] = field(default_factory=dict)
+    """The unit of each column that has one."""
+
+    @classmethod
+    def of(
+        cls,
+        row_type: type[RowType],
+        columns: Mapping[str, Any],
+        *,
+        title: str = "",
+        units: Mapping[str, str] | None = None,
+    ) -> ResultTable[RowType]:
+        """Returns a table of columns.
+
+        Args:
+            row_type: The class of the rows: a named tuple, dataclass or struct, whose fields are the columns.
+            columns: Values by the name of the column, of equal length: arrays, masked arrays, or lists, in which None
+                is unknown.
+            title: What the rows are.
+            units: Units that do not follow from the names of columns.
+
+        Raises:
+            ValueError: A column is missing, or is longer than another one.
+        """
+        types = _types_of(row_type)
+        if columns.keys() != types.keys():
+            raise ValueError(f"columns {', '.join(columns)} for rows of {', '.join(types)}")
+        arrays = {name: _array(kind, columns[name]) for name, kind in types.items()}
+        if len({len(array) for array in arrays.values()}) > 1:
+            raise ValueError("columns of different lengths")
+        known = {name: unit for name in types if (unit := unit_of(name))}
+        return cls(row_type, arrays, title, {**known, **(units or {})})
+
+    @classmethod
+    def of_rows(
+        cls,
+        row_type: type[RowType],
+        rows: Iterable[RowType],
+        *,
+        title: str = "",
+        units: Mapping[str, str] | None = None,
+    ) -> ResultTable[RowType]:
+        """Returns a table of rows.
+
+        Args:
+            row_type: The class of the rows: a named tuple, dataclass or struct, whose fields are the columns.
+            rows: The rows.
+            title: What the rows are.
+            units: Units that do not follow from the names of columns.
+        """
+        listed = list(rows)
+        columns = {name: [getattr(row, name) for row in listed] for name in _types_of(row_type)}
+        return cls.of(row_type, columns, title=title, units=units)
+
+    # As a sequence of rows, and as columns
+
+    def __len__(self) -> int:
+        return len(next(iter(self.columns.values())))
+
+    def __iter__(self) -> Iterator[RowType]:
+        return map(self.row_type, *(_values(column) for column in self.columns.values()))
+
+    @overload
+    def __getitem__(self, wanted: int) -> RowType: ...
+
+    @overload
+    def __getitem__(self, wanted: str) -> Column: ...
+
+    @overload
+    def __getitem__(self, wanted: slice) -> ResultTable[RowType]: ...
+
+    def __getitem__(self, wanted: int | str | slice) -> RowType | Column | ResultTable[RowType]:
+        if isinstance(wanted, str):
+            return self._column(wanted)
+        if isinstance(wanted, slice):
+            return self._take(wanted)
+        if not -len(self) <= wanted < len(self):
+            raise IndexError(f"row {wanted} of {counted(len(self), 'row')}")
+        position = wanted % len(self)
+        return next(iter(self._take(slice(position, position + 1))))
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, ResultTable):
+            return NotImplemented
+        return self.row_type is other.row_type and all(
+            _values(column) == _values(other.columns[name]) for name, column in self.columns.items()
+        )
+
+    __hash__ = None  # type: ignore[assignment]  # columns are arrays
+
+    def where(
+        self,
+        condition: Callable[[RowType], object] | npt.NDArray[np.bool_] | None = None,
+        /,
+        **values: object,
+    ) -> ResultTable[RowType]:
+        """Returns the rows that fulfil a condition: `table.where(rank=3)`, `table.where(lambda row: row.count > 5)`.
+
+        Args:
+            condition: A function of a row, or one boolean for each row, such as `table["count"] > 5`.
+            **values: What columns of the rows contain.
+
+        Raises:
+            UsageError: There is no such column.
+        """
+        kept = np.ones(len(self), np.bool_)
+        if callable(condition):
+            kept &= np.fromiter((bool(condition(row)) for row in self), np.bool_, len(self))
+        elif condition is not None:
+            kept &= np.ma.filled(condition, False)
+        for name, value in values.items():
+            kept &= np.fromiter((cell == value for cell in _values(self._column(name))), np.bool_, len(self))
+        return self._take(kept)
+
+    def sorted_by(self, name: str, *, descending: bool = False) -> ResultTable[RowType]:
+        """Returns the rows in the order of one column; rows of one value keep their order, unknown ones come last.
+
+        Args:
+            name: The name of the column.
+            descending: Whether the largest comes first.
+
+        Raises:
+            UsageError: There is no such column.
+        """
+        values = _values(self._column(name))
+        known = [row for row, value in enumerate(values) if value is not None]
+        known.sort(key=values.__getitem__, reverse=descending)
+        unknown = [row for row, value in enumerate(values) if value is None]
+        return self._take(np.array(known + unknown, np.int64))
+
+    def _column(self, name: str) -> Column:
+        try:
+            return self.columns[name]
+        except KeyError:
+            raise UsageError(
+                f"there is no column {name!r}", advice=choices(name, list(self.columns))
+            ) from None
+
+    def _take(self, rows: npt.NDArray[Any] | slice) -> ResultTable[RowType]:
+        columns = {name: column[rows] for name, column in self.columns.items()}
+        return ResultTable(self.row_type, columns, self.title, self.units)
+
+    # As frames
+
+    def to_pandas(self) -> pandas.DataFrame:
+        """Returns the table as a pandas frame, in which unknown values are missing; its units are in `attrs`.
+
+        Raises:
+            UsageError: pandas is not installed: install the extra `pandas`.
+        """
+        result = frame(self.columns)
+        result.attrs["units"] = dict(self.units)
+        return result
+
+    def to_arrow(self) -> pyarrow.Table:
+        """Returns the table as an Arrow table, in which unknown values are null; units are metadata of its fields.
+
+        Raises:
+            UsageError: pyarrow is not installed: install the extra `arrow`.
+        """
+        columns = {
+            name: _values(column) if column.dtype == object else column
+            for name, column in self.columns.items()
+        }
+        result = arrow_table(columns)
+        from pyarrow import schema
+
+        described = (
+            one.with_metadata({"unit": self.units[one.name]}) if one.name in self.units else one
+            for one in result.schema
+        )
+        return result.cast(schema(list(described)))
+
+    # For people
+
+    def __repr__(self) -> str:
+        shown = self._shown()
+        lines = zip(*(column.aligned() for column in shown), strict=True)
+        heading, hidden = self._heading(), len(self) - SHOWN_ROWS
+        rest = [f"\N{HORIZONTAL ELLIPSIS} {number(hidden)} more"] if hidden > 0 else []
+        return "\n".join([f"<{heading}", *("  ".join(line).rstrip() for line in lines), *rest]) + ">"
+
+    def _repr_html_(self) -> str:
+        from tracelink.model.markup import element, inner
+
+        shown = self._shown()
+        sides = [f"text-align:{'right' if column.right else 'left'}" for column in shown]
+        head = (element("th", column.header, style=side) for column, side in zip(shown, sides, strict=True))
+        body = (
+            element("tr", (element("td", cell, style=side) for cell, side in zip(cells, sides, strict=True)))
+            for cells in zip(*(column.cells for column in shown), strict=True)
+        )
+        hidden = len(self) - SHOWN_ROWS
+        table = element(
+            "table",
+            element("caption", self._heading(), style="text-align:left;caption-side:top"),
+            element("thead", element("tr", head)),
+            element("tbody", body),
+            style="font-variant-numeric:tabular-nums",
+        )
+        note = element("p", f"\N{HORIZONTAL ELLIPSIS} {number(hidden)} more") if hidden > 0 else None
+        return inner(element("div", table, note, style="overflow-x:auto"))
+
+    def _heading(self) -> str:
+        return printable(f"{self.title or self.row_type.__name__}: {counted(len(self), 'row')}")
+
+    def _shown(self) -> list[_Shown]:
+        return [
+            _shown(name, column[:SHOWN_ROWS], self.units.get(name, ""))
+            for name, column in self.columns.items()
+        ]
+
+
+def _types_of(row_type: Any) -> dict[str, Any]:
+    """The type of each column of rows of this class."""
+    names = getattr(row_type, "_fields", None) or getattr(row_type, "__struct_fields__", None)
+    types = get_type_hints(row_type)
+    return {name: types[name] for name in names or (one.name for one in fields(row_type))}
+
+
+def _array(kind: Any, values: Any) -> Column:
+    """A column of values of this type."""
+    optional = type(None) in get_args(kind)
+    (kind,) = [one for one in get_args(kind) if one is not type(None)] if optional else [kind]
+    if kind is int and not isinstance(values, np.ndarray):
+        missing = np.fromiter((value is None for value in values), np.bool_, len(values))
+        values = np.ma.masked_array(np.array([value or 0 for value in values], np.int64), missing)
+    if kind is int:
+        return np.ma.masked_array(values, dtype=np.int64) if optional else np.asarray(values, np.int64)
+    if kind is float:
+        return np.ma.filled(np.ma.asarray(values, np.float64), np.nan)
+    if kind is bool and not optional:
+        return np.asarray(values, np.bool_)
+    return np.fromiter(values, object, len(values))
+
+
+def _values(column: Column) -> list[Any]:
+    """The values of a column; None where unknown."""
+    if column.dtype.kind == "f":
+        return [None if value != value else value for value in column.tolist()]
+    return (
+        column.tolist() if isinstance(column, np.ma.MaskedArray) or column.dtype != object else list(column)
+    )
+
+
+# Columns in words
+
+
+class _Shown(NamedTuple):
+    """A column as people see it."""
+
+    header: str
+    cells: Sequence[str]
+    right: bool
+    """Whether its cells are aligned at the right, as numbers are."""
+
+    def aligned(self) -> list[str]:
+        """The header and the cells in equal width."""
+        width = max(map(len, (self.header, *self.cells)))
+        return [text.rjust(width) if self.right else text.ljust(width) for text in (self.header, *self.cells)]
+
+
+def _shown(name: str, column: Column, unit: str) -> _Shown:
+    values = _values(column)
+    numeric = column.dtype.kind in "if"
+    words, write = _scale(name, unit, [value for value in values if value is not None] if numeric else [])
+    title = next(
+        (name.removesuffix(suffix) for suffix in ("_ns", "_gb_s", "_bytes") if name.endswith(suffix)), name
+    )
+    header = f"{title} ({words})" if words and words != title else title
+    return _Shown(header, ["" if value is None else write(value) for value in values], numeric)
+
+
+def _scale(name: str, unit: str, known: Sequence[float]) -> tuple[str, Callable[[Any], str]]:
+    """The unit in which a column is shown, and how its values are written."""
+    most = max(map(abs, known), default=0)
+    match unit:
+        case "ns":
+            divisor, words = next(scale for limit, scale in _DURATIONS if most < limit)
+            return words, lambda value: f"{value / divisor:,.3f}"
+        case "unix ns":
+            return "UTC", date_and_time
+        case "bytes":
+            divisor, words = next(((one, words) for one, words in _SIZES if most >= one), (1, "B"))
+            return words, lambda value: f"{value / divisor:,.{0 if divisor == 1 else 1}f}"
+        case "share":
+            return "%", lambda value: f"{100 * value:.1f}"
+    if known and isinstance(known[0], float):
+        return unit, lambda value: f"{value:,.4g}" if abs(value) < 1000 else f"{value:,.0f}"
+    if known and name not in IDENTIFIERS:
+        return unit, number
+    return unit, _cell
+
+
+def _cell(value: object) -> str:
+    text = ", ".join(map(str, value)) if isinstance(value, tuple | list) else str(value)
+    return shortened(printable(text), SHOWN_TEXT)
+
+
+_DURATIONS = (
+    (MILLISECOND, (MICROSECOND, "\N{MICRO SIGN}s")),
+    (10 * SECOND, (MILLISECOND, "ms")),
+    (float("inf"), (SECOND, "s")),
+)
+_SIZES = ((10**9, "GB"), (10**6, "MB"), (10**3, "kB"))
