@@ -9,6 +9,7 @@ from typing import Any
 
 import msgspec
 
+from tracelink.answers.model.results import Summary
 from tracelink.cli.documents import compile as compiling
 from tracelink.cli.documents import diagnosis, results, traces
 from tracelink.converters.capture import schema as capture
@@ -29,6 +30,7 @@ DOCUMENTS: dict[str, type[msgspec.Struct]] = {
     "merge": results.Merge,
     "open": results.Open,
     "run": results.Run,
+    "summary": Summary,
     "validate": traces.Validate,
 }
 

@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING, Any
 from tracelink.model import __version__ as __version__
 
 if TYPE_CHECKING:
+    from tracelink.answers.model.results import Summary as Summary
+    from tracelink.answers.summarize import summarize as summarize
     from tracelink.api import Converted as Converted
     from tracelink.api import Inspection as Inspection
     from tracelink.api import Merged as Merged
@@ -63,6 +65,8 @@ if isdir(join(_ROOT, "converters")) and not isdir(join(dirname(__file__), "conve
     __path__.append(_ROOT)
 
 _EXPORTS = {
+    "answers.model.results": ("Summary",),
+    "answers.summarize": ("summarize",),
     "api": (
         "Converted",
         "Inspection",

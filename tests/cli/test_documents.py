@@ -42,6 +42,7 @@ def test_every_schema_is_one(name: str) -> None:
         ("formats", ("formats",)),
         ("inspect", ("inspect", JOB)),
         ("merge", ("merge", JOB, "-o", "job.json")),
+        ("summary", ("summary", JOB)),
         ("validate", ("validate", "et")),
     ],
 )

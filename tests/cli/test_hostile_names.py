@@ -157,6 +157,8 @@ RUNS = (
     ("merge", f"missing{HOSTILE}"),
     ("merge", "PAIR", "-o", "out.json", "--rank", f"{HOSTILE}=1"),
     ("merge", "PAIR", f"--{HOSTILE}"),
+    ("summary", "PAIR", "-v"),
+    ("summary", "PAIR", "--json"),
     ("collectives", "PAIR", "-v"),
     ("collectives", "PAIR", "--messages", "-n", "0"),
     ("collectives", "PAIR", "-q"),

@@ -18,7 +18,7 @@ from builders.job import JobBuilder
 from builders.kineto import cpu_op, trace, write
 from builders.perfetto_native import read
 from tracelink import samples, schemas
-from tracelink.cli.summary import RELATIONS
+from tracelink.cli.merged import RELATIONS
 from tracelink.converters.chakra.decode import decode
 from tracelink.model.clock import Clock
 from tracelink.model.errors import Finding, Severity
@@ -522,7 +522,7 @@ def test_a_trace_is_not_printed_to_a_terminal(
     tracelink: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     write(tmp_path / "k_0.json", trace(cpu_op("aten::add", 2), rank=0))
-    monkeypatch.setattr("tracelink.cli.summary.is_terminal", lambda: True)
+    monkeypatch.setattr("tracelink.cli.merged.is_terminal", lambda: True)
     result = tracelink("merge", str(tmp_path / "k_0.json"), "-o", "-")
     assert (result.exit_code, result.stdout) == (2, "")
     assert "pipe it into a command, or name an output file" in result.stderr

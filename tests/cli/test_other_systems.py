@@ -48,6 +48,8 @@ COMMANDS = (
     "diagnose hung_job --json",
     "diagnose hung_job --entries --csv",
     "diagnose hung_job -q --html out/report.html -o out/flight.sqlite",
+    "summary gpu_pair",
+    "summary gpu_pair --json",
     "collectives gpu_pair",
     "collectives gpu_pair --csv",
     "clocks gpu_pair",

@@ -11,6 +11,12 @@ from tracelink.api import Converted
 from tracelink.cli.console import Console
 from tracelink.cli.documents import results
 from tracelink.cli.main import FINE, NO
+from tracelink.cli.merged import (
+    announcing,
+    report_merge,
+    show_outputs,
+    writes_to_stdout,
+)
 from tracelink.cli.options import (
     collected,
     command,
@@ -21,12 +27,6 @@ from tracelink.cli.options import (
     takes_metrics,
     takes_selection,
     takes_writing,
-)
-from tracelink.cli.summary import (
-    announcing,
-    report_merge,
-    show_outputs,
-    writes_to_stdout,
 )
 from tracelink.cli.terminal import Page, print_errors, show_findings, watching
 from tracelink.model.errors import Severity

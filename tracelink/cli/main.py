@@ -236,6 +236,7 @@ def _document(console: Console, message: str, source: str = "", position: str = 
 
 COMMANDS = {
     "merge": ("merge", "Merge the traces of all ranks into one."),
+    "summary": ("answers.summary", "Show where the time went, on every rank and step."),
     "diagnose": ("diagnose", "Find out why a job hangs: which rank, which collective."),
     "compile": ("compile", "Show what torch.compile compiled, why, at what cost, and what failed."),
     "convert": ("convert", "Convert a trace to another format."),

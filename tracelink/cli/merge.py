@@ -9,6 +9,7 @@ import click
 import tracelink.api as api
 from tracelink.cli.console import Console
 from tracelink.cli.main import UNREADABLE
+from tracelink.cli.merged import announcing, own_command, report_merge, writes_to_stdout
 from tracelink.cli.options import (
     Inputs,
     command,
@@ -20,7 +21,6 @@ from tracelink.cli.options import (
     takes_selection,
     takes_writing,
 )
-from tracelink.cli.summary import announcing, own_command, report_merge, writes_to_stdout
 from tracelink.cli.terminal import watching
 from tracelink.model.selection import Selection
 

@@ -11,8 +11,8 @@ import click
 from tracelink.cli.console import Console
 from tracelink.cli.documents import results
 from tracelink.cli.main import FINE, NO
+from tracelink.cli.merged import SHOWN, STDOUT
 from tracelink.cli.options import command
-from tracelink.cli.summary import SHOWN, STDOUT
 from tracelink.cli.terminal import paragraph
 from tracelink.model.errors import UsageError
 from tracelink.model.text import size

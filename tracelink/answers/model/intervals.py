@@ -1,0 +1,60 @@
+"""Arithmetic on stretches of time: intersection, difference, and how much of each window is covered.
+
+Stretches are `Spans`: sorted, disjoint, and without those of no length. `Spans.of` is the union.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from tracelink.model.columns import Int64s, ranges
+from tracelink.model.ranges import EARLIEST, LATEST, Spans
+
+NOTHING = Spans(np.empty(0, np.int64), np.empty(0, np.int64))
+
+
+def intersection(one: Spans, other: Spans) -> Spans:
+    """What both cover."""
+    first = np.searchsorted(other.ends, one.starts, side="right")
+    count = np.maximum(np.searchsorted(other.starts, one.ends) - first, 0)
+    mine, theirs = np.repeat(np.arange(len(one)), count), ranges(first, count)
+    return Spans(
+        np.maximum(one.starts[mine], other.starts[theirs]), np.minimum(one.ends[mine], other.ends[theirs])
+    )
+
+
+def difference(one: Spans, other: Spans) -> Spans:
+    """What the first covers and the second does not."""
+    return intersection(one, gaps_of(other)) if len(other) else one
+
+
+def gaps_of(spans: Spans) -> Spans:
+    """Everything that they do not cover, before the first and after the last as well."""
+    return Spans(np.append(EARLIEST, spans.ends), np.append(spans.starts, LATEST))
+
+
+def length(spans: Spans) -> int:
+    """How much time they cover."""
+    return int((spans.ends - spans.starts).sum())
+
+
+def covered(spans: Spans, starts: Int64s, ends: Int64s) -> Int64s:
+    """How much of each window they cover; windows may overlap."""
+    before = np.append(0, np.cumsum(spans.ends - spans.starts))
+    return _covered_before(spans, before, ends) - _covered_before(spans, before, starts)
+
+
+def _covered_before(spans: Spans, before: Int64s, times: Int64s) -> Int64s:
+    """How much time they cover before each of these times."""
+    following = np.searchsorted(spans.starts, times, side="right")
+    last_end = np.append(EARLIEST, spans.ends)[following]
+    return before[following] - np.maximum(np.where(following > 0, last_end - times, 0), 0)
+
+
+def without_overlaps(starts: Int64s, ends: Int64s) -> tuple[Int64s, Int64s]:
+    """Stretches in the order of their starts, each without what earlier ones cover; some become empty."""
+    if not len(starts):
+        return starts, ends
+    reached = np.maximum.accumulate(ends)
+    starts = np.maximum(starts, np.append(EARLIEST, reached[:-1]))
+    return starts, np.maximum(ends, starts)

@@ -1,0 +1,216 @@
+"""`tracelink.summarize`: traces to a `Summary`. Each rank is looked at by the worker that loads it."""
+
+from __future__ import annotations
+
+import os
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+
+import numpy as np
+
+from tracelink.answers.model.results import (
+    CollectiveRow,
+    CriticalPath,
+    KernelRow,
+    Note,
+    RankSummary,
+    StepTime,
+    Summary,
+    WorkIn,
+)
+from tracelink.answers.rank.account import Account, account_of
+from tracelink.clock.clock import clock_choice
+from tracelink.io.engine import Engine
+from tracelink.io.sources import Paths, Watch, discover_inputs, engine_for
+from tracelink.model.clock import ClockMode, Clocks
+from tracelink.model.columns import UNKNOWN
+from tracelink.model.errors import Severity, UsageError
+from tracelink.model.job import Job, Part
+from tracelink.model.metrics import Metrics
+from tracelink.model.ranges import Numbers
+from tracelink.model.selection import Selection
+from tracelink.model.text import rank_list, subject
+from tracelink.pipeline.job_reader import read_job
+
+
+def summarize(
+    paths: Paths = (),
+    *,
+    et: Paths = (),
+    kineto: Paths = (),
+    fr: Paths = (),
+    rank_of: Mapping[str, int] | None = None,
+    max_unpacked: int | None = None,
+    metrics: Metrics | None = None,
+    include: Sequence[str] = (),
+    jobs: int | None = None,
+    watch: Watch | None = None,
+    clock: str | os.PathLike[str] | Clocks = ClockMode.HOST,
+    ranks: Numbers | str | Iterable[int] | None = None,
+    steps: Numbers | str | Iterable[int] | None = None,
+) -> Summary:
+    """Reads traces for where the time went, on every rank and step, without keeping their events.
+
+    Args:
+        paths: Files, directories, globs and archives; `-` is standard input. Formats are found by looking inside.
+        et: Paths that contain execution traces.
+        kineto: Paths that contain Kineto profiles.
+        fr: Paths that contain flight-recorder dumps.
+        rank_of: The rank of some files, by path or name, such as `{"odd.json": 3}`; it overrules their content.
+        max_unpacked: The most bytes of an input once it is uncompressed; by default 64 GB.
+        metrics: Zone, start and interval of metrics that do not contain them, and ranks of devices; see `Metrics`.
+        include: What readers leave out by default, such as `osrt` (calls of the operating system of Nsight Systems).
+        jobs: The number of processes that work at once; by default one for each core.
+        watch: Is called with the total number of bytes processed so far, as work goes on.
+        clock: How the clocks of ranks are corrected: "host" (ranks of one host share a clock), "collectives" (every
+            rank has its own), "none" (no correction), a file written by `tracelink clocks --json`, or known `Clocks`.
+        ranks: Only these ranks, such as "0-7,64" or [0, 1].
+        steps: Only these steps, such as "3-5,7" or range(3, 6).
+
+    Returns:
+        The breakdown of each step of each rank, kernels, collectives, and notes on what limits them.
+
+    Raises:
+        UsageError: A path does not exist, an argument is invalid, or no rank has one of the steps.
+        UnreadableError: No source can be read. A file that is damaged or of an unknown format is skipped and reported
+            as a finding as long as another one can be read.
+        RankConflictError: Two files are of the same rank, or sources disagree about the rank of a file.
+
+    Example:
+        summary = tracelink.summarize("traces/")
+        summary.step_time.p50
+    """
+    discovery = discover_inputs(
+        paths,
+        et=et,
+        kineto=kineto,
+        fr=fr,
+        rank_of=rank_of,
+        max_unpacked=max_unpacked,
+        metrics=metrics,
+        include=include,
+    )
+    engine = engine_for(jobs, watch)
+    selection = Selection(ranks=ranks, steps=steps)
+    job = read_job(discovery, engine, clock=clock_choice(clock), selection=Selection(ranks=selection.ranks))
+    return summary_of(job, engine, selection.steps)
+
+
+def summary_of(job: Job, engine: Engine | None = None, steps: Numbers | None = None) -> Summary:
+    """The summary of a job that was read; of some of its steps only if `steps` names any."""
+
+    def work(part: Part) -> Account:
+        return account_of(part.load(), steps)
+
+    accounts = (engine or Engine()).map(work, job.parts)
+    if steps is not None and not any(account.summary.steps for account in accounts):
+        raise UsageError(f"there is no {steps.called('step')} on any rank", advice=_known_steps(job))
+    ranks = [account.summary for account in accounts]
+    return Summary(
+        ranks=ranks,
+        step_time=_step_time(ranks),
+        kernels=_kernels(accounts),
+        collectives=_collectives(job),
+        critical_path=_critical_path(job),
+        notes=[*_notes(accounts), *(Note(finding.severity, finding.message) for finding in job.findings)],
+    )
+
+
+def _known_steps(job: Job) -> str:
+    return "Without --steps, all steps are shown."
+
+
+def _step_time(ranks: Sequence[RankSummary]) -> StepTime:
+    """Of each step the duration on its slowest rank."""
+    slowest: dict[tuple[int | None, int], int] = defaultdict(int)
+    for rank in ranks:
+        seen: dict[int | None, int] = defaultdict(int)
+        for step in rank.steps:
+            occurrence = step.step, seen[step.step]
+            seen[step.step] += 1
+            slowest[occurrence] = max(slowest[occurrence], step.duration_ns)
+    if not slowest:
+        return StepTime(0)
+    times = np.sort(np.array(list(slowest.values()), np.int64))
+    p50, p90 = (int(times[min(len(times) - 1, int(len(times) * share))]) for share in (0.5, 0.9))
+    return StepTime(len(times), int(times.mean()), p50, p90, int(times[0]), int(times[-1]))
+
+
+def _kernels(accounts: Sequence[Account]) -> list[KernelRow]:
+    """Kernels of all ranks by name, the longest first."""
+    count: dict[str, int] = defaultdict(int)
+    total: dict[str, int] = defaultdict(int)
+    ranks: dict[str, int] = defaultdict(int)
+    communication = {}
+    for account in accounts:
+        for kernel in account.kernels:
+            count[kernel.name] += kernel.count
+            total[kernel.name] += kernel.total_ns
+            ranks[kernel.name] += 1
+            communication[kernel.name] = kernel.communication
+    whole = sum(total.values()) or 1
+    return [
+        KernelRow(name, count[name], total[name], ranks[name], total[name] / whole, communication[name])
+        for name in sorted(total, key=lambda name: (-total[name], name))
+    ]
+
+
+def _collectives(job: Job) -> list[CollectiveRow]:
+    """Collectives by operation, group and size."""
+    table = job.collectives
+    rows: dict[tuple[int, int, int], list[int]] = defaultdict(lambda: [0, 0, 0])
+    for group, operation, size, duration, skew in zip(
+        table.group.tolist(),
+        table.operation.tolist(),
+        table.bytes.tolist(),
+        table.duration.tolist(),
+        table.skew.tolist(),
+        strict=True,
+    ):
+        row = rows[operation, group, size]
+        row[0] += 1
+        row[1] += max(duration, 0)
+        row[2] += max(skew, 0)
+    return [
+        CollectiveRow(
+            job.strings[operation] if operation != UNKNOWN else "",
+            job.groups[group].name,
+            None if size == UNKNOWN else size,
+            *values,
+        )
+        for (operation, group, size), values in sorted(rows.items(), key=lambda item: -item[1][1])
+    ]
+
+
+def _critical_path(job: Job) -> CriticalPath | None:
+    return None
+
+
+def _notes(accounts: Sequence[Account]) -> list[Note]:
+    """What the numbers of ranks are based on."""
+    notes = []
+    on_threads = [each.summary.rank for each in accounts if each.summary.work is WorkIn.OPERATORS]
+    if on_threads:
+        message = (
+            f"{_ranks(on_threads)}: no device work was recorded, so compute is the time of operators on threads "
+            "that do not communicate."
+        )
+        notes.append(Note(Severity.INFO, message))
+    if nothing := [each.summary.rank for each in accounts if each.summary.work is WorkIn.NOTHING]:
+        message = f"{_ranks(nothing)}: no profile, so there is no breakdown."
+        notes.append(Note(Severity.WARNING, message))
+    if whole := [
+        each.summary.rank for each in accounts if any(step.step is None for step in each.summary.steps)
+    ]:
+        message = (
+            f"{_ranks(whole)}: no steps were recorded (ProfilerStep#N), so the whole recording is one step."
+        )
+        notes.append(Note(Severity.INFO, message))
+    if nested := sum(account.nested_steps for account in accounts):
+        message = f"{subject(nested, 'step', 'are')} within another step and not listed."
+        notes.append(Note(Severity.INFO, message))
+    return notes
+
+
+def _ranks(ranks: Sequence[int]) -> str:
+    return f"Rank{'' if len(ranks) == 1 else 's'} {rank_list(ranks)}"

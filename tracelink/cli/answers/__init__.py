@@ -1,0 +1,3 @@
+"""Commands that say where the time of a job went, and their pages."""
+
+__all__ = ["summary"]
