@@ -11,8 +11,8 @@ from pathlib import Path
 import measure
 import numpy as np
 from measure import Cost
+from other_tools import first_that_imports
 from results import Bar, Options, Result, Row
-from suites import first_that_imports
 
 JOB = Path(__file__).with_name("capture_job.py")
 OFF_PERCENT, RECORDED = 0.1, 1.02

@@ -11,8 +11,9 @@ import inputs
 import measure
 from commands import Command
 from inputs import Input
+from other_tools import first_that_imports
 from results import Bar, Options, Result, Row, cpu, failures_of, memory, output_folder, slope, warmed
-from suites import LINEARITY, first_that_imports
+from suites import LINEARITY
 
 PROFILE_BYTES = 85_000_000
 TIMES_FASTER, TIMES_SMALLER = 15, 3

@@ -1,7 +1,6 @@
 """Whole commands, from the start of the interpreter to its end, as a user who has installed them types them.
 
-An installed package has compiled modules. So all commands share a folder of compiled modules that the first, untimed
-run fills, whatever the environment says of compiling.
+The first, untimed run of each fills the folder of compiled modules (see measure.py).
 """
 
 from __future__ import annotations
@@ -14,11 +13,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from measure import LONGEST_SECONDS, SAMPLING_SECONDS, Cost, JobFailed, family, proportional_megabytes
-
-COMPILED = Path(tempfile.gettempdir()) / "tracelink-benchmarks" / "compiled"
-NOT_COMPILING = "PYTHONDONTWRITEBYTECODE"
-COMPILING_TO = "PYTHONPYCACHEPREFIX"
+from measure import (
+    LONGEST_SECONDS,
+    SAMPLING_SECONDS,
+    Cost,
+    JobFailed,
+    environment,
+    family,
+    proportional_megabytes,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,10 +37,7 @@ class Command:
     @property
     def environment(self) -> Mapping[str, str]:
         """That of this process, but for where compiled modules are."""
-        inherited = {
-            name: value for name, value in os.environ.items() if name not in (NOT_COMPILING, COMPILING_TO)
-        }
-        return inherited | ({COMPILING_TO: str(COMPILED)} if self.compiled else {NOT_COMPILING: "1"})
+        return environment(self.words[0], compiled=self.compiled)
 
 
 def alternately(commands: Sequence[Command], rounds: int) -> list[list[Cost]]:

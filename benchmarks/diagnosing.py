@@ -11,8 +11,8 @@ import measure
 import rank_inputs
 from across import linearity, named
 from commands import Command
+from other_tools import first_that_imports
 from results import Bar, Options, Result, Row, cpu, failures_of, memory, wall
-from suites import first_that_imports
 
 from generators.fleet_dumps import Fleet
 

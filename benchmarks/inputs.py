@@ -165,6 +165,11 @@ def with_stacks(size: int) -> Input:
     return replicated(source("kineto/h100_qwen.json.gz", "cpu_job/kineto_0.json.gz"), size)
 
 
+def with_communication(size: int) -> Input:
+    """A profile in which every seventh event says what it communicates, of `size` bytes or a little more."""
+    return replicated(samples.path("gpu_pair") / "kineto_0.json.gz", size)
+
+
 def replicated(original: Path, size: int) -> Input:
     """The profile `original`, copied up to `size` bytes."""
     name = f"kineto-{original.name.removesuffix('.json.gz')}-{size}"

@@ -151,6 +151,52 @@ def holistic_trace_analysis(path: str) -> Work:
     return parse
 
 
+def trace_lens(path: str) -> Work:
+    """TraceLens reads the trace and builds its tree, which links launches with kernels; Python frames are left out."""
+    from TraceLens import TreePerfAnalyzer
+
+    def build() -> dict[str, Any]:
+        analyzer = TreePerfAnalyzer.from_file(path)
+        return {"events": len(analyzer.tree.events), "alive": analyzer}
+
+    return build
+
+
+def trace_fuse(output: str, *paths: str) -> Work:
+    """TraceLens merges the profiles of ranks into one JSON; it does not align their clocks."""
+    from TraceLens import TraceFuse
+
+    def fuse() -> dict[str, Any]:
+        return {"alive": TraceFuse(list(paths)).merge_and_save(output)}
+
+    return fuse
+
+
+def chakra_trace_link(host: str, device: str, output: str) -> Work:
+    """Chakra links the execution trace and the profile of a rank, and writes both as one JSON."""
+    from chakra.src.trace_link.trace_linker import TraceLinker
+
+    def link() -> dict[str, Any]:
+        return {"alive": TraceLinker().link(0, host, device, output)}
+
+    return link
+
+
+def inflate(path: str) -> Work:
+    """Inflates with the library that tracelink uses, and keeps nothing."""
+    from isal import isal_zlib
+
+    (packed,) = contents([path])
+
+    def work() -> dict[str, Any]:
+        member, size = isal_zlib.decompressobj(wbits=31), 0
+        for begin in range(0, len(packed), 1 << 20):
+            size += len(member.decompress(packed[begin : begin + (1 << 20)]))
+        return {"bytes": size}
+
+    return work
+
+
 def sqlite_scan(path: str) -> Work:
     """All rows of an export, with the columns that tracelink reads, one after the other."""
     import sqlite3
@@ -244,6 +290,10 @@ JOBS = {
         sqlite_scan,
         read_ranks,
         holistic_trace_analysis,
+        trace_lens,
+        trace_fuse,
+        chakra_trace_link,
+        inflate,
     )
 }
 

@@ -5,6 +5,10 @@ is exact: `peak_mb` is the most that the process had resident (VmHWM, which begi
 starts), `children_peak_mb` the most of its largest child (a forked child's share of its parent counts
 again), and `tree_peak_mb` the most of all together. Without children that is `peak_mb`; with children
 it is sampled in a run that is not timed, as the sum of proportional set sizes, so shared pages count once.
+
+An installed package has compiled modules; a checkout may have none, and an environment may forbid to write them.
+So jobs of this interpreter share a folder of compiled modules, which one untimed run of each job fills. Other
+interpreters use the compiled modules of what is installed there.
 """
 
 from __future__ import annotations
@@ -16,14 +20,18 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
+COMPILED = Path(tempfile.gettempdir()) / "tracelink-benchmarks" / "compiled"
+NOT_COMPILING, COMPILING_TO = "PYTHONDONTWRITEBYTECODE", "PYTHONPYCACHEPREFIX"
 JOBS = Path(__file__).with_name("jobs.py")
 SAMPLING_SECONDS = 0.01
 LONGEST_SECONDS = 1800
+LONG_SECONDS = 15.0
+"""A peer that takes longer runs once."""
 
 
 class JobFailed(Exception):  # noqa: N818  reads better where it is caught
@@ -44,6 +52,21 @@ class Job:
         """What to start."""
         return [self.python, str(JOBS), self.function, *map(str, self.arguments)]
 
+    def measured(self) -> Cost:
+        """One run."""
+        return run(self)
+
+
+class Peer(Protocol):
+    """What is measured beside our jobs and may fail: a job of another interpreter, a load into an engine."""
+
+    @property
+    def label(self) -> str:
+        """The name of its row."""
+
+    def measured(self) -> Cost:
+        """One run."""
+
 
 @dataclass(frozen=True, slots=True)
 class Cost:
@@ -61,11 +84,43 @@ Pick = Callable[[Cost], float]
 
 
 def alternately(jobs: Sequence[Job], repeats: int) -> list[list[Cost]]:
-    """The costs of each job: one run of each, then the next round."""
-    rounds = [[run(job) for job in jobs] for _ in range(repeats)]
-    return [
-        with_tree_peak(job, list(costs)) for job, costs in zip(jobs, zip(*rounds, strict=True), strict=True)
-    ]
+    """The costs of each job: all once without a clock, then one run of each in a round."""
+    costs, _ = beside_peers(jobs, (), repeats)
+    return costs
+
+
+def beside_peers(
+    jobs: Sequence[Job], peers: Sequence[Peer], repeats: int
+) -> tuple[list[list[Cost]], list[list[Cost] | JobFailed]]:
+    """The same of jobs and of peers in the same rounds; a peer that fails costs only itself."""
+    peaks = [tree_peak(job.command) for job in jobs]
+    ours: list[list[Cost]] = [[] for _ in jobs]
+    theirs: list[list[Cost] | JobFailed] = [[] for _ in peers]
+    for _ in range(repeats):
+        for job, costs, peak in zip(jobs, ours, peaks, strict=True):
+            cost = run(job)
+            costs.append(replace(cost, tree_peak_mb=max(peak, cost.peak_mb)))
+        theirs = [_once_more(peer, costs) for peer, costs in zip(peers, theirs, strict=True)]
+    return ours, theirs
+
+
+def _once_more(peer: Peer, costs: list[Cost] | JobFailed) -> list[Cost] | JobFailed:
+    if isinstance(costs, JobFailed) or any(cost.wall_s > LONG_SECONDS for cost in costs):
+        return costs
+    try:
+        return [*costs, peer.measured()]
+    except JobFailed as failure:
+        return failure
+
+
+def environment(python: str, *, compiled: bool = True) -> Mapping[str, str]:
+    """That of this process, but for where compiled modules are."""
+    inherited = {
+        name: value for name, value in os.environ.items() if name not in (NOT_COMPILING, COMPILING_TO)
+    }
+    if not compiled:
+        return inherited | {NOT_COMPILING: "1"}
+    return inherited | ({COMPILING_TO: str(COMPILED)} if python == sys.executable else {})
 
 
 def run(job: Job) -> Cost:
@@ -83,7 +138,14 @@ def as_told(output: str) -> Cost:
 def output_of(command: Sequence[str]) -> str:
     """What a command prints."""
     try:
-        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=LONGEST_SECONDS)
+        done = subprocess.run(
+            command,
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=LONGEST_SECONDS,
+            env=environment(command[0]),
+        )
     except subprocess.TimeoutExpired as error:
         raise JobFailed(f"still running after {LONGEST_SECONDS} s") from error
     check(done.returncode, done.stdout, done.stderr)
@@ -97,16 +159,8 @@ def check(exit_code: int, output: str, errors: str) -> None:
         raise JobFailed(f"exit code {exit_code}: {said[-1]}")
 
 
-def with_tree_peak(job: Job, costs: list[Cost]) -> list[Cost]:
-    """Of a job that has children, the same costs with the memory of all its processes."""
-    if not any(cost.children_peak_mb for cost in costs):
-        return costs
-    sampled = tree_peak(job.command)
-    return [replace(cost, tree_peak_mb=max(sampled, cost.peak_mb)) for cost in costs]
-
-
 def tree_peak(command: Sequence[str]) -> float:
-    """The most megabytes that a command and its children have at once, in one more run of it."""
+    """The most megabytes that a command and its children have at once, in a run of its own."""
     return sampled_output(command)[1]
 
 
@@ -121,7 +175,7 @@ def sampled_output(command: Sequence[str]) -> tuple[str, float]:
     """What a command prints, and the most megabytes that it and its children have at once."""
     peak = 0.0
     with tempfile.TemporaryFile("w+") as output, tempfile.TemporaryFile("w+") as errors:
-        process = subprocess.Popen(command, stdout=output, stderr=errors)
+        process = subprocess.Popen(command, stdout=output, stderr=errors, env=environment(command[0]))
         try:
             while process.poll() is None:
                 peak = max(peak, sum(proportional_megabytes(pid) for pid in family(process.pid)))
@@ -155,22 +209,19 @@ def proportional_megabytes(pid: int) -> float:
     return sum(int(line.split()[1]) for line in lines if line.startswith("Pss:")) * 1024 / 1e6
 
 
-def whole_process(command: Sequence[str]) -> Cost:
-    """A command from its start to its end, the interpreter's own start included."""
-    started = time.perf_counter()
-    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
-    assert process.stderr
-    said = process.stderr.read()
-    _, status, usage = os.wait4(process.pid, 0)
-    process.returncode = os.waitstatus_to_exitcode(status)
-    if process.returncode:
-        raise JobFailed(f"exit code {process.returncode}: {said.strip().splitlines()[-1:]}")
-    return Cost(usage.ru_utime + usage.ru_stime, time.perf_counter() - started)
-
-
 def median(costs: Sequence[Cost], pick: Pick) -> float:
     """The middle of the runs."""
     return statistics.median(map(pick, costs))
+
+
+def best(costs: Sequence[Cost], pick: Pick) -> float:
+    """The least of the runs: other programs make a run slower, never faster."""
+    return min(map(pick, costs))
+
+
+def best_ratio(ours: Sequence[Cost], baseline: Sequence[Cost], pick: Pick) -> float:
+    """The best of our runs by the best of the others, all of the same rounds."""
+    return best(ours, pick) / best(baseline, pick)
 
 
 def median_ratio(ours: Sequence[Cost], baseline: Sequence[Cost], pick: Pick) -> float:

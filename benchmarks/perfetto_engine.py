@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 import sys
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
 import measure
@@ -20,6 +21,23 @@ FETCH = "tests/peers/perfetto_engine/fetch.sh"
 MAIN_LISTS = ("slice", "flow", "args")
 
 Loads = dict[str, list[Cost]]
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """Loading a trace, beside what else reads it."""
+
+    engine: PerfettoEngine
+    trace: Path
+
+    @property
+    def label(self) -> str:
+        """The name of its row."""
+        return f"Perfetto's engine {self.engine.version}"
+
+    def measured(self) -> Cost:
+        """One load."""
+        return loaded(self.engine, self.trace)
 
 
 def engines(result: Result) -> Iterator[PerfettoEngine]:

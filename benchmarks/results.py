@@ -12,7 +12,7 @@ from typing import Any
 
 import measure
 from inputs import Input
-from measure import Cost, Job, JobFailed
+from measure import Cost, Job, JobFailed, Peer
 
 LEAST_SHORT_REPEATS = 5
 
@@ -46,36 +46,55 @@ class Row:
     remark: str = ""
     made_of: str = ""
 
+    def best(self, pick: measure.Pick) -> float:
+        """The least of its runs."""
+        return measure.best(self.costs, pick)
+
     def median(self, pick: measure.Pick) -> float:
         """The middle of its runs."""
         return measure.median(self.costs, pick)
 
+    @property
+    def peak_mb(self) -> float:
+        """The most megabytes in any run."""
+        return max(map(memory, self.costs))
+
     def as_json(self) -> dict[str, Any]:
-        """Medians first, then every run."""
-        middle = {name: self.median(pick) for name, pick in PICKS.items()}
+        """The best time and the most memory first, then every run."""
+        summary = {"cpu_s": self.best(cpu), "wall_s": self.best(wall), "peak_mb": self.peak_mb}
         runs = [asdict(cost) for cost in self.costs]
         return {
             "job": self.job,
             "input_mb": self.megabytes,
             "made_of": self.made_of,
             "remark": self.remark,
-            **middle,
+            **summary,
             "runs": runs,
         }
 
 
 @dataclass(frozen=True, slots=True)
 class Bar:
-    """A number that may not be over another."""
+    """A number that may not be over another (or not under it), and the number that would be better still."""
 
     what: str
     measured: float
     bar: float
+    moonshot: float | None = None
+    at_least: bool = False
 
     @property
     def word(self) -> str:
         """Pass or fail."""
-        return "pass" if self.measured <= self.bar else "fail"
+        return "pass" if self._kept(self.bar) else "fail"
+
+    @property
+    def reached_moonshot(self) -> bool:
+        """Whether it is better still."""
+        return self.moonshot is not None and self._kept(self.moonshot)
+
+    def _kept(self, limit: float) -> bool:
+        return self.measured >= limit if self.at_least else self.measured <= limit
 
 
 @dataclass(slots=True)
@@ -102,15 +121,26 @@ def memory(cost: Cost) -> float:
     return cost.tree_peak_mb
 
 
-PICKS = {"cpu_s": cpu, "wall_s": wall, "tree_peak_mb": memory}
-
-
 def rows_of(jobs: Sequence[Job], files: Sequence[Input], repeats: int) -> list[Row]:
     """A row for each job, all on the same input."""
+    return measured_rows(jobs, (), files, repeats).rows
+
+
+def measured_rows(jobs: Sequence[Job], peers: Sequence[Peer], files: Sequence[Input], repeats: int) -> Result:
+    """The same, followed by the rows of peers in the same rounds; a peer that fails is named."""
     megabytes = sum(file.megabytes for file in files)
-    costs = measure.alternately(jobs, repeats)
     made_of = f"{files[0].copies} x {files[0].made_of}"
-    return [Row(job.label, runs, megabytes, made_of=made_of) for job, runs in zip(jobs, costs, strict=True)]
+    ours, theirs = measure.beside_peers(jobs, peers, repeats)
+    result = Result(
+        [Row(job.label, runs, megabytes, "", made_of) for job, runs in zip(jobs, ours, strict=True)]
+    )
+    for peer, runs in zip(peers, theirs, strict=True):
+        if isinstance(runs, JobFailed):
+            result.failures.append(f"{peer.label}: {runs}")
+        else:
+            once = "once" if len(runs) < repeats else ""
+            result.rows.append(Row(peer.label, runs, megabytes, once, made_of))
+    return result
 
 
 @contextmanager

@@ -29,7 +29,7 @@ import nsys_exports
 import perfetto_traces
 import suites
 from measure import JobFailed
-from results import Bar, Options, Result, Row, cpu, memory, wall
+from results import Bar, Options, Result, Row, cpu, wall
 
 SUITES = (
     suites.SUITES
@@ -41,13 +41,17 @@ SUITES = (
     | nsys_exports.SUITES
     | capturing.SUITES
 )
+PYTHONS_OF_PEERS = ("TRACELINK_TRACELENS_PYTHON",)
+"""Variables that name the interpreter of a peer, as in the peer tests."""
+
 PACKAGES = ("torch-tracelink", "numpy", "msgspec", "orjson", "isal")
 
 
 def main() -> int:
     """Runs the suites, prints their tables and saves everything; 1 if a suite could not run."""
     arguments = parsed_arguments()
-    options = Options(arguments.size, arguments.repeat, (*arguments.peer_python, sys.executable))
+    named = [os.environ[name] for name in PYTHONS_OF_PEERS if name in os.environ]
+    options = Options(arguments.size, arguments.repeat, (*arguments.peer_python, *named, sys.executable))
     facts = machine()
     print(
         f"{facts['cores']} cores, Python {facts['python']}, load {facts['load_before']}; {arguments.size} MB inputs"
@@ -71,7 +75,7 @@ def parsed_arguments() -> argparse.Namespace:
     )
     parser.add_argument("--size", type=int, default=200, help="megabytes (10^6 bytes) of an input")
     parser.add_argument("--only", action="append", choices=list(SUITES), help="run this; may be given again")
-    parser.add_argument("--repeat", type=int, default=3, help="rounds; ratios are medians over them")
+    parser.add_argument("--repeat", type=int, default=3, help="rounds; the best of them counts")
     parser.add_argument("--output", type=Path, default=Path("results.json"), help="where the JSON goes")
     parser.add_argument(
         "--peer-python",
@@ -123,7 +127,7 @@ def measured(name: str, options: Options) -> Result:
 
 def cells(row: Row) -> str:
     """The numbers of a row; a dash where there is none."""
-    size, seconds, clock, peak = row.megabytes, row.median(cpu), row.median(wall), row.median(memory)
+    size, seconds, clock, peak = row.megabytes, row.best(cpu), row.best(wall), row.peak_mb
     numbers = (
         (size, 9, 1),
         (seconds, 9, 3),
@@ -142,9 +146,10 @@ def print_bars(results: dict[str, Result]) -> None:
     """Every bar, the measured number and whether it is kept."""
     bars = [(name, bar) for name, result in results.items() for bar in result.bars]
     if bars:
-        print(f"\n{'suite':15}{'what':42}{'measured':>9}{'bar':>9}")
+        print(f"\n{'suite':22}{'what':46}{'measured':>9}{'bar':>9}{'moonshot':>9}")
     for name, bar in bars:
-        print(f"{name:15}{bar.what:42}{bar.measured:9.2f}{bar.bar:9.2f}  {bar.word}")
+        moonshot = "-" if bar.moonshot is None else f"{bar.moonshot:.2f}"
+        print(f"{name:22}{bar.what:46}{bar.measured:9.2f}{bar.bar:9.2f}{moonshot:>9}  {bar.word}")
 
 
 def as_json(result: Result) -> dict[str, Any]:
@@ -158,7 +163,7 @@ def as_json(result: Result) -> dict[str, Any]:
 
 def bar_as_json(bar: Bar) -> dict[str, Any]:
     """A bar with its word."""
-    return asdict(bar) | {"result": bar.word}
+    return asdict(bar) | {"result": bar.word, "reached_moonshot": bar.reached_moonshot}
 
 
 if __name__ == "__main__":

@@ -8,11 +8,15 @@ import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+import commands
 import inputs
 import measure
+import other_tools
 import recorder
+from commands import Command
 from inputs import Input
-from measure import Cost, Job, JobFailed
+from measure import Cost, Job, JobFailed, Peer
+from other_tools import first_that_imports
 from results import (
     Bar,
     Options,
@@ -20,6 +24,7 @@ from results import (
     Row,
     cpu,
     failures_of,
+    measured_rows,
     memory,
     output_folder,
     rows_of,
@@ -28,28 +33,61 @@ from results import (
     warmed,
 )
 
+from tracelink import samples
+
 RECORDER_RANKS, RECORDER_ENTRIES = 64, 2000
 MEMORY_OF_FILE = 1.5
 LINEARITY = 1.25
+COST_AT_LENGTH = 1.10
+PROGRAM = (sys.executable, "-m", "tracelink")
 
 
 def kineto(options: Options) -> Result:
     """Load and link a profile without Python stacks."""
-    return loaded([inputs.without_stacks(options.size)], options, cpu_bar=1.25, wall_bar=0.75)
+    return loaded_profile(inputs.without_stacks(options.size), options)
 
 
 def kineto_stacks(options: Options) -> Result:
     """Load and link a profile with Python stacks."""
-    return loaded([inputs.with_stacks(options.size)], options, cpu_bar=1.25, wall_bar=0.75)
+    return loaded_profile(inputs.with_stacks(options.size), options)
+
+
+def kineto_communication(options: Options) -> Result:
+    """Load and link a profile with much communication."""
+    return loaded_profile(inputs.with_communication(options.size), options)
+
+
+def loaded_profile(file: Input, options: Options) -> Result:
+    """Loading a profile, beside parsers and beside other tools."""
+    missing = Result()
+    others = other_tools.of_profile(file.path, options, missing)
+    result = loaded([file], others, options)
+    one, orjson, two = (row.costs for row in result.rows[:3])
+    result.bars = [
+        Bar("CPU / orjson.loads", measure.best_ratio(one, orjson, cpu), 1.25, 0.8),
+        Bar("wall, 2 jobs / orjson.loads", measure.best_ratio(two, orjson, wall), 0.75, 0.5),
+        *result.bars,
+    ]
+    result.failures += missing.failures
+    return result
 
 
 def pair(options: Options) -> Result:
     """Load and link execution trace and profile of a rank, about as long together as the other inputs."""
-    return loaded(inputs.rank_pair(options.size // 2), options, cpu_bar=1.5)
+    files, missing = inputs.rank_pair(options.size // 2), Result()
+    with output_folder() as folder:
+        traces = [*(file.path for file in files), folder / "linked.json"]
+        result = loaded(
+            files, list(other_tools.of_tool(other_tools.CHAKRA, traces, options, missing)), options
+        )
+    one, orjson = (row.costs for row in result.rows[:2])
+    result.bars.insert(0, Bar("CPU / orjson.loads of both", measure.best_ratio(one, orjson, cpu), 1.0))
+    result.failures += missing.failures
+    return result
 
 
-def loaded(files: Sequence[Input], options: Options, *, cpu_bar: float, wall_bar: float = 0.0) -> Result:
-    """Loading in one process and in two, beside parsers that make objects of everything."""
+def loaded(files: Sequence[Input], others: Sequence[Peer], options: Options) -> Result:
+    """Loading in one process and in two, beside parsers that make objects of everything, and beside other tools."""
     paths = warmed(files)
     jobs = [
         Job("tracelink.load, 1 job", "load", (1, *paths)),
@@ -58,27 +96,24 @@ def loaded(files: Sequence[Input], options: Options, *, cpu_bar: float, wall_bar
         Job("json.loads", "json_loads", paths),
         Job("tracelink.load, not the first", "load_again", paths),
     ]
-    result = Result(rows_of(jobs, files, options.repeats))
-    one, orjson, two = (row.costs for row in result.rows[:3])
-    result.bars.append(Bar("CPU / orjson.loads", measure.median_ratio(one, orjson, cpu), cpu_bar))
-    if wall_bar:
-        result.bars.append(
-            Bar("wall, 2 jobs / orjson.loads", measure.median_ratio(two, orjson, wall), wall_bar)
-        )
-    result.bars += memory_bars(result.rows[0], result.rows[2])
-    if len(paths) == 1:
-        add_holistic_trace_analysis(result, files, options)
+    result = measured_rows(jobs, others, files, options.repeats)
+    result.bars = memory_bars(result.rows[0], result.rows[2])
     return result
 
 
 def merge(options: Options) -> Result:
-    """Merge a profile without Python stacks into Perfetto JSON."""
+    """Merge a profile without Python stacks into Perfetto JSON and into Perfetto's native format."""
     return merged(inputs.without_stacks(options.size), options)
 
 
 def merge_stacks(options: Options) -> Result:
-    """Merge a profile with Python stacks into Perfetto JSON."""
+    """Merge a profile with Python stacks into Perfetto JSON and into Perfetto's native format."""
     return merged(inputs.with_stacks(options.size), options)
+
+
+def merge_communication(options: Options) -> Result:
+    """Merge a profile with much communication into Perfetto JSON and into Perfetto's native format."""
+    return merged(inputs.with_communication(options.size), options)
 
 
 def merged(file: Input, options: Options) -> Result:
@@ -89,12 +124,15 @@ def merged(file: Input, options: Options) -> Result:
             Job("tracelink.merge, 1 job", "merge", (1, folder / "one.json", *paths)),
             Job("orjson.loads + orjson.dumps", "orjson_round_trip", paths),
             Job("tracelink.merge, 2 jobs", "merge", (2, folder / "two.json", *paths)),
+            Job("tracelink.merge, native, 1 job", "merge", (1, folder / "one.pftrace", *paths)),
+            Job("tracelink.merge, native, 2 jobs", "merge", (2, folder / "two.pftrace", *paths)),
         ]
         result = Result(rows_of(jobs, [file], options.repeats))
-    one, orjson, two = (row.costs for row in result.rows)
+    one, orjson, two, native, _ = (row.costs for row in result.rows)
     result.bars = [
-        Bar("CPU / orjson.loads + dumps", measure.median_ratio(one, orjson, cpu), 2.0),
-        Bar("wall, 2 jobs / orjson.loads + dumps", measure.median_ratio(two, orjson, wall), 1.2),
+        Bar("CPU / orjson.loads + dumps", measure.best_ratio(one, orjson, cpu), 1.6, 1.2),
+        Bar("wall, 2 jobs / orjson.loads + dumps", measure.best_ratio(two, orjson, wall), 1.0, 0.8),
+        Bar("native, CPU / orjson.loads + dumps", measure.best_ratio(native, orjson, cpu), 2.0, 1.5),
         *memory_bars(result.rows[0], result.rows[2]),
     ]
     return result
@@ -102,7 +140,7 @@ def merged(file: Input, options: Options) -> Result:
 
 def linear(options: Options) -> Result:
     """Load and link profiles from an eighth of the size to twice the size."""
-    sizes = [options.size * times // 8 for times in (1, 2, 4, 8, 16)]
+    sizes = [options.size * times // 8 for times in (1, 4, 8, 16)]
     files = [inputs.without_stacks(size) for size in sizes]
     jobs = [Job("tracelink.load, 1 job", "load", (1, *warmed([file]))) for file in files]
     costs = measure.alternately(jobs, options.repeats)
@@ -111,7 +149,7 @@ def linear(options: Options) -> Result:
             job.label,
             runs,
             file.megabytes,
-            f"{100 * measure.median(runs, cpu) / file.megabytes:.3f} s per 100 MB",
+            f"{100 * measure.best(runs, cpu) / file.megabytes:.3f} s per 100 MB",
         )
         for job, runs, file in zip(jobs, costs, files, strict=True)
     ]
@@ -119,27 +157,49 @@ def linear(options: Options) -> Result:
 
 
 def linearity_bars(rows: Sequence[Row]) -> list[Bar]:
-    """What a further megabyte costs in the longest input and in the short ones; the fixed cost is in neither."""
-    lower, upper = slope(rows[0], rows[2]), slope(rows[2], rows[4])
-    first, middle, last = (f"{row.megabytes:.0f}" for row in rows[::2])
-    name = f"CPU per MB, {middle}-{last} MB / {first}-{middle} MB"
-    return [Bar(name, upper / lower, LINEARITY)] if lower > 0 else []
+    """What a megabyte costs in the longest input and in one of a quarter of it.
+
+    The first number is the whole cost, and what a start costs is a part of it; the second leaves that out.
+    """
+    short, middle, long = rows[0], rows[1], rows[3]
+    at_length = (long.best(cpu) / long.megabytes) / (middle.best(cpu) / middle.megabytes)
+    sizes = f"{long.megabytes:.0f} MB / {middle.megabytes:.0f} MB"
+    bars = [Bar(f"CPU per MB, {sizes}", at_length, COST_AT_LENGTH)]
+    lower, upper = slope(short, middle), slope(middle, long)
+    return [*bars, Bar(f"CPU per further MB, {sizes}", upper / lower, COST_AT_LENGTH)] if lower > 0 else bars
 
 
 def gz(options: Options) -> Result:
-    """Compressed input and output, for information."""
+    """Load and merge a compressed profile: what it costs beyond inflating it."""
     plain = inputs.without_stacks(options.size)
     packed = inputs.gzipped(plain)
+    paths, texts = warmed([packed]), warmed([plain])
     with output_folder() as folder:
         jobs = [
-            Job("tracelink.load, 1 job", "load", (1, *warmed([plain]))),
-            Job("tracelink.load of .gz, 1 job", "load", (1, *warmed([packed]))),
-            Job("tracelink.load of .gz, 2 jobs", "load", (2, packed.path)),
-            Job("tracelink.merge to .gz, 1 job", "merge", (1, folder / "one.json.gz", plain.path)),
-            Job("tracelink.merge to .gz, 2 jobs", "merge", (2, folder / "two.json.gz", plain.path)),
+            Job("inflating", "inflate", paths),
+            Job("orjson.loads", "orjson_loads", texts),
+            Job("orjson.loads + orjson.dumps", "orjson_round_trip", texts),
+            Job("tracelink.load, 1 job", "load", (1, *paths)),
+            Job("tracelink.load, 2 jobs", "load", (2, *paths)),
+            Job("tracelink.merge, 1 job", "merge", (1, folder / "one.json", *paths)),
+            Job("tracelink.merge, 2 jobs", "merge", (2, folder / "two.json", *paths)),
+            Job("tracelink.merge, native, 1 job", "merge", (1, folder / "one.pftrace", *paths)),
+            Job("tracelink.merge to .gz, 2 jobs", "merge", (2, folder / "two.json.gz", *paths)),
         ]
-        rows = rows_of(jobs, [plain], options.repeats)
-    return Result(rows)
+        result = Result(rows_of(jobs, [plain], options.repeats))
+    inflating, loads, both, *ours = result.rows
+    limits = (
+        ("load: CPU / orjson.loads", ours[0], loads, cpu, 1.25, 0.8),
+        ("load: wall, 2 jobs / orjson.loads", ours[1], loads, wall, 0.75, 0.5),
+        ("merge: CPU / loads + dumps", ours[2], both, cpu, 1.6, 1.2),
+        ("merge: wall, 2 jobs / loads + dumps", ours[3], both, wall, 1.0, 0.8),
+        ("merge, native: CPU / loads + dumps", ours[4], both, cpu, 2.0, 1.5),
+    )
+    result.bars = [
+        Bar(what, (row.best(pick) - inflating.best(pick)) / baseline.best(pick), limit, moonshot)
+        for what, row, baseline, pick, limit, moonshot in limits
+    ]
+    return result
 
 
 def flight_recorder(options: Options) -> Result:
@@ -180,22 +240,23 @@ def recorded(what: str, work: str, folder: str, python: str) -> Cost:
 
 
 def start_up(options: Options) -> Result:
-    """Import and help, whole processes from start to end."""
-    command = str(Path(sys.executable).with_name("tracelink"))
-    ways = {
-        "python -c 'import tracelink'": [sys.executable, "-c", "import tracelink"],
-        "tracelink --help": [command, "--help"],
-        "python -c pass": [sys.executable, "-c", "pass"],
-    }
-    for way in ways.values():
-        measure.whole_process(way)
-    rounds = [[measure.whole_process(way) for way in ways.values()] for _ in range(options.short_repeats)]
-    rows = [Row(what, costs) for what, costs in zip(ways, zip(*rounds, strict=True), strict=True)]
+    """Import, help and a small merge, whole commands from start to end."""
+    with output_folder() as folder:
+        merging = ["merge", str(samples.path("gpu_pair")), "-q", "-o", str(folder / "merged.json")]
+        ways = [
+            Command("python -c 'import tracelink'", [sys.executable, "-c", "import tracelink"]),
+            Command("tracelink --help", [*PROGRAM, "--help"]),
+            Command("tracelink merge samples/gpu_pair", [*PROGRAM, *merging]),
+            Command("python -c pass", [sys.executable, "-c", "pass"]),
+        ]
+        costs = commands.alternately(ways, options.short_repeats)
+    rows = [Row(way.label, runs) for way, runs in zip(ways, costs, strict=True)]
     return Result(
         rows,
         [
-            Bar("import, CPU s", rows[0].median(cpu), 0.15),
-            Bar("--help, CPU s", rows[1].median(cpu), 0.25),
+            Bar("import, CPU s", rows[0].best(cpu), 0.15),
+            Bar("--help, CPU s", rows[1].best(cpu), 0.25),
+            Bar("merge samples/gpu_pair, CPU s", rows[2].best(cpu), 0.30, 0.2),
         ],
     )
 
@@ -203,9 +264,11 @@ def start_up(options: Options) -> Result:
 SUITES: dict[str, Callable[[Options], Result]] = {
     "kineto": kineto,
     "kineto-stacks": kineto_stacks,
+    "kineto-communication": kineto_communication,
     "pair": pair,
     "merge": merge,
     "merge-stacks": merge_stacks,
+    "merge-communication": merge_communication,
     "recorder": flight_recorder,
     "start-up": start_up,
     "linear": linear,
@@ -216,25 +279,6 @@ SUITES: dict[str, Callable[[Options], Result]] = {
 def memory_bars(one: Row, two: Row) -> list[Bar]:
     """Memory by the length of the input, with one process and with two."""
     return [
-        Bar("memory / input", one.median(memory) / one.megabytes, MEMORY_OF_FILE),
-        Bar("memory, 2 jobs / input", two.median(memory) / two.megabytes, MEMORY_OF_FILE),
+        Bar("memory / input", one.peak_mb / one.megabytes, MEMORY_OF_FILE),
+        Bar("memory, 2 jobs / input", two.peak_mb / two.megabytes, MEMORY_OF_FILE),
     ]
-
-
-def add_holistic_trace_analysis(result: Result, files: Sequence[Input], options: Options) -> None:
-    """A row of HTA, once, where it is installed."""
-    with failures_of("HolisticTraceAnalysis", result):
-        python = first_that_imports("hta.common.trace", options)
-        job = Job("HTA, parse", "holistic_trace_analysis", [file.path for file in files], python)
-        result.rows += rows_of([job], files, 1)
-
-
-def first_that_imports(module: str, options: Options) -> str:
-    """The first of the peers' interpreters that has what a peer needs."""
-    for python in options.peer_pythons:
-        if (
-            subprocess.run([python, "-c", f"import {module}"], capture_output=True, check=False).returncode
-            == 0
-        ):
-            return python
-    raise JobFailed(f"no Python here imports {module} (--peer-python names another)")
