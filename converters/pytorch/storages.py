@@ -19,7 +19,7 @@ from tracelink.converters.pytorch.node_schema import (
     InputsText,
     ValuesText,
 )
-from tracelink.model.dependencies import StorageUses
+from tracelink.model.trace import StorageUses
 
 INPUTS = msgspec.json.Decoder(InputsText)
 OBJECT = msgspec.json.Decoder(ValuesText)

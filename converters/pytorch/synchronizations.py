@@ -6,9 +6,9 @@ import msgspec
 import numpy as np
 
 from tracelink.model.columns import int64s
-from tracelink.model.dependencies import Awaited, Synchronizations
 from tracelink.model.events import EventKind
 from tracelink.model.graph import EventGraph, recorded_payloads
+from tracelink.model.trace import Awaited, Synchronizations
 
 
 class Synchronization(msgspec.Struct, gc=False):

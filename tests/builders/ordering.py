@@ -9,9 +9,9 @@ import numpy as np
 
 from builders.graph import GraphBuilder
 from tracelink.model.columns import UNKNOWN
-from tracelink.model.dependencies import Awaited, Synchronizations
 from tracelink.model.events import EventKind, Key, Relation, TrackKind
 from tracelink.model.graph import Excerpt
+from tracelink.model.trace import Awaited, Synchronizations
 from tracelink.ordering.order import Order
 
 MAIN = "main"

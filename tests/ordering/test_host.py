@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from builders.ordering import RankBuilder, found, named
-from tracelink.model.dependencies import Awaited
 from tracelink.model.events import EventKind
+from tracelink.model.trace import Awaited
 from tracelink.ordering.host import host_waits
 from tracelink.ordering.order import Order, launched_work
 

@@ -12,9 +12,9 @@ import pytest
 import tracelink
 from builders.data import shared
 from tracelink.converters.pytorch.storages import StorageReader
-from tracelink.model.dependencies import Synchronizations
 from tracelink.model.events import GPU_WORK, EventKind
 from tracelink.model.graph import Excerpt
+from tracelink.model.trace import Synchronizations
 from tracelink.ordering.host import host_waits
 from tracelink.ordering.order import Order, can_follow, launched_work
 from tracelink.ordering.streams import stream_order, stream_waits

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from builders.ordering import RankBuilder, found, named
-from tracelink.model.dependencies import Awaited
 from tracelink.model.events import EventKind, Track
+from tracelink.model.trace import Awaited
 from tracelink.ordering.order import Order, can_follow, launched_work
 from tracelink.ordering.streams import stream_order, stream_waits
 

@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 from builders.graph import GraphBuilder
 from builders.ordering import named
 from tracelink.model.call_tree import greatest_inside
-from tracelink.model.dependencies import StorageUses
 from tracelink.model.events import EventKind, Key, Relation, TrackKind
 from tracelink.model.graph import Excerpt
+from tracelink.model.trace import StorageUses
 from tracelink.ordering.order import Order
 from tracelink.ordering.tensors import tensor_order
 

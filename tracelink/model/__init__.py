@@ -5,12 +5,12 @@ __version__ = "0.1.0"
 __all__ = [
     "__version__",
     "call_tree",
+    "charts",
     "clock",
     "collectives",
     "columns",
     "communications",
     "compiles",
-    "dependencies",
     "errors",
     "events",
     "graph",

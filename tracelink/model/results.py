@@ -8,7 +8,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
-from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar, get_args, get_type_hints, overload
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Generic,
+    Literal,
+    NamedTuple,
+    TypeVar,
+    get_args,
+    get_type_hints,
+    overload,
+)
 
 import numpy as np
 import numpy.typing as npt
@@ -20,6 +30,8 @@ from tracelink.model.text import counted, date_and_time, number, shortened
 if TYPE_CHECKING:
     import pandas
     import pyarrow
+
+    from tracelink.model.charts import Plot
 
 RowType = TypeVar("RowType")
 Column = npt.NDArray[Any]
@@ -47,6 +59,26 @@ def unit_of(name: str) -> str:
     return next((unit for suffix, unit in SUFFIXES.items() if name.endswith(suffix)), "")
 
 
+_SCALES: Mapping[str, Sequence[tuple[float, tuple[float, str]]]] = {
+    DURATION: (
+        (10 * SECOND, (SECOND, "s")),
+        (MILLISECOND, (MILLISECOND, "ms")),
+        (0, (MICROSECOND, "\N{MICRO SIGN}s")),
+    ),
+    BYTES: ((10**9, (10**9, "GB")), (10**6, (10**6, "MB")), (10**3, (10**3, "kB")), (0, (1, "B"))),
+    SHARE: ((0, (0.01, "%")),),
+}
+"""For each unit that is shown in others: from which size on in which one, and what that is in the unit."""
+_DIGITS = {"s": 3, "ms": 3, "\N{MICRO SIGN}s": 3, "GB": 1, "MB": 1, "kB": 1, "%": 1}
+"""Digits after the point in cells."""
+
+
+def in_unit(unit: str, most: float) -> tuple[float, str]:
+    """The unit in which values up to `most` are shown: how much of `unit` that is, and its name."""
+    scales = _SCALES.get(DURATION if unit == TIME else unit, ((0, (1, unit)),))
+    return next(shown for least, shown in scales if most >= least)
+
+
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class ResultTable(Generic[RowType]):
     """Rows of one type as columns.
@@ -63,6 +95,8 @@ class ResultTable(Generic[RowType]):
     """What the rows are, such as `Kernels`."""
     units: Mapping[str, str] = field(default_factory=dict)
     """The unit of each column that has one."""
+    plotted: Sequence[str] = ()
+    """The columns that `plot` draws by default."""
 
     @classmethod
     def of(
@@ -72,6 +106,7 @@ class ResultTable(Generic[RowType]):
         *,
         title: str = "",
         units: Mapping[str, str] | None = None,
+        plotted: Sequence[str] = (),
     ) -> ResultTable[RowType]:
         """Returns a table of columns.
 
@@ -81,6 +116,7 @@ class ResultTable(Generic[RowType]):
                 is unknown.
             title: What the rows are.
             units: Units that do not follow from the names of columns.
+            plotted: The columns that `plot` draws by default, such as the parts of a whole.
 
         Raises:
             ValueError: A column is missing, or is longer than another one.
@@ -92,7 +128,7 @@ class ResultTable(Generic[RowType]):
         if len({len(array) for array in arrays.values()}) > 1:
             raise ValueError("columns of different lengths")
         known = {name: unit for name in types if (unit := unit_of(name))}
-        return cls(row_type, arrays, title, {**known, **(units or {})})
+        return cls(row_type, arrays, title, {**known, **(units or {})}, plotted)
 
     @classmethod
     def of_rows(
@@ -102,6 +138,7 @@ class ResultTable(Generic[RowType]):
         *,
         title: str = "",
         units: Mapping[str, str] | None = None,
+        plotted: Sequence[str] = (),
     ) -> ResultTable[RowType]:
         """Returns a table of rows.
 
@@ -110,10 +147,11 @@ class ResultTable(Generic[RowType]):
             rows: The rows.
             title: What the rows are.
             units: Units that do not follow from the names of columns.
+            plotted: The columns that `plot` draws by default, such as the parts of a whole.
         """
         listed = list(rows)
         columns = {name: [getattr(row, name) for row in listed] for name in _types_of(row_type)}
-        return cls.of(row_type, columns, title=title, units=units)
+        return cls.of(row_type, columns, title=title, units=units, plotted=plotted)
 
     # As a sequence of rows, and as columns
 
@@ -121,7 +159,7 @@ class ResultTable(Generic[RowType]):
         return len(next(iter(self.columns.values())))
 
     def __iter__(self) -> Iterator[RowType]:
-        return map(self.row_type, *(_values(column) for column in self.columns.values()))
+        return map(self.row_type, *(values_of(column) for column in self.columns.values()))
 
     @overload
     def __getitem__(self, wanted: int) -> RowType: ...
@@ -146,7 +184,7 @@ class ResultTable(Generic[RowType]):
         if not isinstance(other, ResultTable):
             return NotImplemented
         return self.row_type is other.row_type and all(
-            _values(column) == _values(other.columns[name]) for name, column in self.columns.items()
+            values_of(column) == values_of(other.columns[name]) for name, column in self.columns.items()
         )
 
     __hash__ = None  # type: ignore[assignment]  # columns are arrays
@@ -172,7 +210,9 @@ class ResultTable(Generic[RowType]):
         elif condition is not None:
             kept &= np.ma.filled(condition, False)
         for name, value in values.items():
-            kept &= np.fromiter((cell == value for cell in _values(self._column(name))), np.bool_, len(self))
+            kept &= np.fromiter(
+                (cell == value for cell in values_of(self._column(name))), np.bool_, len(self)
+            )
         return self._take(kept)
 
     def sorted_by(self, name: str, *, descending: bool = False) -> ResultTable[RowType]:
@@ -185,7 +225,7 @@ class ResultTable(Generic[RowType]):
         Raises:
             UsageError: There is no such column.
         """
-        values = _values(self._column(name))
+        values = values_of(self._column(name))
         known = [row for row, value in enumerate(values) if value is not None]
         known.sort(key=values.__getitem__, reverse=descending)
         unknown = [row for row, value in enumerate(values) if value is None]
@@ -201,7 +241,7 @@ class ResultTable(Generic[RowType]):
 
     def _take(self, rows: npt.NDArray[Any] | slice) -> ResultTable[RowType]:
         columns = {name: column[rows] for name, column in self.columns.items()}
-        return ResultTable(self.row_type, columns, self.title, self.units)
+        return ResultTable(self.row_type, columns, self.title, self.units, self.plotted)
 
     # As frames
 
@@ -222,7 +262,7 @@ class ResultTable(Generic[RowType]):
             UsageError: pyarrow is not installed: install the extra `arrow`.
         """
         columns = {
-            name: _values(column) if column.dtype == object else column
+            name: values_of(column) if column.dtype == object else column
             for name, column in self.columns.items()
         }
         result = arrow_table(columns)
@@ -236,6 +276,26 @@ class ResultTable(Generic[RowType]):
 
     # For people
 
+    def plot(
+        self, *y: str, x: str = "", by: str = "", kind: Literal["", "bars", "lines", "points"] = ""
+    ) -> Plot:
+        """Returns a chart of some columns, which notebooks draw: `table.plot("total_ns", x="name")`.
+
+        Args:
+            *y: The columns with the lengths of stacked bars or the heights of lines and points; by default what the
+                table is about.
+            x: The column with the labels of bars, or with the horizontal values; by default the names or ids of rows.
+            by: The column by which rows are lines or colors of their own; by default the rank of lines.
+            kind: "bars", "lines" or "points"; by default lines over times and long series of steps, points over
+                sizes and durations, else bars.
+
+        Raises:
+            UsageError: There is no such column, none that could be drawn, or the columns have different units.
+        """
+        from tracelink.model.charts import chart_of
+
+        return chart_of(self, y, x, by, kind)
+
     def __repr__(self) -> str:
         shown = self._shown()
         lines = zip(*(column.aligned() for column in shown), strict=True)
@@ -247,7 +307,7 @@ class ResultTable(Generic[RowType]):
         from tracelink.model.markup import element, inner
 
         shown = self._shown()
-        sides = [f"text-align:{'right' if column.right else 'left'}" for column in shown]
+        sides = [f"text-align:{'right' if column.right else 'left'};padding:1px 8px" for column in shown]
         head = (element("th", column.header, style=side) for column, side in zip(shown, sides, strict=True))
         body = (
             element("tr", (element("td", cell, style=side) for cell, side in zip(cells, sides, strict=True)))
@@ -297,7 +357,7 @@ def _array(kind: Any, values: Any) -> Column:
     return np.fromiter(values, object, len(values))
 
 
-def _values(column: Column) -> list[Any]:
+def values_of(column: Column) -> list[Any]:
     """The values of a column; None where unknown."""
     if column.dtype.kind == "f":
         return [None if value != value else value for value in column.tolist()]
@@ -324,7 +384,7 @@ class _Shown(NamedTuple):
 
 
 def _shown(name: str, column: Column, unit: str) -> _Shown:
-    values = _values(column)
+    values = values_of(column)
     numeric = column.dtype.kind in "if"
     words, write = _scale(name, unit, [value for value in values if value is not None] if numeric else [])
     title = next(
@@ -334,35 +394,26 @@ def _shown(name: str, column: Column, unit: str) -> _Shown:
     return _Shown(header, ["" if value is None else write(value) for value in values], numeric)
 
 
+def without_unit(name: str) -> str:
+    """`compute` for the column `compute_ns`."""
+    return next((name.removesuffix(end) for end in ("_ns", "_gb_s", "_bytes") if name.endswith(end)), name)
+
+
 def _scale(name: str, unit: str, known: Sequence[float]) -> tuple[str, Callable[[Any], str]]:
     """The unit in which a column is shown, and how its values are written."""
-    most = max(map(abs, known), default=0)
-    match unit:
-        case "ns":
-            divisor, words = next(scale for limit, scale in _DURATIONS if most < limit)
-            return words, lambda value: f"{value / divisor:,.3f}"
-        case "unix ns":
-            return "UTC", date_and_time
-        case "bytes":
-            divisor, words = next(((one, words) for one, words in _SIZES if most >= one), (1, "B"))
-            return words, lambda value: f"{value / divisor:,.{0 if divisor == 1 else 1}f}"
-        case "share":
-            return "%", lambda value: f"{100 * value:.1f}"
+    if unit == TIME:
+        return "UTC", date_and_time
+    divisor, words = in_unit(unit, max(map(abs, known), default=0))
+    if digits := _DIGITS.get(words):
+        return words, lambda value: f"{value / divisor:,.{digits}f}"
     if known and isinstance(known[0], float):
-        return unit, lambda value: f"{value:,.4g}" if abs(value) < 1000 else f"{value:,.0f}"
+        return words, lambda value: f"{value:,.4g}" if abs(value) < 1000 else f"{value:,.0f}"
     if known and name not in IDENTIFIERS:
-        return unit, number
-    return unit, _cell
+        return words, number
+    return words, cell
 
 
-def _cell(value: object) -> str:
+def cell(value: object) -> str:
+    """A value as people read it, in one short line."""
     text = ", ".join(map(str, value)) if isinstance(value, tuple | list) else str(value)
     return shortened(printable(text), SHOWN_TEXT)
-
-
-_DURATIONS = (
-    (MILLISECOND, (MICROSECOND, "\N{MICRO SIGN}s")),
-    (10 * SECOND, (MILLISECOND, "ms")),
-    (float("inf"), (SECOND, "s")),
-)
-_SIZES = ((10**9, "GB"), (10**6, "MB"), (10**3, "kB"))

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from tracelink.model.columns import UNKNOWN, Int64s
-from tracelink.model.dependencies import Awaited, Synchronizations
 from tracelink.model.events import EventKind
 from tracelink.model.graph import Excerpt
+from tracelink.model.trace import Awaited, Synchronizations
 from tracelink.ordering.order import (
     EVENT_RECORDS,
     Lanes,

@@ -9,9 +9,9 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from tracelink.model.columns import NO_TIME, UNKNOWN, Bools, Int64s, Table, lookup
-from tracelink.model.dependencies import Synchronizations
 from tracelink.model.events import GPU_WORK, EventKind, Events, Key, KeyColumn, Relation, Track, TrackKind
 from tracelink.model.graph import Excerpt
+from tracelink.model.trace import Synchronizations
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,10 +12,10 @@ import numpy as np
 
 from tracelink.model.call_tree import callers, innermost
 from tracelink.model.columns import UNKNOWN, Bools, Int64s
-from tracelink.model.dependencies import Awaited, Synchronizations
 from tracelink.model.events import GPU_WORK, EventKind, Events
 from tracelink.model.graph import Excerpt
 from tracelink.model.operations import COLLECTIVE_ANNOTATION, RECORD_OPERATOR
+from tracelink.model.trace import Awaited, Synchronizations
 from tracelink.ordering.order import (
     EVENT_RECORDS,
     Lanes,

@@ -8,9 +8,9 @@ import numpy as np
 
 from tracelink.model.call_tree import greatest_inside
 from tracelink.model.columns import UNKNOWN, Bools, Int64s, lookup
-from tracelink.model.dependencies import StorageUses
 from tracelink.model.events import EventKind, Key, Relation
 from tracelink.model.graph import Excerpt
+from tracelink.model.trace import StorageUses
 from tracelink.ordering.order import Order, can_follow
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import tracelink
 from builders.kineto import Element, kernel, launch, slice_, trace
 from tracelink.converters.pytorch.synchronizations import recorded_synchronizations
-from tracelink.model.dependencies import Awaited, Synchronizations
+from tracelink.model.trace import Awaited, Synchronizations
 
 
 def read(directory: Path, *elements: object) -> Synchronizations:
