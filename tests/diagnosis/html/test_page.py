@@ -22,6 +22,7 @@ from builders.html_page import Element, read_html
 from builders.kineto import cpu_op, python_frame
 from builders.profiles import call, loading, profile
 from builders.programs import diagnosis_of_programs, journal_of_programs
+from tracelink import pages
 from tracelink.diagnosis import html as package
 from tracelink.diagnosis.html.page import html_report
 from tracelink.diagnosis.html.problems import MOST_IN_BRIEF, MOST_IN_FULL
@@ -248,10 +249,13 @@ def test_accessibility() -> None:
 
 
 def colours(scheme: str) -> dict[str, str]:
-    style = resources.files(package).joinpath("style.css").read_text("utf-8")
-    light, _, rest = style.partition("prefers-color-scheme: dark")
-    text = light if scheme == "light" else rest.partition("\n}\n")[0]
-    return dict(re.findall(r"(--[\w-]+): (#[0-9a-f]{6});", text))
+    found: dict[str, str] = {}
+    for home, name in ((pages, "base.css"), (package, "style.css")):
+        style = resources.files(home).joinpath(name).read_text("utf-8")
+        light, _, rest = style.partition("prefers-color-scheme: dark")
+        text = light if scheme == "light" else rest.partition("\n}\n")[0]
+        found |= re.findall(r"(--[\w-]+): (#[0-9a-f]{6});", text)
+    return found
 
 
 def brightness(colour: str) -> float:

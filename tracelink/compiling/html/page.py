@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import base64
-import hashlib
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from importlib import resources
 from itertools import islice
 from pathlib import Path
 
@@ -33,6 +30,7 @@ from tracelink.io.targets import FileTarget, abandoned_files_removed
 from tracelink.model.errors import printable
 from tracelink.model.markup import Child, Markup, element
 from tracelink.model.text import counted, duration, ranks_cell, size
+from tracelink.pages.page import Assets, closing, opening, page_header, sections_of
 
 MOST_MESSAGES = 200
 """Messages of one kind."""
@@ -53,59 +51,31 @@ def write_page(logs: Read, path: str) -> int:
 def html_page(logs: Read) -> Iterator[str]:
     """The page in parts; the payloads of artifacts are the last ones, and never in memory together."""
     chosen = embedding_of(logs.logs)
-    style, script = (_file(name) for name in ("style.css", "script.js"))
+    assets = Assets.of(__package__ or "", ["style.css"], ["script.js"])
     report = logs.report
     lines = headlines(report)
-    head = element(
-        "head",
-        element("meta", charset="utf-8"),
-        element("meta", http_equiv="Content-Security-Policy", content=_policy(style, script)),
-        element("meta", name="viewport", content="width=device-width, initial-scale=1"),
-        element("meta", name="color-scheme", content="light dark"),
-        element("title", f"tracelink: {lines[0] if lines else summary(report)}"),
-        element("style", Markup(style)),
-    )
-    yield f'<!DOCTYPE html>\n<html lang="en" dir="ltr">{head.text}\n<body>\n'
     sections = _sections(logs)
+    yield opening(lines[0] if lines else summary(report), assets)
     yield _header(report, lines, [*sections, ("compilations", "Compilations")]).text
     yield "<main>\n"
-    for anchor, title, content in ((*names, sections[names]) for names in sections):
-        heading = element("h2", title, id=anchor)
-        yield element("section", heading, content, aria_labelledby=anchor).text
+    for shown in sections_of(sections):
+        yield shown.text
     yield '<section aria-labelledby="compilations">\n'
     yield element("h2", "Compilations", id="compilations").text
     yield _search(chosen).text
     yield from compilations(logs, chosen)
     yield "</section>\n</main>\n"
-    yield element("footer", "Written by tracelink compile.").text
     yield from embedded(logs, chosen)
-    yield f"<script>{script}</script>\n</body>\n</html>\n"
-
-
-def _file(name: str) -> str:
-    return resources.files(__package__ or "").joinpath(name).read_text("utf-8")
-
-
-def _policy(style: str, script: str) -> str:
-    """Nothing is loaded or sent; only this style is applied, and only this script runs."""
-    styles, scripts = (
-        base64.b64encode(hashlib.sha256(text.encode()).digest()).decode() for text in (style, script)
-    )
-    return (
-        f"default-src 'none'; style-src 'sha256-{styles}'; script-src 'sha256-{scripts}'; "
-        "base-uri 'none'; form-action 'none'"
-    )
+    yield closing("compile", assets)
 
 
 def _header(report: CompileReport, lines: Sequence[str], sections: Iterable[tuple[str, str]]) -> Markup:
     """What went wrong, and links to the sections."""
-    links: list[Child] = [[element("a", title, href=f"#{anchor}"), " "] for anchor, title in sections]
-    return element(
-        "header",
-        element("h1", lines[0] if lines else "Nothing failed, differs between ranks, or is open."),
+    return page_header(
+        lines[0] if lines else "Nothing failed, differs between ranks, or is open.",
         element("ul", (element("li", line) for line in lines[1:MOST_ROWS])) if lines[1:] else None,
         element("p", summary(report), class_="aside"),
-        element("nav", links, aria_label="Sections"),
+        sections=sections,
         class_="ok" if report.is_clean else "problem",
     )
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from itertools import islice
 
 from tracelink.model.markup import Child, Markup, element, table
-from tracelink.model.text import counted
+from tracelink.pages.page import left_out
 
 MOST_ROWS = 500
 """Rows of a table."""
@@ -18,9 +18,7 @@ def rows_of(caption: str, header: Sequence[str], rows: Sequence[Sequence[Child]]
     """A table of at most so many rows; nothing without rows."""
     if not rows:
         return None
-    hidden = len(rows) - MOST_ROWS
-    more = element("p", f"{counted(hidden, 'more row')} not shown.") if hidden > 0 else None
-    return [table(caption, header, rows[:MOST_ROWS]), more]
+    return [table(caption, header, rows[:MOST_ROWS]), left_out(rows, MOST_ROWS, "more row")]
 
 
 def anchor(rank: int, compile_id: str, number: int = 0) -> str:

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import base64
-import hashlib
-from collections.abc import Sequence, Sized
-from importlib import resources
+from collections.abc import Sequence
 from pathlib import Path
 
 from tracelink.diagnosis.dumps.movement import movement_in_words
@@ -26,14 +23,13 @@ from tracelink.model.columns import NO_TIME
 from tracelink.model.errors import Finding, in_order
 from tracelink.model.markup import Child, Markup, element, table
 from tracelink.model.text import counted, duration, moment, name_in_words, rank_list
+from tracelink.pages.page import Assets, Sections, closing, left_out, opening, page_header, sections_of
 
 MOST_LATE = 10
 MOST_UNREADABLE = 100
 MOST_NOTES = 50
 MOST_FINDINGS = 100
 MOST_DUMPS = 16
-LONG = 160
-"""Characters of a verdict from which it is set in smaller letters."""
 
 
 def write_page(examined: Examined, path: str) -> int:
@@ -46,24 +42,9 @@ def write_page(examined: Examined, path: str) -> int:
 
 def html_report(diagnosis: Diagnosis, journal: Journal) -> str:
     """The page as a string."""
-    style = resources.files(__package__ or "").joinpath("style.css").read_text("utf-8")
-    head = element(
-        "head",
-        element("meta", charset="utf-8"),
-        element("meta", http_equiv="Content-Security-Policy", content=_policy(style)),
-        element("meta", name="viewport", content="width=device-width, initial-scale=1"),
-        element("meta", name="color-scheme", content="light dark"),
-        element("title", f"tracelink: {_verdict(diagnosis)}"),
-        element("style", Markup(style)),
-    )
-    page = element("html", head, element("body", _body(diagnosis, journal)), lang="en", dir="ltr")
-    return f"<!DOCTYPE html>\n{page.text}\n"
-
-
-def _policy(style: str) -> str:
-    """Nothing is loaded, run or sent; only this style is applied."""
-    digest = base64.b64encode(hashlib.sha256(style.encode()).digest()).decode()
-    return f"default-src 'none'; style-src 'sha256-{digest}'; base-uri 'none'; form-action 'none'"
+    assets = Assets.of(__package__ or "", ["style.css"])
+    body = "".join(part.text for part in _body(diagnosis, journal))
+    return f"{opening(_verdict(diagnosis), assets)}{body}{closing('diagnose', assets)}"
 
 
 def _verdict(diagnosis: Diagnosis) -> str:
@@ -74,34 +55,31 @@ def _verdict(diagnosis: Diagnosis) -> str:
     return f"No problems in the dumps of {known:,}{of} rank{'s' if known != 1 else ''}."
 
 
-def _body(diagnosis: Diagnosis, journal: Journal) -> Child:
+def _body(diagnosis: Diagnosis, journal: Journal) -> list[Markup]:
     culprits = {rank for item in diagnosis.problems for rank in item.culprits}
     recent = recent_of(diagnosis, journal) if diagnosis.problems else None
     around = recent_section(recent, len(journal.ranks), culprits) if recent else None
-    others = [
-        ("conflicts", "Sources that contradict each other", conflicts_section(diagnosis.witnesses)),
-        ("stacks", "Stacks", stacks_section(diagnosis.witnesses)),
-        ("standings", "How far each rank got", standings_section(diagnosis.standings, culprits)),
-        ("recent", "Calls around the problem", around),
-        ("lateness", "Late ranks", lateness_section(diagnosis.lateness)),
-        ("notes", "Notes", notes_section([*_movement(diagnosis), *diagnosis.notes])),
-        ("watchdog", "Watchdog lines", reports_section(diagnosis.witnesses)),
-        ("dumps", "Dumps", dumps_section(diagnosis, journal)),
-        ("files", "Files", inputs_section(diagnosis.witnesses)),
-        ("findings", "Findings", findings_section(diagnosis.findings)),
-    ]
-    shown = [(anchor, title, content) for anchor, title, content in others if content is not None]
-    links = [element("a", title, href=f"#{anchor}") for anchor, title, _ in shown]
+    sections: Sections = {
+        ("conflicts", "Sources that contradict each other"): conflicts_section(diagnosis.witnesses),
+        ("stacks", "Stacks"): stacks_section(diagnosis.witnesses),
+        ("standings", "How far each rank got"): standings_section(diagnosis.standings, culprits),
+        ("recent", "Calls around the problem"): around,
+        ("lateness", "Late ranks"): lateness_section(diagnosis.lateness),
+        ("notes", "Notes"): notes_section([*_movement(diagnosis), *diagnosis.notes]),
+        ("watchdog", "Watchdog lines"): reports_section(diagnosis.witnesses),
+        ("dumps", "Dumps"): dumps_section(diagnosis, journal),
+        ("files", "Files"): inputs_section(diagnosis.witnesses),
+        ("findings", "Findings"): findings_section(diagnosis.findings),
+    }
     shared = element("defs", arrow_head(), patterns())
     return [
-        _header(diagnosis, journal, links),
+        _header(diagnosis, journal, sections),
         element("svg", shared, width=0, height=0, class_="shared", aria_hidden="true"),
         element(
             "main",
             problems_section(diagnosis.problems, _descriptions(diagnosis)),
-            (_section(*item) for item in shown),
+            sections_of(sections),
         ),
-        element("footer", "Written by tracelink diagnose."),
     ]
 
 
@@ -114,13 +92,8 @@ def _descriptions(diagnosis: Diagnosis) -> dict[str, str]:
     return {item.group: item.description for item in diagnosis.standings}
 
 
-def _section(anchor: str, title: str, content: Child) -> Markup:
-    return element("section", element("h2", title, id=anchor), content, aria_labelledby=anchor)
-
-
-def _header(diagnosis: Diagnosis, journal: Journal, links: list[Markup]) -> Markup:
+def _header(diagnosis: Diagnosis, journal: Journal, sections: Sections) -> Markup:
     """The verdict, what it is based on, and links to the sections."""
-    verdict = _verdict(diagnosis)
     more = len(diagnosis.problems) - 1
     also = element("p", f"And {counted(more, 'more problem')}; the worst comes first.") if more > 0 else None
     agree = "" if diagnosis.problems else " All ranks joined; operations, dtypes and sizes agree."
@@ -128,12 +101,11 @@ def _header(diagnosis: Diagnosis, journal: Journal, links: list[Markup]) -> Mark
     last = int(journal.records.created.max()) if len(journal) else NO_TIME
     if last != NO_TIME:
         summary += f" The last entry was created at {moment(last)}."
-    return element(
-        "header",
-        element("h1", verdict, class_="long" if len(verdict) > LONG else None),
+    return page_header(
+        _verdict(diagnosis),
         also,
         element("p", summary, _gaps(diagnosis), class_="aside"),
-        element("nav", [[link, " "] for link in links], aria_label="Sections"),
+        sections=[names for names, content in sections.items() if content is not None],
         class_=diagnosis.verdict,
     )
 
@@ -175,7 +147,7 @@ def lateness_section(lateness: Sequence[Lateness]) -> Child:
         for late in lateness[:MOST_LATE]
     ]
     header = "rank", "arrived last at", "latest by", "in", "others waited for it"
-    return [table("By creation times", header, rows), _more(lateness, MOST_LATE, "more rank")]
+    return [table("By creation times", header, rows), left_out(lateness, MOST_LATE, "more rank")]
 
 
 def dumps_section(diagnosis: Diagnosis, journal: Journal) -> Child:
@@ -190,7 +162,7 @@ def dumps_section(diagnosis: Diagnosis, journal: Journal) -> Child:
     return [
         element("dl", ((element("dt", name), element("dd", ranks)) for name, ranks in lists)),
         table("Dumps that are unreadable or truncated", ("rank", "why"), failed) if failed else None,
-        _more(unreadable, MOST_UNREADABLE, "more dump"),
+        left_out(unreadable, MOST_UNREADABLE, "more dump"),
         _files(journal),
     ]
 
@@ -212,7 +184,7 @@ def _files(journal: Journal) -> Child:
     ]
     header = "rank", "file", "version", "entries", "overwritten entries"
     table_of_files = table("Files", header, rows) if rows else None
-    return [table_of_files, _more(journal.recordings, MOST_DUMPS, "more file")]
+    return [table_of_files, left_out(journal.recordings, MOST_DUMPS, "more file")]
 
 
 def notes_section(notes: Sequence[str]) -> Child:
@@ -220,7 +192,7 @@ def notes_section(notes: Sequence[str]) -> Child:
     if not notes:
         return None
     listed = element("ul", (element("li", note) for note in notes[:MOST_NOTES]))
-    return [listed, _more(notes, MOST_NOTES, "more note")]
+    return [listed, left_out(notes, MOST_NOTES, "more note")]
 
 
 def findings_section(findings: Sequence[Finding]) -> Child:
@@ -239,9 +211,4 @@ def findings_section(findings: Sequence[Finding]) -> Child:
         for finding in in_order(findings)[:MOST_FINDINGS]
     ]
     header = "severity", "reason", "message", "count", "source", "example"
-    return [table("Findings", header, rows), _more(findings, MOST_FINDINGS, "more finding")]
-
-
-def _more(listed: Sized, most: int, thing: str) -> Child:
-    hidden = len(listed) - most
-    return element("p", f"{counted(hidden, thing)} not shown.") if hidden > 0 else None
+    return [table("Findings", header, rows), left_out(findings, MOST_FINDINGS, "more finding")]

@@ -1,0 +1,99 @@
+"""The frame of an HTML page: one file that loads and sends nothing, with its styles and scripts inside."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+from collections.abc import Iterable, Mapping, Sized
+from dataclasses import dataclass
+from functools import cache
+from importlib import resources
+
+from tracelink.model.markup import Child, Markup, element
+from tracelink.model.text import counted
+
+BASE = "base.css"
+LONG = 160
+"""Characters of a headline from which it is set in smaller letters."""
+
+Sections = Mapping[tuple[str, str], Child]
+"""The content of each section by its anchor and its title; None leaves a section out."""
+
+
+@dataclass(frozen=True, slots=True)
+class Assets:
+    """The styles and the scripts of a page."""
+
+    style: str
+    script: str = ""
+
+    @classmethod
+    def of(cls, package: str, styles: Iterable[str] = (), scripts: Iterable[str] = ()) -> Assets:
+        """The base style, then files of a package."""
+        own = [_file(package, name) for name in styles]
+        return cls(
+            "".join([_file(__package__ or "", BASE), *own]), "".join(_file(package, name) for name in scripts)
+        )
+
+    def policy(self) -> str:
+        """The content security policy: only this style is applied, only this script runs, nothing is loaded or sent."""
+        script = f"script-src {_digest(self.script)}; " if self.script else ""
+        return f"default-src 'none'; style-src {_digest(self.style)}; {script}base-uri 'none'; form-action 'none'"
+
+
+def opening(title: str, assets: Assets) -> str:
+    """All of a page that is before the content of its body."""
+    head = element(
+        "head",
+        element("meta", charset="utf-8"),
+        element("meta", http_equiv="Content-Security-Policy", content=assets.policy()),
+        element("meta", name="viewport", content="width=device-width, initial-scale=1"),
+        element("meta", name="color-scheme", content="light dark"),
+        element("title", f"tracelink: {title}"),
+        element("style", Markup(assets.style)),
+    )
+    return f'<!DOCTYPE html>\n<html lang="en" dir="ltr">{head.text}\n<body>\n'
+
+
+def closing(command: str, assets: Assets) -> str:
+    """All of a page that is after the content of its body; `command` wrote it."""
+    footer = element("footer", f"Written by tracelink {command}.")
+    script = f"<script>{assets.script}</script>\n" if assets.script else ""
+    return f"{footer.text}{script}</body>\n</html>\n"
+
+
+def page_header(headline: str, *content: Child, sections: Iterable[tuple[str, str]], class_: str) -> Markup:
+    """The headline, what belongs to it, and links to the sections."""
+    links: list[Child] = [[element("a", title, href=f"#{anchor}"), " "] for anchor, title in sections]
+    return element(
+        "header",
+        element("h1", headline, class_="long" if len(headline) > LONG else None),
+        content,
+        element("nav", links, aria_label="Sections"),
+        class_=class_,
+    )
+
+
+def section(anchor: str, title: str, content: Child) -> Markup:
+    """A section with its heading."""
+    return element("section", element("h2", title, id=anchor), content, aria_labelledby=anchor)
+
+
+def sections_of(sections: Sections) -> list[Markup]:
+    """The sections that have content, in order."""
+    return [section(*names, content) for names, content in sections.items() if content is not None]
+
+
+def left_out(listed: Sized, most: int, thing: str) -> Child:
+    """A sentence on what is not shown of a long list; nothing if all of it is."""
+    hidden = len(listed) - most
+    return element("p", f"{counted(hidden, thing)} not shown.") if hidden > 0 else None
+
+
+@cache
+def _file(package: str, name: str) -> str:
+    return resources.files(package).joinpath(name).read_text("utf-8")
+
+
+def _digest(text: str) -> str:
+    return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
