@@ -8,8 +8,9 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 
+from tracelink.answers.collectives.exchanges import Splits, splits_of
+from tracelink.answers.collectives.report import collectives_of
 from tracelink.answers.model.results import (
-    CollectiveRow,
     CriticalPath,
     KernelRow,
     Note,
@@ -23,7 +24,6 @@ from tracelink.clock.clock import clock_choice
 from tracelink.io.engine import Engine
 from tracelink.io.sources import Paths, Watch, discover_inputs, engine_for
 from tracelink.model.clock import ClockMode, Clocks
-from tracelink.model.columns import UNKNOWN
 from tracelink.model.errors import Severity, UsageError
 from tracelink.model.job import Job, Part
 from tracelink.model.metrics import Metrics
@@ -99,10 +99,13 @@ def summarize(
 def summary_of(job: Job, engine: Engine | None = None, steps: Numbers | None = None) -> Summary:
     """The summary of a job that was read; of some of its steps only if `steps` names any."""
 
-    def work(part: Part) -> Account:
-        return account_of(part.load(), steps)
+    def work(part: Part) -> tuple[Account, Splits]:
+        graph = part.load()
+        return account_of(graph, steps), splits_of(graph, job, part.rank)
 
-    accounts = (engine or Engine()).map(work, job.parts)
+    answered = (engine or Engine()).map(work, job.parts)
+    accounts = [account for account, _ in answered]
+    report = collectives_of(job, [splits for _, splits in answered])
     if steps is not None and not any(account.summary.steps for account in accounts):
         raise UsageError(f"there is no {steps.called('step')} on any rank", advice=_known_steps(job))
     ranks = [account.summary for account in accounts]
@@ -110,9 +113,14 @@ def summary_of(job: Job, engine: Engine | None = None, steps: Numbers | None = N
         ranks=ranks,
         step_time=_step_time(ranks),
         kernels=_kernels(accounts),
-        collectives=_collectives(job),
+        collectives=report.collectives,
+        communication=report.communication,
         critical_path=_critical_path(job),
-        notes=[*_notes(accounts), *(Note(finding.severity, finding.message) for finding in job.findings)],
+        notes=[
+            *_notes(accounts),
+            *(Note(Severity.INFO, text) for text in report.notes),
+            *(Note(finding.severity, finding.message) for finding in job.findings),
+        ],
     )
 
 
@@ -152,33 +160,6 @@ def _kernels(accounts: Sequence[Account]) -> list[KernelRow]:
     return [
         KernelRow(name, count[name], total[name], ranks[name], total[name] / whole, communication[name])
         for name in sorted(total, key=lambda name: (-total[name], name))
-    ]
-
-
-def _collectives(job: Job) -> list[CollectiveRow]:
-    """Collectives by operation, group and size."""
-    table = job.collectives
-    rows: dict[tuple[int, int, int], list[int]] = defaultdict(lambda: [0, 0, 0])
-    for group, operation, size, duration, skew in zip(
-        table.group.tolist(),
-        table.operation.tolist(),
-        table.bytes.tolist(),
-        table.duration.tolist(),
-        table.skew.tolist(),
-        strict=True,
-    ):
-        row = rows[operation, group, size]
-        row[0] += 1
-        row[1] += max(duration, 0)
-        row[2] += max(skew, 0)
-    return [
-        CollectiveRow(
-            job.strings[operation] if operation != UNKNOWN else "",
-            job.groups[group].name,
-            None if size == UNKNOWN else size,
-            *values,
-        )
-        for (operation, group, size), values in sorted(rows.items(), key=lambda item: -item[1][1])
     ]
 
 

@@ -11,6 +11,7 @@ from typing import Annotated
 
 from msgspec import Meta, Struct
 
+from tracelink.answers.model.communication import CollectiveRow, Communication
 from tracelink.model.errors import Severity
 
 Count = Annotated[int, Meta(ge=0)]
@@ -88,19 +89,6 @@ class KernelRow(Struct, frozen=True):
     communication: bool
 
 
-class CollectiveRow(Struct, frozen=True):
-    """All collectives of one operation, group and size."""
-
-    operation: str
-    group: str
-    bytes: Annotated[Count | None, Meta(description="Null if unknown.")]
-    count: Count
-    total_ns: Annotated[Nanoseconds, Meta(description="From the last rank's entry to the last exit, of all.")]
-    skew_ns: Annotated[
-        Nanoseconds, Meta(description="From the first rank's entry to the last one's, of all.")
-    ]
-
-
 class CriticalPath(Struct, frozen=True):
     """The longest chain of causes through a step, across ranks."""
 
@@ -133,6 +121,9 @@ class Summary(Struct, frozen=True):
     ranks: Sequence[RankSummary]
     step_time: StepTime
     kernels: Sequence[KernelRow]
-    collectives: Sequence[CollectiveRow]
+    collectives: Annotated[
+        Sequence[CollectiveRow], Meta(description="Those that ranks spent most time in first.")
+    ]
+    communication: Communication
     critical_path: CriticalPath | None
     notes: Sequence[Note]
