@@ -8,16 +8,22 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
 
 from tracelink.converters.perfetto.json_text import encoded, loadable
 from tracelink.converters.perfetto.native.packets import InternTables
 from tracelink.converters.perfetto.native.schema import Argument, Event, Table
 from tracelink.io.framing import DELIMITED, VARINT, key, varint
+from tracelink.model.columns import Int64s
 from tracelink.model.trace import Payload
 
 SEPARATOR = b"\0"
 
 
+BACKSLASH = b"\\"
 ESCAPED_CHARACTER = b"\\u"
 """The start of a character that is written as a number."""
 
@@ -26,28 +32,42 @@ LIST_DEPTH = 6
 """Lists nested deeper than this stay lists, as do lists that contain objects."""
 
 
-STRING = rb'"(?>[^"\\]|\\.)*+"'
+STRING = rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"'
 
 
 def _rest_of_list(depth: int) -> bytes:
     """A pattern for the rest of a list, with lists nested to this depth."""
     inner = rb"|\[" + _rest_of_list(depth - 1) if depth else b""
-    return rb'(?>[^][{}"]|%s%s)*+\]' % (STRING, inner)
+    return rb'(?>[^][{}"]++|%s%s)*+\]' % (STRING, inner)
 
 
-def _pattern(mark: bytes, rest: bytes) -> re.Pattern[bytes]:
-    """A member with such a value; it cannot match within a string, where quotes are escaped."""
-    return re.compile(re.escape(mark) + rb"(?<!\\" + re.escape(mark) + b")" + rest)
+LISTS = [
+    re.compile(re.escape(mark) + rb"(?<!\\" + re.escape(mark) + b")" + _rest_of_list(LIST_DEPTH))
+    for mark in (b'": [', b'":[')
+]
+"""Members with a list; they cannot match within a string, where quotes are escaped."""
 
+BEFORE_LIST = len(b'\\": ')
+"""Bytes before the bracket of a list that decide whether it is the value of a member."""
 
-SHOWN_AS_STRING = {
-    value: {colon + value: _pattern(colon + value, rest) for colon in (b'": ', b'":')}
-    for value, rest in ((b"[", _rest_of_list(LIST_DEPTH)), (b"null", b""), (b"{}", b""))
+NOTHING = {
+    value: re.compile(
+        re.escape(value)
+        + b"(?:%s)"
+        % b"|".join(
+            rb"(?<=%s)(?<!\\%s)" % (before, before)
+            for before in (b'": ' + re.escape(value), b'":' + re.escape(value))
+        )
+    )
+    for value in (b"null", b"{}")
 }
-"""Members with such values, by a prefix that is found fast."""
+"""Members without a value: a search for the value is faster than one for a key before it."""
+
+SPACE_AFTER = {value: re.compile(re.escape(value) + b" ") for value in NOTHING}
 
 
-SPACE_AFTER = {b"[": b'] "', b"null": b'null "', b"{}": b'{} "'}
+LONGEST_KNOWN = 1 << 11
+"""Longer lists are not remembered."""
 
 
 MARKED = re.compile(rb'": ?+"(?:\[(?>[^"\\]|\\.)*?\]|null|\{\}) ++"')
@@ -83,11 +103,9 @@ def for_viewers(payloads: Sequence[Payload]) -> list[bytes]:
     """These objects in the form for viewers; other JSON values stay unchanged."""
     whole = SEPARATOR.join(payloads)
     texts = _separately(_as_strings(whole), payloads, _as_strings)
-    return (
-        texts
-        if ESCAPED_CHARACTER not in whole
-        else [_unescaped(text) if ESCAPED_CHARACTER in text else text for text in texts]
-    )
+    if BACKSLASH not in whole or ESCAPED_CHARACTER not in whole:
+        return texts
+    return [_unescaped(text) if ESCAPED_CHARACTER in text else text for text in texts]
 
 
 def as_recorded(payloads: Sequence[Payload]) -> list[bytes]:
@@ -106,25 +124,71 @@ def _without_marks(text: bytes) -> bytes:
 
 
 def _as_strings(text: bytes) -> bytes:
-    known: dict[bytes, bytes] = {}
-
-    def quoted(match: re.Match[bytes]) -> bytes:
-        member = match[0]
-        made = known.get(member)
-        if made is None:
-            before, colon, value = member.partition(b": " if member[2:3] == b" " else b":")
-            escaped = value.replace(b"\\", rb"\\").replace(b'"', rb"\"")
-            made = known[member] = b'%s%s"%s "' % (before, colon, escaped)
-        return made
-
     text = loadable(text)
-    there = [value for value in SHOWN_AS_STRING if value in text]
-    if any(SPACE_AFTER[value] in text for value in there):
+    brackets = _brackets(text)
+    there = [value for value in NOTHING if re.search(re.escape(value), text)]
+    if (brackets.before_space and len(brackets.opening)) or any(
+        SPACE_AFTER[value].search(text) for value in there
+    ):
         text = MARKED.sub(lambda match: match[0][:-1] + b' "', text)
-    for mark, pattern in (pair for value in there for pair in SHOWN_AS_STRING[value].items()):
-        if mark in text:
-            text = pattern.sub(quoted, text)
+        brackets = _brackets(text)
+    if len(brackets.opening):
+        text = _lists_as_strings(text, brackets)
+    for value in there:
+        text = NOTHING[value].sub(b'"%s "' % value, text)
     return text
+
+
+@dataclass(frozen=True, slots=True)
+class _Brackets:
+    """Offsets of the brackets in a text, and whether a string can end with the mark of a list."""
+
+    opening: Int64s
+    closing: Int64s
+    separators: Int64s
+    before_space: bool
+
+
+def _brackets(text: bytes) -> _Brackets:
+    characters = np.frombuffer(text, np.uint8)
+    opening, closing, separators = (np.flatnonzero(characters == character) for character in b"[]\0")
+    before_space = characters[closing[closing < len(text) - 1] + 1] == ord(" ")
+    return _Brackets(opening, closing, separators, bool(before_space.any()))
+
+
+def _lists_as_strings(text: bytes, brackets: _Brackets) -> bytes:
+    """Of each object only the text from its first list to its last is searched, and once if it recurs: few differ."""
+    ends = np.append(brackets.separators, len(text))
+    begins = np.append(0, ends[:-1])
+    first = np.append(brackets.opening, len(text))[np.searchsorted(brackets.opening, begins)]
+    last = np.append(brackets.closing, -1)[np.searchsorted(brackets.closing, ends) - 1]
+    some = (first < last) & (last < ends)
+    lows = np.maximum(begins, first - BEFORE_LIST)[some].tolist()
+    highs = (last[some] + 1).tolist()
+    parts = [b""] * (2 * len(lows) + 1)
+    parts[0::2] = [text[low:high] for low, high in zip([0, *highs], [*lows, len(text)], strict=True)]
+    lists = [text[low:high] for low, high in zip(lows, highs, strict=True)]
+    parts[1::2] = [
+        _known_lists(some) if len(some) <= LONGEST_KNOWN else _quoted_lists(some) for some in lists
+    ]
+    return b"".join(parts)
+
+
+def _quoted_lists(text: bytes) -> bytes:
+    for pattern in LISTS:
+        text = pattern.sub(_quoted, text)
+    return text
+
+
+_known_lists = lru_cache(1 << 12)(_quoted_lists)
+
+
+def _quoted(match: re.Match[bytes]) -> bytes:
+    """A member with its value as a string."""
+    member = match[0]
+    before, colon, value = member.partition(b": " if member[2:3] == b" " else b":")
+    escaped = value.replace(b"\\", rb"\\").replace(b'"', rb"\"")
+    return b'%s%s"%s "' % (before, colon, escaped)
 
 
 def _unmarked(match: re.Match[bytes]) -> bytes:

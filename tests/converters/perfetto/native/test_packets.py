@@ -123,6 +123,12 @@ JSON = st.recursive(
         (b'{"objects": [{"a": 1}]}', b'{"objects": [{"a": 1}]}'),
         (rb'{"said": "\": [1]"}', rb'{"said": "\": [1]"}'),
         (b'{"ranks": "[0, 1]"}', b'{"ranks": "[0, 1]"}'),
+        (b'{"ranks": "[0, 1]  "}', b'{"ranks": "[0, 1]   "}'),
+        (b'{"none": null, "text": "null  "}', b'{"none": "null ", "text": "null   "}'),
+        (
+            b'{"[": 1, "in": [1, "]"], "out": [[2], [3]], "]": [4]}',
+            b'{"[": 1, "in": "[1, \\"]\\"] ", "out": "[[2], [3]] ", "]": "[4] "}',
+        ),
         (b'{"ranks": "[0, 1] ", "none": "null  "}', b'{"ranks": "[0, 1]  ", "none": "null   "}'),
         (rb'{"name": "\u00e9"}', '{"name": "é"}'.encode()),
         (rb'{"name": "\u00e9", "most": Infinity}', '{"name": "é", "most": Infinity}'.encode()),
