@@ -12,6 +12,7 @@ import inputs
 import measure
 import rank_inputs
 from measure import Cost, Job, JobFailed
+from other_tools import TRACE_FUSE, of_tool
 from results import (
     Bar,
     Options,
@@ -19,9 +20,9 @@ from results import (
     Row,
     cpu,
     failures_of,
+    measured_rows,
     memory,
     output_folder,
-    rows_of,
     slope,
     wall,
     warmed,
@@ -36,6 +37,7 @@ from generators.many_hosts import job as many_hosts
 RANKS = (8, 32, 128)
 LARGEST = 4
 MEMORY_OF_LARGEST = 1.5
+LEAST_RATE = 150.0
 LINEARITY = 1.25
 FLEET_RANKS, FLEET_ENTRIES = (64, 128, 256, 512), (500, 1000, 2000, 4000)
 
@@ -49,13 +51,17 @@ def ranks(options: Options) -> Result:
     """Merge the profiles of 8, 32 and 128 ranks into one Perfetto JSON."""
     size = options.size // 8
     files = rank_inputs.long_profiles(RANKS[0], size)
+    missing = Result()
     with output_folder() as folder:
+        paths = warmed(files)
         jobs = [
-            Job("tracelink.merge, 2 jobs", "merge", (2, folder / "two.json", *warmed(files))),
-            Job("orjson.loads + orjson.dumps", "orjson_round_trip", [file.path for file in files]),
+            Job("tracelink.merge, 2 jobs", "merge", (2, folder / "two.json", *paths)),
+            Job("orjson.loads + orjson.dumps", "orjson_round_trip", paths),
         ]
-        result = Result(rows_of(jobs, files, options.repeats))
-    ours, orjson = (row.costs for row in result.rows)
+        fuse = of_tool(TRACE_FUSE, (folder / "fused.json", *paths), options, missing)
+        result = measured_rows(jobs, list(fuse), files, options.repeats)
+    result.failures += missing.failures
+    ours, orjson = (row.costs for row in result.rows[:2])
     result.bars = [
         Bar("wall, 2 jobs / orjson.loads + dumps", measure.median_ratio(ours, orjson, wall), 1.2),
         Bar("CPU, 2 jobs / orjson.loads + dumps", measure.median_ratio(ours, orjson, cpu), 2.2),
@@ -67,6 +73,9 @@ def ranks(options: Options) -> Result:
             row = merged_once(files)
             result.rows.append(row)
             result.bars.append(memory_bar(row, files))
+            if count == RANKS[-1]:
+                rate = row.megabytes / row.best(cpu)
+                result.bars.append(Bar(f"{count} ranks, MB/s of CPU", rate, LEAST_RATE, at_least=True))
     return result
 
 

@@ -86,7 +86,7 @@ def _most_megabytes(pid: int, begin: float) -> float:
     while os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None:
         most = max(most, sum(map(proportional_megabytes, family(pid))), _own_most_megabytes(pid))
         if time.perf_counter() - begin > LONGEST_SECONDS:
-            raise JobFailed(f"still running after {LONGEST_SECONDS} s")
+            raise JobFailed(f"still running after {LONGEST_SECONDS:.0f} s")
         time.sleep(SAMPLING_SECONDS)
     return most
 

@@ -29,7 +29,7 @@ COMPILED = Path(tempfile.gettempdir()) / "tracelink-benchmarks" / "compiled"
 NOT_COMPILING, COMPILING_TO = "PYTHONDONTWRITEBYTECODE", "PYTHONPYCACHEPREFIX"
 JOBS = Path(__file__).with_name("jobs.py")
 SAMPLING_SECONDS = 0.01
-LONGEST_SECONDS = 1800
+LONGEST_SECONDS = 1800.0
 LONG_SECONDS = 15.0
 """A peer that takes longer runs once."""
 
@@ -46,6 +46,8 @@ class Job:
     function: str
     arguments: Sequence[object]
     python: str = sys.executable
+    remark: str = ""
+    longest_seconds: float = LONGEST_SECONDS
 
     @property
     def command(self) -> list[str]:
@@ -63,6 +65,10 @@ class Peer(Protocol):
     @property
     def label(self) -> str:
         """The name of its row."""
+
+    @property
+    def remark(self) -> str:
+        """What else its row says."""
 
     def measured(self) -> Cost:
         """One run."""
@@ -125,7 +131,7 @@ def environment(python: str, *, compiled: bool = True) -> Mapping[str, str]:
 
 def run(job: Job) -> Cost:
     """One run, as the job tells."""
-    return as_told(output_of(job.command))
+    return as_told(output_of(job.command, job.longest_seconds))
 
 
 def as_told(output: str) -> Cost:
@@ -135,7 +141,7 @@ def as_told(output: str) -> Cost:
     return Cost(**numbers, tree_peak_mb=numbers["peak_mb"], details=told)
 
 
-def output_of(command: Sequence[str]) -> str:
+def output_of(command: Sequence[str], longest_seconds: float) -> str:
     """What a command prints."""
     try:
         done = subprocess.run(
@@ -143,11 +149,11 @@ def output_of(command: Sequence[str]) -> str:
             capture_output=True,
             text=True,
             check=False,
-            timeout=LONGEST_SECONDS,
+            timeout=longest_seconds,
             env=environment(command[0]),
         )
     except subprocess.TimeoutExpired as error:
-        raise JobFailed(f"still running after {LONGEST_SECONDS} s") from error
+        raise JobFailed(f"still running after {longest_seconds:.0f} s") from error
     check(done.returncode, done.stdout, done.stderr)
     return done.stdout
 

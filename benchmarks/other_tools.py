@@ -16,6 +16,8 @@ import perfetto_engine
 from measure import Job, JobFailed, Peer
 from results import Options, Result, failures_of
 
+LONGEST_SECONDS = 90.0
+
 
 @dataclass(frozen=True, slots=True)
 class Tool:
@@ -46,7 +48,7 @@ def of_tool(tool: Tool, arguments: Sequence[object], options: Options, result: R
     """The job of a tool, if an interpreter has it; otherwise its row says so."""
     with failures_of(tool.name, result):
         python = first_that_imports(tool.module, options)
-        yield Job(f"{tool.name} {version(tool, python)}", tool.job, arguments, python)
+        yield Job(tool.name, tool.job, arguments, python, version(tool, python), LONGEST_SECONDS)
 
 
 def first_that_imports(module: str, options: Options) -> str:
@@ -72,4 +74,4 @@ names = {{distribution.name.lower(): distribution.version for distribution in me
 print(next(names[name.lower()] for name in {tuple(tool.distributions)} if name.lower() in names))
 """
     done = subprocess.run([python, "-c", script], capture_output=True, text=True, check=False)
-    return done.stdout.strip().partition("+")[0] or "of unknown version"
+    return done.stdout.strip() or "unknown version"

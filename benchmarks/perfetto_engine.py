@@ -35,6 +35,11 @@ class Load:
         """The name of its row."""
         return f"Perfetto's engine {self.engine.version}"
 
+    @property
+    def remark(self) -> str:
+        """What runs it."""
+        return "WebAssembly in node"
+
     def measured(self) -> Cost:
         """One load."""
         return loaded(self.engine, self.trace)

@@ -138,8 +138,8 @@ def measured_rows(jobs: Sequence[Job], peers: Sequence[Peer], files: Sequence[In
         if isinstance(runs, JobFailed):
             result.failures.append(f"{peer.label}: {runs}")
         else:
-            once = "once" if len(runs) < repeats else ""
-            result.rows.append(Row(peer.label, runs, megabytes, once, made_of))
+            remark = f"{peer.remark}, once" if len(runs) < repeats else peer.remark
+            result.rows.append(Row(peer.label, runs, megabytes, remark, made_of))
     return result
 
 

@@ -60,7 +60,7 @@ def main() -> int:
     print_bars(results)
     saved = {
         "machine": facts | {"load_after": load_average()},
-        "options": asdict(options),
+        "options": {"size_mb": options.size_mb, "repeats": options.repeats},
         "suites": {name: as_json(result) for name, result in results.items()},
     }
     if arguments.output:
