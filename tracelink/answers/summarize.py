@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TypeVar
 
 import numpy as np
 
@@ -12,14 +13,20 @@ from tracelink.answers.collectives.exchanges import Splits, splits_of
 from tracelink.answers.collectives.report import collectives_of
 from tracelink.answers.model.results import (
     CriticalPath,
+    GapRow,
     KernelRow,
+    LineRow,
+    ModuleRow,
     Note,
+    OperatorRow,
     RankSummary,
     StepTime,
     Summary,
+    WaitRow,
     WorkIn,
 )
 from tracelink.answers.rank.account import Account, account_of
+from tracelink.answers.rank.tables import KernelTotal, Rows, Tables, Texts
 from tracelink.clock.clock import clock_choice
 from tracelink.io.engine import Engine
 from tracelink.io.sources import Paths, Watch, discover_inputs, engine_for
@@ -101,7 +108,7 @@ def summary_of(job: Job, engine: Engine | None = None, steps: Numbers | None = N
 
     def work(part: Part) -> tuple[Account, Splits]:
         graph = part.load()
-        return account_of(graph, steps), splits_of(graph, job, part.rank)
+        return account_of(graph, job, steps), splits_of(graph, job, part.rank)
 
     answered = (engine or Engine()).map(work, job.parts)
     accounts = [account for account, _ in answered]
@@ -109,10 +116,16 @@ def summary_of(job: Job, engine: Engine | None = None, steps: Numbers | None = N
     if steps is not None and not any(account.summary.steps for account in accounts):
         raise UsageError(f"there is no {steps.called('step')} on any rank", advice=_known_steps(job))
     ranks = [account.summary for account in accounts]
+    tables = [account.tables for account in accounts]
     return Summary(
         ranks=ranks,
         step_time=_step_time(ranks),
-        kernels=_kernels(accounts),
+        kernels=_kernels(tables),
+        operators=_rows(OperatorRow, (table.operators for table in tables), order=SELF),
+        modules=_rows(ModuleRow, (table.modules for table in tables), order=TOTAL),
+        lines=_rows(LineRow, (table.lines for table in tables), order=SELF),
+        gaps=_rows(GapRow, (table.gaps for table in tables), order=1),
+        waits=_rows(WaitRow, (table.waits for table in tables), order=1),
         collectives=report.collectives,
         communication=report.communication,
         critical_path=_critical_path(job),
@@ -144,23 +157,56 @@ def _step_time(ranks: Sequence[RankSummary]) -> StepTime:
     return StepTime(len(times), int(times.mean()), p50, p90, int(times[0]), int(times[-1]))
 
 
-def _kernels(accounts: Sequence[Account]) -> list[KernelRow]:
+def _kernels(tables: Sequence[Tables]) -> list[KernelRow]:
     """Kernels of all ranks by name, the longest first."""
-    count: dict[str, int] = defaultdict(int)
-    total: dict[str, int] = defaultdict(int)
-    ranks: dict[str, int] = defaultdict(int)
-    communication = {}
-    for account in accounts:
-        for kernel in account.kernels:
-            count[kernel.name] += kernel.count
-            total[kernel.name] += kernel.total_ns
-            ranks[kernel.name] += 1
-            communication[kernel.name] = kernel.communication
-    whole = sum(total.values()) or 1
-    return [
-        KernelRow(name, count[name], total[name], ranks[name], total[name] / whole, communication[name])
-        for name in sorted(total, key=lambda name: (-total[name], name))
-    ]
+    by_name: dict[str, list[KernelTotal]] = {}
+    for table in tables:
+        for kernel in table.kernels:
+            by_name.setdefault(kernel.name, []).append(kernel)
+    totals = {name: sum(kernel.total_ns for kernel in some) for name, some in by_name.items()}
+    whole = sum(totals.values()) or 1
+    rows = []
+    for name in sorted(totals, key=lambda name: (-totals[name], name)):
+        some = by_name[name]
+        most = max(some, key=lambda kernel: kernel.total_ns)
+        row = KernelRow(
+            name=name,
+            count=sum(kernel.count for kernel in some),
+            total_ns=totals[name],
+            ranks=len(some),
+            share=totals[name] / whole,
+            low_ns=min(kernel.low_ns for kernel in some),
+            high_ns=max(kernel.high_ns for kernel in some),
+            communication=most.communication,
+            queue_ns=sum(kernel.queue_ns for kernel in some),
+            launch_ns=sum(kernel.launch_ns for kernel in some),
+            operator=most.operator,
+            module=most.module,
+            line=most.line,
+            source_lines=most.source_lines,
+        )
+        rows.append(row)
+    return rows
+
+
+Row = TypeVar("Row")
+
+TOTAL, SELF = 1, 2
+"""Columns by which tables are sorted."""
+
+
+def _rows(row_type: Callable[..., Row], tables: Iterable[Rows], *, order: int) -> list[Row]:
+    """Rows of all ranks with equal texts as one, sorted by a number, the largest first."""
+    sums: dict[Texts, list[int]] = {}
+    for table in tables:
+        for texts, numbers in table.items():
+            known = sums.get(texts)
+            if known is None:
+                sums[texts] = [*numbers, 1]
+            else:
+                sums[texts] = [one + other for one, other in zip(known, [*numbers, 1], strict=True)]
+    ordered = sorted(sums.items(), key=lambda item: (-item[1][order], item[0]))
+    return [row_type(*texts, *numbers) for texts, numbers in ordered]
 
 
 def _critical_path(job: Job) -> CriticalPath | None:

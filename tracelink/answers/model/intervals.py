@@ -5,10 +5,15 @@ Stretches are `Spans`: sorted, disjoint, and without those of no length. `Spans.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from typing import TypeVar
+
 import numpy as np
 
 from tracelink.model.columns import Int64s, ranges
 from tracelink.model.ranges import EARLIEST, LATEST, Spans
+
+Label = TypeVar("Label")
 
 NOTHING = Spans(np.empty(0, np.int64), np.empty(0, np.int64))
 
@@ -31,6 +36,31 @@ def difference(one: Spans, other: Spans) -> Spans:
 def gaps_of(spans: Spans) -> Spans:
     """Everything that they do not cover, before the first and after the last as well."""
     return Spans(np.append(EARLIEST, spans.ends), np.append(spans.starts, LATEST))
+
+
+def union(*parts: Spans) -> Spans:
+    """What any of them covers."""
+    if len(parts) == 1:
+        return parts[0]
+    return Spans.of(
+        np.concatenate([np.empty(0, np.int64), *(part.starts for part in parts)]),
+        np.concatenate([np.empty(0, np.int64), *(part.ends for part in parts)]),
+    )
+
+
+def divided(whole: Spans, claims: Iterable[tuple[Label, Spans]]) -> tuple[list[tuple[Label, Spans]], Spans]:
+    """What each claim covers of the whole, without what earlier claims cover; and the rest."""
+    found, rest = [], whole
+    for label, claim in claims:
+        if not len(rest):
+            break
+        if not len(claim):
+            continue
+        mine = intersection(rest, claim)
+        if len(mine):
+            found.append((label, mine))
+            rest = difference(rest, mine)
+    return found, rest
 
 
 def length(spans: Spans) -> int:

@@ -7,12 +7,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from enum import StrEnum
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
-from msgspec import Meta, Struct
+from msgspec import Meta, Struct, defstruct
 
 from tracelink.answers.model.communication import CollectiveRow, Communication
-from tracelink.model.errors import Severity
+from tracelink.model.errors import Severity, UsageError, choices
+from tracelink.model.results import ResultTable
+
+if TYPE_CHECKING:
+    import pandas
+    import pyarrow
 
 Count = Annotated[int, Meta(ge=0)]
 Nanoseconds = Annotated[int, Meta(ge=0)]
@@ -30,22 +35,37 @@ class WorkIn(StrEnum):
     """The rank has no event of a profiler."""
 
 
-class IdleCause(StrEnum):
-    """Why nothing ran."""
+class Cause(StrEnum):
+    """Why nothing ran on a rank, or only communication or copies."""
 
+    HOST_BOUND = "host_bound"
+    """The next work was not launched yet; what the host did then is in `during`."""
+    DATA_LOADING = "data_loading"
+    """The next work was not launched yet: the thread that launched it waited for data."""
+    SYNCHRONIZATION = "synchronization"
+    """The next work was not launched yet: the thread that launched it was in a call that waits for the device."""
+    LAUNCH_BOUND = "launch_bound"
+    """The next work was being launched: from the start of the call to the start of the work."""
+    KERNEL_GAP = "kernel_gap"
+    """The next work had been launched; the device took this time between two kernels."""
+    STREAM_DEPENDENCY = "stream_dependency"
+    """The next work had been launched, and waited for work of another stream."""
+    WAITING_FOR_RANK = "waiting_for_rank"
+    """The rank was in a collective or a message that another rank had not entered yet."""
+    TRANSFER = "transfer"
+    """All ranks were in the collective or the message: the time of the data on its way."""
+    COPY = "copy"
+    """A copy ran; its direction is in `during`."""
+    NOT_RECORDED = "not_recorded"
+    """No thread of the process has events at this time."""
     UNKNOWN = "unknown"
-
-
-class ExposureCause(StrEnum):
-    """Why only communication ran."""
-
-    UNKNOWN = "unknown"
+    """The recording does not say."""
 
 
 class Portion(Struct, frozen=True):
     """A part of the idle or exposed time, and its cause."""
 
-    cause: str
+    cause: Cause
     ns: Nanoseconds
     rank: Annotated[int | None, Meta(description="The rank that was waited for.")] = None
     during: Annotated[str, Meta(description="What the host did then; empty if it does not matter.")] = ""
@@ -67,6 +87,7 @@ class Step(Struct, frozen=True):
     exposed_communication: Annotated[
         Sequence[Portion], Meta(description="Adds up to exposed_communication_ns.")
     ] = ()
+    exposed_copies: Annotated[Sequence[Portion], Meta(description="Adds up to exposed_copy_ns.")] = ()
 
 
 class RankSummary(Struct, frozen=True):
@@ -76,6 +97,9 @@ class RankSummary(Struct, frozen=True):
     host: str
     work: WorkIn
     steps: Sequence[Step]
+    streams: Annotated[Sequence[Stream], Meta(description="The busiest first.")] = ()
+    launches: Launches | None = None
+    memory: Sequence[Memory] = ()
 
 
 class KernelRow(Struct, frozen=True):
@@ -86,7 +110,128 @@ class KernelRow(Struct, frozen=True):
     total_ns: Nanoseconds
     ranks: Annotated[Count, Meta(description="Number of ranks that ran it.")]
     share: Annotated[float, Meta(description="Of the time of all kernels.")]
+    low_ns: Annotated[Nanoseconds, Meta(description="The shortest.")]
+    high_ns: Annotated[Nanoseconds, Meta(description="The longest.")]
     communication: bool
+    queue_ns: Annotated[
+        Nanoseconds, Meta(description="From the end of the launch until its stream was free, of all.")
+    ]
+    launch_ns: Annotated[
+        Nanoseconds,
+        Meta(description="From then, or from the end of the launch, until it started, of all."),
+    ]
+    operator: Annotated[str, Meta(description="The innermost operator around most of its launches.")]
+    module: Annotated[
+        str,
+        Meta(description="The same of classes of modules; of backward work that of the forward operator."),
+    ]
+    line: Annotated[str, Meta(description="The same of functions of the program.")]
+    source_lines: Annotated[str, Meta(description="Lines of the program that a generated kernel computes.")]
+
+
+class OperatorRow(Struct, frozen=True):
+    """All operators of one name on all ranks."""
+
+    name: str
+    count: Count
+    total_ns: Annotated[
+        Nanoseconds, Meta(description="On the host, without calls within calls of the same name.")
+    ]
+    self_ns: Annotated[Nanoseconds, Meta(description="On the host, without what they call.")]
+    device_ns: Annotated[
+        Nanoseconds, Meta(description="Of the device work that they launch, also through others.")
+    ]
+    ranks: Count
+
+
+class ModuleRow(Struct, frozen=True):
+    """All calls of one module (`nn.Module: Linear_3`) on all ranks."""
+
+    name: str
+    count: Count
+    total_ns: Nanoseconds
+    self_ns: Nanoseconds
+    device_ns: Annotated[Nanoseconds, Meta(description="Of forward work.")]
+    backward_device_ns: Annotated[
+        Nanoseconds, Meta(description="Of the backward work of operators that it called.")
+    ]
+    ranks: Count
+
+
+class LineRow(Struct, frozen=True):
+    """All calls of one Python function on all ranks: `train.py(20): step`."""
+
+    name: str
+    count: Count
+    total_ns: Nanoseconds
+    self_ns: Nanoseconds
+    device_ns: Nanoseconds
+    ranks: Count
+
+
+class GapRow(Struct, frozen=True):
+    """Idle time before work whose launch came late, by what launched it."""
+
+    operator: Annotated[str, Meta(description="The innermost operator around the launch.")]
+    within: Annotated[str, Meta(description="The outermost operator or annotation, other than a step.")]
+    line: Annotated[str, Meta(description="The innermost function of the program.")]
+    count: Count
+    idle_ns: Nanoseconds
+    ranks: Count
+
+
+class WaitRow(Struct, frozen=True):
+    """Calls in which the host waits for the device, by where they were made."""
+
+    call: str
+    operator: str
+    line: str
+    count: Count
+    host_ns: Annotated[Nanoseconds, Meta(description="In these calls.")]
+    idle_ns: Annotated[Nanoseconds, Meta(description="Idle time that began during them.")]
+    ranks: Count
+
+
+class Stream(Struct, frozen=True):
+    """One stream of one rank, within the steps."""
+
+    name: str
+    device: str
+    count: Count
+    busy_ns: Nanoseconds
+    communication_ns: Nanoseconds
+    copy_ns: Nanoseconds
+
+
+class Launches(Struct, frozen=True):
+    """How work got onto the devices of one rank."""
+
+    count: Annotated[Count, Meta(description="Works that were launched.")]
+    unknown: Annotated[Count, Meta(description="Works whose launch was not recorded.")]
+    calls: Annotated[Count, Meta(description="Calls that launched them.")]
+    calls_ns: Annotated[Nanoseconds, Meta(description="Time of these calls.")]
+    queue_p50_ns: Nanoseconds
+    queue_p90_ns: Nanoseconds
+    launch_p50_ns: Nanoseconds
+    launch_p90_ns: Nanoseconds
+    shorter_than_launch: Annotated[Count, Meta(description="Kernels that are shorter than their launch.")]
+    graph_launches: Count
+    graph_work: Annotated[Count, Meta(description="Works that graphs contain.")]
+    graph_ns: Annotated[Nanoseconds, Meta(description="Time of these works.")]
+
+
+class Memory(Struct, frozen=True):
+    """One counter of memory of one rank, within the steps."""
+
+    counter: str
+    peak_bytes: Count
+    peak_at_ns: int
+    peak_in: Annotated[str, Meta(description="The innermost operator at that time.")]
+    first_bytes: Count
+    last_bytes: Count
+    over_time: Annotated[
+        Sequence[tuple[int, Count]], Meta(description="Times, and the largest value until the next one.")
+    ]
 
 
 class CriticalPath(Struct, frozen=True):
@@ -120,10 +265,73 @@ class Summary(Struct, frozen=True):
 
     ranks: Sequence[RankSummary]
     step_time: StepTime
-    kernels: Sequence[KernelRow]
+    kernels: Annotated[Sequence[KernelRow], Meta(description="The longest first, as all tables.")]
+    operators: Sequence[OperatorRow]
+    modules: Sequence[ModuleRow]
+    lines: Sequence[LineRow]
+    gaps: Sequence[GapRow]
+    waits: Sequence[WaitRow]
     collectives: Annotated[
         Sequence[CollectiveRow], Meta(description="Those that ranks spent most time in first.")
     ]
     communication: Communication
     critical_path: CriticalPath | None
     notes: Sequence[Note]
+
+    def table(self, name: str) -> ResultTable[Any]:
+        """Returns one table of the summary.
+
+        Args:
+            name: "steps", "streams", "memory", "kernels", "operators", "modules", "lines", "gaps", "waits",
+                "collectives" or "notes".
+
+        Raises:
+            UsageError: There is no such table.
+        """
+        if name not in TABLES:
+            raise UsageError(f"there is no table {name!r}", advice=choices(name, TABLES))
+        if name in OF_RANKS:
+            rows = [(rank.rank, row) for rank in self.ranks for row in getattr(rank, name)]
+            row_type = OF_RANKS[name]
+            named = tuple(each for each in row_type.__struct_fields__ if each not in NESTED)
+            types = get_type_hints(row_type)
+            flat = defstruct(row_type.__name__, [("rank", int), *((each, types[each]) for each in named)])
+            columns = {each: [getattr(row, each) for _, row in rows] for each in named}
+            columns = {"rank": [rank for rank, _ in rows], **columns}
+            return ResultTable.of(flat, columns, title=name.capitalize())
+        return ResultTable.of_rows(TABLES[name], getattr(self, name), title=name.capitalize())
+
+    def to_pandas(self, name: str) -> pandas.DataFrame:
+        """Returns one table as a pandas frame; see `table` for the names.
+
+        Raises:
+            UsageError: There is no such table; or pandas is not installed: install the extra `pandas`.
+        """
+        return self.table(name).to_pandas()
+
+    def to_arrow(self, name: str) -> pyarrow.Table:
+        """Returns one table as an Arrow table; see `table` for the names.
+
+        Raises:
+            UsageError: There is no such table; or pyarrow is not installed: install the extra `arrow`.
+        """
+        return self.table(name).to_arrow()
+
+
+OF_RANKS: dict[str, type[Struct]] = {"steps": Step, "streams": Stream, "memory": Memory}
+"""Tables that are part of each rank: as one table they have a column with the rank."""
+
+NESTED = frozenset({"idle", "exposed_communication", "exposed_copies", "over_time"})
+"""Fields of their rows that are no columns."""
+
+TABLES: dict[str, type[Struct]] = {
+    **OF_RANKS,
+    "kernels": KernelRow,
+    "operators": OperatorRow,
+    "modules": ModuleRow,
+    "lines": LineRow,
+    "gaps": GapRow,
+    "waits": WaitRow,
+    "collectives": CollectiveRow,
+    "notes": Note,
+}

@@ -4,26 +4,28 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
-from tracelink.answers.model.results import RankSummary, Step
-from tracelink.answers.rank.breakdown import COMMUNICATION, Breakdown, Work, breakdown_of
+from tracelink.answers.model.intervals import covered, intersection
+from tracelink.answers.model.results import Portion, RankSummary, Step
+from tracelink.answers.rank.breakdown import Breakdown, breakdown_of
+from tracelink.answers.rank.devices import launches_of, memory_of, streams_of
+from tracelink.answers.rank.exposure import explained_communication, explained_copies, waits_of
+from tracelink.answers.rank.host import HostActivity, activity_of
+from tracelink.answers.rank.idle import Explained, Reason, explained_idle, explained_pauses
 from tracelink.answers.rank.steps import Windows, only_steps, windows_of
-from tracelink.model.columns import UNKNOWN
-from tracelink.model.events import EventKind
+from tracelink.answers.rank.tables import Tables, tables_of
+from tracelink.answers.rank.view import RankView
+from tracelink.model.columns import UNKNOWN, Int64s
+from tracelink.model.events import ON_THREAD
 from tracelink.model.graph import EventGraph
-from tracelink.model.ranges import Numbers
+from tracelink.model.job import Job
+from tracelink.model.ranges import Numbers, Spans
 
-
-@dataclass(frozen=True, slots=True)
-class KernelTotal:
-    """All kernels of one name on a rank."""
-
-    name: str
-    communication: bool
-    count: int
-    total_ns: int
+MOST_THREADS = 16
+"""Threads whose activity explains idle time: those that launch most work."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,49 +33,83 @@ class Account:
     """The answers about one rank."""
 
     summary: RankSummary
-    kernels: Sequence[KernelTotal]
+    tables: Tables
     nested_steps: int = 0
 
 
-def account_of(graph: EventGraph, wanted: Numbers | None) -> Account:
-    """The answers about the rank of a graph, in all steps or in the wanted ones."""
+def account_of(graph: EventGraph, job: Job, wanted: Numbers | None) -> Account:
+    """The answers about the rank of a graph of a job, in all steps or in the wanted ones."""
+    view = RankView(graph)
     found = windows_of(graph)
     windows = found.windows if wanted is None else only_steps(found.windows, wanted)
-    breakdown, work = breakdown_of(graph)
+    breakdown = breakdown_of(view)
+    activity = activity_of(view, _busiest_threads(view), with_operators=len(view.work) > 0)
+    explained = _explained_idle(view, breakdown, windows, activity)
+    causes = _causes(view, job, breakdown, windows, activity)
     (rank,) = graph.ranks
-    summary = RankSummary(rank.rank, rank.host, breakdown.work, _steps(windows, breakdown))
-    return Account(summary, _kernels(graph, work, windows), found.nested)
+    summary = RankSummary(
+        rank.rank,
+        rank.host,
+        breakdown.work,
+        _steps(windows, breakdown, {"idle": explained.parts, **causes}),
+        streams_of(view, windows),
+        launches_of(view, windows),
+        memory_of(view, windows),
+    )
+    return Account(summary, tables_of(view, windows, explained, activity.waits), found.nested)
 
 
-def _steps(windows: Windows, breakdown: Breakdown) -> list[Step]:
+def _busiest_threads(view: RankView) -> Int64s:
+    """The threads that launch most work; those with most events if there is no device work."""
+    launching = view.launching_lane
+    if not len(view.work):
+        launching = view.lane[view.events.track[view.rows(*ON_THREAD)]] if len(view.lane) else launching
+    lanes, counts = np.unique(launching[launching != UNKNOWN], return_counts=True)
+    return lanes[np.argsort(-counts, kind="stable")][:MOST_THREADS]
+
+
+def _explained_idle(
+    view: RankView, breakdown: Breakdown, windows: Windows, activity: HostActivity
+) -> Explained:
+    idle = breakdown.idle(windows)
+    return explained_idle(view, idle, activity) if len(view.work) else explained_pauses(idle, activity)
+
+
+Causes = dict[str, list[tuple[Reason, Spans]]]
+"""The reasons of each part of a step, by the names of the fields of `Step`."""
+
+
+def _causes(
+    view: RankView, job: Job, breakdown: Breakdown, windows: Windows, activity: HostActivity
+) -> Causes:
+    inside = Spans.of(windows.start, windows.end)
+    exposed = intersection(breakdown.exposed_communication, inside)
+    copies = intersection(breakdown.exposed_copies, inside)
+    return {
+        "exposed_communication": explained_communication(view, exposed, waits_of(job, view), activity),
+        "exposed_copies": explained_copies(view, copies),
+    }
+
+
+def _steps(windows: Windows, breakdown: Breakdown, causes: Causes) -> list[Step]:
     parts = breakdown.parts(windows)
     numbers = [None if number == UNKNOWN else number for number in windows.number.tolist()]
-    columns = {name: values.tolist() for name, values in parts.items()}
+    columns: dict[str, list[Any]] = {name: values.tolist() for name, values in parts.items()}
+    for name, reasons in causes.items():
+        columns[name] = _portions(windows, reasons)
     return [
         Step(step=number, start_ns=start, **{name: values[index] for name, values in columns.items()})
         for index, (number, start) in enumerate(zip(numbers, windows.start.tolist(), strict=True))
     ]
 
 
-def _kernels(graph: EventGraph, work: Work, windows: Windows) -> list[KernelTotal]:
-    """Kernels that start in a window, by name; the longest first."""
-    window = np.searchsorted(windows.start, work.start, side="right") - 1
-    inside = (window >= 0) & (work.start < np.append(windows.end, 0)[window])
-    kernels = work.take(inside & (graph.events.kind[work.row] == EventKind.KERNEL))
-    names, first, group, counts = np.unique(
-        graph.events.name[kernels.row], return_index=True, return_inverse=True, return_counts=True
-    )
-    totals = np.zeros(len(names), np.int64)
-    np.add.at(totals, group, kernels.end - kernels.start)
-    communicates = kernels.part[first] == COMMUNICATION
-    order = np.argsort(-totals, kind="stable")
-    return [
-        KernelTotal(graph.strings[name], communication, count, total)
-        for name, communication, count, total in zip(
-            names[order].tolist(),
-            communicates[order].tolist(),
-            counts[order].tolist(),
-            totals[order].tolist(),
-            strict=True,
-        )
-    ]
+def _portions(windows: Windows, reasons: Sequence[tuple[Reason, Spans]]) -> list[list[Portion]]:
+    """For each window its reasons, the largest first."""
+    found: list[list[Portion]] = [[] for _ in range(len(windows))]
+    for (cause, rank, during), spans in reasons:
+        for portions, ns in zip(found, covered(spans, windows.start, windows.end).tolist(), strict=True):
+            if ns:
+                portions.append(Portion(cause, ns, rank, during))
+    for portions in found:
+        portions.sort(key=lambda portion: -portion.ns)
+    return found
