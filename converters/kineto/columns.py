@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from tracelink.converters.kineto.elements import TEXT_LANE, Decoded, Shapes
+from tracelink.converters.kineto.elements import TEXT_LANE, Decoded, Shapes, Stated
 from tracelink.converters.kineto.schema import (
     COUNTER,
     FLOWS,
@@ -141,10 +141,12 @@ class ElementColumns:
     """All chunks, once the part is complete."""
     keys: dict[Key, list[tuple[Int64s, Int64s]]] = field(default_factory=dict)
     """(index of the element, value) of each link key, chunk by chunk."""
-    statements: list[tuple[int, Statement]] = field(default_factory=list)
-    """Statements on communication, by the index of the element."""
+    statements: list[Statement] = field(default_factory=list)
+    """What events state on communication."""
+    stated: list[Stated] = field(default_factory=list)
+    """Which of these each event states, by the index of the element."""
     communications: Communications = field(default_factory=Communications.empty)
-    """The statements as a table; its rows are indexes of elements."""
+    """The same as a table; its rows are indexes of elements."""
     memory: list[tuple[Int64s, Int64s]] = field(default_factory=list)
     launch_ends: list[tuple[Int64s, Int64s]] = field(default_factory=list)
     """(shape, id) of the starts and ends of launch flows."""
@@ -179,7 +181,7 @@ class ElementColumns:
                 "duration": piece.duration,
             }
         )
-        self.statements += [(int(indexes[index]), statement) for index, statement in piece.statements]
+        self.stated.append(replace(piece.stated, event=indexes[piece.stated.event]))
         self._add_keys(indexes, shape_of_event, events)
         self._add_memory(indexes, shape_of_event, events)
         self._add_flows(shape, piece)
@@ -198,12 +200,14 @@ class ElementColumns:
         self.table = {name: np.concatenate([chunk[name] for chunk in self.chunks]) for name in COLUMN_TYPES}
         self.chunks = []
         self.keys = {key: [_joined(chunks)] for key, chunks in self.keys.items()}
-        rows, statements = (
-            [row for row, _ in self.statements],
-            [statement for _, statement in self.statements],
-        )
-        table = communications(rows, statements, self.names)
-        self.communications, self.statements = Communications.concatenate([self.communications, table]), []
+        if self.statements:
+            self.communications = self._communications()
+        self.statements, self.stated = [], []
+
+    def _communications(self) -> Communications:
+        stated = Stated.concatenate(self.stated)
+        distinct = communications(range(len(self.statements)), self.statements, self.names)
+        return replace(distinct.take(stated.statement), row=stated.event, sequence=stated.sequence)
 
     def _add_keys(self, indexes: Int64s, shape: Int64s, events: Sequence[Element]) -> None:
         for key_group in (THREAD_KEYS, LAUNCH_KEYS, PYTHON_KEYS):

@@ -5,7 +5,7 @@ Pieces are decoded strictly by type; a piece with unexpected elements is decoded
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
 from itertools import compress, islice
@@ -19,11 +19,8 @@ import numpy.typing as npt
 from tracelink.converters.kineto.schema import (
     BACKWARD_FLOWS,
     BINDING,
-    COMPLETE,
-    CORRELATION,
     ELEMENT_ARGUMENTS,
     ENCLOSING,
-    EXTERNAL_ID,
     FLOW_END,
     FLOWS,
     INSTANTS,
@@ -35,9 +32,10 @@ from tracelink.converters.kineto.schema import (
     SCOPES,
     SLICES,
     TIMED,
+    WHOLE_PIECE,
     WITH_ARGUMENTS,
-    AllArguments,
     Arguments,
+    CommunicationArguments,
     Element,
     ExactElement,
     FlowBinding,
@@ -45,8 +43,15 @@ from tracelink.converters.kineto.schema import (
     MixedElement,
     kind_of,
 )
-from tracelink.converters.pytorch.arguments import COLLECTIVE, LATEST_US, decimal_nanoseconds, statement_of
-from tracelink.model.columns import UNKNOWN, Bools, Int32s, Int64s, StringTable
+from tracelink.converters.pytorch.arguments import (
+    COLLECTIVE,
+    LATEST_US,
+    decimal_nanoseconds,
+    sequence_in,
+    statement_key,
+    statement_of,
+)
+from tracelink.model.columns import UNKNOWN, Bools, Int32s, Int64s, KnownInt64s, StringTable, Table
 from tracelink.model.communications import Statement
 from tracelink.model.events import EventKind
 from tracelink.model.operations import COLLECTIVE_ANNOTATION, COLLECTIVE_KERNEL, COLLECTIVE_OPERATOR
@@ -70,6 +75,17 @@ TEXT_LANE = -(1 << 40)
 """Ids of processes and threads that are strings count down from here; numeric ids are unchanged."""
 
 
+@dataclass(frozen=True, slots=True)
+class Stated(Table):
+    """One row for each event that states something about communication."""
+
+    event: KnownInt64s
+    """The index of the event."""
+    statement: KnownInt64s
+    """What it states, as an index of a list of statements, but for the sequence number."""
+    sequence: Int64s
+
+
 @dataclass(slots=True)
 class Decoded:
     """The elements of one piece. Times are integer nanoseconds, without the base time of the file."""
@@ -87,7 +103,7 @@ class Decoded:
     """Whether times are decimal strings."""
     arguments: dict[int, dict[str, Any]] = field(default_factory=dict)
     """Arguments of counters and metadata, by the index of the element."""
-    statements: Statements = field(default_factory=list)
+    stated: Stated = field(default_factory=Stated.empty)
     """Statements on communication, by the index of the event."""
     bound_to_next: frozenset[int] = frozenset()
     """Indexes of the ends of flows that bind to the next slice, not to the slice around them."""
@@ -133,7 +149,7 @@ class ElementDecoder:
         if instants:
             scopes = SCOPE_TEXTS.decode(text)
             piece.scopes = _wide_scopes((index, scopes[index].s) for index in instants)
-        piece.statements = self.communication.in_text(piece, text)
+        piece.stated = self.communication.in_text(piece, text)
         return piece
 
     def convert(self, values: list[Any]) -> Decoded:
@@ -156,7 +172,7 @@ class ElementDecoder:
         ends = self._drawn_ends(piece)
         piece.bound_to_next = frozenset(index for index in ends if values[index].get(BINDING) != ENCLOSING)
         piece.scopes = _wide_scopes((index, values[index].get(SCOPE)) for index in self._instants(piece))
-        piece.statements = self.communication.in_values(piece, values)
+        piece.stated = self.communication.in_values(piece, values)
         return piece
 
     def _drawn_ends(self, piece: Decoded) -> list[int]:
@@ -261,17 +277,6 @@ def _integer(value: Any) -> int:
     return int(value)
 
 
-def _times(elements: Sequence[Element], exact: bool) -> Int64s:
-    if exact:
-        texts = [bytes(cast("msgspec.Raw", element.ts)).decode() for element in elements]
-        return np.array(list(map(decimal_nanoseconds, texts)), np.int64)
-    return _nanoseconds(_microseconds(elements))
-
-
-def _microseconds(elements: Sequence[Element]) -> npt.NDArray[np.float64]:
-    return np.fromiter([element.ts for element in elements], np.float64, len(elements))
-
-
 def _duration(value: Any) -> float:
     """A duration as a number; invalid values become -1."""
     try:
@@ -357,6 +362,19 @@ LONGEST_US = 1e13
 """A longer duration (116 days) is a wrapped or garbage value, not a measurement."""
 
 
+def _times(elements: Sequence[Element], exact: bool) -> Int64s:
+    """Times of elements in nanoseconds; `exact` if they are decimal strings."""
+    if exact:
+        texts = [bytes(cast("msgspec.Raw", element.ts)).decode() for element in elements]
+        return np.array(list(map(decimal_nanoseconds, texts)), np.int64)
+    return _nanoseconds(_microseconds(elements))
+
+
+def _microseconds(elements: Sequence[Element]) -> npt.NDArray[np.float64]:
+    """Times of elements, as in the text."""
+    return np.fromiter([element.ts for element in elements], np.float64, len(elements))
+
+
 def _nanoseconds(microseconds: npt.NDArray[np.float64]) -> Int64s:
     """Integer nanoseconds: integer part and fraction are scaled separately, so that neither is rounded twice."""
     integer = np.floor(microseconds)
@@ -399,11 +417,13 @@ def _durations(microseconds: npt.NDArray[np.float64]) -> tuple[Int64s, int]:
     return result, int(np.count_nonzero(~usable))
 
 
-# Statements on communication: there are few, so that decoding their arguments again is fast.
+# Statements on communication. Their arguments are found in the text and decoded again. Most events state the same as
+# others, but for the sequence number: each distinct statement is evaluated once.
 
 
-ONE_OBJECT = msgspec.json.Decoder(dict[str, Any])
-WHOLE_PIECE = msgspec.json.Decoder(list[AllArguments])
+STATED_ARGUMENTS = msgspec.json.Decoder(CommunicationArguments)
+ALL_ARGUMENTS = msgspec.json.Decoder(dict[str, Any])
+NOTHING_STATED = CommunicationArguments()
 
 WITH_INPUTS = frozenset({EventKind.OPERATOR, EventKind.ANNOTATION})
 
@@ -424,9 +444,6 @@ REACH = 1 << 16
 
 COLLECTIVE_OF = attrgetter("args.collective")
 
-Statements = list[tuple[int, Statement]]
-"""Statements by the index of the event among the events of a piece."""
-
 
 class CommunicationFinder:
     """Finds the events of a piece that describe communication, and parses what they state."""
@@ -438,26 +455,60 @@ class CommunicationFinder:
         """The role of each shape; 0 for shapes without communication."""
         self.name_roles = np.zeros(0, np.uint8)
         """The roles in which each name is of communication."""
+        self.statements: list[Statement] = []
+        """What events state; the sequence number of each event is in `Stated`."""
+        self.codes: dict[Hashable, int] = {}
+        """The index of the statement of each key."""
 
-    def in_text(self, piece: Decoded, text: memoryview) -> Statements:
+    def in_text(self, piece: Decoded, text: memoryview) -> Stated:
         """The statements of a piece that was decoded from `text`."""
         indexes = self._communicating(piece)
-        with_arguments = [index for index in indexes if _needs_arguments(piece.events[index])]
-        numbers = np.flatnonzero(piece.slices)[with_arguments]
-        arguments = _near_names(
-            text, [piece.events[index] for index in with_arguments], numbers, len(piece.slices)
-        )
-        if arguments is None:
-            elements = WHOLE_PIECE.decode(text)
-            arguments = [elements[number].args for number in numbers.tolist()]
-        return _statements(piece, indexes, dict(zip(with_arguments, arguments, strict=True)))
+        events = [piece.events[index] for index in indexes]
+        numbers = np.flatnonzero(piece.slices)[indexes]
+        needed = self._with_arguments(events, piece.shape[numbers])
+        if self._are_unique(piece, np.array(indexes, np.int64)[needed]):
+            found = _near_names(text, list(compress(events, needed)), numbers[needed], len(piece.slices))
+            if found is not None:
+                return self._distinct(indexes, events, needed, found)
+        elements = WHOLE_PIECE.decode(text)
+        return self._each(indexes, events, needed, [elements[number].args for number in numbers.tolist()])
 
-    def in_values(self, piece: Decoded, values: Sequence[Any]) -> Statements:
+    def in_values(self, piece: Decoded, values: Sequence[Any]) -> Stated:
         """The statements of a piece from values of a lenient parser."""
         indexes, numbers = self._communicating(piece), np.flatnonzero(piece.slices)
-        arguments = {index: values[numbers[index]].get(ELEMENT_ARGUMENTS) for index in indexes}
-        arguments = {index: given for index, given in arguments.items() if isinstance(given, dict)}
-        return _statements(piece, indexes, arguments)
+        events, numbers = [piece.events[index] for index in indexes], numbers[indexes]
+        needed = self._with_arguments(events, piece.shape[numbers])
+        return self._each(
+            indexes, events, needed, [values[number].get(ELEMENT_ARGUMENTS) for number in numbers.tolist()]
+        )
+
+    def _distinct(
+        self, indexes: Sequence[int], events: Sequence[Element], needed: Bools, found: Sequence[Found]
+    ) -> Stated:
+        """Statements of events, where each distinct one is evaluated once."""
+        remaining, codes = iter(found), self.codes
+        given = [next(remaining) if need else NOTHING_FOUND for need in needed.tolist()]
+        keys = [
+            statement_key(event.name, arguments) for event, (arguments, _) in zip(events, given, strict=True)
+        ]
+        for event, key, (_, text) in zip(events, keys, given, strict=True):
+            if key not in codes:
+                codes[key] = self._add(statement_of(event.name, ALL_ARGUMENTS.decode(text)))
+        sequences = [sequence_in(arguments) for arguments, _ in given]
+        return Stated.of(event=indexes, statement=[codes[key] for key in keys], sequence=sequences)
+
+    def _each(
+        self, indexes: Sequence[int], events: Sequence[Element], needed: Bools, arguments: Sequence[Any]
+    ) -> Stated:
+        """Statements of events, one by one: for arguments of any types."""
+        given = [each if need else {} for each, need in zip(arguments, needed.tolist(), strict=True)]
+        statements = [statement_of(event.name, each) for event, each in zip(events, given, strict=True)]
+        sequences = [statement.sequence for statement in statements]
+        return Stated.of(event=indexes, statement=list(map(self._add, statements)), sequence=sequences)
+
+    def _add(self, statement: Statement) -> int:
+        self.statements.append(statement)
+        return len(self.statements) - 1
 
     def _communicating(self, piece: Decoded) -> list[int]:
         """Indexes of the events with names or arguments of communication."""
@@ -468,6 +519,28 @@ class CommunicationFinder:
         unnamed_kernels = np.flatnonzero((role == KERNEL) & (matching == 0)).tolist()
         collectives = list(map(COLLECTIVE_OF, map(piece.events.__getitem__, unnamed_kernels)))
         return sorted(found + list(compress(unnamed_kernels, collectives))) if any(collectives) else found
+
+    def _with_arguments(self, events: Sequence[Element], shape: Int64s) -> Bools:
+        """Which events have arguments that state something."""
+        recorded = np.array([event.args.collective != "" for event in events], np.bool_)
+        given = np.array([event.args is not NO_ARGUMENTS for event in events], np.bool_)
+        result: Bools = recorded | (given & self.shapes.have_kind(shape, WITH_INPUTS))
+        return result
+
+    def _are_unique(self, piece: Decoded, indexes: Int64s) -> bool:
+        """Whether these events have ids, and no other element of the piece has the same name and ids."""
+        named, chosen = np.zeros(len(self.name_roles), np.bool_), np.zeros(len(piece.name), np.bool_)
+        named[piece.name[indexes]] = True
+        chosen[indexes] = True
+        others = set(_identities(piece, np.flatnonzero(named[piece.name] & ~chosen)))
+        for element in compress(piece.elements, (~piece.slices).tolist()):
+            if element.args is not NO_ARGUMENTS:
+                ids = element.args.external_id, element.args.correlation
+                others.add((self.names.find(element.name), *ids))
+        identities = _identities(piece, indexes)
+        distinct = set(identities)
+        known = all(external_id != -1 or correlation != -1 for _, external_id, correlation in distinct)
+        return known and len(distinct) == len(identities) and others.isdisjoint(distinct)
 
     def _learn(self) -> None:
         """Adds the roles of new shapes and names."""
@@ -481,31 +554,33 @@ class CommunicationFinder:
             self.name_roles = np.append(self.name_roles, np.array(name_roles, np.uint8))
 
 
-def _needs_arguments(event: Element) -> bool:
-    if event.args.collective:
-        return True
-    return event.args is not NO_ARGUMENTS and kind_of(COMPLETE, event.cat) in WITH_INPUTS
+def _identities(piece: Decoded, indexes: Int64s) -> list[tuple[int, int, int]]:
+    """The name and the ids of each event."""
+    arguments = [piece.events[index].args for index in indexes.tolist()]
+    external_id, correlation = [a.external_id for a in arguments], [a.correlation for a in arguments]
+    return list(zip(piece.name[indexes].tolist(), external_id, correlation, strict=True))
 
 
-def _statements(
-    piece: Decoded, indexes: Sequence[int], arguments: Mapping[int, Mapping[str, Any]]
-) -> Statements:
-    return [(index, statement_of(piece.events[index].name, arguments.get(index, {}))) for index in indexes]
+Found = tuple[CommunicationArguments, bytes | bytearray]
+"""The arguments of an event, and their text."""
+NOTHING_FOUND: Found = NOTHING_STATED, b"{}"
 
 
 def _near_names(
     text: memoryview, events: Sequence[Element], elements: Int64s, count: int
-) -> list[Mapping[str, Any]] | None:
+) -> list[Found] | None:
     """The arguments of events, which are some `elements` out of `count`: the object that follows each name.
 
-    None unless all are found with certainty.
+    None unless all are found with certainty, and have the usual types.
     """
-    found: list[Mapping[str, Any]] = []
+    found: list[Found] = []
     data = text.obj if isinstance(text.obj, bytes | bytearray) else bytes(text)
     step = len(text) // max(count, 1) // SHORTEST
-    index, last, before = 0, len(text), 0
+    quoted = {event.name: msgspec.json.encode(event.name) for event in events}
+    index, before = 0, 0
     for event, element in zip(events, elements.tolist(), strict=True):
-        arguments, index = _next_arguments(event, data, index + (element - before) * step, last)
+        ahead = index + (element - before) * step
+        arguments, index = _next_arguments(quoted[event.name], event.args, data, ahead, len(text))
         if arguments is None:
             return None
         found.append(arguments)
@@ -514,24 +589,23 @@ def _near_names(
 
 
 def _next_arguments(
-    event: Element, text: bytes | bytearray, index: int, last: int
-) -> tuple[Mapping[str, Any] | None, int]:
-    """The arguments of the next element with the name and ids of the event, and their end."""
-    name = msgspec.json.encode(event.name)
+    name: bytes, known: Arguments, text: bytes | bytearray, index: int, last: int
+) -> tuple[Found | None, int]:
+    """The arguments of the next element with this name and the known ids, and their end."""
     while (index := text.find(name, index, last)) >= 0:
         index += len(name)
-        start = text.find(b"{", index, min(index + REACH, last))
-        end = text.find(b"}", start, min(start + REACH, last)) + 1
+        start = text.find(b"{", index, index + REACH)
+        end = text.find(b"}", start, start + REACH) + 1
+        given = text[start:end]
         try:
-            arguments = ONE_OBJECT.decode(text[start:end])
+            arguments = STATED_ARGUMENTS.decode(given)
         except msgspec.DecodeError:
             continue
-        if _same_ids(event.args, arguments):
-            return arguments, end
+        if (
+            arguments.external_id == known.external_id
+            and arguments.correlation == known.correlation
+            and (arguments.operation or "") == known.collective
+            and end <= last
+        ):
+            return (arguments, given), end
     return None, last
-
-
-def _same_ids(known: Arguments, found: Mapping[str, Any]) -> bool:
-    """Whether arguments have the ids of the event."""
-    ids = found.get(EXTERNAL_ID, -1), found.get(CORRELATION, -1), found.get(COLLECTIVE, "")
-    return ids == (known.external_id, known.correlation, known.collective)

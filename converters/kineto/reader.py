@@ -84,7 +84,8 @@ def _read_part(source: Source, part: Part, engine: Engine) -> PartRead:
     document: ArrayDocument[Decoded] = ArrayDocument(
         source, ArrayFormat(EVENTS, FIRST_KEYS, decoder.decode, decoder.convert), part
     )
-    columns = ElementColumns(decoder.shapes, decoder.names, decoder.lanes)
+    statements = decoder.communication.statements
+    columns = ElementColumns(decoder.shapes, decoder.names, decoder.lanes, statements=statements)
     for offset, piece in document.pieces(engine.meter.add):
         columns.add(offset, piece)
     columns.compact()

@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from tracelink.converters.pytorch.arguments import KIND_OF_CATEGORY
+from tracelink.converters.pytorch.arguments import KIND_OF_CATEGORY, StatedArguments
 from tracelink.model.events import EventKind, InstantScope
 
 EVENTS = "traceEvents"
@@ -49,6 +49,13 @@ class Arguments(msgspec.Struct, frozen=True, gc=False):
     external_id_2021: int = msgspec.field(name="external id", default=-1)
     event_index_2022: int = msgspec.field(name="Profiler Event Index", default=-1)
     collective: str = msgspec.field(name="Collective name", default="")
+
+
+class CommunicationArguments(StatedArguments, gc=False):
+    """The arguments of an event on communication, with its ids."""
+
+    correlation: int = -1
+    external_id: int = msgspec.field(name="External id", default=-1)
 
 
 NO_ARGUMENTS = Arguments()
@@ -120,6 +127,8 @@ class AllArguments(msgspec.Struct, gc=False):
 
     args: dict[str, Any] = {}
 
+
+WHOLE_PIECE = msgspec.json.Decoder(list[AllArguments])
 
 ELEMENT_ARGUMENTS = "args"
 EXTERNAL_ID, CORRELATION = "External id", "correlation"

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from decimal import Decimal, InvalidOperation
+from operator import attrgetter
 from typing import Any
 
 import msgspec
@@ -146,6 +147,54 @@ def statement_of(name: str, arguments: Mapping[str, Any]) -> Statement:
     if COLLECTIVE in arguments:
         return _recorded(text_in(arguments[COLLECTIVE]) or name, arguments)
     return stated_by_inputs(name, _Inputs(arguments)) if INPUT_DIMS in arguments else stated_by(name)
+
+
+class StatedArguments(msgspec.Struct, gc=False):
+    """The arguments that a statement depends on, if they have the usual types."""
+
+    operation: str | msgspec.UnsetType | None = msgspec.field(name=COLLECTIVE, default=msgspec.UNSET)
+    group: str | None = msgspec.field(name=GROUP_NAME, default=None)
+    sequence: int | str | None = msgspec.field(name=NUMBER_IN_GROUP, default=None)
+    elements_in: int | str | None = msgspec.field(name=ELEMENTS_IN, default=None)
+    elements_out: int | str | None = msgspec.field(name=ELEMENTS_OUT, default=None)
+    type: str | None = msgspec.field(name=NUMBER_TYPE, default=None)
+    size: int | str | None = msgspec.field(name=GROUP_SIZE, default=None)
+    members: str | None = msgspec.field(name=GROUP_RANKS, default=None)
+    sender: int | str | None = msgspec.field(name=SENDER, default=None)
+    receiver: int | str | None = msgspec.field(name=RECEIVER, default=None)
+    peer: int | str | None = msgspec.field(name=PEER, default=None)
+    input_values: msgspec.Raw = msgspec.field(name=INPUT_VALUES, default=msgspec.Raw(b""))
+    input_dims: msgspec.Raw = msgspec.field(name=INPUT_DIMS, default=msgspec.Raw(b""))
+    input_types: msgspec.Raw = msgspec.field(name=INPUT_TYPES, default=msgspec.Raw(b""))
+
+
+_RECORDED = attrgetter(
+    "operation",
+    "group",
+    "elements_in",
+    "elements_out",
+    "type",
+    "size",
+    "members",
+    "sender",
+    "receiver",
+    "peer",
+)
+
+
+def statement_key(name: str, arguments: StatedArguments) -> Hashable:
+    """The same for events whose statements differ in nothing but the sequence number."""
+    if arguments.operation is not msgspec.UNSET:
+        return name, _RECORDED(arguments)
+    inputs = arguments.input_dims, arguments.input_types, arguments.input_values
+    return name, *map(bytes, inputs)
+
+
+def sequence_in(arguments: StatedArguments) -> int:
+    """The sequence number in a statement."""
+    if arguments.sequence is None or arguments.operation is msgspec.UNSET:
+        return UNKNOWN
+    return number_in(arguments.sequence)
 
 
 def _recorded(operation: str, arguments: Mapping[str, Any]) -> Statement:

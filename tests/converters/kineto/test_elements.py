@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import gzip
+import json
 from collections import Counter
+from dataclasses import replace
 from decimal import Decimal
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -26,6 +30,7 @@ from builders.kineto import (
     with_texts,
 )
 from builders.statements import stated, statements
+from tracelink.converters.kineto.elements import LOOSE, Decoded, ElementDecoder
 from tracelink.converters.kineto.reader import KinetoReader
 from tracelink.io.engine import Engine
 from tracelink.io.sources import Request, discover
@@ -359,6 +364,121 @@ def test_arguments_are_never_those_of_another_event(kinds: list[tuple[str, Any]]
                 elements.append(with_arguments(cpu_op("aten::add", place), tricky))
     said = stated(read(trace(*elements, pretty=pretty)))
     assert [(row, statement.operation, statement.sequence) for row, statement in said] == expected
+
+
+VALUES = st.one_of(
+    st.none(),
+    st.booleans(),
+    st.integers(-2, 5),
+    st.sampled_from(
+        [2**31, 2**63, 2**64, 10**30, 1.0, 0.5, "3", "", "[0, 1]", "Float", [], [[2, 3]], {"a": 1}]
+    ),
+)
+STATING = st.dictionaries(
+    st.sampled_from(
+        [
+            "Collective name",
+            "Process Group Name",
+            "Seq",
+            "In msg nelems",
+            "Out msg nelems",
+            "dtype",
+            "Group size",
+            "Process Group Ranks",
+            "Src Rank",
+            "Dst Rank",
+            "Rank",
+            "Input Dims",
+            "Input type",
+            "Concrete Inputs",
+            "External id",
+            "correlation",
+            "Note",
+        ]
+    ),
+    VALUES,
+)
+USUAL = st.fixed_dictionaries(
+    {"External id": st.integers(0, 2)},
+    optional={
+        "Collective name": st.sampled_from(["allreduce", "send", "broadcast", "wait", ""]),
+        "Seq": st.integers(0, 2) | st.just("7"),
+        "Group size": st.sampled_from([2, 8]),
+        "Dst Rank": st.integers(-1, 1),
+        "Rank": st.integers(0, 1),
+        "Input Dims": st.sampled_from([[], [[2, 3]], [[[2, 3], [4]]], [[4], [], [], [1]]]),
+        "Input type": st.sampled_from([["float"], ["TensorList", "", "Scalar", "Scalar"]]),
+        "Concrete Inputs": st.sampled_from([["", "", "1", "2"], ["", "", "0"]]),
+    },
+)
+STATING_EVENTS = st.lists(
+    st.builds(
+        lambda name, category, arguments: slice_(category, name) | {"args": arguments},
+        st.sampled_from(
+            ["record_param_comms", "c10d::send", "nccl:send 0->1", "nccl:all_reduce", "ncclKernel"]
+        ),
+        st.sampled_from(["cpu_op", "user_annotation", "gpu_user_annotation", "kernel"]),
+        USUAL | STATING,
+    ),
+    max_size=12,
+)
+
+
+def stated_by(decoder: ElementDecoder, piece: Decoded) -> list[tuple[int, Statement]]:
+    """What the events of a piece state, one by one."""
+    table = piece.stated
+    rows = zip(table.event.tolist(), table.statement.tolist(), table.sequence.tolist(), strict=True)
+    stated_here = decoder.communication.statements
+    return [(event, replace(stated_here[code], sequence=sequence)) for event, code, sequence in rows]
+
+
+def states_the_same(text: bytes) -> bool:
+    """Whether text has the same statements by its types and by the lenient parser."""
+    by_type, lenient = ElementDecoder(), ElementDecoder()
+    try:
+        fast = by_type.decode(memoryview(text))
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return True
+    return stated_by(by_type, fast) == stated_by(lenient, lenient.convert(LOOSE.decode(text)))
+
+
+@given(STATING_EVENTS, st.booleans())
+def test_a_statement_is_the_same_however_it_is_read(events: list[dict[str, Any]], pretty: bool) -> None:
+    assert states_the_same(json.dumps(events, indent=2 if pretty else None).encode())
+
+
+@given(st.lists(USUAL, min_size=1, max_size=8), st.data())
+def test_damaged_text_that_still_parses_says_the_same(
+    arguments: list[dict[str, Any]], data: st.DataObject
+) -> None:
+    events = [slice_("cpu_op", "record_param_comms") | {"args": each} for each in arguments]
+    text = bytearray(json.dumps(events).encode())
+    for _ in range(data.draw(st.integers(1, 3))):
+        start = data.draw(st.integers(0, len(text) - 1))
+        end = start + data.draw(st.integers(0, 3))
+        text[start:end] = data.draw(
+            st.sampled_from([b"", b'"', b"{", b"}", b",", b"1", b".", b"\\", b"null"])
+        )
+    assert states_the_same(bytes(text))
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "matched8/kineto_0.json.gz",
+        "kineto/pair_rank0.json.gz",
+        "kineto/nccl_data.json.gz",
+        "pairs/dlrm8/device.0.json.gz",
+    ],
+)
+def test_a_recorded_file_states_the_same_however_it_is_read(path: str) -> None:
+    """Around each event on communication, because the lenient parser takes long."""
+    elements = json.loads(gzip.decompress(shared(path).read_bytes()))["traceEvents"]
+    names = ("record_param_comms", "c10d::", "gloo:", "nccl")
+    here = [place for place, element in enumerate(elements) if element.get("name", "").startswith(names)]
+    assert here
+    for place in here[:40]:
+        assert states_the_same(json.dumps(elements[max(place - 20, 0) : place + 20]).encode())
 
 
 def test_a_file_read_in_parts_says_the_same(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
