@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import pickle
+import re
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pytest
 
+from tracelink.model.causes import EventEntry, StackEntry
 from tracelink.model.collectives import Collectives, Messages, Participations
 from tracelink.model.columns import NO_TIME, UNKNOWN
 from tracelink.model.communications import Evidence
@@ -116,12 +119,190 @@ class Forgetful:
 
 
 def test_arguments_that_are_gone_are_none() -> None:
+    made = replace(graph(), payloads=[Forgetful()] * 2)
+    assert made.arguments(0) == {}
+    assert made.arguments([0, 3]) == [{}, {}]
+    with pytest.raises(UsageError, match=r"no event has an argument 'stream'\. There are: none"):
+        made.column("stream")
+
+
+def test_arguments_of_many_events_in_the_order_of_rows() -> None:
     made = graph()
-    assert [
-        EventGraph(
-            **{f.name: getattr(made, f.name) for f in fields(made)} | {"payloads": [Forgetful()] * 2}
-        ).arguments(0)
-    ] == [{}]
+    every = [{"External id": 4}, {}, {"stream": 7}, {"value": [1, 2]}]
+    assert made.arguments(range(4)) == every
+    assert made.arguments(np.array([2, 0, 2])) == [every[2], every[0], every[2]]
+    assert made.arguments(np.array([True, False, False, True])) == [every[0], every[3]]
+    assert made.arguments(np.int64(2)) == every[2]
+    assert made.arguments([]) == []
+    first, second = made.arguments([2, 2])
+    assert first is not second
+
+
+@dataclass(frozen=True)
+class Numbered:
+    """Payloads that can be read one at a time; counts those that are."""
+
+    texts: Sequence[bytes]
+    read: list[int]
+
+    def batches(self, first: int = 0, last: int | None = None) -> Iterator[tuple[int, Sequence[Payload]]]:
+        self.read.extend(range(first, len(self.texts) if last is None else last))
+        yield first, self.texts[first:last]
+
+    def near(self, numbers: np.ndarray) -> Iterator[tuple[int, Sequence[Payload]]]:
+        for number in numbers.tolist():
+            yield from self.batches(number, number + 1)
+
+
+def test_arguments_are_read_only_where_they_are() -> None:
+    read: list[int] = []
+    made = replace(graph(), payloads=[Numbered([b'{"a": 1}', b"", b'{"b": 2}'], read), ListedPayloads([])])
+    assert made.arguments([2, 0]) == [{"b": 2}, {"a": 1}]
+    assert read == [0, 2]
+
+
+@pytest.mark.parametrize(
+    ("texts", "kind", "values"),
+    [
+        ([b'{"a": 1}', b"{}", b'{"a": -5}'], "i", [1, None, -5]),
+        ([b'{"a": 1}', b'{"a": 0.5}', b""], "f", [1.0, 0.5, None]),
+        ([b'{"a": true}', b'{"a": false}', b'{"a": null}'], "b", [True, False, None]),
+        ([b'{"a": 18446744073709551615}', b'{"a": 1}', b""], "u", [2**64 - 1, 1, None]),
+        ([b'{"a": 18446744073709551615}', b'{"a": -1}', b""], "O", [2**64 - 1, -1, None]),
+        ([b'{"a": "x"}', b'{"a": 1}', b"[1]"], "O", ["x", 1, None]),
+        ([b'{"a": [[1, 2], []]}', b'{"a": []}', b"{}"], "O", [[[1, 2], []], [], None]),
+    ],
+)
+def test_an_argument_as_a_column(texts: list[bytes], kind: str, values: list[object]) -> None:
+    made = replace(graph(), payloads=[ListedPayloads(texts), ListedPayloads([b"7"])])
+    column = made.column("a", [0, 1, 2])
+    assert column.dtype.kind == kind
+    assert column.tolist() == values
+    assert made.column("a").tolist() == [*values, None]
+    assert made.column("a", [2, 0]).tolist() == [values[2], values[0]]
+    assert made.column("value", np.array([3])).tolist() == [7]
+    assert len(made.column("a", [])) == 0
+
+
+def test_an_argument_that_no_event_has() -> None:
+    with pytest.raises(UsageError) as caught:
+        graph().column("Stream")
+    assert str(caught.value) == (
+        "no event has an argument 'Stream'. Did you mean stream? There are: External id, stream, value."
+    )
+
+
+def training() -> EventGraph:
+    """A forward operator below a Python function, its backward operator on another thread, and their kernels."""
+    names = [
+        "train.py(9): step",
+        "aten::mm",
+        "cudaLaunchKernel",
+        "gemm",
+        "MmBackward0",
+        "aten::mm_bwd",
+        "flash_Gemm",
+    ]
+    kinds = ["python", "operator", "runtime", "kernel", "operator", "operator", "runtime", "kernel", "kernel"]
+    edges = {
+        Relation.CALLS: [(0, 1), (1, 2), (4, 5), (5, 6)],
+        Relation.LAUNCHES: [(2, 3), (6, 7)],
+        Relation.BACKWARD_OF: [(4, 1)],
+        Relation.WAITS_FOR: [(8, 7)],
+    }
+    return EventGraph(
+        strings=names,
+        events=Events.of(
+            kind=[EventKind[kind.upper()] for kind in kinds],
+            name=[0, 1, 2, 3, 4, 5, 2, 6, 3],
+            track=[0, 0, 0, 1, 0, 0, 0, 1, 2],
+            start=[*range(10, 18), NO_TIME],
+            duration=[*range(1, 9), UNKNOWN],
+            source=[0] * 9,
+            payload=[*range(9)],
+        ),
+        edges=Edges.concatenate(
+            [Edges.of_relation(relation, *np.array(pairs).T) for relation, pairs in edges.items()]
+        ),
+        tracks=[
+            Track(TrackKind.THREAD, "1", "1", rank=0),
+            Track(TrackKind.STREAM, "0", "7", rank=0),
+            Track(TrackKind.STREAM, "0", "7", rank=1),
+        ],
+        ranks=[Rank(0), Rank(1)],
+        sources=[SourceInfo("a.json", "kineto")],
+        bounds=[0, 9],
+    )
+
+
+def test_the_stack_of_a_kernel() -> None:
+    table = training().stack(7)
+    assert [(entry.row, entry.relation) for entry in table] == [
+        (0, "calls"),
+        (1, "forward of"),
+        (4, "calls"),
+        (5, "calls"),
+        (6, "launches"),
+        (7, None),
+    ]
+    assert table[1] == StackEntry(1, "operator", "aten::mm", "forward of", 0, 11, 2)
+    assert [entry.row for entry in training().stack(7, forward=False)] == [4, 5, 6, 7]
+    assert [entry.row for entry in training().stack(8)] == [8]
+
+
+def test_what_launched_a_kernel() -> None:
+    made = training()
+    assert (made.launched_by(3), made.launched_by(7), made.launched_by(8)) == (1, 5, None)
+    assert (made.launched_by(3, "runtime"), made.launched_by(3, kind="python")) == (2, 0)
+    assert made.launched_by(made.find(kind="kernel")).tolist() == [1, 5, UNKNOWN]
+    many = np.repeat([7, 8, 3], 10)
+    assert made.launched_by(many).tolist() == np.repeat([5, UNKNOWN, 1], 10).tolist()
+
+
+def test_what_led_to_an_event_and_what_followed_from_it() -> None:
+    made = training()
+    assert made.ancestors(8).tolist() == [0, 1, 4, 5, 6, 7]
+    assert made.ancestors(7, "calls", "launches").tolist() == [4, 5, 6]
+    assert made.descendants(1).tolist() == [2, 3, 4, 5, 6, 7, 8]
+    assert made.descendants(0, Relation.CALLS).tolist() == [1, 2]
+    assert made.sources_of(3, "launches").tolist() == [2]
+    with pytest.raises(UsageError, match="there is no relation 'call'"):
+        made.ancestors(0, "call")
+
+
+def test_events_by_name_kind_and_rank() -> None:
+    made = training()
+    assert made.find("GEMM").tolist() == [3, 7, 8]
+    assert made.find("gemm", kind="kernel", rank=1).tolist() == [8]
+    assert made.find(re.compile("^gemm$")).tolist() == [3, 8]
+    assert made.find("mm(").tolist() == []
+    assert made.find(kind=["python", EventKind.RUNTIME], rank=range(2)).tolist() == [0, 2, 6]
+    assert made.find(rank=[]).tolist() == made.find().tolist() == [*range(9)]
+    with pytest.raises(UsageError, match="there is no kind of events 'kernal'"):
+        made.find(kind="kernal")
+
+
+def test_events_as_a_table() -> None:
+    made = training()
+    assert list(made.describe([8, 0])) == [
+        EventEntry(8, "kernel", "gemm", 1, None, None),
+        EventEntry(0, "python", "train.py(9): step", 0, 10, 1),
+    ]
+    assert list(made.describe(0)) == list(made.describe([8, 0])[1:])
+
+
+def test_a_changed_graph_has_no_old_edges() -> None:
+    made = training()
+    assert made.targets(2, "launches").tolist() == [3]
+    assert replace(made, edges=Edges.empty()).targets(2, "launches").tolist() == []
+
+
+def test_what_is_sorted_for_questions_is_not_pickled() -> None:
+    made = training()
+    before = len(pickle.dumps(made))
+    made.stack(7)
+    assert len(pickle.dumps(made)) < before + 200
+    assert pickle.loads(pickle.dumps(made)).stack(7) == made.stack(7)
 
 
 def test_tables_have_texts_instead_of_codes() -> None:

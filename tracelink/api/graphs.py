@@ -36,10 +36,10 @@ class Inspection:
     """For each source, what it is read from."""
 
     def __repr__(self) -> str:
-        from tracelink.model import overview
+        from tracelink.model import results
 
-        parts = {"sources": overview.formats(self.sources), "findings": overview.problems(self.findings)}
-        return overview.lines(f"Inspection: {counted(len(self.sources), 'source')}", parts)
+        parts = {"sources": results.formats(self.sources), "findings": results.problems(self.findings)}
+        return results.as_text(f"Inspection: {counted(len(self.sources), 'source')}", parts)
 
     def of_format(self, name: str) -> list[Source]:
         """The inputs of a format."""

@@ -88,11 +88,11 @@ class Converted:
 
 
 def _summary(kind: str, outputs: Sequence[Output], findings: Sequence[Finding]) -> str:
-    from tracelink.model import overview
+    from tracelink.model import results
 
     some = ", ".join(f"{output.path} ({size(output.bytes)})" for output in outputs[:FILES])
     rest = f", and {number(len(outputs) - FILES)} more" if len(outputs) > FILES else ""
-    return overview.lines(kind, {"outputs": f"{some}{rest}", "findings": overview.problems(findings)})
+    return results.as_text(kind, {"outputs": f"{some}{rest}", "findings": results.problems(findings)})
 
 
 def merge(

@@ -278,11 +278,11 @@ class CompileReport:
     """Of draft export."""
 
     def __repr__(self) -> str:
-        from tracelink.model import overview
+        from tracelink.model import results
 
         tables = ", ".join(f"{name} {len(getattr(self, name)):,}" for name in TABLES if name != "findings")
-        parts = {"tables": tables, "findings": overview.problems(self.findings)}
-        return overview.lines(f"CompileReport: {counted(len(self.ranks), 'rank')}", parts)
+        parts = {"tables": tables, "findings": results.problems(self.findings)}
+        return results.as_text(f"CompileReport: {counted(len(self.ranks), 'rank')}", parts)
 
     @property
     def is_clean(self) -> bool:

@@ -321,15 +321,15 @@ class Diagnosis:
     """What logs, stacks and NCCL's monitor show, if there are any."""
 
     def __repr__(self) -> str:
-        from tracelink.model import overview
+        from tracelink.model import results
 
         shown = {f"problem {place}": one.message for place, one in enumerate(self.problems[:SHOWN], 1)}
         more = len(self.problems) - len(shown)
         parts = {**shown, **({"more problems": str(more)} if more > 0 else {})}
         checked = f"{counted(self.checked.ranks, 'rank')}, {counted(self.checked.entries, 'entry')}"
-        return overview.lines(
+        return results.as_text(
             f"Diagnosis: {self.verdict}",
-            {**parts, "checked": checked, "findings": overview.problems(self.findings)},
+            {**parts, "checked": checked, "findings": results.problems(self.findings)},
         )
 
     @property

@@ -9,7 +9,7 @@ import msgspec
 import numpy as np
 
 from tracelink.model.columns import Int64s
-from tracelink.model.trace import Payload, Payloads, RankTrace, SparsePayloads
+from tracelink.model.trace import RankTrace, payloads_near
 
 FOLDERS = re.compile(r".*[/\\]")
 """Of a path: files with generated code are named by their content, so folders do not matter."""
@@ -81,15 +81,7 @@ def _arguments(trace: RankTrace, rows: Int64s) -> Iterator[tuple[int, bytes]]:
         own = rows[of_source == source]
         row_of = dict(zip(trace.events.payload[own].tolist(), own.tolist(), strict=True))
         wanted = np.array(sorted(number for number in row_of if number >= 0), np.int64)
-        for first, texts in _runs(payloads, wanted):
+        for first, texts in payloads_near(payloads, wanted):
             low, high = np.searchsorted(wanted, [first, first + len(texts)]).tolist()
             for number in wanted[low:high].tolist():
                 yield row_of[number], bytes(texts[number - first])
-
-
-def _runs(payloads: Payloads, wanted: Int64s) -> Iterator[tuple[int, Sequence[Payload]]]:
-    if not len(wanted):
-        return iter(())
-    if isinstance(payloads, SparsePayloads):
-        return payloads.near(wanted)
-    return payloads.batches(int(wanted[0]), int(wanted[-1]) + 1)

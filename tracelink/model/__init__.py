@@ -5,6 +5,7 @@ __version__ = "0.1.0"
 __all__ = [
     "__version__",
     "call_tree",
+    "causes",
     "charts",
     "clock",
     "collectives",
@@ -18,7 +19,6 @@ __all__ = [
     "markup",
     "metrics",
     "operations",
-    "overview",
     "ranges",
     "records",
     "results",

@@ -5,12 +5,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import re
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from importlib import import_module
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, overload
 
-import msgspec
 import numpy as np
 import numpy.typing as npt
 
@@ -19,13 +20,27 @@ from tracelink.model.collectives import Collectives, Messages, Participations
 from tracelink.model.columns import NO_TIME, UNKNOWN, Int64s, arrow_table, frame
 from tracelink.model.errors import Finding
 from tracelink.model.events import Counters, Edges, EventKind, Events, Key, KeyColumn, Relation, Track, member
-from tracelink.model.tables import SHARED, columns_of, shared_table, texts_of
-from tracelink.model.trace import Payload, Payloads, ProcessGroup, SourceInfo
+from tracelink.model.tables import (
+    SHARED,
+    argument_column,
+    arguments_of,
+    columns_of,
+    shared_table,
+    texts_of,
+)
+from tracelink.model.trace import Payload, Payloads, ProcessGroup, SourceInfo, payloads_near
 
 if TYPE_CHECKING:
     import networkx
     import pandas
     import pyarrow
+
+    from tracelink.model.causes import Causes, EventEntry, StackEntry
+    from tracelink.model.results import ResultTable
+
+Row = int | np.integer[Any]
+Selected = Iterable[int] | npt.NDArray[Any]
+"""Rows of events, or one boolean for each event."""
 
 
 STATED = "stated by the source"
@@ -151,26 +166,28 @@ class EventGraph:
     """Everything that was wrong or unexpected in the inputs."""
     reports: Mapping[int, Sequence[LinkReport]] = field(default_factory=dict)
     """How events were linked, by rank."""
+    _cache: dict[str, Any] = field(default_factory=dict, init=False, repr=False, compare=False)
+    """What was computed from the edges."""
 
     def __len__(self) -> int:
         return len(self.events)
 
     def __repr__(self) -> str:
-        from tracelink.model import overview
+        from tracelink.model import results
 
-        return overview.lines(*self._overview())
+        return results.as_text(*self._overview())
 
     def _repr_html_(self) -> str:
-        from tracelink.model import overview
+        from tracelink.model import results
 
-        return overview.html(*self._overview())
+        return results.as_html(*self._overview())
 
     def _overview(self) -> tuple[str, dict[str, str]]:
-        from tracelink.model import overview
+        from tracelink.model import results
 
         tables = {name: len(getattr(self, name)) for name in TABLES}
-        heading = overview.title("EventGraph", len(self), [rank.rank for rank in self.ranks], *self.span)
-        return heading, overview.contents(self.sources, tables, self.findings)
+        heading = results.heading("EventGraph", len(self), [rank.rank for rank in self.ranks], *self.span)
+        return heading, results.contents(self.sources, tables, self.findings)
 
     def name(self, row: int) -> str:
         """Returns the name of one event.
@@ -200,30 +217,194 @@ class EventGraph:
         """The rows of one source."""
         return slice(self.bounds[source], self.bounds[source + 1])
 
-    def arguments(self, row: int) -> dict[str, Any]:
-        """Returns the arguments of one event, as its source recorded them; reads the source again.
+    # Arguments of events
+
+    @overload
+    def arguments(self, rows: Row) -> dict[str, Any]: ...
+
+    @overload
+    def arguments(self, rows: Selected) -> list[dict[str, Any]]: ...
+
+    def arguments(self, rows: Row | Selected) -> dict[str, Any] | list[dict[str, Any]]:
+        """Returns the arguments of events as their sources recorded them; reads each source again, once.
+
+        Args:
+            rows: The row of one event; or many rows, or one boolean for each event.
+
+        Returns:
+            The arguments of the event by name, empty if the source recorded none; for many rows a list of these, in
+            the order of the rows.
+        """
+        distinct, positions = np.unique(_rows(rows, len(self)), return_inverse=True)
+        found = [arguments_of(text) for text in self._payloads_of(distinct)]
+        if isinstance(rows, int | np.integer):
+            return found[0]
+        repeated = len(found) < len(positions)
+        return [dict(found[position]) if repeated else found[position] for position in positions.tolist()]
+
+    def column(self, name: str, rows: Selected | None = None) -> npt.NDArray[Any]:
+        """Returns one argument of many events as a column, as in `graph.column("stream", graph.find("nccl"))`.
+
+        Args:
+            name: The name of the argument in the source, such as "Input Dims".
+            rows: Rows of events, or one boolean for each event; by default all events.
+
+        Returns:
+            One value for each row: a masked array if all values are numbers, in which missing ones are masked; else an
+            array of objects, in which missing ones are None.
+
+        Raises:
+            UsageError: None of the events has such an argument.
+        """
+        distinct, positions = np.unique(_rows(rows, len(self)), return_inverse=True)
+        return argument_column(self._payloads_of(distinct), name)[positions]
+
+    def _payloads_of(self, rows: Int64s) -> list[Payload]:
+        texts = dict(recorded_payloads(self, rows))
+        return [texts.get(row, b"") for row in rows.tolist()]
+
+    # Causes and effects
+
+    def targets(self, row: Row, relation: Relation | str) -> Int64s:
+        """The targets of the edges of one relation that start at `row`."""
+        return self._causes.targets(np.array([row]), member(Relation, relation, "relation"))
+
+    def sources_of(self, row: Row, relation: Relation | str) -> Int64s:
+        """The sources of the edges of one relation that end at `row`."""
+        return self._causes.sources(np.array([row]), member(Relation, relation, "relation"))
+
+    def stack(self, row: Row, *, forward: bool = True) -> ResultTable[StackEntry]:
+        """Returns what was under way when an event happened: Python functions, modules, operators and runtime calls.
+
+        Args:
+            row: The row of the event, such as a kernel.
+            forward: Whether the forward operator, and what called that, precede a backward operator that nothing
+                calls, because autograd runs it on a thread of its own.
+
+        Returns:
+            The events, the outermost first; the last one is the event itself.
+        """
+        from tracelink.model.causes import stack_table
+
+        return stack_table(self, self._causes.stack(int(row), forward=forward))
+
+    @overload
+    def launched_by(self, rows: Row, kind: EventKind | str = "operator") -> int | None: ...
+
+    @overload
+    def launched_by(self, rows: Selected, kind: EventKind | str = "operator") -> Int64s: ...
+
+    def launched_by(self, rows: Row | Selected, kind: EventKind | str = "operator") -> int | Int64s | None:
+        """Returns what launched kernels, copies and fills.
+
+        Args:
+            rows: The row of one event; or many rows, or one boolean for each event.
+            kind: What is wanted: "operator" for the innermost operator around the launching call, "runtime" for
+                the call itself, "python" for the innermost Python function, or any other kind of events.
+
+        Returns:
+            The row of the event, None if there is none; for many rows an array of rows, UNKNOWN (-1) where there is
+            none.
+
+        Raises:
+            UsageError: There is no such kind.
+        """
+        found = self._causes.launching(_rows(rows, len(self)), self.events.of_kind(kind))
+        if not isinstance(rows, int | np.integer):
+            return found
+        return None if found[0] == UNKNOWN else int(found[0])
+
+    def ancestors(self, row: Row, *relations: Relation | str) -> Int64s:
+        """Returns the rows of all events that led to an event, on any rank, in ascending order.
 
         Args:
             row: The row of the event.
+            *relations: The relations that are followed, such as "calls" and "launches"; by default all. Edges are
+                followed from the effect to the cause.
 
-        Returns:
-            The arguments by name; empty if the source recorded none.
+        Raises:
+            UsageError: There is no such relation.
         """
-        source, number = int(self.events.source[row]), int(self.events.payload[row])
-        for first, texts in self.payloads[source].batches(number, number + 1):
-            text = texts[number - first]
-            decoded = msgspec.json.decode(text) if len(text) else {}
-            return decoded if isinstance(decoded, dict) else {"value": decoded}
-        return {}
+        return self._causes.reached(np.array([row]), _relations(relations), effects=False)
 
-    def targets(self, row: int, relation: Relation | str) -> Int64s:
-        """The targets of the edges of one relation that start at `row`."""
-        edges = self.edges.where(relation)
-        return edges.target[edges.source == row]
+    def descendants(self, row: Row, *relations: Relation | str) -> Int64s:
+        """Returns the rows of all events that followed from an event, on any rank, in ascending order.
 
-    def to_networkx(
-        self, selection: Iterable[int] | npt.NDArray[Any] | None = None
-    ) -> networkx.MultiDiGraph[int]:
+        Args:
+            row: The row of the event.
+            *relations: The relations that are followed, such as "calls" and "launches"; by default all. Edges are
+                followed from the cause to the effect.
+
+        Raises:
+            UsageError: There is no such relation.
+        """
+        return self._causes.reached(np.array([row]), _relations(relations), effects=True)
+
+    @property
+    def _causes(self) -> Causes:
+        if "causes" not in self._cache:
+            from tracelink.model.causes import Causes
+
+            self._cache["causes"] = Causes(self.edges, len(self))
+        return self._cache["causes"]
+
+    # Events by name, and answers
+
+    def find(
+        self,
+        name: str | re.Pattern[str] = "",
+        *,
+        kind: EventKind | str | Collection[EventKind | str] = (),
+        rank: int | Collection[int] = (),
+    ) -> Int64s:
+        """Returns the rows of events by name, kind and rank: `graph.find("flash", kind="kernel")`.
+
+        Args:
+            name: A part of the name, whatever the case of its letters; or a compiled regular expression.
+            kind: A kind of events, or some; by default all.
+            rank: A rank, or some; by default all.
+
+        Raises:
+            UsageError: There is no such kind.
+        """
+        kinds = [kind] if isinstance(kind, str | EventKind) else list(kind)
+        ranks = [rank] if isinstance(rank, int) else list(rank)
+        chosen = self.events.of_kind(*kinds) if kinds else np.ones(len(self), np.bool_)
+        if ranks:
+            chosen = chosen & np.isin(self.rank_of_events(), ranks)
+        if name:
+            search = (
+                re.compile(re.escape(name), re.IGNORECASE).search if isinstance(name, str) else name.search
+            )
+            fitting = np.fromiter(
+                (search(text) is not None for text in self.strings), np.bool_, len(self.strings)
+            )
+            chosen = chosen & fitting[self.events.name]
+        return np.flatnonzero(chosen)
+
+    def describe(self, rows: Row | Selected) -> ResultTable[EventEntry]:
+        """Returns events as a table for people: `graph.describe(graph.find("flash"))`.
+
+        Args:
+            rows: The row of one event; or many rows, or one boolean for each event.
+        """
+        from tracelink.model.causes import event_table
+
+        return event_table(self, _rows(rows, len(self)))
+
+    def steps(self) -> ResultTable[Any]:
+        """Returns the steps of each rank: what they took, and the parts that this divides into; see docs/answers.md."""
+        return _answer("steps", self)
+
+    def breakdown(self) -> ResultTable[Any]:
+        """Returns where the time of each rank went: compute, exposed communication, exposed copies, idle."""
+        return _answer("breakdown", self)
+
+    def kernels(self) -> ResultTable[Any]:
+        """Returns the kernels of all ranks by name: how often they ran, and how long."""
+        return _answer("kernels", self)
+
+    def to_networkx(self, selection: Selected | None = None) -> networkx.MultiDiGraph[int]:
         """Returns events and the edges between them as a networkx graph; meant for small selections.
 
         Args:
@@ -332,9 +513,21 @@ def source_bounds(source: npt.NDArray[np.int32], sources: int) -> list[int]:
     return bounds
 
 
-def _rows(selection: Iterable[int] | npt.NDArray[Any] | None, length: int) -> Int64s:
+def _answer(name: str, graph: EventGraph) -> ResultTable[Any]:
+    """A table of a package above this one, which is imported by name."""
+    return getattr(import_module("tracelink.answers.graphs"), name)(graph)
+
+
+def _relations(given: Collection[Relation | str]) -> list[Relation]:
+    return [member(Relation, relation, "relation") for relation in given or Relation]
+
+
+def _rows(selection: Row | Selected | None, length: int) -> Int64s:
+    """The rows that a selection names."""
     if selection is None:
         return np.arange(length)
+    if isinstance(selection, int | np.integer):
+        return np.array([selection], np.int64)
     chosen = np.asarray(selection if isinstance(selection, np.ndarray) else list(selection))
     if chosen.dtype == np.bool_:
         return np.flatnonzero(chosen)
@@ -369,13 +562,13 @@ class Excerpt:
 
 
 def recorded_payloads(graph: EventGraph, rows: Int64s) -> Iterator[tuple[int, Payload]]:
-    """Yields each of these rows with its arguments, source by source; each run of a source is read once."""
+    """Yields each of these rows with its arguments, source by source; each source is read once."""
     events = graph.events
     for source in np.unique(events.source[rows]).tolist():
         mine = rows[events.source[rows] == source]
         mine = mine[np.argsort(events.payload[mine], kind="stable")]
         numbers = events.payload[mine]
-        for first, texts in graph.payloads[source].batches(int(numbers[0]), int(numbers[-1]) + 1):
+        for first, texts in payloads_near(graph.payloads[source], numbers[numbers >= 0]):
             begin, end = np.searchsorted(numbers, [first, first + len(texts)]).tolist()
             for row, number in zip(mine[begin:end].tolist(), numbers[begin:end].tolist(), strict=True):
                 yield row, texts[number - first]

@@ -195,22 +195,22 @@ class Job:
         return columns_of(Rank, self.ranks) if name == "ranks" else shared_table(self, name, TABLES)
 
     def __repr__(self) -> str:
-        from tracelink.model import overview
+        from tracelink.model import results
 
-        return overview.lines(*self._overview())
+        return results.as_text(*self._overview())
 
     def _repr_html_(self) -> str:
-        from tracelink.model import overview
+        from tracelink.model import results
 
-        return overview.html(*self._overview())
+        return results.as_html(*self._overview())
 
     def _overview(self) -> tuple[str, dict[str, str]]:
-        from tracelink.model import overview
+        from tracelink.model import results
 
         tables = {name: len(getattr(self, name)) for name in TABLES}
         ranks = [rank.rank for rank in self.ranks]
-        heading = overview.title("Job", self.events, ranks, self.first_ns, self.last_ns)
-        return heading, overview.contents(self.sources, tables, self.findings)
+        heading = results.heading("Job", self.events, ranks, self.first_ns, self.last_ns)
+        return heading, results.contents(self.sources, tables, self.findings)
 
 
 TABLES = ("ranks", *SHARED)

@@ -1,4 +1,4 @@
-"""Result tables: small typed tables that a program iterates over, a notebook shows, and frames and plots are made of.
+"""Results as programs and notebooks use them: typed tables of rows, and overviews of graphs and reports.
 
 The columns and their types come from the class of the rows (a named tuple, dataclass or struct). The end of a name says
 the unit: `_ns` nanoseconds, `start_ns` and `end_ns` Unix time, `_bytes`, `_gb_s`, `share` (of 1).
@@ -6,8 +6,10 @@ the unit: `_ns` nanoseconds, `start_ns` and `end_ns` Unix time, `_bytes`, `_gb_s
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
+from html import escape
 from typing import (
     TYPE_CHECKING,
     Any,
@@ -24,8 +26,10 @@ import numpy as np
 import numpy.typing as npt
 
 from tracelink.model.columns import MICROSECOND, MILLISECOND, SECOND, arrow_table, frame
-from tracelink.model.errors import UsageError, choices, printable
-from tracelink.model.text import counted, date_and_time, number, shortened
+from tracelink.model.errors import Finding, Severity, UsageError, choices, printable
+from tracelink.model.ranges import Numbers
+from tracelink.model.text import counted, date_and_time, moment, number, rank_list, shortened, span
+from tracelink.model.trace import SourceInfo
 
 if TYPE_CHECKING:
     import pandas
@@ -46,7 +50,7 @@ IDENTIFIERS = frozenset(
 )
 """Columns of numbers that are names: shown without separators."""
 
-SHOWN_ROWS = 20
+FIRST_ROWS, LAST_ROWS = 30, 10
 """Rows that an interpreter and a notebook show."""
 SHOWN_TEXT = 72
 """Characters of a text in a cell."""
@@ -297,23 +301,32 @@ class ResultTable(Generic[RowType]):
         return chart_of(self, y, x, by, kind)
 
     def __repr__(self) -> str:
-        shown = self._shown()
-        lines = zip(*(column.aligned() for column in shown), strict=True)
-        heading, hidden = self._heading(), len(self) - SHOWN_ROWS
-        rest = [f"\N{HORIZONTAL ELLIPSIS} {number(hidden)} more"] if hidden > 0 else []
-        return "\n".join([f"<{heading}", *("  ".join(line).rstrip() for line in lines), *rest]) + ">"
+        columns = self._shown()
+        lines = [
+            "  ".join(line).rstrip() for line in zip(*(column.aligned() for column in columns), strict=True)
+        ]
+        if hidden := self._hidden():
+            lines.insert(1 + FIRST_ROWS, hidden)
+        return "\n".join([f"<{self._heading()}", *lines]) + ">"
 
     def _repr_html_(self) -> str:
         from tracelink.model.markup import element, inner
 
-        shown = self._shown()
-        sides = [f"text-align:{'right' if column.right else 'left'};padding:1px 8px" for column in shown]
-        head = (element("th", column.header, style=side) for column, side in zip(shown, sides, strict=True))
-        body = (
-            element("tr", (element("td", cell, style=side) for cell, side in zip(cells, sides, strict=True)))
-            for cells in zip(*(column.cells for column in shown), strict=True)
+        columns = self._shown()
+        styles = [f"text-align:{'right' if column.right else 'left'};padding:1px 8px" for column in columns]
+        head = (
+            element("th", column.header, style=style) for column, style in zip(columns, styles, strict=True)
         )
-        hidden = len(self) - SHOWN_ROWS
+        body = [
+            element(
+                "tr", (element("td", cell, style=style) for cell, style in zip(cells, styles, strict=True))
+            )
+            for cells in zip(*(column.cells for column in columns), strict=True)
+        ]
+        if hidden := self._hidden():
+            body.insert(
+                FIRST_ROWS, element("tr", element("td", hidden, colspan=len(columns), style=styles[0]))
+            )
         table = element(
             "table",
             element("caption", self._heading(), style="text-align:left;caption-side:top"),
@@ -321,17 +334,20 @@ class ResultTable(Generic[RowType]):
             element("tbody", body),
             style="font-variant-numeric:tabular-nums",
         )
-        note = element("p", f"\N{HORIZONTAL ELLIPSIS} {number(hidden)} more") if hidden > 0 else None
-        return inner(element("div", table, note, style="overflow-x:auto"))
+        return inner(element("div", table, style="overflow-x:auto"))
 
     def _heading(self) -> str:
         return printable(f"{self.title or self.row_type.__name__}: {counted(len(self), 'row')}")
 
+    def _hidden(self) -> str:
+        hidden = len(self) - FIRST_ROWS - LAST_ROWS
+        return f"\N{HORIZONTAL ELLIPSIS} {number(hidden)} more \N{HORIZONTAL ELLIPSIS}" if hidden > 0 else ""
+
     def _shown(self) -> list[_Shown]:
-        return [
-            _shown(name, column[:SHOWN_ROWS], self.units.get(name, ""))
-            for name, column in self.columns.items()
-        ]
+        rows = np.arange(len(self))
+        if self._hidden():
+            rows = np.concatenate([rows[:FIRST_ROWS], rows[-LAST_ROWS:]])
+        return [_shown(name, column[rows], self.units.get(name, "")) for name, column in self.columns.items()]
 
 
 def _types_of(row_type: Any) -> dict[str, Any]:
@@ -417,3 +433,67 @@ def cell(value: object) -> str:
     """A value as people read it, in one short line."""
     text = ", ".join(map(str, value)) if isinstance(value, tuple | list) else str(value)
     return shortened(printable(text), SHOWN_TEXT)
+
+
+# What a graph, a job or a report contains, in a few lines
+
+
+LONGEST_LIST = 160
+"""Characters of a line that lists names."""
+
+SEVERITIES = {Severity.ERROR: "error", Severity.WARNING: "warning", Severity.INFO: "note"}
+
+
+def heading(kind: str, events: int, ranks: Sequence[int], first_ns: int | None, last_ns: int | None) -> str:
+    """`EventGraph: 1,410 events of ranks 0-1, 2.9 ms from 2025-03-01 08:05:59.999602 UTC`."""
+    of_ranks = (
+        f" of {Numbers.of(ranks).called('rank')}" if len(ranks) == 1 else f" of ranks {rank_list(ranks)}"
+    )
+    text = f"{kind}: {counted(events, 'event')}{of_ranks if ranks else ''}"
+    if first_ns is None or last_ns is None:
+        return f"{text}, without times" if events else text
+    return f"{text}, {span(last_ns - first_ns)} from {moment(first_ns)}"
+
+
+def formats(sources: Sequence[SourceInfo]) -> str:
+    """`2 kineto, 2 execution-trace`."""
+    counts = Counter(source.format for source in sources)
+    return _listed([f"{number(count)} {name}" for name, count in counts.most_common()])
+
+
+def problems(findings: Sequence[Finding]) -> str:
+    """`1 warning, 4 notes`."""
+    counts = Counter(finding.severity for finding in findings)
+    return _listed(
+        [counted(counts[severity], word) for severity, word in SEVERITIES.items() if counts[severity]]
+    )
+
+
+def as_text(heading: str, parts: Mapping[str, str]) -> str:
+    """A heading, and an indented line for each part."""
+    return "\n".join([f"<{heading}", *(f"  {name}: {printable(text)}" for name, text in parts.items())]) + ">"
+
+
+def as_html(heading: str, parts: Mapping[str, str]) -> str:
+    """The same for notebooks."""
+    rows = "".join(
+        f'<tr><th style="text-align:left">{escape(name)}</th>'
+        f'<td style="text-align:left">{escape(printable(text))}</td></tr>'
+        for name, text in parts.items()
+    )
+    return f"<div><p>{escape(printable(heading))}</p><table>{rows}</table></div>"
+
+
+def contents(
+    sources: Sequence[SourceInfo], tables: Mapping[str, int], findings: Sequence[Finding]
+) -> dict[str, str]:
+    """The sources by format, the tables with their numbers of rows, and the findings by severity."""
+    return {
+        "sources": formats(sources),
+        "tables": ", ".join(f"{name} {number(rows)}" for name, rows in tables.items()),
+        "findings": problems(findings),
+    }
+
+
+def _listed(parts: Sequence[str]) -> str:
+    return shortened(", ".join(parts), LONGEST_LIST) or "none"

@@ -1,4 +1,4 @@
-"""Tables of a graph or a job as columns for people: strings instead of codes, unknown values masked."""
+"""Tables and arguments as columns for people: strings instead of codes, unknown values masked."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tracelink.model.collectives import Collectives, Messages, Participations
 from tracelink.model.columns import int64s
 from tracelink.model.communications import Evidence
 from tracelink.model.errors import Finding, UsageError, choices
-from tracelink.model.trace import ProcessGroup, SourceInfo
+from tracelink.model.trace import Payload, ProcessGroup, SourceInfo
 
 if TYPE_CHECKING:
     from tracelink.model.graph import EventGraph
@@ -84,3 +84,49 @@ def _readable(table: Collectives | Participations | Messages, of: EventGraph | J
     else:
         columns["group_name"] = texts_of([group.name for group in of.groups], table.group)
     return columns
+
+
+# Arguments of events
+
+
+SAMPLED = 1000
+"""Events whose arguments are listed when none has the wanted one."""
+
+
+def arguments_of(text: Payload) -> dict[str, Any]:
+    """The arguments in a payload; one that is no object is the argument `value`."""
+    decoded = msgspec.json.decode(text) if len(text) else {}
+    return decoded if isinstance(decoded, dict) else {"value": decoded}
+
+
+def argument_column(texts: Sequence[Payload], name: str) -> npt.NDArray[Any]:
+    """One argument of each payload; raises `UsageError` if none has it, but there are payloads."""
+    wanted = msgspec.defstruct("Wanted", [("value", Any, msgspec.field(name=name, default=None))])
+    decoder: msgspec.json.Decoder[Any] = msgspec.json.Decoder(wanted)
+
+    def value(text: Payload) -> Any:
+        try:
+            return decoder.decode(text).value if len(text) else None
+        except msgspec.ValidationError:  # no object
+            return arguments_of(text).get(name)
+
+    values = [value(text) for text in texts]
+    if values and all(found is None for found in values):
+        known = list(dict.fromkeys(name for text in texts[:SAMPLED] for name in arguments_of(text)))
+        raise UsageError(f"no event has an argument {name!r}", advice=choices(name, known))
+    return _typed(values)
+
+
+def _typed(values: Sequence[Any]) -> npt.NDArray[Any]:
+    """A masked array if all values are numbers, in which None is masked; else an array of objects."""
+    types = {type(value) for value in values if value is not None}
+    missing = [value is None for value in values]
+    if types in ({float}, {int, float}):
+        return np.ma.masked_array(np.array([value or 0.0 for value in values], np.float64), missing)
+    for dtype, kind in ((np.bool_, bool), (np.int64, int), (np.uint64, int)):
+        if types == {kind}:
+            try:
+                return np.ma.masked_array(np.array([value or 0 for value in values], dtype), missing)
+            except OverflowError:  # such as addresses, which have 64 bits without a sign
+                continue
+    return np.fromiter(values, object, len(values))

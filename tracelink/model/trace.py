@@ -36,6 +36,15 @@ class SparsePayloads(Payloads, Protocol):
         ...
 
 
+def payloads_near(payloads: Payloads, numbers: Int64s) -> Iterator[tuple[int, Sequence[Payload]]]:
+    """Yields runs of consecutive payloads that contain these numbers, which are sorted; few others where possible."""
+    if not len(numbers):
+        return iter(())
+    if isinstance(payloads, SparsePayloads):
+        return payloads.near(numbers)
+    return payloads.batches(int(numbers[0]), int(numbers[-1]) + 1)
+
+
 class NoPayloads:
     """Payloads of a source whose events have no arguments."""
 

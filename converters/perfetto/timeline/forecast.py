@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -20,7 +20,7 @@ from tracelink.model.columns import UNKNOWN, Int64s
 from tracelink.model.events import GPU_WORK, Counters, Edges, Key, KeyColumn, Relation, Track, TrackKind
 from tracelink.model.graph import EventGraph
 from tracelink.model.job import Job
-from tracelink.model.trace import TEXT_KEYS, ListedPayloads, Payload, Payloads, SparsePayloads
+from tracelink.model.trace import TEXT_KEYS, ListedPayloads, Payload, payloads_near
 from tracelink.plugins import Forecast, Output
 
 # Excerpts: a few events of a rank as a job of their own.
@@ -106,16 +106,10 @@ def _recoded(key: Key, column: KeyColumn, used: Int64s) -> KeyColumn:
 def _texts(graph: EventGraph, source: int, numbers: Int64s) -> list[Payload]:
     """The recorded arguments of these events."""
     wanted, texts = np.unique(numbers[numbers >= 0]), dict[int, Payload]()
-    for first, run in _runs(graph.payloads[source], wanted) if source < len(graph.payloads) else ():
+    for first, run in payloads_near(graph.payloads[source], wanted) if source < len(graph.payloads) else ():
         low, high = np.searchsorted(wanted, [first, first + len(run)]).tolist()
         texts |= {number: bytes(run[number - first]) for number in wanted[low:high].tolist()}
     return [texts.get(number, b"") for number in numbers.tolist()]
-
-
-def _runs(payloads: Payloads, wanted: Int64s) -> Iterator[tuple[int, Sequence[Payload]]]:
-    if isinstance(payloads, SparsePayloads):
-        return payloads.near(wanted)
-    return payloads.batches(int(wanted[0]), int(wanted[-1]) + 1) if len(wanted) else iter(())
 
 
 # Sizes.
