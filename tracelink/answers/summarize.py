@@ -12,7 +12,6 @@ import numpy as np
 from tracelink.answers.collectives.exchanges import Splits, splits_of
 from tracelink.answers.collectives.report import collectives_of
 from tracelink.answers.model.results import (
-    CriticalPath,
     GapRow,
     KernelRow,
     LineRow,
@@ -25,6 +24,8 @@ from tracelink.answers.model.results import (
     WaitRow,
     WorkIn,
 )
+from tracelink.answers.path.rank import RankPieces, contracted
+from tracelink.answers.path.report import path_of, totals_of
 from tracelink.answers.rank.account import Account, account_of
 from tracelink.answers.rank.tables import KernelTotal, Rows, Tables, Texts
 from tracelink.clock.clock import clock_choice
@@ -106,13 +107,15 @@ def summarize(
 def summary_of(job: Job, engine: Engine | None = None, steps: Numbers | None = None) -> Summary:
     """The summary of a job that was read; of some of its steps only if `steps` names any."""
 
-    def work(part: Part) -> tuple[Account, Splits]:
+    def work(part: Part) -> tuple[Account, Splits, RankPieces]:
         graph = part.load()
-        return account_of(graph, job, steps), splits_of(graph, job, part.rank)
+        account, splits = account_of(graph, job, steps), splits_of(graph, job, part.rank)
+        return account, splits, contracted(graph, job, part.rank)
 
     answered = (engine or Engine()).map(work, job.parts)
-    accounts = [account for account, _ in answered]
-    report = collectives_of(job, [splits for _, splits in answered])
+    accounts = [account for account, _, _ in answered]
+    report = collectives_of(job, [splits for _, splits, _ in answered])
+    path = path_of([pieces for _, _, pieces in answered], job, steps)
     if steps is not None and not any(account.summary.steps for account in accounts):
         raise UsageError(f"there is no {steps.called('step')} on any rank", advice=_known_steps(job))
     ranks = [account.summary for account in accounts]
@@ -128,7 +131,7 @@ def summary_of(job: Job, engine: Engine | None = None, steps: Numbers | None = N
         waits=_rows(WaitRow, (table.waits for table in tables), order=1),
         collectives=report.collectives,
         communication=report.communication,
-        critical_path=_critical_path(job),
+        critical_path=None if path is None else totals_of(path),
         notes=[
             *_notes(accounts),
             *(Note(Severity.INFO, text) for text in report.notes),
@@ -207,10 +210,6 @@ def _rows(row_type: Callable[..., Row], tables: Iterable[Rows], *, order: int) -
                 sums[texts] = [one + other for one, other in zip(known, [*numbers, 1], strict=True)]
     ordered = sorted(sums.items(), key=lambda item: (-item[1][order], item[0]))
     return [row_type(*texts, *numbers) for texts, numbers in ordered]
-
-
-def _critical_path(job: Job) -> CriticalPath | None:
-    return None
 
 
 def _notes(accounts: Sequence[Account]) -> list[Note]:

@@ -130,16 +130,7 @@ def host_waits(part: Excerpt, launched: Launched, recorded: Synchronizations) ->
 
     Exact if the profiler recorded the wait. Else the stream is the one that the thread used last.
     """
-    work = _AwaitedWork.of(part, launched)
-    recorded_waits = list(_recorded_waits(part, work, recorded.where(*WAITING)))
-    recorded_calls = {wait.call for wait in recorded_waits}
-    inferred = [
-        _Wait(call, work.inferred(call, awaited))
-        for awaited, name in WAITING.items()
-        for call in runtime_calls(part, name).tolist()
-        if call not in recorded_calls
-    ]
-    copies = list(_blocking_copies(part, launched))
+    recorded_waits, inferred, copies = _host_waits(part, launched, recorded)
     before, after, idle = _followed([*recorded_waits, *inferred, *copies], part)
     allowed = can_follow(part.events, before, after)
     counts = {
@@ -152,6 +143,40 @@ def host_waits(part: Excerpt, launched: Launched, recorded: Synchronizations) ->
         "nothing_follows": idle,
     }
     return Order.of(before[allowed], after[allowed], counts)
+
+
+@dataclass(frozen=True, slots=True)
+class WaitingCalls:
+    """Pairs of a call that waited for a device and work that it waited for."""
+
+    call: Int64s
+    work: Int64s
+    unexplained: int
+    """Calls without any work that they can have waited for."""
+
+
+def waiting_calls(part: Excerpt, launched: Launched, recorded: Synchronizations) -> WaitingCalls:
+    """The calls that wait for a device, each with the last work of each stream that it waited for."""
+    recorded_waits, inferred, copies = _host_waits(part, launched, recorded)
+    waits = [*recorded_waits, *inferred, *copies]
+    pairs = np.array([(wait.call, work) for wait in waits for work in wait.works], np.int64).reshape(-1, 2)
+    return WaitingCalls(pairs[:, 0], pairs[:, 1], sum(not wait.works for wait in inferred))
+
+
+def _host_waits(
+    part: Excerpt, launched: Launched, recorded: Synchronizations
+) -> tuple[list[_Wait], list[_Wait], list[_Wait]]:
+    """Waits that were recorded, waits that follow from calls, and copies that block their caller."""
+    work = _AwaitedWork.of(part, launched)
+    recorded_waits = list(_recorded_waits(part, work, recorded.where(*WAITING)))
+    recorded_calls = {wait.call for wait in recorded_waits}
+    inferred = [
+        _Wait(call, work.inferred(call, awaited))
+        for awaited, name in WAITING.items()
+        for call in runtime_calls(part, name).tolist()
+        if call not in recorded_calls
+    ]
+    return recorded_waits, inferred, list(_blocking_copies(part, launched))
 
 
 @dataclass(frozen=True, slots=True)

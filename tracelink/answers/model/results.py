@@ -234,12 +234,46 @@ class Memory(Struct, frozen=True):
     ]
 
 
-class CriticalPath(Struct, frozen=True):
-    """The longest chain of causes through a step, across ranks."""
+class PathStep(Struct, frozen=True):
+    """The critical path in one step: from its begin on the first rank to that of the next one."""
 
+    step: Annotated[int | None, Meta(description="Null: not all ranks recorded the same steps.")]
+    start_ns: int
     length_ns: Nanoseconds
     by_kind: dict[str, Nanoseconds]
     by_rank: dict[str, Nanoseconds]
+
+
+class PathPart(Struct, frozen=True):
+    """All parts of the critical path of one kind and name."""
+
+    kind: str
+    name: Annotated[str, Meta(description="The kernel or operator; of delays, what was delayed.")]
+    total_ns: Nanoseconds
+    count: Count
+
+
+class CriticalPath(Struct, frozen=True):
+    """The chain of causes that ended last, across ranks. Each division adds up to the length."""
+
+    length_ns: Annotated[
+        Nanoseconds, Meta(description="From the begin of the first step to the end of the last.")
+    ]
+    by_kind: dict[str, Nanoseconds]
+    by_rank: dict[str, Nanoseconds]
+    by_module: Annotated[
+        dict[str, Nanoseconds],
+        Meta(description="By module, else by annotation of the program; empty name: outside of all."),
+    ]
+    steps: Sequence[PathStep]
+    longest: Annotated[Sequence[PathPart], Meta(description="The parts that take most time.")]
+    uncertainty_ns: Annotated[
+        Nanoseconds | None,
+        Meta(description="Possible error of clocks where it changes ranks; null if unbounded."),
+    ]
+    contradicted: Annotated[
+        Count, Meta(description="Parts of collectives that ended before another rank came, by the clocks.")
+    ]
 
 
 class StepTime(Struct, frozen=True):

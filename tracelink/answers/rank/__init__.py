@@ -1,3 +1,3 @@
 """Answers about one rank, computed from its graph in the worker that has it in memory."""
 
-__all__ = ["account", "tables"]
+__all__ = ["account", "call_sites", "host", "steps", "tables", "view"]

@@ -1,0 +1,250 @@
+"""The critical path through threads, launches, streams, waits, collectives and messages."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as some
+
+import tracelink
+from builders.data import shared
+from builders.paths import PathBuilder, path_in_words, pieces_of
+from generators.gpu_pair import write
+from generators.job import Job as Made
+from tracelink.answers.path.job import JobPieces
+from tracelink.answers.path.nodes import PieceKind
+from tracelink.answers.path.walk import critical_path
+from tracelink.io.engine import Engine
+from tracelink.io.sources import discover_inputs
+from tracelink.model.columns import UNKNOWN
+from tracelink.model.job import Job
+from tracelink.pipeline.job_reader import read_job
+
+
+def test_a_host_that_is_slower_than_its_device_is_the_path() -> None:
+    job = PathBuilder()
+    job.op(0, "aten::mm", 0, 10)
+    job.kernel(0, "gemm", 5, 8, launched=2)
+    job.op(0, "aten::add", 12, 20)
+    assert path_in_words(job.pieces()) == [
+        "0 host aten::mm 0-2",
+        "0 host aten::mm 2-10",
+        "0 python 10-12",
+        "0 host aten::add 12-20",
+    ]
+
+
+def test_a_device_that_is_slower_than_its_host_is_the_path_from_the_first_launch_on() -> None:
+    job = PathBuilder()
+    job.op(0, "aten::mm", 0, 10)
+    job.kernel(0, "gemm", 6, 30, launched=2)
+    job.kernel(0, "relu", 31, 50, launched=4)
+    assert path_in_words(job.pieces()) == [
+        "0 host aten::mm 0-2",
+        "0 launch gemm 2-6",
+        "0 compute gemm 6-30",
+        "0 queue relu 30-31",
+        "0 compute relu 31-50",
+    ]
+
+
+def test_a_thread_that_waits_for_its_device_continues_after_the_work() -> None:
+    job = PathBuilder()
+    job.op(0, "aten::mm", 0, 4)
+    item = job.op(0, "aten::item", 5, 34)
+    job.kernel(0, "gemm", 6, 30, launched=2)
+    job.call(0, "cudaDeviceSynchronize", 6, 32, inside=item)
+    job.op(0, "aten::add", 34, 40)
+    assert path_in_words(job.pieces()) == [
+        "0 host aten::mm 0-2",
+        "0 launch gemm 2-6",
+        "0 compute gemm 6-30",
+        "0 synchronization aten::item 30-32",
+        "0 host aten::item 32-34",
+        "0 host aten::add 34-40",
+    ]
+
+
+def _met(job: PathBuilder, *rows: int) -> PathBuilder:
+    job.together(*rows)
+    return job
+
+
+def test_a_collective_leads_to_the_rank_that_came_last() -> None:
+    job = PathBuilder()
+    job.op(0, "aten::mm", 0, 4)
+    first = job.kernel(0, "ncclAllReduce", 3, 120, launched=2)
+    job.kernel(0, "relu", 121, 140, launched=3)
+    job.op(1, "aten::slow", 0, 104)
+    second = job.kernel(1, "ncclAllReduce", 104, 120, launched=102)
+    assert path_in_words(_met(job, first, second).pieces()) == [
+        "1 host aten::slow 0-102",
+        "1 launch ncclAllReduce 102-104",
+        "0 communication ncclAllReduce 104-120",
+        "0 queue relu 120-121",
+        "0 compute relu 121-140",
+    ]
+
+
+def test_a_rank_that_left_before_another_came_did_not_wait_for_it() -> None:
+    """Clocks differ: it is counted, and the path stays on the rank."""
+    job = PathBuilder()
+    job.op(0, "aten::mm", 0, 4)
+    first = job.kernel(0, "ncclAllReduce", 3, 90, launched=2)
+    job.kernel(0, "relu", 91, 140, launched=3)
+    job.op(1, "aten::slow", 0, 50)
+    second = job.kernel(1, "ncclAllReduce", 95, 99, launched=40)
+    pieces = _met(job, first, second).pieces()
+    assert pieces.contradicted == 1
+    assert path_in_words(pieces)[1:] == [
+        "0 launch ncclAllReduce 2-3",
+        "0 communication ncclAllReduce 3-90",
+        "0 queue relu 90-91",
+        "0 compute relu 91-140",
+    ]
+
+
+def test_communication_on_another_thread_leads_to_its_request_and_the_thread_that_waited_resumes() -> None:
+    job = PathBuilder()
+    first = job.op(0, "c10d::allreduce_", 0, 10)
+    job.op(0, "aten::add", 62, 70)
+    left = job.note(0, "gloo:all_reduce", 12, 60, thread="worker")
+    job.op(1, "aten::slow", 0, 40)
+    second = job.op(1, "c10d::allreduce_", 40, 45)
+    right = job.note(1, "gloo:all_reduce", 48, 60, thread="worker")
+    job.together(left, right, as_what="annotation")
+    for part, operator in zip(job.graph.participations, (first, second), strict=True):
+        part["operator"] = operator
+    assert path_in_words(job.pieces()) == [
+        "1 host aten::slow 0-40",
+        "1 host c10d::allreduce_ 40-45",
+        "1 hand_over gloo:all_reduce 45-48",
+        "0 communication gloo:all_reduce 48-60",
+        "0 hand_over aten::add 60-62",
+        "0 host aten::add 62-70",
+    ]
+
+
+def test_a_message_leads_to_its_sender() -> None:
+    job = PathBuilder()
+    job.op(0, "aten::slow", 0, 50)
+    sent = job.kernel(0, "ncclSend", 52, 60, launched=48)
+    job.op(1, "aten::mm", 0, 4)
+    received = job.kernel(1, "ncclRecv", 3, 60, launched=2)
+    job.kernel(1, "relu", 61, 80, launched=3)
+    job.graph.message(job.graph.group(0, 1), sent, received)
+    assert path_in_words(job.pieces()) == [
+        "0 host aten::slow 0-48",
+        "0 launch ncclSend 48-52",
+        "1 communication ncclRecv 52-60",
+        "1 queue relu 60-61",
+        "1 compute relu 61-80",
+    ]
+
+
+def test_work_that_nothing_explains_is_idle() -> None:
+    job = PathBuilder()
+    job.op(0, "aten::mm", 0, 10)
+    job.kernel(0, "gemm", 6, 30, launched=2)
+    job.kernel(0, "relu", 630, 650, launched=4)
+    assert path_in_words(job.pieces())[3:] == ["0 idle relu 30-630", "0 compute relu 630-650"]
+
+
+def test_a_stream_that_starts_right_after_communication_on_another_one_waited_for_it() -> None:
+    job = PathBuilder()
+    job.op(0, "aten::mm", 0, 10)
+    job.kernel(0, "gemm", 6, 30, launched=2)
+    job.kernel(0, "ncclAllReduce", 8, 625, launched=4, stream=20)
+    job.kernel(0, "relu", 630, 650, launched=6)
+    assert path_in_words(job.pieces())[-3:] == [
+        "0 communication ncclAllReduce 8-625",
+        "0 queue relu 625-630",
+        "0 compute relu 630-650",
+    ]
+
+
+# Generated jobs.
+
+
+ranks_of_pieces = some.lists(
+    some.lists(some.tuples(some.integers(1, 9), some.integers(0, 20), some.integers(0, 60)), max_size=12),
+    min_size=1,
+    max_size=3,
+)
+
+
+def generated(ranks: list[list[tuple[int, int, int]]]) -> Job:
+    """Ranks that launch kernels: the time of the launch, the gap before the kernel, its length; then a collective."""
+    job = PathBuilder()
+    rows = []
+    for rank, kernels in enumerate(ranks):
+        now, busy = 0, 0
+        for pause, gap, length in kernels:
+            job.op(rank, "aten::op", now, now + pause)
+            begin = max(now + pause + 1, busy) + gap
+            job.kernel(rank, "k", begin, begin + length, launched=now + pause)
+            busy, now = begin + length, now + pause + 1
+        rows.append(job.kernel(rank, "ncclAllReduce", max(now + 1, busy), 2000, launched=now))
+    job.together(*rows)
+    return job.job()
+
+
+def follows_causes(pieces: JobPieces) -> None:
+    """No gap, no overlap, and nothing starts before its cause has ended."""
+    path = critical_path(pieces)
+    assert path.start[0] == pieces.begin[0]
+    assert path.end[-1] == pieces.begin[-1]
+    assert (path.end > path.start).all()
+    assert (path.end[:-1] == path.start[1:]).all()
+    own = pieces.rank[path.piece]
+    assert (own == path.rank).all()
+    works = path.kind == pieces.pieces.kind[path.piece]
+    inside = (pieces.pieces.start[path.piece] <= path.start) & (path.end <= pieces.pieces.end[path.piece])
+    before = path.end <= pieces.pieces.start[path.piece]
+    assert (np.where(works, inside, True)).all()
+    assert (inside | before | (path.kind == PieceKind.IDLE)).all()
+    for earlier, later in pairwise(range(len(path))):
+        if path.rank[earlier] != path.rank[later]:
+            arrival = int(pieces.arrival[path.piece[later]])
+            assert arrival != UNKNOWN
+            assert pieces.pieces.start[arrival] == path.start[later]
+
+
+@given(ranks_of_pieces)
+def test_the_path_has_no_gaps_and_nothing_on_it_starts_before_its_cause_ends(
+    ranks: list[list[tuple[int, int, int]]],
+) -> None:
+    follows_causes(pieces_of(generated(ranks)))
+
+
+@pytest.mark.parametrize("ranks", [1, 2, 4])
+def test_generated_training_is_explained_all_but_its_start(tmp_path: Path, ranks: int) -> None:
+    write(Made(ranks=ranks, steps=3, clock_skew_ns=0), tmp_path)
+    job = read_job(discover_inputs(tmp_path), Engine())
+    pieces = pieces_of(job)
+    follows_causes(pieces)
+    path = critical_path(pieces)
+    length = path.end - path.start
+    idle = int(length[path.kind == PieceKind.IDLE].sum())
+    assert idle <= 0.02 * int(length.sum())
+    assert len(np.unique(path.rank)) <= ranks
+
+
+@pytest.mark.parametrize(
+    "name", ["matched8", "pairs/torch213_gloo2", "kineto/four_ranks_derived", "pairs/dlrm8"]
+)
+def test_recorded_jobs_are_explained_without_contradictions(name: str) -> None:
+    job = read_job(discover_inputs(shared(name)), Engine())
+    follows_causes(pieces_of(job))
+
+
+def test_the_path_of_a_summary_adds_up() -> None:
+    path = tracelink.summarize("samples/gpu_pair").critical_path
+    assert path is not None
+    sums = {sum(part.values()) for part in (path.by_kind, path.by_rank, path.by_module)}
+    assert sums == {path.length_ns} == {sum(step.length_ns for step in path.steps)}
+    assert [step.step for step in path.steps] == [1, 2]
