@@ -11,9 +11,9 @@ from __future__ import annotations
 import argparse
 import time
 from collections.abc import Sequence
-from dataclasses import replace
 
 import numpy as np
+from msgspec.structs import replace
 
 from tracelink.linking.job import link_ranks
 from tracelink.model.clock import ClockMode

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 from google.protobuf.message import DecodeError
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from tracelink.converters.chakra.chakra_pb2 import AttributeProto, Node
 from tracelink.converters.chakra.schema import (
@@ -44,8 +45,7 @@ _LARGEST_TYPE = 255
 _INT32_END = 1 << 31
 
 
-@dataclass(frozen=True, slots=True)
-class IdLists:
+class IdLists(Struct, frozen=True):
     """Ids, and the row of the node that lists each."""
 
     owner: Int64s
@@ -59,8 +59,7 @@ class IdLists:
         return IdLists(owner[order], np.concatenate([self.ids[chosen], links.ids])[order])
 
 
-@dataclass(frozen=True, slots=True)
-class Nodes:
+class Nodes(Struct, frozen=True):
     """One row for each message."""
 
     good: Bools
@@ -229,8 +228,7 @@ for _kind, (_least, _most) in _RANGES.items():
     _LEAST[_kind], _MOST[_kind] = _least, _most
 
 
-@dataclass(frozen=True, slots=True)
-class _Spans:
+class _Spans(Struct, frozen=True):
     """The bytes of attributes, and the row of the node of each."""
 
     row: Int64s
@@ -244,8 +242,7 @@ class _Spans:
         return zip(self.row.tolist(), self.begin.tolist(), self.end.tolist(), strict=True)
 
 
-@dataclass(frozen=True, slots=True)
-class Part:
+class Part(Struct, frozen=True):
     """Attributes of one name and one kind."""
 
     name: str
@@ -357,8 +354,7 @@ _ATTRIBUTE_KEY = key(ATTRIBUTE, DELIMITED)
 _NamedValue = tuple[str, Kind, Any]
 
 
-@dataclass(slots=True)
-class _ParsedAttributes:
+class _ParsedAttributes(Struct):
     """Attributes by name and kind."""
 
     _columns: dict[tuple[str, Kind], tuple[list[int], list[int], list[Any]]] = field(default_factory=dict)
@@ -393,8 +389,7 @@ class _ParsedAttributes:
         values.append(value)
 
 
-@dataclass(slots=True)
-class _ParsedNodes:
+class _ParsedNodes(Struct):
     """Nodes and the rows of their messages."""
 
     rows: list[int] = field(default_factory=list)

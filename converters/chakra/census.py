@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 
 import numpy as np
+from msgspec import Struct, field
 
 from tracelink.converters.chakra.schema import CollectiveType, Name, NodeType
 from tracelink.converters.chakra.table import (
@@ -24,8 +24,7 @@ from tracelink.converters.chakra.table import (
 from tracelink.model.columns import UNKNOWN, Bools, Int64s
 
 
-@dataclass(frozen=True, slots=True)
-class Communicated:
+class Communicated(Struct, frozen=True):
     """The communication of one kind in one group."""
 
     kind: str
@@ -37,8 +36,7 @@ class Communicated:
     """Nodes without a size."""
 
 
-@dataclass(frozen=True, slots=True)
-class LongestChain:
+class LongestChain(Struct, frozen=True):
     """The chain of nodes, each depending on the previous one, that takes the most time."""
 
     total_ns: int = 0
@@ -48,8 +46,7 @@ class LongestChain:
     nodes: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class Census:
+class Census(Struct, frozen=True):
     """Counts of the trace of one rank."""
 
     nodes: Mapping[Role, int]
@@ -147,8 +144,7 @@ def _share(role: Role) -> str:
 _RELEASED = 0
 
 
-@dataclass(frozen=True, slots=True)
-class Precedence:
+class Precedence(Struct, frozen=True):
     """Dependencies as pairs of rows without duplicates: the effect waits for the cause."""
 
     count: int
@@ -180,8 +176,7 @@ class Precedence:
         return cls(len(nodes), cause, effect, data, control, missing, itself)
 
 
-@dataclass(frozen=True, slots=True)
-class Schedule:
+class Schedule(Struct, frozen=True):
     """An order with causes before effects, and the earliest start of each node."""
 
     order: Sequence[int]

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
+from msgspec.structs import replace
 
 from tracelink.converters.chakra.schema import TYPE_OF_OPERATION, NodeType
 from tracelink.model.collectives import Messages, Participations
@@ -19,8 +19,7 @@ _ROUNDS = 64
 """The most rounds in which the program order of one rank is applied to the others."""
 
 
-@dataclass(frozen=True, slots=True)
-class Communication(Table):
+class Communication(Table, frozen=True):
     """One row for each part of a rank in a collective, and for each end of a message; of one rank or of all."""
 
     rank: Int32s

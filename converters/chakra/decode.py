@@ -5,13 +5,13 @@ from __future__ import annotations
 import io
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from itertools import chain
 from typing import Any, BinaryIO, NamedTuple, cast
 
 import numpy as np
 import numpy.typing as npt
 from google.protobuf.message import DecodeError
+from msgspec import Struct, field
 
 from tracelink.converters.chakra.batch import ID_LISTS, NUMBERS, IdLists, Nodes, Part, nodes_of
 from tracelink.converters.chakra.chakra_pb2 import GlobalMetadata
@@ -32,8 +32,7 @@ UNREADABLE_METADATA = "unreadable_metadata"
 _BUFFER = 1 << 20
 
 
-@dataclass(frozen=True, slots=True)
-class Fault:
+class Fault(Struct, frozen=True):
     """Bytes that are not valid."""
 
     reason: str
@@ -41,8 +40,7 @@ class Fault:
     offset: int
 
 
-@dataclass(frozen=True, slots=True)
-class Decoded:
+class Decoded(Struct, frozen=True):
     """A decoded file: its metadata, its nodes, and the faults in its bytes."""
 
     metadata: GlobalMetadata

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from msgspec import Struct
 
 from tracelink.converters.chakra.chakra_pb2 import AttributeProto, GlobalMetadata
 from tracelink.converters.chakra.schema import (
@@ -39,8 +39,7 @@ BATCH = 8192
 Metadata = Mapping[str, tuple[Kind, Any]]
 
 
-@dataclass(frozen=True, slots=True)
-class _Encoded:
+class _Encoded(Struct, frozen=True):
     """An attribute with few values, which are encoded already."""
 
     rows: Int64s
@@ -54,8 +53,7 @@ class _Encoded:
         return scattered(end - begin, self.rows[inside] - begin, repeated(self.codes[inside], self.values))
 
 
-@dataclass(frozen=True, slots=True)
-class _Numbers:
+class _Numbers(Struct, frozen=True):
     """An attribute with many different numbers."""
 
     name: str

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-
 import numpy as np
+from msgspec import Struct
+from msgspec.structs import replace
 
 from tracelink.model.call_tree import callers, depths, exclusive_time, innermost, outside
 from tracelink.model.columns import UNKNOWN, Bools, Int64s
@@ -15,8 +15,7 @@ TIMED = (EventKind.OPERATOR, EventKind.ANNOTATION)
 _NO_ID = int(np.iinfo(np.int64).min)
 
 
-@dataclass(frozen=True, slots=True)
-class Host:
+class Host(Struct, frozen=True):
     """The host nodes of a rank, in no order; other modules refer to them by their index here."""
 
     row: Int64s
@@ -167,8 +166,7 @@ def _at(values: Int64s, rows: Int64s) -> Int64s:
 # Device work and the host nodes that launched it.
 
 
-@dataclass(frozen=True, slots=True)
-class Device:
+class Device(Struct, frozen=True):
     """Kernels, copies and memsets, including those of graphs and those without a recorded launch."""
 
     row: Int64s

@@ -8,13 +8,13 @@ import math
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from decimal import Decimal
 from typing import Any, BinaryIO, Generic, TypeVar, cast
 
 import msgspec
 from google.protobuf import json_format
 from google.protobuf.message import DecodeError
+from msgspec import Struct, field
 
 from tracelink.converters.chakra.chakra_pb2 import AttributeProto, GlobalMetadata, IOInfo, Node, NodeType
 from tracelink.converters.chakra.decode import Frame, buffered, frames, truncated_at
@@ -38,8 +38,7 @@ _NAN = b'"NaN"'
 _TYPE_NAMES = {value.number: value.name for value in NodeType.DESCRIPTOR.values}
 
 
-@dataclass(frozen=True, slots=True)
-class EncodedMessage:
+class EncodedMessage(Struct, frozen=True):
     """A message made from JSON."""
 
     body: bytes
@@ -47,8 +46,7 @@ class EncodedMessage:
     """Why the JSON could not be kept completely."""
 
 
-@dataclass(frozen=True, slots=True)
-class MessageForm(Generic[Message]):
+class MessageForm(Struct, Generic[Message], frozen=True):
     """The mapping between one kind of message and JSON: names as in the .proto, 64-bit integers as numbers."""
 
     kind: type[Message]
@@ -267,8 +265,7 @@ _BATCH = 1024
 """Nodes written at once."""
 
 
-@dataclass(slots=True)
-class _Progress:
+class _Progress(Struct):
     """What was written so far, and the findings on it."""
 
     path: str
@@ -335,8 +332,7 @@ def _wire_findings(written: _Progress) -> Iterator[Finding]:
 # JSON to `.et`: the messages that the JSON was made from.
 
 
-@dataclass(slots=True)
-class Rebuilt:
+class Rebuilt(Struct):
     """The messages of a JSON document; the attributes are complete after the last of `chunks`."""
 
     source: Source

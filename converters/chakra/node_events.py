@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from heapq import heapify, heappop, heappush
 
 import numpy as np
 import numpy.typing as npt
+from msgspec import Struct
 
 from tracelink.converters.chakra.schema import (
     Category,
@@ -130,8 +130,7 @@ def _track(kind: TrackKind, process: str, lane: str) -> Track:
 # Dependencies as edges.
 
 
-@dataclass(frozen=True, slots=True)
-class Dependencies:
+class Dependencies(Struct, frozen=True):
     """Edges, and the dependencies that cannot be an edge."""
 
     edges: Edges
@@ -182,8 +181,7 @@ def _first_of_each(owner: Int64s, chosen: Bools, count: int) -> Int64s:
 # Recorded times.
 
 
-@dataclass(frozen=True, slots=True)
-class Times:
+class Times(Struct, frozen=True):
     """Starts and durations in nanoseconds."""
 
     start: Int64s

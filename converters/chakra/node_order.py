@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 import numpy as np
+from msgspec import Struct
 
 from tracelink.converters.chakra.communications import Communication
 from tracelink.converters.chakra.host import Device, Host
@@ -21,8 +21,7 @@ _ROUNDS = 16
 # Slots: one node for each event, except that several messages that share a kernel are a node each.
 
 
-@dataclass(frozen=True, slots=True)
-class NodeSlots:
+class NodeSlots(Struct, frozen=True):
     """The nodes of a rank before they are ordered: host nodes, device work, then further messages."""
 
     row: Int64s
@@ -102,8 +101,7 @@ def _slots_of(host: Host, row: Int64s, wanted: Int64s) -> Int64s:
 # Node order: the order of ids, by start time and by what must come first.
 
 
-@dataclass(frozen=True, slots=True)
-class Pairs:
+class Pairs(Struct, frozen=True):
     """Dependencies between slots: `after[i]` could not start before `before[i]` ended."""
 
     before: Int64s
@@ -127,8 +125,7 @@ class Pairs:
         return Pairs(self.before[known], self.after[known])
 
 
-@dataclass(frozen=True, slots=True)
-class NodeOrder:
+class NodeOrder(Struct, frozen=True):
     """The nodes in the order of their ids: no node depends on a later one, so there are no cycles."""
 
     slot: Int64s
@@ -139,8 +136,7 @@ class NodeOrder:
     """The start of each slot in nanoseconds, not before its launch nor before what precedes it in its stream."""
 
 
-@dataclass(frozen=True, slots=True)
-class Lanes:
+class Lanes(Struct, frozen=True):
     """Slots that run one after the other whatever their times: those of a stream, a thread or a process group."""
 
     lane: Int64s
@@ -212,8 +208,7 @@ def with_shared_kernels(pairs: Pairs, first: Int64s) -> Pairs:
     return Pairs.concatenate(parts)
 
 
-@dataclass(frozen=True, slots=True)
-class DataDependencies:
+class DataDependencies(Struct, frozen=True):
     """The ids that each node depends on."""
 
     links: Links

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
 from enum import StrEnum
 
 import numpy as np
+from msgspec import Struct
+from msgspec.structs import replace
 
 from tracelink.converters.chakra.communications import Communication
 from tracelink.converters.chakra.host import Device, Host, device_of, host_of
@@ -57,8 +58,7 @@ class Dependencies(StrEnum):
     BOTH = "both"
 
 
-@dataclass(frozen=True, slots=True)
-class Plan:
+class Plan(Struct, frozen=True):
     """The nodes of a rank by slot, their order and their dependencies."""
 
     part: Excerpt

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
 from itertools import groupby
 from operator import attrgetter
 from typing import Any, BinaryIO, cast
 
 import msgspec
 import numpy as np
+from msgspec import Struct, field
 
 from tracelink.converters.chakra.decode import (
     BROKEN_OFF,
@@ -130,8 +130,7 @@ class ChakraNodesReader:
         return _trace_of(_Reading(source, self.name, decoded, payloads, numbers, findings=rebuilt.findings))
 
 
-@dataclass(frozen=True, slots=True)
-class _Reading:
+class _Reading(Struct, frozen=True):
     """A decoded file, and its nodes as payloads."""
 
     source: Source
@@ -249,8 +248,7 @@ def _integer(value: Any, largest: int) -> int | None:
 # Nodes read again from their file as payloads.
 
 
-@dataclass(frozen=True, slots=True)
-class _NodePayloads:
+class _NodePayloads(Struct, frozen=True):
     """The JSON of the nodes of an `.et` file."""
 
     source: Source

@@ -10,10 +10,10 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from heapq import heapify, heappop, heappush
 
 import numpy as np
+from msgspec import Struct
 
 from tracelink.converters.chakra.schema import CollectiveType, NodeType
 from tracelink.converters.chakra.table import Links
@@ -23,8 +23,7 @@ INSTANT, SLOW = 0, 1 << 50
 """Durations of communication in nanoseconds: less than any computation, and more than all of it."""
 
 
-@dataclass(frozen=True, slots=True)
-class RankSteps:
+class RankSteps(Struct, frozen=True):
     """The communication of one rank in issue order, one row for each op."""
 
     node: Int64s
@@ -50,8 +49,7 @@ class RankSteps:
         return len(self.node)
 
 
-@dataclass(frozen=True, slots=True)
-class Wait:
+class Wait(Struct, frozen=True):
     """A rank that never leaves an op."""
 
     rank: int
@@ -62,8 +60,7 @@ class Wait:
     rank itself issues here in issue order. UNKNOWN if there is none."""
 
 
-@dataclass(frozen=True, slots=True)
-class Deadlock:
+class Deadlock(Struct, frozen=True):
     """Ranks that never go on."""
 
     waits: Sequence[Wait]
@@ -72,8 +69,7 @@ class Deadlock:
     """True if the ranks are in the same collective of a group, but with different types or sizes."""
 
 
-@dataclass(frozen=True, slots=True)
-class Replay:
+class Replay(Struct, frozen=True):
     """The result of a replay."""
 
     unfinished: Mapping[int, int]

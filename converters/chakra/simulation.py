@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
 from itertools import count
 
 import numpy as np
+from msgspec import Struct
+from msgspec.structs import replace
 
 from tracelink.converters.chakra.communications import Communication, usable
 from tracelink.converters.chakra.host import nodes_of_host
@@ -41,8 +42,7 @@ LEAST_SENT = 1
 # Process groups by number.
 
 
-@dataclass(frozen=True, slots=True)
-class GroupNumbers:
+class GroupNumbers(Struct, frozen=True):
     """The number, name and members of each group of a job, by its row."""
 
     numbers: Sequence[int]
@@ -135,8 +135,7 @@ def _is_kept(name: str) -> bool:
 # What ASTRA-sim can run; its source code shows what it cannot.
 
 
-@dataclass(frozen=True, slots=True)
-class Simulated:
+class Simulated(Struct, frozen=True):
     """The communication of a rank as it is written for ASTRA-sim, and counts of what was changed."""
 
     communication: Communication

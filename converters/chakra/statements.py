@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from msgspec import Struct
 
 from tracelink.converters.chakra.schema import (
     COMMUNICATION,
@@ -38,8 +38,7 @@ _ALL_RANKS = "0"
 _BYTE = "Byte"
 
 
-@dataclass(frozen=True, slots=True)
-class Groups:
+class Groups(Struct, frozen=True):
     """The process groups in the metadata."""
 
     by_number: Mapping[str, ProcessGroup]

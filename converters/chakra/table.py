@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from msgspec import Struct, field
 
 from tracelink.converters.chakra.schema import INTEGERS, Category, Kind, Name, NodeType
 from tracelink.model.columns import MICROSECOND, UNKNOWN, Bools, Int32s, Int64s, Table
@@ -19,8 +19,7 @@ UNSIGNED = 0xFFFF_FFFF_FFFF_FFFF
 _INTEGER_KINDS = np.array([*INTEGERS, Kind.BOOL], np.uint8)
 
 
-@dataclass(frozen=True, slots=True)
-class Links:
+class Links(Struct, frozen=True):
     """Ids that nodes list: those of node `i` are `ids[bounds[i]:bounds[i + 1]]`."""
 
     bounds: Int64s
@@ -47,8 +46,7 @@ class Links:
         return ids
 
 
-@dataclass(frozen=True, slots=True)
-class Attribute:
+class Attribute(Struct, frozen=True):
     """The values of one attribute; a node with a duplicate attribute has two rows."""
 
     rows: Int64s
@@ -90,8 +88,7 @@ class Attribute:
         return column
 
 
-@dataclass(frozen=True, slots=True)
-class NodeTable(Table):
+class NodeTable(Table, frozen=True):
     """One row for each node, in the order of the file."""
 
     id: Int64s

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from msgspec import Struct
+from msgspec.structs import replace
 
 from tracelink.converters.chakra.node_order import FIRST_ID
 from tracelink.converters.chakra.schema import KINDS, Category, Kind, Name, NodeType
@@ -22,8 +23,7 @@ H100_BYTES_PER_NANOSECOND = 3350
 # Pauses between operators of a thread: the time of Python code is part of the duration of a step.
 
 
-@dataclass(frozen=True, slots=True)
-class Gaps:
+class Gaps(Struct, frozen=True):
     """Pauses of threads, each between two nodes of a table."""
 
     before: Int64s

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 import numpy as np
+from msgspec import Struct
 
 from tracelink.converters.chakra_json.schema import (
     BACKEND_CALL,
@@ -25,8 +25,7 @@ from tracelink.ordering.order import launched_work
 # The tree of the nodes of an execution trace.
 
 
-@dataclass(frozen=True, slots=True)
-class Tree:
+class Tree(Struct, frozen=True):
     """Nodes in the order of their ids; other modules refer to a node by its index here."""
 
     rows: Int64s
@@ -109,8 +108,7 @@ def _thread_roots(part: Excerpt, rows: Int64s) -> Int64s:
 # Device work and the nodes that launched it.
 
 
-@dataclass(frozen=True, slots=True)
-class DeviceWork:
+class DeviceWork(Struct, frozen=True):
     """Work on devices, by the place of its node and then by start."""
 
     rows: Int64s
@@ -189,8 +187,7 @@ def reached(parent: Int64s) -> Int64s:
 RELATIONS = (Relation.DEPENDS_ON, Relation.WAITS_FOR)
 
 
-@dataclass(frozen=True, slots=True)
-class DeviceWaits:
+class DeviceWaits(Struct, frozen=True):
     """Places of nodes that waited, in order, and for each the number of the work among all work."""
 
     node: Int64s
@@ -234,8 +231,7 @@ RELATIONS_HAND_OVERS = (Relation.BACKWARD_OF, Relation.DEPENDS_ON, Relation.WAIT
 """A backward operator needs the result of its forward operator; the others are recorded waits."""
 
 
-@dataclass(frozen=True, slots=True)
-class HandOvers:
+class HandOvers(Struct, frozen=True):
     """For each place of a node that of the last to end among those it waits for on other threads, or -1."""
 
     awaited: Int64s
@@ -261,8 +257,7 @@ def hand_overs(part: Excerpt, node_of: Int64s, parent: Int64s) -> HandOvers:
 # The plan.
 
 
-@dataclass(frozen=True, slots=True)
-class Plan:
+class Plan(Struct, frozen=True):
     """One rank: its nodes by place, the operator that each one is, and the device work under each."""
 
     part: Excerpt

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 import msgspec
 import numpy as np
 import numpy.typing as npt
+from msgspec import Struct, field
 
 from tracelink.converters.chakra_json import schema
 from tracelink.converters.chakra_json.schema import BASE_TIME
@@ -133,7 +133,6 @@ LINKED = (START, DURATION, UNUSABLE, CATEGORY, STREAM, OTHER_THREAD, WAITING, AW
 CATEGORY_CODES = {name: code for code, name in enumerate(schema.READ_CATEGORIES)}
 
 
-@dataclass(slots=True)
 class LinkedColumns(NodeColumns):
     """The columns of the node array."""
 
@@ -228,8 +227,7 @@ KINDS = np.array([*schema.READ_CATEGORIES.values(), EventKind.OTHER], np.uint8)
 """By the code of the category."""
 
 
-@dataclass(frozen=True, slots=True)
-class Places:
+class Places(Struct, frozen=True):
     """Kind and track of each node."""
 
     kind: npt.NDArray[np.uint8]
@@ -262,8 +260,7 @@ def places_of(table: Mapping[str, Int64s], process: str) -> Places:
 # Edges that a linked trace declares: callers, launches, dependencies.
 
 
-@dataclass(frozen=True, slots=True)
-class Stated:
+class Stated(Struct, frozen=True):
     """The edges, and the number of dependencies that cannot be an edge."""
 
     edges: Edges

@@ -7,13 +7,14 @@ import re
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import lru_cache, partial
 from itertools import islice
 from typing import Any, BinaryIO
 
 import msgspec
 import numpy as np
+from msgspec import Struct
 
 from tracelink.converters.chakra_json import schema
 from tracelink.converters.chakra_json.plan import DeviceWork, Plan, plan_of
@@ -135,8 +136,7 @@ def _names(path: str, plan: Plan) -> Iterator[Finding]:
 # The JSON of every node, kept on disk: sources list nodes in the order of their ends, readers need that of starts.
 
 
-@dataclass(frozen=True, slots=True)
-class Spool:
+class Spool(Struct, frozen=True):
     """Compact JSON by its number in the source."""
 
     file: BinaryIO
@@ -249,8 +249,7 @@ def _completed(text: bytes) -> bytes:
 _NULL = b"null"
 
 
-@dataclass(frozen=True, slots=True)
-class NodeTexts:
+class NodeTexts(Struct, frozen=True):
     """The JSON of the nodes of a plan."""
 
     plan: Plan

@@ -8,9 +8,10 @@ of a graph have no enqueues: their order is that in which the graph was captured
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
 
 import numpy as np
+from msgspec import Struct
+from msgspec.structs import replace
 
 from tracelink.converters.clog.log import ENDED, ENQUEUED, STARTED, WAITED, Steps
 from tracelink.model.columns import (
@@ -27,8 +28,7 @@ from tracelink.model.columns import (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Instances(Table):
+class Instances(Table, frozen=True):
     """One row for each communication, in the order of the log."""
 
     signature: Int64s
@@ -45,8 +45,7 @@ class Instances(Table):
     waited: Times
 
 
-@dataclass(frozen=True, slots=True)
-class Found:
+class Found(Struct, frozen=True):
     """All instances, and what is left."""
 
     instances: Instances
@@ -78,7 +77,7 @@ def instances_of(steps: Steps, communicator_of: Mapping[int, int]) -> Found:
 
 
 def _where(steps: Steps, chosen: Bools) -> Steps:
-    return Steps(*(getattr(steps, name)[chosen] for name in Steps.__slots__))
+    return Steps(*(getattr(steps, name)[chosen] for name in Steps.__struct_fields__))
 
 
 def _communicators(instances: Instances, communicator_of: Mapping[int, int]) -> Int64s:

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 
 import numpy as np
+from msgspec import Struct, field
 
 from tracelink.io.engine import Meter
 from tracelink.io.sources import LARGEST_RANK, Source
@@ -45,8 +45,7 @@ LONGEST_LINE = 1 << 20
 """A signature can list sizes for each rank of a large job; a longer line is damaged."""
 
 
-@dataclass(frozen=True, slots=True)
-class Signature:
+class Signature(Struct, frozen=True):
     """What calls with one number have in common."""
 
     operation: str
@@ -54,8 +53,7 @@ class Signature:
     parameters: Mapping[str, str]
 
 
-@dataclass(frozen=True, slots=True)
-class Communicator:
+class Communicator(Struct, frozen=True):
     """A communicator of the process."""
 
     name: str
@@ -66,8 +64,7 @@ class Communicator:
     """Ranks of the job, if they are known."""
 
 
-@dataclass(frozen=True, slots=True)
-class Steps:
+class Steps(Struct, frozen=True):
     """The steps in the order of the log; UNKNOWN for what a step does not name."""
 
     graph: Int64s
@@ -82,8 +79,7 @@ class Steps:
         return len(self.time)
 
 
-@dataclass(slots=True)
-class Log:
+class Log(Struct):
     """Everything in a log."""
 
     version: int
@@ -131,7 +127,9 @@ def read_log(source: Source, meter: Meter) -> Log:
     if log is None:
         raise UnreadableError("the file is empty", source=source.path, advice="Record it again.")
     log.truncated = damage or log.truncated
-    log.steps = Steps(*(np.concatenate([getattr(part, name) for part in parts]) for name in Steps.__slots__))
+    log.steps = Steps(
+        *(np.concatenate([getattr(part, name) for part in parts]) for name in Steps.__struct_fields__)
+    )
     return log
 
 

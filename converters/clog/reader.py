@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 import orjson
+from msgspec import Struct
+from msgspec.structs import replace
 
 from tracelink.converters.clog.instances import Found, Instances, instances_of
 from tracelink.converters.clog.log import VERSION, Communicator, Log, Signature, read_log
@@ -63,8 +64,7 @@ class ClogReader:
         return content.recording(source)
 
 
-@dataclass(frozen=True, slots=True)
-class _Content:
+class _Content(Struct, frozen=True):
     """A log, its communications, and their signatures by row."""
 
     log: Log
@@ -318,8 +318,7 @@ class _Content:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class ClogPayloads:
+class ClogPayloads(Struct, frozen=True):
     """The arguments and entries of the communications of a log, which stays in memory as columns."""
 
     content: _Content

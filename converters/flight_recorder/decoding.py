@@ -7,11 +7,11 @@ pickle can refer to each other until the JSON would fill the memory.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import islice
 from typing import Any
 
 import orjson
+from msgspec import Struct
 
 from tracelink.converters.flight_recorder import pickles, schema
 from tracelink.converters.flight_recorder.scan import Entries, abridged, selected
@@ -48,8 +48,7 @@ _SMALLEST, _LARGEST = -(1 << 63), (1 << 64) - 1
 """Other numbers, of up to 72 bits, are strings in JSON."""
 
 
-@dataclass(frozen=True, slots=True)
-class Decoded:
+class Decoded(Struct, frozen=True):
     """A dump with its entries, and the findings of decoding it."""
 
     dump: schema.Dump
@@ -163,8 +162,7 @@ def _truncated(source: Source, dump: schema.Dump, truncation: pickles.Truncation
 # Payloads
 
 
-@dataclass(frozen=True, slots=True)
-class RecorderPayloads:
+class RecorderPayloads(Struct, frozen=True):
     """The entries of one dump; nothing decoded is kept between two calls."""
 
     source: Source

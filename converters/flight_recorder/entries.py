@@ -6,12 +6,13 @@ Input: decoded entries, and the repetitions that need no decoding. Output: one r
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass, replace
 from itertools import chain
 from operator import itemgetter
 from typing import Any, TypeVar
 
 import numpy as np
+from msgspec import Struct
+from msgspec.structs import replace
 
 from tracelink.converters.flight_recorder.scan import Entries
 from tracelink.converters.flight_recorder.schema import Dump, Layout
@@ -46,8 +47,7 @@ GroupName = tuple[str, str]
 # Fields
 
 
-@dataclass(frozen=True, slots=True)
-class Fields:
+class Fields(Struct, frozen=True):
     """The columns of all valid entries. UNKNOWN represents None, and values that are not integers."""
 
     index: Int64s
@@ -173,8 +173,7 @@ def _fields_without_numbers(layout: Layout) -> tuple[str, ...]:
 # Values
 
 
-@dataclass(slots=True)
-class _Values:
+class _Values(Struct):
     """One list for each field, as decoded; None for an entry without the field."""
 
     name: list[str]
@@ -297,8 +296,7 @@ def _is_group_name(group: Any) -> bool:
 # Requests
 
 
-@dataclass(frozen=True, slots=True)
-class EntryRequests:
+class EntryRequests(Struct, frozen=True):
     """The distinct requests, and the request of each entry."""
 
     request: Int64s
@@ -373,8 +371,7 @@ def _peers(operation: Int32s, strings: StringTable) -> tuple[Int32s, Int32s]:
 # Sizes of tensors
 
 
-@dataclass(frozen=True, slots=True)
-class _Sizes:
+class _Sizes(Struct, frozen=True):
     """The sizes of the tensors of each entry."""
 
     elements: Int64s

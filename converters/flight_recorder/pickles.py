@@ -12,9 +12,10 @@ import pickletools
 import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, NoReturn
+
+from msgspec import Struct
 
 from tracelink.model.errors import UnreadableError
 
@@ -98,16 +99,14 @@ def collector_paused() -> Iterator[None]:
 # Decoding
 
 
-@dataclass(frozen=True, slots=True)
-class Truncation:
+class Truncation(Struct, frozen=True):
     """Where a dump is truncated."""
 
     offset: int
     problem: str
 
 
-@dataclass(frozen=True, slots=True)
-class Loaded:
+class Loaded(Struct, frozen=True):
     """The content of a pickle, and where it is truncated, if it is."""
 
     content: Any
@@ -142,8 +141,7 @@ def load_with_stable_memo(data: bytes, path: str) -> Any:
     return content
 
 
-@dataclass(frozen=True, slots=True)
-class _Grammar:
+class _Grammar(Struct, frozen=True):
     """What may follow: a PUT, and runs of other opcodes after zero, one, or several strings.
 
     A run ends before the PUT of a container, and before a new string. Its first group matches if it ends in a known

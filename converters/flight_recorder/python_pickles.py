@@ -9,10 +9,11 @@ import io
 import pickletools
 import re
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
 from functools import lru_cache
 from itertools import chain
 from typing import Any
+
+from msgspec import Struct, field
 
 from tracelink.converters.flight_recorder.pickles import (
     DECODER_ERRORS,
@@ -84,8 +85,7 @@ _IGNORED = frozenset({"PROTO", "FRAME"})
 # Fast: checked in runs of opcodes, then decoded at once
 
 
-@dataclass(frozen=True, slots=True)
-class Content:
+class Content(Struct, frozen=True):
     """The content of a pickle."""
 
     value: Any
@@ -131,8 +131,7 @@ def _fits(data: bytes) -> bool:
     return sum(data.count(token) * cost for token, cost in _CONTAINER_COSTS.items()) <= MEMORY
 
 
-@dataclass(frozen=True, slots=True)
-class _Grammar:
+class _Grammar(Struct, frozen=True):
     """Every quantifier is possessive: the match never backtracks."""
 
     run: re.Pattern[bytes]
@@ -162,8 +161,7 @@ def _grammar(framed: bool, memo_high: int) -> _Grammar:
     )
 
 
-@dataclass(slots=True)
-class _Check:
+class _Check(Struct):
     """A check of the opcodes of a pickle.
 
     Hashing deeply nested tuples overflows the stack or takes exponential time, so no pair may take another pair from

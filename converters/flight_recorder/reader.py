@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+from msgspec import Struct
+from msgspec.structs import replace
 
 from tracelink.converters.flight_recorder import schema
 from tracelink.converters.flight_recorder.decoding import (
@@ -110,8 +111,7 @@ class FlightRecorderReader:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class Recorded:
+class Recorded(Struct, frozen=True):
     """The fields of a dump, with numbers within each group, and what follows from who wrote them."""
 
     fields: Fields

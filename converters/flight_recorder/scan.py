@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
 from itertools import count, islice
 from typing import Any
 
 import numpy as np
+from msgspec import Struct
+from msgspec.structs import replace
 
 from tracelink.converters.flight_recorder import pickles, schema
 from tracelink.model.columns import UNKNOWN, Bools, Int64s
@@ -112,8 +113,7 @@ def _float_flags(data: bytes, start: int) -> list[bool] | None:
 # Scan of all entries of a form
 
 
-@dataclass(frozen=True, slots=True)
-class SimilarEntries:
+class SimilarEntries(Struct, frozen=True):
     """Entries with the same keys in the same order, and with numbers in the same fields."""
 
     start: Int64s
@@ -295,8 +295,7 @@ class _Spans:
 # Markers in place of entries that repeat others
 
 
-@dataclass(frozen=True, slots=True)
-class Form:
+class Form(Struct, frozen=True):
     """Entries of one form, and for each of their spans the first row with an equal one."""
 
     similar: SimilarEntries
@@ -324,8 +323,7 @@ def _first_of_equal(numbers: Int64s) -> Int64s:
     return first[numbers]
 
 
-@dataclass(frozen=True, slots=True)
-class Markers:
+class Markers(Struct, frozen=True):
     """The entries of all forms in the order of the dump, and which of them have a marker."""
 
     order: Int64s
@@ -389,8 +387,7 @@ def _unused_token(data: bytes) -> bytes:
 # Entries: decoded, or repeating decoded ones
 
 
-@dataclass(frozen=True, slots=True)
-class Repeats:
+class Repeats(Struct, frozen=True):
     """Entries of one form: for each field, which decoded entries provide its values."""
 
     row: Int64s
@@ -403,8 +400,7 @@ class Repeats:
     """The numbers of the entries themselves by field, UNKNOWN for None; None for a field of floats."""
 
 
-@dataclass(frozen=True, slots=True)
-class Entries:
+class Entries(Struct, frozen=True):
     """All entries: the decoded ones, and those that repeat them."""
 
     decoded: Sequence[Any]
@@ -513,8 +509,7 @@ def _decoded_with(
     return (dump, members) if dump and members else (None, None)
 
 
-@dataclass(frozen=True, slots=True)
-class _Members:
+class _Members(Struct, frozen=True):
     """The decoded list, separated into entries and markers."""
 
     decoded: list[dict[Any, Any]]

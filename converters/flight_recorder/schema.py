@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
+
+from msgspec import Struct
 
 VERSION = "version"
 ENTRIES = "entries"
@@ -42,8 +43,7 @@ NEWEST_VERSION = (2, 10)
 BARE_LIST_VERSION = "none (bare list of torch 2.2)"
 
 
-@dataclass(frozen=True, slots=True)
-class Layout:
+class Layout(Struct, frozen=True):
     """The names of the fields of entries in one generation; empty for a missing field."""
 
     name: str = "profiling_name"
@@ -91,8 +91,7 @@ TORCH_2_2 = Layout(
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Dump:
+class Dump(Struct, frozen=True):
     """A decoded dump: its entries, and all other top-level values."""
 
     version: str

@@ -6,9 +6,9 @@ names no peer, so it gets no number. An entry retires when its call returns, not
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-
 import numpy as np
+from msgspec import Struct
+from msgspec.structs import replace
 
 from tracelink.converters.flight_recorder.entries import Fields
 from tracelink.model.columns import UNKNOWN, Bools, Int64s, StringTable
@@ -20,8 +20,7 @@ _BATCH_OF_MESSAGES = "batch_op_issue"
 """Sends and receives that are issued together, and are recorded as one operation of the rank alone."""
 
 
-@dataclass(frozen=True, slots=True)
-class Numbered:
+class Numbered(Struct, frozen=True):
     """Fields with numbers within each group, and what is not numbered."""
 
     fields: Fields

@@ -5,12 +5,13 @@ from __future__ import annotations
 import math
 from array import array
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from itertools import compress
 from operator import attrgetter
 from typing import Any
 
 import numpy as np
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from tracelink.converters.kineto.elements import TEXT_LANE, Decoded, Shapes, Stated
 from tracelink.converters.kineto.schema import (
@@ -81,8 +82,7 @@ COLUMN_TYPES = {
 """The columns of events while they are collected; `index` is the element's number in the file."""
 
 
-@dataclass(frozen=True, slots=True)
-class Metadata:
+class Metadata(Struct, frozen=True):
     """A metadata record: the name or sort index of a process or thread."""
 
     kind: str
@@ -91,8 +91,7 @@ class Metadata:
     arguments: Mapping[str, Any]
 
 
-@dataclass(frozen=True, slots=True)
-class FlowEnds(Table):
+class FlowEnds(Table, frozen=True):
     """Starts, steps and ends of flows, one row each."""
 
     shape: Int64s
@@ -104,8 +103,7 @@ class FlowEnds(Table):
     """Whether an end binds to the next slice, not to the slice around it."""
 
 
-@dataclass(frozen=True, slots=True)
-class Samples(Table):
+class Samples(Table, frozen=True):
     """Samples of counters, one row each."""
 
     counter: Int64s
@@ -115,8 +113,7 @@ class Samples(Table):
     value: Float64s
 
 
-@dataclass(frozen=True, slots=True)
-class Half:
+class Half(Struct, frozen=True):
     """A begin, an end or an instant of a slice that is recorded as two events."""
 
     ph: str
@@ -129,8 +126,7 @@ class Half:
     index: int
 
 
-@dataclass(slots=True)
-class ElementColumns:
+class ElementColumns(Struct):
     """All elements of one part of the event array."""
 
     shapes: Shapes = field(default_factory=Shapes)

@@ -6,7 +6,6 @@ Pieces are decoded strictly by type; a piece with unexpected elements is decoded
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Sequence
-from dataclasses import dataclass, field
 from decimal import Decimal
 from itertools import compress, islice
 from operator import attrgetter
@@ -15,6 +14,7 @@ from typing import TYPE_CHECKING, Any, cast
 import msgspec
 import numpy as np
 import numpy.typing as npt
+from msgspec import Struct, field
 
 from tracelink.converters.kineto.schema import (
     BACKWARD_FLOWS,
@@ -75,8 +75,7 @@ TEXT_LANE = -(1 << 40)
 """Ids of processes and threads that are strings count down from here; numeric ids are unchanged."""
 
 
-@dataclass(frozen=True, slots=True)
-class Stated(Table):
+class Stated(Table, frozen=True):
     """One row for each event that states something about communication."""
 
     event: KnownInt64s
@@ -86,8 +85,7 @@ class Stated(Table):
     sequence: Int64s
 
 
-@dataclass(slots=True)
-class Decoded:
+class Decoded(Struct):
     """The elements of one piece. Times are integer nanoseconds, without the base time of the file."""
 
     elements: Sequence[Element]
@@ -308,8 +306,7 @@ def _text(value: Any) -> str:
 # Shapes: the combinations of phase and category in a file.
 
 
-@dataclass(slots=True)
-class Shapes:
+class Shapes(Struct):
     """Phase and category of an element as one small number."""
 
     table: StringTable = field(default_factory=StringTable)

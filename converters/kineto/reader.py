@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
 import msgspec
 import numpy as np
 import numpy.typing as npt
+from msgspec.structs import replace
 
 from tracelink.converters.kineto.columns import ElementColumns, FlowEnds, join
 from tracelink.converters.kineto.elements import Decoded, ElementDecoder

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from tracelink.converters.kineto.columns import ElementColumns, FlowEnds, Half, Metadata, Samples
 from tracelink.converters.kineto.elements import TEXT_LANE, Shapes
@@ -55,8 +56,7 @@ LARGEST_SORT_INDEX = 1 << 62
 """Larger sort indexes are invalid."""
 
 
-@dataclass(slots=True)
-class Names:
+class Names(Struct):
     """Names and sort indexes from metadata records; the last record of a thread counts, as in every viewer."""
 
     texts: Sequence[str]
@@ -189,8 +189,7 @@ def _memory(columns: ElementColumns) -> Iterator[Series]:
 # Slices recorded in two halves: begin and end on a thread, or of an asynchronous operation.
 
 
-@dataclass(frozen=True, slots=True)
-class Slice:
+class Slice(Struct, frozen=True):
     """A slice from two halves, with the arguments of its begin."""
 
     cat: str
@@ -202,8 +201,7 @@ class Slice:
     index: int
 
 
-@dataclass(slots=True)
-class PairedSlices:
+class PairedSlices(Struct):
     """Slices from two halves, and the number of ends without a begin."""
 
     slices: list[Slice] = field(default_factory=list)
@@ -234,8 +232,7 @@ def _lane(half: Half) -> tuple[object, ...]:
     return (half.cat, half.identity, half.pid)
 
 
-@dataclass(slots=True)
-class _OpenSlices:
+class _OpenSlices(Struct):
     """The begins of a lane; those that are closed stay in the lists until they are the last."""
 
     begun: list[Half] = field(default_factory=list)
@@ -277,8 +274,7 @@ def _slice(begin: Half, duration: int) -> Slice:
 # Flows of the producer, by category.
 
 
-@dataclass(frozen=True, slots=True)
-class Flows:
+class Flows(Struct, frozen=True):
     """The flows of a file by category."""
 
     launches: Int64s
@@ -363,8 +359,7 @@ _TURNS = {FLOW_START: 0, FLOW_STEP: 1, FLOW_END: 3}
 # The events at which flows start and end.
 
 
-@dataclass(frozen=True, slots=True)
-class Placed:
+class Placed(Struct, frozen=True):
     """Where and when the events of a file are, one row each."""
 
     pid: Int64s

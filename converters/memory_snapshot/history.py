@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+from msgspec import Struct
+from msgspec.structs import replace
 
 import tracelink.converters.memory_snapshot.schema as schema
 from tracelink.converters.memory_snapshot.pickles import Decoded, List
@@ -17,8 +18,7 @@ LAST_US = 4 * 10**15
 MOST_DEVICES = 1024
 
 
-@dataclass(frozen=True, slots=True)
-class Trace(Table):
+class Trace(Table, frozen=True):
     """The entries of one device with valid sizes, and times if any has one, in their order."""
 
     action: Int32s
@@ -29,8 +29,7 @@ class Trace(Table):
     stack: Int32s
 
 
-@dataclass(frozen=True, slots=True)
-class Blocks(Table):
+class Blocks(Table, frozen=True):
     """The blocks of a device that were in use when the snapshot was taken."""
 
     address: Int64s
@@ -38,8 +37,7 @@ class Blocks(Table):
     stack: Int32s
 
 
-@dataclass(frozen=True, slots=True)
-class Lives(Table):
+class Lives(Table, frozen=True):
     """Blocks that were in use at some time."""
 
     size: Int64s
@@ -51,8 +49,7 @@ class Lives(Table):
     """Row of the trace, or its length if the block is still in use."""
 
 
-@dataclass(frozen=True, slots=True)
-class Device:
+class Device(Struct, frozen=True):
     """One device."""
 
     number: int
@@ -72,8 +69,7 @@ class Device:
         return len(self.trace) > 0 and int(self.trace.time[0]) != NO_TIME
 
 
-@dataclass(frozen=True, slots=True)
-class History:
+class History(Struct, frozen=True):
     """All devices, and what does not fit."""
 
     devices: Sequence[Device]

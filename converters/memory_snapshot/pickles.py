@@ -11,8 +11,9 @@ import re
 import struct
 from array import array
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
 from typing import Any, NoReturn
+
+from msgspec import Struct, field
 
 import tracelink.converters.memory_snapshot.schema as schema
 from tracelink.converters.memory_snapshot.shapes import (
@@ -96,8 +97,7 @@ def _codes() -> array[int]:
     return array("i")
 
 
-@dataclass(slots=True)
-class Entries:
+class Entries(Struct):
     """Blocks of segments and entries of traces, one row for each."""
 
     action: array[int] = field(default_factory=_codes)
@@ -134,8 +134,7 @@ class Entries:
         self.stack.append(stack)
 
 
-@dataclass(slots=True)
-class Owned:
+class Owned(Struct):
     """Rows of entries that are items of one list."""
 
     owner: List
@@ -173,8 +172,7 @@ class _Mark:
 ENTRY, MARK = _Entry(), _Mark()
 
 
-@dataclass(slots=True)
-class Decoded:
+class Decoded(Struct):
     """The content of a snapshot: its root without entries, the entries, and the lists that they are in."""
 
     root: Any

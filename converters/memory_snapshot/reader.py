@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
 from typing import Any
 
 import msgspec
 import numpy as np
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 import tracelink.converters.memory_snapshot.schema as schema
 from tracelink.converters.memory_snapshot.history import (
@@ -75,8 +76,7 @@ class SnapshotReader:
         return assembly.trace(history, damage)
 
 
-@dataclass(frozen=True, slots=True)
-class _Event:
+class _Event(Struct, frozen=True):
     """An event before it is a row."""
 
     kind: EventKind
@@ -87,8 +87,7 @@ class _Event:
     arguments: dict[str, Any]
 
 
-@dataclass(slots=True)
-class _Assembly:
+class _Assembly(Struct):
     """A trace, device by device."""
 
     source: Source

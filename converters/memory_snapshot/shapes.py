@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from typing import Any
+
+from msgspec import Struct
 
 import tracelink.converters.memory_snapshot.schema as schema
 from tracelink.model.columns import UNKNOWN
@@ -31,8 +32,7 @@ KEYS_OF_ENTRY = {
 """Entries with so many pairs, each of whose keys is known."""
 
 
-@dataclass(frozen=True, slots=True)
-class Shape:
+class Shape(Struct, frozen=True):
     """A pattern of entries with the same keys, and which of its groups hold what."""
 
     pattern: re.Pattern[bytes]

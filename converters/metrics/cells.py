@@ -5,11 +5,11 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from decimal import Decimal, InvalidOperation
 
 import numpy as np
+from msgspec import Struct
 
 import tracelink.converters.metrics.schema as schema
 from tracelink.model.columns import NO_TIME, SECOND, Float64s, Int64s
@@ -99,8 +99,7 @@ _DATE = r"\d{4}-\d\d-\d\d[ T]\d\d:\d\d:\d\d(?:\.\d{1,9})?"
 DATES = re.compile(rf"{_DATE}(?:{SEPARATOR}{_DATE})*+", re.ASCII)
 
 
-@dataclass(frozen=True, slots=True)
-class TimeFormat:
+class TimeFormat(Struct, frozen=True):
     """How a column writes times, as far as its first cell tells."""
 
     basis: Basis

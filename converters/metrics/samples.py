@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 import tracelink.converters.metrics.schema as schema
 from tracelink.io.sources import Source
@@ -42,8 +44,7 @@ PROBLEMS = frozenset(("not_numbers", "no_time", "damaged_rows", "long_lines", "m
 """Losses that are warnings: the others are expected."""
 
 
-@dataclass(slots=True)
-class Samples:
+class Samples(Struct):
     """Collects the samples of a file; all of its times count from the same."""
 
     basis: Basis | None = None
@@ -109,7 +110,7 @@ class Samples:
             message = f"the file ends early ({damage}); samples before that are used."
             findings.append(Finding(Severity.WARNING, "truncated", message))
         findings = [
-            replace(found, message=f"{source.path}: {found.message}", source=source.path)
+            dataclasses.replace(found, message=f"{source.path}: {found.message}", source=source.path)
             for found in findings
         ]
         info = SourceInfo(source.path, FORMAT, version, records=self.rows, bytes=source.bytes)

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
 
 import numpy as np
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 import tracelink.converters.metrics.schema as schema
 from tracelink.converters.metrics.cells import (
@@ -27,8 +28,7 @@ MOST_COLUMNS = 4096
 Columns = Sequence[Sequence[str]]
 
 
-@dataclass(frozen=True, slots=True)
-class Names:
+class Names(Struct, frozen=True):
     """What a header says: the index of each special column, and the names and units of values."""
 
     time: int | None = None
@@ -113,8 +113,7 @@ def _full_name(series: str, name: str) -> str:
     return series if name.lower() == schema.VALUE else f"{series} {name}"[:LONGEST_NAME]
 
 
-@dataclass(slots=True)
-class Table:
+class Table(Struct):
     """A table whose rows are added in blocks; what its columns contain is settled by the first block."""
 
     names: Names
@@ -124,13 +123,13 @@ class Table:
     """The time of all rows that follow, if a line before their header says it."""
     in_utc: bool = False
     """Whether dates without a zone are in UTC."""
-    forms: TimeFormat | None = field(default=None, init=False)
-    _kept: list[tuple[int, str, str]] | None = field(default=None, init=False)
-    _rounds: dict[Gauge, int] = field(default_factory=dict, init=False)
+    forms: TimeFormat | None = None
+    _kept: list[tuple[int, str, str]] | None = None
+    _rounds: dict[Gauge, int] = field(default_factory=dict)
     """Rows seen of each device, in tables without times."""
-    _gpus: int = field(default=0, init=False)
+    _gpus: int = 0
     """How many GPUs follow each other in rows without an index."""
-    _seen: int = field(default=0, init=False)
+    _seen: int = 0
 
     def add(self, columns: Columns) -> None:
         """Rows, as columns of equal length."""

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import csv
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 import tracelink.converters.metrics.schema as schema
 from tracelink.converters.metrics.cells import numbers, time_format
@@ -29,8 +31,7 @@ def read_csv(blocks: Iterable[list[str]], samples: Samples) -> None:
         raise reader.refusal()
 
 
-@dataclass(slots=True)
-class _Csv:
+class _Csv(Struct):
     """A CSV that is read in blocks of lines."""
 
     samples: Samples
@@ -197,8 +198,7 @@ def _read_spaced(blocks: Iterable[list[str]], samples: Samples, *, of_dcgm: bool
         reader.flush()
 
 
-@dataclass(slots=True)
-class _Spaced:
+class _Spaced(Struct):
     """A table with spaces that is read line by line; equal headers continue the same table."""
 
     samples: Samples

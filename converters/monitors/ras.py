@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from dataclasses import dataclass, field
 
 import msgspec
+from msgspec import Struct, field
 
 from tracelink.converters.monitors import schema
 from tracelink.io.engine import Engine
@@ -132,8 +132,7 @@ def _absence(status: schema.Status) -> str:
 # Text
 
 
-@dataclass(slots=True)
-class _Block:
+class _Block(Struct):
     """What the text says of one communicator."""
 
     others: dict[str, list[tuple[int, int]]] = field(default_factory=lambda: defaultdict(list))

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from tracelink.converters.monitors.lines import BLOCK, marked_lines, report_of
 from tracelink.io.engine import Engine
@@ -48,8 +49,7 @@ class WatchdogLogReader:
         return WatchdogLog(info, list(reports), scan.findings(source.path, damage))
 
 
-@dataclass(slots=True)
-class _Scan:
+class _Scan(Struct):
     """The lines with a mark, and how much of the log was not searched."""
 
     skipped: int = 0

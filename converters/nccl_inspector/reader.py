@@ -5,11 +5,12 @@ from __future__ import annotations
 import tempfile
 from array import array
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
 from typing import Any, BinaryIO, cast
 
 import msgspec
 import numpy as np
+from msgspec import Struct
+from msgspec.structs import replace
 
 import tracelink.converters.nccl_inspector.schema as schema
 from tracelink.converters.nccl_inspector.records import (
@@ -93,8 +94,7 @@ def _not_assigned(path: str, lines: int, damage: str) -> Finding:
     return Finding(Severity.WARNING, "truncated", message, lines, path)
 
 
-@dataclass(slots=True)
-class _Assembly:
+class _Assembly(Struct):
     """A trace of the operations of one process."""
 
     source: Source
@@ -367,8 +367,7 @@ def _findings(
         yield Finding(Severity.WARNING, "several_processes", message, source=path)
 
 
-@dataclass(frozen=True, slots=True)
-class _Arguments:
+class _Arguments(Struct, frozen=True):
     """The arguments of operations, which are read again from the file."""
 
     source: Source

@@ -7,9 +7,9 @@ import re
 from array import array
 from collections import Counter
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
 
 import msgspec
+from msgspec import Struct, field
 
 import tracelink.converters.nccl_inspector.schema as schema
 from tracelink.converters.nccl_inspector.schema import (
@@ -56,8 +56,7 @@ def _numbers() -> array[float]:
     return array("d")
 
 
-@dataclass(slots=True)
-class Operations:
+class Operations(Struct):
     """The operations of one process as columns with a row for each, and what did not fit."""
 
     communicator: array[int] = field(default_factory=_integers)
@@ -135,8 +134,7 @@ def operations_in(source: Source, advanced: Callable[[int], None]) -> tuple[Oper
     return reading.found, damage
 
 
-@dataclass(slots=True)
-class _Reading:
+class _Reading(Struct):
     """The lines until now, and the marker that the next ones belong to."""
 
     found: Operations = field(default_factory=Operations)

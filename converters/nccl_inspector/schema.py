@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 
 import msgspec
+from msgspec import Struct
 
 from tracelink.model.communications import rank_in, text_in
 
@@ -123,8 +123,7 @@ decode_metadata = msgspec.json.Decoder(Metadata, strict=False).decode
 decode_body = msgspec.json.Decoder(Body).decode
 
 
-@dataclass(frozen=True, slots=True)
-class Communicator:
+class Communicator(Struct, frozen=True):
     """A communicator as one process knows it."""
 
     name: str

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from tracelink.converters.nsys.collected import Collector, Rows, coded
 from tracelink.converters.nsys.database import Database, identifier, known
@@ -43,8 +44,7 @@ NO_STREAM = 0xFFFFFFFF
 """The stream of waits that are for an event, not for a stream."""
 
 
-@dataclass(slots=True)
-class Names:
+class Names(Struct):
     """Codes of names by their ids in the database, which are looked up when they are first used."""
 
     database: Database
@@ -72,8 +72,7 @@ class Names:
         ]
 
 
-@dataclass(slots=True)
-class Lanes:
+class Lanes(Struct):
     """Tracks by the numbers of which they consist."""
 
     collector: Collector
@@ -123,8 +122,7 @@ def pid_of(numbers: Int64s) -> Int64s:
     return (numbers >> PID_BITS) & PID_MASK
 
 
-@dataclass(slots=True)
-class Activities:
+class Activities(Struct):
     """Reads the tables of CUPTI."""
 
     database: Database

@@ -5,11 +5,11 @@ from __future__ import annotations
 import os
 import tempfile
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any, BinaryIO, cast
 
 import numpy as np
 import numpy.typing as npt
+from msgspec import Struct, field
 
 from tracelink.io.system import read_into_at, write_at
 from tracelink.model.columns import UNKNOWN, Int64s, StringTable, stable_order
@@ -26,8 +26,7 @@ COLUMNS = {
 """Columns of stored events, with their types; `row` is the number of the row in its table."""
 
 
-@dataclass(frozen=True, slots=True)
-class Rows:
+class Rows(Struct, frozen=True):
     """Events of any processes, which are rows of one table."""
 
     pid: Int64s
@@ -36,8 +35,7 @@ class Rows:
     """Link keys of all rows; UNKNOWN for those without one."""
 
 
-@dataclass(slots=True)
-class Stored:
+class Stored(Struct):
     """The events of one process: where their columns are in the spool."""
 
     spool: BinaryIO
@@ -107,8 +105,7 @@ def _spool() -> BinaryIO:
     return cast(BinaryIO, tempfile.TemporaryFile(prefix="tracelink-"))
 
 
-@dataclass(slots=True)
-class Collector:
+class Collector(Struct):
     """Collects the events of an export, and the names and tracks that they use."""
 
     names: StringTable = field(default_factory=StringTable)

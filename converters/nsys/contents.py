@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, fields
 from tempfile import gettempdir
 
 import numpy as np
+from msgspec import Struct, field
 
 from tracelink.converters.nsys.activities import Activities, Lanes, Names
 from tracelink.converters.nsys.collected import Collector, Stored
@@ -55,8 +55,7 @@ LATEST_NS = 4 * 10**18
 """Later sessions (after 2096) are invalid."""
 
 
-@dataclass(frozen=True, slots=True)
-class Session:
+class Session(Struct, frozen=True):
     """What holds for all processes of an export."""
 
     file: LocalFile
@@ -65,8 +64,7 @@ class Session:
     zero_ns: int
 
 
-@dataclass(frozen=True, slots=True)
-class ProcessSource(Source):
+class ProcessSource(Source, frozen=True):
     """One process of an export, whose events were read already."""
 
     session: Session | None = None
@@ -80,8 +78,7 @@ class ProcessSource(Source):
     """Rows in which NCCL communicators are joined."""
 
 
-@dataclass(slots=True)
-class _Contents:
+class _Contents(Struct):
     """The tables of an export, once they were read."""
 
     database: Database
@@ -182,7 +179,7 @@ def _sources(source: Source, session: Session, contents: _Contents) -> Iterator[
     for pid, process in processes.items():
         stored = collector.processes[pid]
         part = f"rank-{process.rank}" if process.rank is not None else f"process-{pid}"
-        given = {item.name: getattr(source, item.name) for item in fields(Source)}
+        given = {name: getattr(source, name) for name in Source.__struct_fields__}
         given["path"] = source.path if len(processes) == 1 else f"{source.path}:{part}"
         given["bytes"] = source.bytes * stored.count // total
         if source.rank is not None:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
 
 import numpy as np
+from msgspec import Struct, field
 
 from tracelink.converters.nsys.activities import pid_of
 from tracelink.converters.nsys.database import Database, known
@@ -24,8 +24,7 @@ HOST_KINDS = (0, 1)
 """Kinds of memory of the host: pageable and pinned."""
 
 
-@dataclass(slots=True)
-class Samples:
+class Samples(Struct):
     """The samples of the counters of one process."""
 
     tracks: list[Track] = field(default_factory=list)
@@ -45,8 +44,7 @@ class Samples:
         return Counters(whole.track + np.int32(first_track), whole.time, whole.value)
 
 
-@dataclass(slots=True)
-class Sampled:
+class Sampled(Struct):
     """The counters of all processes of an export."""
 
     database: Database

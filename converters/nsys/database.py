@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from itertools import chain, islice
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
 import numpy as np
+from msgspec import Struct, field
 
 from tracelink.model.columns import UNKNOWN, Int64s
 from tracelink.model.errors import UnreadableError
@@ -49,8 +49,7 @@ def identifier(name: str) -> str:
     return '"' + name.replace('"', '""') + '"'
 
 
-@dataclass(slots=True)
-class Database:
+class Database(Struct):
     """A database that is only read."""
 
     connection: sqlite3.Connection

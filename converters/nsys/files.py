@@ -14,9 +14,10 @@ import subprocess
 import tempfile
 import weakref
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct
 
 from tracelink.converters.nsys import PARQUET_MAGIC, SQLITE_MAGIC, parquet_table
 from tracelink.converters.nsys.database import identifier
@@ -38,8 +39,7 @@ CONFIDENTIAL = frozenset({"TARGET_INFO_SYSTEM_ENV", "ProcessStreams"})
 RANK_VARIABLE = re.compile(r"(RANK|WORLD_SIZE)=\d{1,6}")
 
 
-@dataclass(eq=False)
-class LocalFile:
+class LocalFile(Struct, eq=False, weakref=True):
     """A file on disk. A temporary one is removed with the last reference to it, or at the end of the program."""
 
     path: Path

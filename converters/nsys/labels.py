@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
+from msgspec import Struct
 
 from tracelink.model.columns import UNKNOWN, Int32s, Int64s, StringTable, UInt8s
 
@@ -16,8 +15,7 @@ DIGITS = 18
 PADDING = bytes(32)
 
 
-@dataclass(frozen=True, slots=True)
-class Labels:
+class Labels(Struct, frozen=True):
     """One row for each text."""
 
     name: Int32s

@@ -6,11 +6,11 @@ import re
 import struct
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 import msgspec
 import numpy as np
+from msgspec import Struct, field
 
 from tracelink.converters.nsys.database import IDS_AT_ONCE, Database
 from tracelink.converters.nsys.schema import RANGES, STRINGS
@@ -42,16 +42,14 @@ BYTE = "Byte"
 """Payloads have the number of bytes, not the type of elements."""
 
 
-@dataclass(frozen=True, slots=True)
-class Communicator:
+class Communicator(Struct, frozen=True):
     """What a process said of a communicator when it joined it."""
 
     rank: int
     size: int
 
 
-@dataclass(frozen=True, slots=True)
-class Payloads:
+class Payloads(Struct, frozen=True):
     """Decodes the payloads of an export."""
 
     database: Database
@@ -127,8 +125,7 @@ def communicators_in(payloads: Sequence[dict[str, int]]) -> dict[str, Communicat
     return found
 
 
-@dataclass(slots=True)
-class LibraryCalls:
+class LibraryCalls(Struct):
     """What the calls of NCCL of one process state."""
 
     joined: Mapping[str, Communicator]

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from itertools import islice
 
 import numpy as np
+from msgspec import Struct, field
 
 from tracelink.converters.nsys.activities import Activities, pid_of
 from tracelink.converters.nsys.collected import coded
@@ -43,8 +43,7 @@ DESCRIPTIONS = (CATEGORY_NAME, THREAD_NAME, DOMAIN)
 """Types of rows that only describe others."""
 
 
-@dataclass(slots=True)
-class Ranges:
+class Ranges(Struct):
     """Reads the table of NVTX events."""
 
     activities: Activities

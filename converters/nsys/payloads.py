@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 
 import msgspec
 import numpy as np
 import numpy.typing as npt
+from msgspec import Struct, field
 
 from tracelink.converters.nsys.database import Database, identifier
 from tracelink.converters.nsys.files import LocalFile
@@ -109,8 +109,7 @@ _DERIVED = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class NvtxWords:
+class NvtxWords(Struct, frozen=True):
     """Names of domains, and of categories by domain and number, of one process."""
 
     domains: Mapping[int, str] = field(default_factory=dict)
@@ -135,8 +134,7 @@ def _literal(text: str) -> str:
     return "'" + msgspec.json.encode(text).decode().replace("'", "''").replace("\0", "") + "'"
 
 
-@dataclass(frozen=True, slots=True)
-class RowPayloads:
+class RowPayloads(Struct, frozen=True):
     """The arguments of the events of a process."""
 
     source: Source

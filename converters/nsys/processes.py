@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from tracelink.converters.nsys.database import Database
 from tracelink.converters.nsys.nccl import Payloads, communicators_in
@@ -15,8 +16,7 @@ ENVIRONMENT = "WHERE name LIKE 'PROCESS%:ENVIRONMENT_VARIABLE%' AND value GLOB '
 """The only values of environment variables that are read are numbers."""
 
 
-@dataclass(frozen=True, slots=True)
-class Process:
+class Process(Struct, frozen=True):
     """What is known of a process."""
 
     pid: int

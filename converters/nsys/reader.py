@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any, cast
 
 import numpy as np
+from msgspec.structs import replace
 
 from tracelink.converters.nsys.collected import Stored
 from tracelink.converters.nsys.contents import ProcessSource, Session, unpack

@@ -7,8 +7,10 @@ import json
 import tarfile
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
 from typing import IO, Any, BinaryIO, cast
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from tracelink.io.engine import Engine
 from tracelink.io.sources import Opened, Source
@@ -99,8 +101,7 @@ names, uses the clock of the first one, and drops events before the 0 of that cl
 """
 
 
-@dataclass(frozen=True, slots=True)
-class Member:
+class Member(Struct, frozen=True):
     """A file of the bundle."""
 
     info: SourceInfo
@@ -183,8 +184,7 @@ NOTICEABLE_NS = 1000
 """Smaller errors of the clock are not visible."""
 
 
-@dataclass(frozen=True, slots=True)
-class PerfettoBundleWriter:
+class PerfettoBundleWriter(Struct, frozen=True):
     """An archive that Perfetto v58 or later merges itself."""
 
     sources: Sequence[Source] | None = None
@@ -236,8 +236,7 @@ class PerfettoBundleWriter:
         return sizes, reasons
 
 
-@dataclass(frozen=True, slots=True)
-class _Counted:
+class _Counted(Struct, frozen=True):
     """An open source; counts the bytes that are read."""
 
     stream: Opened

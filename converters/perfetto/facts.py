@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
 import numpy as np
+from msgspec import Struct
 
 from tracelink.converters.perfetto.json_text import Texts, micros, numbers, quoted, table, unclosed_object
 from tracelink.converters.perfetto.timeline.drawing import Drawing
@@ -182,8 +182,7 @@ def _last_member(last_rank: int, rank: int) -> bytes:
 # Arguments of the slices and instants on the tracks of process groups.
 
 
-@dataclass(frozen=True, slots=True)
-class PartsByCollective:
+class PartsByCollective(Struct, frozen=True):
     """The participations of a job, sorted by collective."""
 
     order: Int64s

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
+
+from msgspec import Struct
 
 from tracelink.converters.pytorch.node_schema import (
     COLLECTIVE,
@@ -81,8 +82,7 @@ def _recorded(record: _Record, attributes: Mapping[str, Any], inputs: _Values, o
     return statement
 
 
-@dataclass(frozen=True, slots=True)
-class _Record:
+class _Record(Struct, frozen=True):
     """The inputs of `record_param_comms`; after the tensors, if there are any, they have a fixed order."""
 
     tensors: bool

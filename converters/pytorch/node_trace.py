@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import msgspec
 import numpy as np
+from msgspec import Struct
 
 from tracelink.converters.pytorch import node_schema as schema
 from tracelink.converters.pytorch.node_schema import NODES, PROCESS_ROOTS, THREAD_ROOTS, Group
@@ -34,8 +34,7 @@ NO_NODE = 0
 """The id that means "no node", unless a node has it."""
 
 
-@dataclass(frozen=True, slots=True)
-class Parents:
+class Parents(Struct, frozen=True):
     """The id of each node's parent, and the rows of nodes with a parent that is not in the file."""
 
     column: KeyColumn
@@ -81,8 +80,7 @@ def _rows_named(name: Int64s, names: StringTable, wanted: Iterable[str]) -> Bool
 # Problems of a file.
 
 
-@dataclass(frozen=True, slots=True)
-class NodeProblems:
+class NodeProblems(Struct, frozen=True):
     """Counts of the problems in one file."""
 
     path: str

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from operator import attrgetter
 from typing import Any
 
 import msgspec
 import numpy as np
+from msgspec import Struct, field
 
 from tracelink.converters.pytorch import ATTRIBUTES_MARK
 from tracelink.converters.pytorch.node_communication import communicates, statement_of
@@ -37,8 +37,7 @@ _SMALLEST, _LARGEST = -(1 << 63), (1 << 64) - 1
 """Of the numbers of 64 bits, signed or unsigned."""
 
 
-@dataclass(slots=True)
-class Piece:
+class Piece(Struct):
     """The nodes of one piece; `index` is each node's number among the elements of the piece."""
 
     columns: dict[str, Int64s]
@@ -53,8 +52,7 @@ class Piece:
     """Statements of nodes on communication, by their row."""
 
 
-@dataclass(frozen=True, slots=True)
-class NodeFormat:
+class NodeFormat(Struct, frozen=True):
     """How nodes are decoded; a format that adds fields to nodes has types of its own."""
 
     by_position: msgspec.json.Decoder[Any]
@@ -207,8 +205,7 @@ NAME, INDEX = "name", "index"
 TABLE = (ID, PARENT, *COLUMNS, NAME, INDEX)
 
 
-@dataclass(slots=True)
-class NodeColumns:
+class NodeColumns(Struct):
     """All nodes of a file."""
 
     names: StringTable = field(default_factory=StringTable)

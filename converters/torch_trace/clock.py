@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from calendar import isleap
-from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import lru_cache
+
+from msgspec import Struct, field
 
 from tracelink.io.sources import Source
 from tracelink.model.columns import SECOND
@@ -30,8 +31,7 @@ def local_seconds(date_time: bytes) -> int:
     return ((days * 24 + hour) * 60 + minute) * 60 + second
 
 
-@dataclass(slots=True)
-class _Stretch:
+class _Stretch(Struct):
     """Records of a log between which the zone did not change."""
 
     before: int
@@ -46,8 +46,7 @@ class _Stretch:
     events: int = 1
 
 
-@dataclass(slots=True)
-class LogClock:
+class LogClock(Struct):
     """Collects local times and events in the order of the log."""
 
     stretches: list[_Stretch] = field(default_factory=list)

@@ -7,10 +7,11 @@ import re
 from array import array
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from sys import intern
 
 import msgspec
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 import tracelink.converters.torch_trace.schema as schema
 from tracelink.converters.pytorch.arguments import decimal_nanoseconds
@@ -43,8 +44,7 @@ _estimates = msgspec.json.Decoder(schema.Estimates)
 _execution = msgspec.json.Decoder(schema.Execution)
 
 
-@dataclass(frozen=True, slots=True)
-class Decoded:
+class Decoded(Struct, frozen=True):
     """A log, and where the arguments of its phases are."""
 
     log: CompileLog
@@ -66,8 +66,7 @@ def decoded(source: Source, advanced: Callable[[int], None]) -> Decoded:
     return Decoded(decoder.log(source, damage, ended_early), decoder.places)
 
 
-@dataclass(slots=True)
-class _Open:
+class _Open(Struct):
     """A phase that has begun."""
 
     name: str
@@ -81,8 +80,7 @@ class _Open:
     kernel_files: list[str] = field(default_factory=list)
 
 
-@dataclass(slots=True)
-class _Decoder:
+class _Decoder(Struct):
     """Collects what the records of one log say."""
 
     records: int = 0

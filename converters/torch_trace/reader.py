@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
 import msgspec
 import numpy as np
+from msgspec import Struct
 
 from tracelink.converters.torch_trace.log import FORMAT, Decoded, decoded
 from tracelink.converters.torch_trace.schema import ChromiumEvent
@@ -117,8 +117,7 @@ def _overlaps(phases: Sequence[Phase]) -> list[bool]:
     return overlaps
 
 
-@dataclass(frozen=True, slots=True)
-class _Arguments:
+class _Arguments(Struct, frozen=True):
     """The arguments of phases, which are read again from the log."""
 
     source: Source

@@ -5,8 +5,9 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from itertools import pairwise
+
+from msgspec import Struct
 
 from tracelink.converters.torch_trace.clock import local_seconds
 from tracelink.io.sources import Opened
@@ -21,8 +22,7 @@ PREFIX = re.compile(rb"\n[VIWEC](\d{4} \d\d:\d\d:\d\d)\.(\d{6}) (\d{1,10}) ([^:\
 INDENT = b"\t"
 
 
-@dataclass(frozen=True, slots=True)
-class Record:
+class Record(Struct, frozen=True):
     """One record; its time is local, and has no year."""
 
     offset: int
@@ -47,8 +47,7 @@ class Record:
         return hashlib.md5(self.payload, usedforsecurity=False).hexdigest() == digest
 
 
-@dataclass(slots=True)
-class Damage:
+class Damage(Struct):
     """What of a log is no record."""
 
     before: int = 0

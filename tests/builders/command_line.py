@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
 import pytest
 from click.testing import CliRunner, Result
+from msgspec.structs import replace
 
 from tracelink import api
 from tracelink.api import Inspection, Merged, graphs

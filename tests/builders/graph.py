@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any
 
 import numpy as np
+from msgspec.structs import replace
 
 from tracelink.model.collectives import Collectives, Messages, Participations, Verdict
 from tracelink.model.columns import NO_TIME, UNKNOWN, StringTable
@@ -195,7 +196,6 @@ def _table(table: Any, rows: list[dict[str, Any]]) -> Any:
     """A table of rows, in which what a row does not say is unknown."""
     unknown = table.of(1)
     columns = {
-        column.name: [row.get(column.name, getattr(unknown, column.name)[0]) for row in rows]
-        for column in fields(table)
+        name: [row.get(name, getattr(unknown, name)[0]) for row in rows] for name in table.__struct_fields__
     }
     return table.of(len(rows), **columns)

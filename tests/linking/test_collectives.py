@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from builders.calls import call, group, rank, reasons, told, whole
 from tracelink.linking.collectives import call_labels

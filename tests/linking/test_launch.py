@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from msgspec.structs import replace
 
 from builders.trace import TraceBuilder, column, pairs
 from tracelink.linking.launch import (

@@ -6,10 +6,11 @@ import pickle
 import re
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 import pytest
+from msgspec.structs import replace
 
 from tracelink.model.causes import EventEntry, StackEntry
 from tracelink.model.collectives import Collectives, Messages, Participations

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import pickle
-from dataclasses import replace
 
 import numpy as np
+from msgspec.structs import replace
 
 from tracelink.model.columns import StringTable
 from tracelink.model.errors import Finding, Severity

@@ -5,12 +5,12 @@ from __future__ import annotations
 import gzip
 import os
 import tarfile
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from builders import execution_trace as et
 from builders.dumps import dumps, hang

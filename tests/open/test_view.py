@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 import re
-from dataclasses import replace
 from pathlib import Path
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
+from msgspec.structs import replace
 
 from builders.graph import START
 from builders.job import JobBuilder

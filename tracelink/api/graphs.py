@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
+
+from msgspec import Struct
 
 from tracelink.clock.clock import clock_choice
 from tracelink.io.engine import Engine
@@ -26,8 +27,7 @@ if TYPE_CHECKING:
     from tracelink.model.metrics import Metrics
 
 
-@dataclass(frozen=True, slots=True)
-class Inspection:
+class Inspection(Struct, frozen=True):
     """The sources of a set of inputs, and their findings."""
 
     sources: Sequence[SourceInfo]

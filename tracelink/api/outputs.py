@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 import tracelink.plugins as plugins
 from tracelink.clock.clock import clock_choice
@@ -53,8 +56,7 @@ DEFAULT_NAME = "merged"
 """The default name of outputs, before the suffix."""
 
 
-@dataclass(frozen=True, slots=True)
-class Merged:
+class Merged(Struct, frozen=True):
     """The job that a merge read, the files that it wrote, and the findings."""
 
     job: Job
@@ -72,8 +74,7 @@ class Merged:
         return [*self.job.findings, *self.forecast_findings, *written]
 
 
-@dataclass(frozen=True, slots=True)
-class Converted:
+class Converted(Struct, frozen=True):
     """The files that a conversion wrote, and the findings."""
 
     outputs: Sequence[Output]
@@ -321,8 +322,7 @@ def _target(writer: Writer, path: str, ranks: int) -> Target:
     return DirectoryTarget(target.location) if isinstance(target, FileTarget) and ranks > 1 else target
 
 
-@dataclass(frozen=True, slots=True)
-class _Changes:
+class _Changes(Struct, frozen=True):
     """What the user changes in a conversion: options of the writer, what is selected, and what a drawing shows."""
 
     options: Mapping[str, str]
@@ -348,7 +348,7 @@ class _Changes:
 
 def _names(selection: Selection | View) -> list[str]:
     """The options that a selection, or a view, consists of."""
-    return [f"--{field.name}" for field in fields(selection) if getattr(selection, field.name) is not None]
+    return [f"--{name}" for name in type(selection).__annotations__ if getattr(selection, name) is not None]
 
 
 def _rewritten(
@@ -426,7 +426,7 @@ def _drawn(
     assert isinstance(drawing, Drawing)
     with abandoned_files_removed(output):
         first, *rest = drawing.draw(fitting, target_of(output), engine, view)
-    return Converted([replace(first, findings=(*findings, *first.findings)), *rest])
+    return Converted([dataclasses.replace(first, findings=(*findings, *first.findings)), *rest])
 
 
 def _tasks(discovery: Discovery, findings: list[Finding]) -> list[Task]:

@@ -5,13 +5,13 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from enum import StrEnum
 from itertools import pairwise
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from msgspec import Struct
 
 from tracelink.cli.documents import results
 from tracelink.cli.terminal import EMPTY, Page, more, show_findings
@@ -220,8 +220,7 @@ Key = tuple[npt.NDArray[Any], Bools]
 WORST_FIRST = (Verdict.MISMATCH, Verdict.MISSING, Verdict.UNMATCHED, Verdict.PARTIAL, Verdict.COMPLETE)
 
 
-@dataclass(frozen=True, slots=True)
-class CollectiveRows:
+class CollectiveRows(Struct, frozen=True):
     """Rows of collectives and of messages, sorted."""
 
     order: Order

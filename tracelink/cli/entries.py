@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
 
 import numpy as np
+from msgspec import Struct
+from msgspec.structs import replace
 from rich.cells import cell_len
 
 from tracelink.cli.collectives_page import groups_named
@@ -22,8 +23,7 @@ from tracelink.model.text import LONGEST_GROUP, group_cell, operation_in_words, 
 # Which entries are shown.
 
 
-@dataclass(frozen=True, slots=True)
-class EntrySelection:
+class EntrySelection(Struct, frozen=True):
     """The entries that the options select."""
 
     ranks: Numbers | None = None
@@ -38,8 +38,7 @@ class EntrySelection:
         return default if self.limit is None else self.limit or None
 
 
-@dataclass(frozen=True, slots=True)
-class Shown:
+class Shown(Struct, frozen=True):
     """The selected entries side by side, with what their dumps record about them."""
 
     journal: Journal
@@ -172,8 +171,7 @@ def ordinal(index: int) -> str:
 # The table: common cells of a row at the left, then a column for each rank.
 
 
-@dataclass(frozen=True, slots=True)
-class Table:
+class Table(Struct, frozen=True):
     """Cells as text."""
 
     common: Sequence[tuple[str, ...]]
@@ -186,8 +184,7 @@ class Table:
     """By number, from 1."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Call:
+class _Call(Struct, frozen=True):
     """The request of one rank."""
 
     operation: str
@@ -314,8 +311,7 @@ BETWEEN = 2
 """Blanks between two columns."""
 
 
-@dataclass(frozen=True, slots=True)
-class Column:
+class Column(Struct, frozen=True):
     """A column of one rank, or of several whose cells are equal."""
 
     ranks: tuple[int, ...]

@@ -8,10 +8,10 @@ import shutil
 import sys
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import click
+from msgspec import Struct
 
 from tracelink.cli.console import Console, is_terminal
 from tracelink.cli.terminal import EMPTY, Page, exit_code, print_errors, show_findings
@@ -34,8 +34,7 @@ RELATIONS = ("launches", "calls", "backward_of", "same.et_kineto", "same.recorde
 """Relations that are reported for every rank, even if it has nothing to link."""
 
 
-@dataclass(frozen=True, slots=True)
-class RankLinks:
+class RankLinks(Struct, frozen=True):
     """The events of a rank, and a report on each of its relations."""
 
     rank: int

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import socket
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import click
+from msgspec import Struct
 
 from tracelink.cli.console import Console
 from tracelink.cli.documents import results
@@ -102,12 +102,11 @@ NOT_FETCHED = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Serving:
+class Serving(Struct, frozen=True):
     """How a file is served: to which UI, for how long, and whether a browser is started."""
 
     origin: str = UI
-    limits: Limits = Limits()  # noqa: RUF009  it is frozen
+    limits: Limits = Limits()
     with_browser: bool = True
 
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import update_wrapper
 from inspect import signature
 from typing import TYPE_CHECKING, Any, TypedDict, TypeVar
 
 import click
 from click.shell_completion import CompletionItem
+from msgspec import Struct
 
 import tracelink.plugins as plugins
 from tracelink.cli.console import Console
@@ -130,8 +130,7 @@ class ReadKeywords(InputKeywords):
     include: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Inputs:
+class Inputs(Struct, frozen=True):
     """The inputs that the command line names."""
 
     paths: tuple[str, ...] = ()

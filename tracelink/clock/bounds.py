@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 import numpy as np
+from msgspec import Struct
 
 from tracelink.clock.observations import MAX_DRIFT, Observations
 from tracelink.model.columns import Bools, Float64s, Int64s
@@ -16,8 +16,7 @@ from tracelink.model.columns import Bools, Float64s, Int64s
 HALVINGS = 40
 
 
-@dataclass(frozen=True, slots=True)
-class FeasibleRegions:
+class FeasibleRegions(Struct, frozen=True):
     """One row for each region: upper and lower bounds of offset + drift * time, and the times of the bounds."""
 
     upper: Float64s
@@ -98,8 +97,7 @@ ALL_PAIRS = 1 << 24
 PAIR_BATCH = 1 << 18
 
 
-@dataclass(frozen=True, slots=True)
-class Envelopes:
+class Envelopes(Struct, frozen=True):
     """For each pair of clocks the most that the first can be ahead of the second, and when (clock, clock, stretch)."""
 
     bound: Float64s
@@ -178,8 +176,7 @@ def _products(observations: Observations, waits: Bools, awaited: Bools) -> Itera
 CLOCK_PAIR_BATCH = 1 << 14
 
 
-@dataclass(frozen=True, slots=True)
-class _ClockPairs:
+class _ClockPairs(Struct, frozen=True):
     """Pairs of clocks, and the feasible offsets and drifts of the first from the second."""
 
     first: Int64s

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
 import msgspec
 import numpy as np
+from msgspec import Struct
 
 from tracelink.clock.observations import Difference, observe, share_clocks
 from tracelink.clock.solution import Contradiction, Solution, solve
@@ -19,8 +19,7 @@ from tracelink.model.columns import NO_TIME, Bools, Int32s, Int64s, Table
 from tracelink.model.errors import Finding, Severity, UsageError, did_you_mean
 
 
-@dataclass(frozen=True, slots=True)
-class Crossings(Table):
+class Crossings(Table, frozen=True):
     """One row for each rank's part in a collective or message (a `meeting`), with times on the rank's own clock.
 
     In a meeting, no rank that `waits` leaves before all ranks that are `awaited` have entered.
@@ -84,8 +83,7 @@ def _clock(rank: int, host: str, solution: Solution, index: int) -> Clock:
     )
 
 
-@dataclass(frozen=True, slots=True)
-class _RankNames:
+class _RankNames(Struct, frozen=True):
     """Names of ranks in findings."""
 
     ranks: Int64s

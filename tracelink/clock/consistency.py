@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
+from msgspec import Struct
 
 from tracelink.clock.bounds import FeasibleRegions, drift_limits, feasible_regions
 from tracelink.clock.observations import MAX_DRIFT, ClockLines, Extremes, Observations, Segments, WorstPairs
@@ -65,8 +64,7 @@ CENTRE = 0.1
 SHORT_OF_EDGE = 0.99
 
 
-@dataclass(frozen=True, slots=True)
-class Constraints:
+class Constraints(Struct, frozen=True):
     """Rows of: excess + (weighted sum of the variables in `index`) <= 0."""
 
     index: Int64s

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
 from functools import cached_property
 from typing import Any
 
 import numpy as np
+from msgspec import Struct
 
 from tracelink.model.columns import NO_TIME, Bools, Float64s, Int32s, Int64s, Table
 
@@ -84,8 +84,7 @@ MAX_DRIFT = 200e-6
 """The largest plausible drift between two clocks of computers."""
 
 
-@dataclass(frozen=True, slots=True)
-class ClockLines:
+class ClockLines(Struct, frozen=True):
     """For each clock the conversion of its times to the reference clock: (time - offset)(1 - drift)."""
 
     offset: Float64s
@@ -102,8 +101,7 @@ class ClockLines:
         return ClockLines(self.offset + shift / rate, 1 - rate)
 
 
-@dataclass(frozen=True, slots=True)
-class Observations(Table):
+class Observations(Table, frozen=True):
     """One row for each clock in each meeting, by meeting and clock; times since the clock's first time."""
 
     meeting: Int64s
@@ -128,7 +126,7 @@ class Observations(Table):
 
     def where(self, chosen: Bools) -> Observations:
         """The chosen rows."""
-        return Observations(*(getattr(self, field.name)[chosen] for field in fields(self)))
+        return Observations(*(getattr(self, name)[chosen] for name in self.__struct_fields__))
 
     def by(self, lines: ClockLines) -> Observations:
         """The observations with all times on the reference clock."""
@@ -136,8 +134,7 @@ class Observations(Table):
         return Observations(self.meeting, self.clock, *times)
 
 
-@dataclass(frozen=True, slots=True)
-class ClockObservations:
+class ClockObservations(Struct, frozen=True):
     """The observations of all clocks."""
 
     observations: Observations
@@ -208,8 +205,7 @@ TOLERANCE_NS = 100_000
 _LATEST = np.iinfo(np.int64).max
 
 
-@dataclass(frozen=True, slots=True)
-class Difference:
+class Difference(Struct, frozen=True):
     """Two ranks of one host that cannot share a clock: the first left before the second had entered."""
 
     first: int
@@ -217,8 +213,7 @@ class Difference:
     violation_ns: int
 
 
-@dataclass(frozen=True, slots=True)
-class SharedClocks:
+class SharedClocks(Struct, frozen=True):
     """For each rank the number of its clock; clocks are numbered in the order of their lowest ranks."""
 
     clock: Int64s
@@ -276,8 +271,7 @@ def _worst(rows: Int64s, rank: Int64s, entered: Int64s, left: Int64s) -> Differe
 # The last to enter and the first to leave: where a meeting is closest to a violation of causality.
 
 
-@dataclass(frozen=True, slots=True)
-class Extremes:
+class Extremes(Struct, frozen=True):
     """For each meeting the rows that entered last and left first, and those next to them; or -1."""
 
     last: Int64s
@@ -308,8 +302,7 @@ def _row_of_largest(by_meeting: Segments, values: Float64s) -> Int64s:
     return result
 
 
-@dataclass(frozen=True, slots=True)
-class WorstPairs:
+class WorstPairs(Struct, frozen=True):
     """For each meeting the first to leave and the last to enter, of different clocks."""
 
     waits: Int64s

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, fields, replace
 
 import numpy as np
+from msgspec import Struct
+from msgspec.structs import replace
 
 from tracelink.clock.bounds import FeasibleRegions, envelopes_of, infeasibility, offset_bounds
 from tracelink.clock.consistency import centre_lines, settle_lines, shift_lines
@@ -30,8 +31,7 @@ TOLERANCE_NS = 1000.0
 """Sources with times in integer microseconds can be off by one; this is not a contradiction."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Contradictions(Table):
+class _Contradictions(Table, frozen=True):
     """One row for each observation that is not explained."""
 
     row: Int64s
@@ -44,7 +44,7 @@ class _Contradictions(Table):
     @classmethod
     def concatenate(cls, parts: Sequence[_Contradictions]) -> _Contradictions:
         """All of them, with unchanged row numbers."""
-        columns = {field.name: [getattr(part, field.name) for part in parts] for field in fields(cls)}
+        columns = {name: [getattr(part, name) for part in parts] for name in cls.__struct_fields__}
         if not parts:
             numbers, floats = np.empty(0, np.int64), np.empty(0)
             return cls(numbers, numbers, numbers, floats, floats)
@@ -193,8 +193,7 @@ def _middle(
 ATTEMPTS = 20
 
 
-@dataclass(frozen=True, slots=True)
-class Contradiction:
+class Contradiction(Struct, frozen=True):
     """A clock with observations that no steady clock explains, and the clock that contradicts it most."""
 
     clock: int
@@ -207,8 +206,7 @@ class Contradiction:
     observations: int
 
 
-@dataclass(frozen=True, slots=True)
-class Solution:
+class Solution(Struct, frozen=True):
     """For each clock its line at `reference_ns`, the bounds of its offset, and the number of constraints."""
 
     reference_ns: int

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
 
 import numpy as np
+from msgspec import Struct
+from msgspec.structs import replace
 
 from tracelink.compiling.divergences import Logs
 from tracelink.compiling.model import Delay
@@ -29,8 +31,7 @@ LEAST_SHARE = 0.1
 """Of the time until the last rank enters: if it compiled for less, it was late for another reason."""
 
 
-@dataclass(frozen=True, slots=True)
-class Recorded:
+class Recorded(Struct, frozen=True):
     """What the other inputs say about the job."""
 
     delays: Sequence[Delay] = ()
@@ -52,7 +53,7 @@ def recorded_by(
         return Recorded()
     known = {finding.source for finding in findings}
     findings += [
-        replace(finding, severity=Severity.WARNING)
+        dataclasses.replace(finding, severity=Severity.WARNING)
         for finding in job.findings
         if finding.severity is Severity.ERROR and finding.source not in known
     ]
@@ -81,8 +82,7 @@ def _clock(rank: Rank) -> Clock:
     )
 
 
-@dataclass(frozen=True, slots=True)
-class _Phases:
+class _Phases(Struct, frozen=True):
     """The compilations of a rank on the reference clock, a row for each of their phases."""
 
     start: Int64s

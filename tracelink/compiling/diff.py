@@ -5,7 +5,9 @@ from __future__ import annotations
 import re
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from tracelink.compiling.model import Compiled, CompileReport, GraphBreak, lasting
 from tracelink.compiling.summary import cause
@@ -16,8 +18,7 @@ SLOWER_BY, SLOWER_THAN = SECOND, 1.2
 """A function compiles slower if it takes longer by this time and this factor: less is noise."""
 
 
-@dataclass(frozen=True, slots=True)
-class Change:
+class Change(Struct, frozen=True):
     """Something that happens in one run, and not or less often in the other one."""
 
     function: str
@@ -39,8 +40,7 @@ class Change:
         return self.after > self.before
 
 
-@dataclass(frozen=True, slots=True)
-class FunctionTime:
+class FunctionTime(Struct, frozen=True):
     """A function in both runs, by its name and the place of its definition."""
 
     function: str
@@ -60,8 +60,7 @@ class FunctionTime:
         return self.after_ns > max(self.before_ns * SLOWER_THAN, self.before_ns + SLOWER_BY)
 
 
-@dataclass(frozen=True, slots=True)
-class CompileDiff:
+class CompileDiff(Struct, frozen=True):
     """What changed between two runs; tables have only what differs, except that of functions."""
 
     recompiles: Sequence[Change]

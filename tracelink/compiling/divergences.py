@@ -5,10 +5,10 @@ from __future__ import annotations
 import re
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from itertools import zip_longest
 
 import msgspec
+from msgspec.structs import replace
 
 from tracelink.compiling.model import Divergence, PartialHit, lasting
 from tracelink.io.sources import Source

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 
 import msgspec
+from msgspec import Struct
 
 from tracelink.compiling.divergences import ESTIMATES, EXECUTION, SCHEDULE, short
 from tracelink.compiling.model import TORCH, CompileReport, Estimate, Execution, Export, Schedule, Unscheduled
@@ -86,8 +86,7 @@ def _exported(note: ExportNote) -> tuple[str, str, str, str, int | None]:
 # The same graph on several ranks.
 
 
-@dataclass(frozen=True, slots=True)
-class EstimatedGraph:
+class EstimatedGraph(Struct, frozen=True):
     """What one graph takes on all ranks that have it."""
 
     id: str

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct, field
 
 from tracelink.model.errors import Finding, UsageError, choices
 from tracelink.model.records import Frame
@@ -32,8 +33,7 @@ class Status(StrEnum):
     """The log has no record of its end, and goes on."""
 
 
-@dataclass(frozen=True, slots=True)
-class Compiled:
+class Compiled(Struct, frozen=True):
     """One compilation of a function, or of its backward graph."""
 
     rank: int
@@ -65,8 +65,7 @@ class Compiled:
     """`train.py:16`: the line of the program that the failed guard is about, where torch records it."""
 
 
-@dataclass(frozen=True, slots=True)
-class GraphBreak:
+class GraphBreak(Struct, frozen=True):
     """Where the compiler gave up a graph."""
 
     rank: int
@@ -79,8 +78,7 @@ class GraphBreak:
     """Compile time: of attempts that ended there, and of the function that goes on after it."""
 
 
-@dataclass(frozen=True, slots=True)
-class Failure:
+class Failure(Struct, frozen=True):
     """A compilation that failed."""
 
     rank: int
@@ -92,8 +90,7 @@ class Failure:
     line: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class OpenPhase:
+class OpenPhase(Struct, frozen=True):
     """Work that had begun and not ended when the log ends."""
 
     rank: int
@@ -105,8 +102,7 @@ class OpenPhase:
     function: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Divergence:
+class Divergence(Struct, frozen=True):
     """Where ranks compiled different things: at the first record that differs."""
 
     outliers: tuple[int, ...]
@@ -123,8 +119,7 @@ class Divergence:
     """Of the runs in the folder, the one whose ranks differ."""
 
 
-@dataclass(frozen=True, slots=True)
-class CacheUse:
+class CacheUse(Struct, frozen=True):
     """How a cache answered for one graph."""
 
     rank: int
@@ -134,8 +129,7 @@ class CacheUse:
     key: str
 
 
-@dataclass(frozen=True, slots=True)
-class PartialHit:
+class PartialHit(Struct, frozen=True):
     """A graph that a cache had on some ranks only: those waited for the others, which compiled it."""
 
     id: str
@@ -148,8 +142,7 @@ class PartialHit:
     run: int = 1
 
 
-@dataclass(frozen=True, slots=True)
-class Schedule:
+class Schedule(Struct, frozen=True):
     """The collectives of one graph, in the order in which inductor will call them."""
 
     rank: int
@@ -161,8 +154,7 @@ class Schedule:
     """How often exactly these ran; None without a profile of the process."""
 
 
-@dataclass(frozen=True, slots=True)
-class Unscheduled:
+class Unscheduled(Struct, frozen=True):
     """Runs of compiled code that called other collectives than its schedules."""
 
     rank: int
@@ -173,8 +165,7 @@ class Unscheduled:
     runs: int
 
 
-@dataclass(frozen=True, slots=True)
-class Estimate:
+class Estimate(Struct, frozen=True):
     """What inductor thinks that one run of a graph takes."""
 
     rank: int
@@ -188,16 +179,14 @@ class Estimate:
     """The part of it that is communication."""
 
 
-@dataclass(frozen=True, slots=True)
-class Execution:
+class Execution(Struct, frozen=True):
     """Which graphs ran, in order."""
 
     rank: int
     ids: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Delay:
+class Delay(Struct, frozen=True):
     """A collective whose last rank came late because it compiled."""
 
     group: str
@@ -216,8 +205,7 @@ class Delay:
     """Ranks that waited meanwhile."""
 
 
-@dataclass(frozen=True, slots=True)
-class Export:
+class Export(Struct, frozen=True):
     """What draft export met in the program."""
 
     rank: int
@@ -230,8 +218,7 @@ class Export:
     count: int = 1
 
 
-@dataclass(frozen=True, slots=True)
-class RunOfJob:
+class RunOfJob(Struct, frozen=True):
     """One start of the job; a folder can have the logs of several."""
 
     number: int
@@ -245,8 +232,7 @@ TORCH = re.compile(r"/torch/(?:_\w+|nn|utils|multiprocessing|distributed|autogra
 ADDRESS = re.compile(r"\b(?:0x[0-9a-fA-F]+|\d{7,})\b")
 
 
-@dataclass(frozen=True, slots=True)
-class CompileReport:
+class CompileReport(Struct, frozen=True):
     """All tables."""
 
     ranks: Sequence[int]

@@ -6,8 +6,10 @@ import os.path
 import re
 from collections import ChainMap, Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from tracelink.compiling.divergences import Logs, divergences_of, explained, partial_hits_of
 from tracelink.compiling.graphs import (
@@ -98,8 +100,7 @@ def compile(  # noqa: A001  the name that notebooks use
     return read(paths, rank_of=rank_of, jobs=jobs, watch=watch, run=run).report
 
 
-@dataclass(frozen=True, slots=True)
-class Read:
+class Read(Struct, frozen=True):
     """Compile logs, and their tables."""
 
     report: CompileReport

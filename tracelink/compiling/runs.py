@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
 from itertools import pairwise
+
+from msgspec import Struct, field
 
 from tracelink.compiling.divergences import Logs
 from tracelink.model.compiles import CompileLog
@@ -16,8 +17,7 @@ MOST_SAID = 8
 """Runs, or ranges of ranks, that a finding lists."""
 
 
-@dataclass(frozen=True, slots=True)
-class Run:
+class Run(Struct, frozen=True):
     """The logs that processes of one start of the job wrote."""
 
     number: int
@@ -30,8 +30,7 @@ class Run:
         return min((_start(log) for of_rank in self.logs.values() for log in of_rank), default=0)
 
 
-@dataclass(slots=True)
-class _Started:
+class _Started(Struct):
     """A process that compiled from its own first function on: no fork of another one."""
 
     rank: int

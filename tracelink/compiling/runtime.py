@@ -5,9 +5,10 @@ from __future__ import annotations
 import re
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 
 import numpy as np
+from msgspec import Struct, field
 
 from tracelink.io.engine import Engine
 from tracelink.linking.compilation import CompiledCode, Ran
@@ -24,8 +25,7 @@ CALL = re.compile(r"_c10d_functional::(\w+)")
 """Operators of collectives that compiled code calls; the dispatcher can call them within themselves again."""
 
 
-@dataclass(frozen=True, slots=True)
-class Run:
+class Run(Struct, frozen=True):
     """How long the code of one compilation ran, and how often."""
 
     duration_ns: int = 0
@@ -40,8 +40,7 @@ CompiledGraph = tuple[str, bool]
 RunsOfLog = Mapping[CompiledGraph, Run]
 
 
-@dataclass(frozen=True, slots=True)
-class Profiled:
+class Profiled(Struct, frozen=True):
     """The compiled regions and backward passes of a profile, one row for each."""
 
     rank: int | None
@@ -191,8 +190,7 @@ def _sequences(profile: Profiled, compiling: Compiling) -> dict[int, tuple[str, 
     return {row: tuple(names) for row, names in sequences.items()}
 
 
-@dataclass(frozen=True, slots=True)
-class Compiling:
+class Compiling(Struct, frozen=True):
     """The times in which a process compiled; they do not overlap."""
 
     start: Int64s

@@ -5,7 +5,9 @@ from __future__ import annotations
 import re
 from collections import Counter, defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from tracelink.compiling.divergences import CODE, GRAPHS, ORDER, TENSORS
 from tracelink.compiling.model import (
@@ -167,8 +169,7 @@ def first_line(text: str) -> str:
 # Functions: how often each was compiled, and what that cost.
 
 
-@dataclass(slots=True)
-class FunctionCost:
+class FunctionCost(Struct):
     """A function on all ranks."""
 
     frame: str
@@ -260,8 +261,7 @@ def delayed(one: Delay) -> str:
 # Recompilations by the guard that failed, graph breaks by reason.
 
 
-@dataclass(slots=True)
-class Reason:
+class Reason(Struct):
     """Why something happened: how often, and at what cost."""
 
     reason: str

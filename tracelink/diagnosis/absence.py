@@ -6,11 +6,12 @@ A process that was killed leaves no dump, or a damaged one. That proves nothing:
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import cached_property
 
 import numpy as np
+from msgspec import Struct
+from msgspec.structs import replace
 
 from tracelink.diagnosis.journal import Journal, synchronizing_requests
 from tracelink.diagnosis.model import Kind, Problem
@@ -37,8 +38,7 @@ class Damage(StrEnum):
     TRUNCATED = "left a truncated dump"
 
 
-@dataclass(frozen=True)
-class Absence:
+class Absence(Struct, frozen=True, dict=True):
     """What is known of the ranks without a complete dump."""
 
     journal: Journal

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
+from msgspec import Struct
 
 from tracelink.diagnosis.journal import Journal
 from tracelink.model.columns import NO_TIME, UNKNOWN, Bools, Float64s, Int64s, ranges, stable_order, starts_of
@@ -25,8 +25,7 @@ With two ranks it cannot be known which of them is late.
 # Lags of ranks.
 
 
-@dataclass(frozen=True, slots=True)
-class Lags:
+class Lags(Struct, frozen=True):
     """For each rank of the journal how much later its times are than those of others."""
 
     lag: Float64s

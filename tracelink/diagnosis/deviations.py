@@ -7,11 +7,11 @@ else than ranks with the same calls before, and then goes on like these, has ski
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
 import numpy as np
+from msgspec import Struct
 
 from tracelink.diagnosis.journal import Journal
 from tracelink.diagnosis.model import Kind, Problem
@@ -38,8 +38,7 @@ Disputed = Collection[tuple[int, int]]
 """Ranks that disagree with others in a message, each with the row of the group."""
 
 
-@dataclass(frozen=True, slots=True)
-class Deviation:
+class Deviation(Struct, frozen=True):
     """A rank that left calls out or made extra ones."""
 
     rank: int
@@ -60,8 +59,7 @@ class Deviation:
         return self.agreeing >= max(CERTAIN, self.skipped, self.extra)
 
 
-@dataclass(frozen=True)
-class Deviations:
+class Deviations(Struct, frozen=True, dict=True):
     """The calls of all ranks, compared from the first one on."""
 
     journal: Journal

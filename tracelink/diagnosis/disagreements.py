@@ -7,10 +7,11 @@ do not fit together.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+from msgspec import Struct
+from msgspec.structs import replace
 
 from tracelink.diagnosis.journal import Journal, operation_names
 from tracelink.diagnosis.model import Kind, Problem
@@ -42,8 +43,7 @@ KIND_OF_ASPECT = {
 # Collectives whose requests differ.
 
 
-@dataclass(frozen=True, slots=True)
-class Disagreement:
+class Disagreement(Struct, frozen=True):
     """One collective in which ranks differ."""
 
     group: int
@@ -121,8 +121,7 @@ def _completed(column: Int64s) -> Int64s:
 # Roots: dumps do not contain them; profiles and execution traces do.
 
 
-@dataclass(frozen=True, slots=True)
-class Roots(Table):
+class Roots(Table, frozen=True):
     """One row for each call with a known root."""
 
     group: Int32s
@@ -245,8 +244,7 @@ def mismatch_problems(
     ]
 
 
-@dataclass(frozen=True, slots=True)
-class _Series:
+class _Series(Struct, frozen=True):
     """Disagreements of the same ranks in one group."""
 
     first: Disagreement
@@ -392,8 +390,7 @@ def _waiting(parts: Parts, disagreement: Disagreement, waits: Waits) -> tuple[in
 # Differences in words.
 
 
-@dataclass(frozen=True, slots=True)
-class Difference:
+class Difference(Struct, frozen=True):
     """The difference between two entries of the journal, of which `typical` agrees with the majority."""
 
     aspect: Aspect

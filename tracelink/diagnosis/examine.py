@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import os
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from tracelink.diagnosis.absence import Absence, absent_culprits, absent_members
 from tracelink.diagnosis.deviations import Deviations
@@ -93,8 +95,7 @@ if TYPE_CHECKING:
     from tracelink.model.metrics import Metrics
 
 
-@dataclass(frozen=True, slots=True)
-class Examined:
+class Examined(Struct, frozen=True):
     """A diagnosis and the entries that it is based on."""
 
     diagnosis: Diagnosis
@@ -417,8 +418,7 @@ def _worst_first(problems: Sequence[Problem]) -> list[Problem]:
     )
 
 
-@dataclass(frozen=True, slots=True)
-class _Dumps:
+class _Dumps(Struct, frozen=True):
     present: list[int]
     missing: list[int]
     unreadable: dict[int, str]

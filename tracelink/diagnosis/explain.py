@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
 from itertools import chain
 from typing import TYPE_CHECKING
 
 import numpy as np
+from msgspec import Struct
+from msgspec.structs import replace
 
 from tracelink.diagnosis.journal import Journal, reread_entries
 from tracelink.diagnosis.model import Category, Diagnosis, Evidence, Kind, Problem, Role
@@ -97,8 +98,7 @@ def _selections(problem: Problem, journal: Journal) -> list[_Selection]:
     ]
 
 
-@dataclass(frozen=True, slots=True)
-class _Selection:
+class _Selection(Struct, frozen=True):
     """The entries of a rank that are evidence."""
 
     rank: int
@@ -297,8 +297,7 @@ def advice_for(problem: Problem, present: Collection[int], damaged: Collection[i
     return advice + (NO_STACKS if problem.evidence and not stacks else "")
 
 
-@dataclass(frozen=True, slots=True)
-class _Case:
+class _Case(Struct, frozen=True):
     """A problem, the last entry of a culprit, and the entry of another rank."""
 
     problem: Problem

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 
 import numpy as np
+from msgspec.structs import replace
 
 from tracelink.diagnosis.clocks import Elapsed
 from tracelink.diagnosis.deviations import Deviation, Deviations, deviation_problem

@@ -7,11 +7,12 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import Any
 
 import numpy as np
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from tracelink.diagnosis.dumps.lives import LeftLives, lives_of
 from tracelink.linking.groups import DEFAULT_DESCRIPTION, DEFAULT_NAMES, UNDEFINED, resolve_groups
@@ -34,8 +35,7 @@ OF_A_MESH = "mesh_"
 _Members = dict[int, tuple[int, ...]]
 
 
-@dataclass(frozen=True, slots=True)
-class Journal:
+class Journal(Struct, frozen=True):
     """The entries of all ranks, sorted by rank."""
 
     recordings: Mapping[int, Recording]
@@ -167,7 +167,7 @@ def _merged_requests(recordings: Sequence[Recording], texts: StringTable) -> tup
 
 def _no_requests() -> Requests:
     empty: Any = np.empty(0, np.int64)
-    return Requests(*[empty] * len(Requests.__dataclass_fields__))
+    return Requests(*[empty] * len(Requests.__struct_fields__))
 
 
 def _recoded(recording: Recording, texts: StringTable) -> dict[str, Any]:

@@ -6,9 +6,10 @@ Measured are collectives in which every rank waits for all others, by the times 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
 
 import numpy as np
+from msgspec import Struct
+from msgspec.structs import replace
 
 from tracelink.diagnosis.clocks import lags_of
 from tracelink.diagnosis.journal import Journal, synchronizing_requests
@@ -56,8 +57,7 @@ NEVER = np.iinfo(np.int64).max
 # The report: a table, problems and notes.
 
 
-@dataclass(frozen=True, slots=True)
-class LatenessReport:
+class LatenessReport(Struct, frozen=True):
     """Late ranks, and the problems and notes about them."""
 
     lateness: Sequence[Lateness]
@@ -199,8 +199,7 @@ def _late_together(journal: Journal, parts: Parts, collectives: SynchronizingCol
 # Arrivals at collectives in which every rank waits for all others.
 
 
-@dataclass(frozen=True, slots=True)
-class SynchronizingCollectives(Table):
+class SynchronizingCollectives(Table, frozen=True):
     """Collectives in which every rank waits for all others, and in which all recorded ranks of the group take part."""
 
     begin: Int64s
@@ -315,8 +314,7 @@ def _lateness(
 # Ranks that are late together, such as those of a slow host.
 
 
-@dataclass(frozen=True, slots=True)
-class LateRanks:
+class LateRanks(Struct, frozen=True):
     """Ranks that usually arrive late together, and by how much."""
 
     ranks: tuple[int, ...]
@@ -359,8 +357,7 @@ def _spread(parts: Parts, collectives: SynchronizingCollectives) -> Int64s:
 # Stragglers: ranks that others wait for again and again.
 
 
-@dataclass(frozen=True, slots=True)
-class Straggler:
+class Straggler(Struct, frozen=True):
     """A rank that others wait for."""
 
     rank: int
@@ -426,8 +423,7 @@ def _late_of_last(group: ArrivalTimes) -> Float64s:
     return late
 
 
-@dataclass(frozen=True, slots=True)
-class _Waited:
+class _Waited(Struct, frozen=True):
     """How long other ranks did nothing until a rank arrived."""
 
     by_rank: dict[int, float]
@@ -515,8 +511,7 @@ def _previous_entry(journal: Journal, row: int, held_ns: float) -> int | None:
 # Clocks: how much of a rank's lateness a clock that is ahead may explain.
 
 
-@dataclass(frozen=True, slots=True)
-class ArrivalTimes:
+class ArrivalTimes(Struct, frozen=True):
     """Times in the collectives of one group, a row for each; a column for each other rank; in ns from one zero."""
 
     part: Int64s
@@ -573,8 +568,7 @@ def arrival_times(
     return times_by_group
 
 
-@dataclass(frozen=True, slots=True)
-class _Times:
+class _Times(Struct, frozen=True):
     """Times of parts by one clock, from one zero."""
 
     journal: Journal

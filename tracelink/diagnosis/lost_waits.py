@@ -7,10 +7,11 @@ group certainly has not joined. Input: journal, parts and positions. Output: wai
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
+from msgspec import Struct
+from msgspec.structs import replace
 
 from tracelink.diagnosis.journal import Journal, message_requests
 from tracelink.diagnosis.participation import Knowledge, Parts, PartsByRank, Positions
@@ -25,8 +26,7 @@ COLLECTIVE = "collective"
 PAIR = 2
 
 
-@dataclass(frozen=True, slots=True)
-class LostWaits:
+class LostWaits(Struct, frozen=True):
     """Waits in collectives whose entries are lost."""
 
     waits: Sequence[Wait]
@@ -65,8 +65,7 @@ def lost_waits(journal: Journal, parts: Parts, positions: Positions) -> LostWait
     return LostWaits(list(waits.values()), frozenset(skipped))
 
 
-@dataclass(frozen=True)
-class _Groups:
+class _Groups(Struct, frozen=True, dict=True):
     """What the status of groups shows of their members."""
 
     journal: Journal

@@ -5,11 +5,11 @@ from __future__ import annotations
 from bisect import bisect
 from collections import Counter, defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass
 from heapq import heappop, heappush
 
 import numpy as np
 import numpy.typing as npt
+from msgspec import Struct
 
 from tracelink.diagnosis.journal import Journal
 from tracelink.diagnosis.messages import MessageEnds, match_messages, message_ends
@@ -38,8 +38,7 @@ Marks = npt.NDArray[np.bool_]
 # The matrix.
 
 
-@dataclass(frozen=True, slots=True)
-class Matrix:
+class Matrix(Struct, frozen=True):
     """A row for each collective and each message, a column for each rank."""
 
     ranks: Int32s
@@ -183,8 +182,7 @@ class _Streams:
 # Matching entries of different ranks.
 
 
-@dataclass(frozen=True, slots=True)
-class EntryMatching(Table):
+class EntryMatching(Table, frozen=True):
     """Which entries of different ranks belong together: to one collective, or to one message. A row for each entry."""
 
     number: Int64s
@@ -338,8 +336,7 @@ def _match_messages(journal: Journal, ends: MessageEnds) -> tuple[Int64s, Int64s
 # Program order.
 
 
-@dataclass(frozen=True, slots=True)
-class ProgramOrder:
+class ProgramOrder(Struct, frozen=True):
     """What each rank does, rank by rank and in its order; one row for each collective or message of a rank."""
 
     number: Int64s

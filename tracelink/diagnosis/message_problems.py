@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
+from msgspec import Struct
+from msgspec.structs import replace
 
 from tracelink.diagnosis.clocks import Elapsed
 from tracelink.diagnosis.disagreements import KIND_OF_ASPECT, elements_in_words
@@ -38,8 +39,7 @@ FURTHEST = 256
 # All messages of a job.
 
 
-@dataclass(frozen=True, slots=True)
-class MessageDiagnosis:
+class MessageDiagnosis(Struct, frozen=True):
     """Messages of a job: their count, the waits in them, and their problems."""
 
     count: int
@@ -86,8 +86,7 @@ def _received_from(ends: MessageEnds, matching: Matching) -> frozenset[int]:
 # Messages whose ends declare different sizes or types.
 
 
-@dataclass(frozen=True)
-class DeclaredPayloads:
+class DeclaredPayloads(Struct, frozen=True, dict=True):
     """Number of elements and type that both ends of each message declare."""
 
     journal: Journal
@@ -224,8 +223,7 @@ def message_mismatches(
     ]
 
 
-@dataclass(frozen=True, slots=True)
-class _Dispute:
+class _Dispute(Struct, frozen=True):
     """Messages of a group whose size or type is wrong at the same ranks."""
 
     sends: Sequence[int]
@@ -331,8 +329,7 @@ def _payload_in_words(payloads: DeclaredPayloads, aspect: Aspect, end: int) -> s
 # Messages without an answer: sent to or expected from the wrong rank, or skipped by the other rank.
 
 
-@dataclass(frozen=True)
-class MisdirectedMessages:
+class MisdirectedMessages(Struct, frozen=True, dict=True):
     """Messages to or from the wrong rank: the peer has no such message, and another rank may wait for it."""
 
     state: MessageState
@@ -455,8 +452,7 @@ def _outside_problem(journal: Journal, ends: MessageEnds, own: Sequence[int], po
     )
 
 
-@dataclass(frozen=True)
-class SkippedMessages:
+class SkippedMessages(Struct, frozen=True, dict=True):
     """Messages that a rank skipped: its program had one at a position that it has passed."""
 
     state: MessageState

@@ -7,10 +7,10 @@ is found by sequence numbers, by finished work, or by collectives that both rank
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
+from msgspec import Struct
 
 from tracelink.diagnosis.clocks import Elapsed
 from tracelink.diagnosis.journal import Journal, operation_names, synchronizing_requests
@@ -41,8 +41,7 @@ IN_BATCHES = UNKNOWN
 # Ends of messages, alone or in a batch.
 
 
-@dataclass(frozen=True, slots=True)
-class MessageEnds(Table):
+class MessageEnds(Table, frozen=True):
     """One row for each send and each receive, sorted by rank, group and time."""
 
     row: Int64s
@@ -131,8 +130,7 @@ def _shares_closing(closed_by: Int64s) -> Bools:
 # Pairing the ends of each channel.
 
 
-@dataclass(frozen=True, slots=True)
-class Channels(Table):
+class Channels(Table, frozen=True):
     """One row for each channel: sender, receiver and group."""
 
     sends: Int64s
@@ -147,8 +145,7 @@ class Channels(Table):
     """Whether the shift is known."""
 
 
-@dataclass(frozen=True, slots=True)
-class Matching:
+class Matching(Struct, frozen=True):
     """The channels, and the other end of each end."""
 
     channels: Channels
@@ -272,8 +269,7 @@ def _paired(ends: MessageEnds, channels: Channels, order: Int64s, channel: Int64
 # The shift between both sides of a channel whose first messages a ring buffer lost.
 
 
-@dataclass(frozen=True, slots=True)
-class ChannelSide:
+class ChannelSide(Struct, frozen=True):
     """The sends or the receives of a channel, in order."""
 
     number: Int64s
@@ -383,8 +379,7 @@ def shift_by_collectives(
 # Dumps that were taken before others.
 
 
-@dataclass(frozen=True, slots=True)
-class DumpTimes:
+class DumpTimes(Struct, frozen=True):
     """What is known about when dumps were taken."""
 
     overtaken: Mapping[int, int]
@@ -444,8 +439,7 @@ def _wrapped_ranks(journal: Journal) -> list[int]:
 # Waits for messages: the first unfinished one of each queue of a rank.
 
 
-@dataclass(frozen=True, slots=True)
-class MessageState:
+class MessageState(Struct, frozen=True):
     """The data that shows which ranks wait for a message."""
 
     elapsed: Elapsed
@@ -587,8 +581,7 @@ def _wait(
     )
 
 
-@dataclass(frozen=True)
-class Progress:
+class Progress(Struct, frozen=True, dict=True):
     """Whether a rank will ever reach what another rank waits for."""
 
     parts_by_rank: PartsByRank

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Literal
+
+from msgspec import Struct, field
 
 from tracelink.diagnosis.dumps.movement import Movement
 from tracelink.model.errors import Finding
@@ -75,8 +76,7 @@ class Role(StrEnum):
     WAITING = "waiting"
 
 
-@dataclass(frozen=True, slots=True)
-class Evidence:
+class Evidence(Struct, frozen=True):
     """The last entries of a rank up to the one that shows the problem, the newest last."""
 
     rank: int
@@ -86,8 +86,7 @@ class Evidence:
     """The innermost frame in torch's compiler, if the newest entry was made while it compiled."""
 
 
-@dataclass(frozen=True, slots=True)
-class WorkSeen:
+class WorkSeen(Struct, frozen=True):
     """The work of a call: a kernel, or what a thread of a CPU backend does."""
 
     name: str
@@ -97,8 +96,7 @@ class WorkSeen:
     duration_ns: int | None
 
 
-@dataclass(frozen=True, slots=True)
-class CallSeen:
+class CallSeen(Struct, frozen=True):
     """A call in a profile."""
 
     operation: str
@@ -121,8 +119,7 @@ class CallSeen:
     """Whether it launched work on a device; None if unknown."""
 
 
-@dataclass(frozen=True, slots=True)
-class Running:
+class Running(Struct, frozen=True):
     """An event that ran for most of a stretch of time."""
 
     name: str
@@ -130,8 +127,7 @@ class Running:
     """Its part of the stretch."""
 
 
-@dataclass(frozen=True, slots=True)
-class Stretch:
+class Stretch(Struct, frozen=True):
     """What a thread or a stream did during most of a stretch of time."""
 
     where: str
@@ -141,8 +137,7 @@ class Stretch:
     """Outermost first."""
 
 
-@dataclass(frozen=True, slots=True)
-class Sighting:
+class Sighting(Struct, frozen=True):
     """What the profiles of a rank show of the call of a problem, and of what the rank did after it."""
 
     rank: int
@@ -160,8 +155,7 @@ class Sighting:
     """What the profile does not show, for people."""
 
 
-@dataclass(frozen=True, slots=True)
-class Link:
+class Link(Struct, frozen=True):
     """One link of a deadlock: ranks in a collective wait for ranks in the next one."""
 
     group: str
@@ -171,8 +165,7 @@ class Link:
     waits_for: tuple[int, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Problem:
+class Problem(Struct, frozen=True):
     """One cause; its consequences are not reported separately."""
 
     kind: Kind
@@ -256,8 +249,7 @@ class Stage(StrEnum):
     """Its dump is missing, or does not show it."""
 
 
-@dataclass(frozen=True, slots=True)
-class Standing:
+class Standing(Struct, frozen=True):
     """Ranks of a group that are at the same collective."""
 
     group: str
@@ -269,8 +261,7 @@ class Standing:
     ranks: tuple[int, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Lateness:
+class Lateness(Struct, frozen=True):
     """How late a rank arrived at collectives in which every rank waits for all others."""
 
     rank: int
@@ -286,8 +277,7 @@ class Lateness:
     """The collective at which it arrived latest."""
 
 
-@dataclass(frozen=True, slots=True)
-class Checked:
+class Checked(Struct, frozen=True):
     """What a diagnosis is based on."""
 
     ranks: int = 0
@@ -297,8 +287,7 @@ class Checked:
     messages: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class Diagnosis:
+class Diagnosis(Struct, frozen=True):
     """The result; the worst problem first."""
 
     problems: Sequence[Problem]

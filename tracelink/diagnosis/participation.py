@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
 from enum import IntEnum
 from functools import cached_property
 from typing import Any
 
 import numpy as np
+from msgspec import Struct
 
 from tracelink.diagnosis.journal import Journal, last_unusable_entries, synchronizing_requests
 from tracelink.model.columns import (
@@ -48,8 +48,7 @@ class Outcome(IntEnum):
     FINISHED = 3
 
 
-@dataclass(frozen=True, slots=True)
-class Parts:
+class Parts(Struct, frozen=True):
     """One row for each rank's part in a collective, sorted by group, sequence number and rank."""
 
     group: Int32s
@@ -200,8 +199,7 @@ def _tracked(journal: Journal) -> Any:
     return np.array([backend in tracked for backend in backends], np.bool_)
 
 
-@dataclass(frozen=True)
-class PartsByRank:
+class PartsByRank(Struct, frozen=True, dict=True):
     """Parts in collectives, indexed by rank."""
 
     parts: Parts
@@ -234,8 +232,7 @@ class Knowledge(IntEnum):
     """It joined this one and none after it."""
 
 
-@dataclass(frozen=True, slots=True)
-class Positions(Table):
+class Positions(Table, frozen=True):
     """How far each member of each group got, sorted by group and rank. UNKNOWN means no collective."""
 
     group: Int32s

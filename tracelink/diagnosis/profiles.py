@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Container, Mapping, Sequence
-from dataclasses import dataclass, replace
 from itertools import chain
 
 import numpy as np
+from msgspec import Struct
+from msgspec.structs import replace
 
 from tracelink.diagnosis.disagreements import Roots, rooted_entries
 from tracelink.diagnosis.dumps.recordings import profiles_among
@@ -92,8 +93,7 @@ def with_sightings(
     return replace(diagnosis, problems=problems, findings=[*diagnosis.findings, *findings])
 
 
-@dataclass(frozen=True, slots=True)
-class TargetCall:
+class TargetCall(Struct, frozen=True):
     """A call of a rank that a problem is about, according to the dumps."""
 
     problem: int
@@ -152,8 +152,7 @@ def _target(index: int, problem: Problem, journal: Journal, rank: int, role: Rol
     )
 
 
-@dataclass(frozen=True, slots=True)
-class _RankSightings:
+class _RankSightings(Struct, frozen=True):
     """What profiles of one rank show, by index of the problem."""
 
     sightings: Sequence[tuple[int, Sighting]]

@@ -6,11 +6,11 @@ Requests are compared aspect by aspect. What is expected follows from similar gr
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from enum import IntEnum
 from functools import cached_property
 
 import numpy as np
+from msgspec import Struct
 
 from tracelink.diagnosis.journal import Journal, counterpart_codes, message_requests, request_codes
 from tracelink.diagnosis.participation import Parts
@@ -52,8 +52,7 @@ class Aspect(IntEnum):
     """The input and the output of a rank, which have to fit together."""
 
 
-@dataclass(frozen=True, slots=True)
-class Comparison:
+class Comparison(Struct, frozen=True):
     """A number for each request, equal where ranks agree in this aspect; UNKNOWN agrees with everything.
 
     The last number is that of an unknown request.
@@ -110,8 +109,7 @@ def _with_compositions(value: Int64s, compositions: Sequence[tuple[int, ...]]) -
 # What the ranks of a group call, as codes that are equal where they agree.
 
 
-@dataclass(frozen=True, slots=True)
-class Program:
+class Program(Struct, frozen=True):
     """What is called under each sequence number, in ascending order."""
 
     sequence: Int64s
@@ -126,8 +124,7 @@ class Program:
         return self.code[: np.searchsorted(self.sequence, sequence)]
 
 
-@dataclass(frozen=True)
-class Programs:
+class Programs(Struct, frozen=True, dict=True):
     """The programs of all groups and ranks."""
 
     journal: Journal
@@ -261,8 +258,7 @@ def similar_groups(groups: Sequence[ProcessGroup], row: int) -> list[int]:
     ]
 
 
-@dataclass(frozen=True)
-class Counterparts:
+class Counterparts(Struct, frozen=True, dict=True):
     """Ranks at the same position in similar groups (stages of other pipelines), which run the same program."""
 
     journal: Journal
@@ -335,8 +331,7 @@ class Counterparts:
 # What a rank usually requests next.
 
 
-@dataclass(frozen=True)
-class Habits:
+class Habits(Struct, frozen=True, dict=True):
     """What each rank usually calls next: group, operation, and peers of messages."""
 
     journal: Journal

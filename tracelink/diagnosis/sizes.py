@@ -7,10 +7,10 @@ reduced and scattered is the output of all ranks.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from math import prod
 
 import numpy as np
+from msgspec import Struct
 
 from tracelink.diagnosis.disagreements import Disagreement, elements_in_words, entries_of
 from tracelink.diagnosis.journal import Journal, operation_names, reread_entries
@@ -40,8 +40,7 @@ def exchange_disagreements(journal: Journal, parts: Parts) -> tuple[list[Disagre
     return [disagreement for disagreement in found if disagreement], findings
 
 
-@dataclass(frozen=True, slots=True)
-class _Exchange:
+class _Exchange(Struct, frozen=True):
     """An all-to-all of all members of a group."""
 
     parts: Int64s
@@ -112,8 +111,7 @@ def _exchange_disagreement(
     )
 
 
-@dataclass(frozen=True, slots=True)
-class _Cell:
+class _Cell(Struct, frozen=True):
     """What one member sends to another, by their positions in the group."""
 
     sender: int
@@ -152,8 +150,7 @@ def _cell_in_words(cell: _Cell, ranks: Sequence[int]) -> str:
 # Gathers and scatters: each rank by itself, input and output.
 
 
-@dataclass(frozen=True, slots=True)
-class _Fits:
+class _Fits(Struct, frozen=True):
     """Entries that gather from all ranks, or scatter to all, with known sizes."""
 
     rows: Int64s

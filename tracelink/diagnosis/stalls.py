@@ -7,9 +7,9 @@ user, who may know that the job hangs. If nothing decides, ranks that all wait f
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 
 import numpy as np
+from msgspec import Struct, field
 
 from tracelink.diagnosis.clocks import Elapsed
 from tracelink.diagnosis.dumps.movement import Earlier
@@ -27,8 +27,7 @@ COPIED_NS = 2 * 3600 * SECOND
 """Files that were written later than this after their last entries are copies."""
 
 
-@dataclass(frozen=True, slots=True)
-class Clues:
+class Clues(Struct, frozen=True):
     """What is known about a job from elsewhere than its newest dumps."""
 
     hung: bool = False
@@ -42,8 +41,7 @@ class Clues:
 NO_CLUES = Clues()
 
 
-@dataclass(frozen=True, slots=True)
-class Stalls:
+class Stalls(Struct, frozen=True):
     """Decides about waits and their causes."""
 
     journal: Journal

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
 
 import numpy as np
+from msgspec import Struct
 
 from tracelink.model.collectives import Collectives, Participations, Verdict
 from tracelink.model.columns import NO_TIME, UNKNOWN, Bools, Int32s, Int64s, Table
@@ -31,8 +31,7 @@ NEVER = int(np.iinfo(np.int64).max)
 # Hanging collectives: ranks are in them, and no rank can leave.
 
 
-@dataclass(frozen=True, slots=True)
-class Hung:
+class Hung(Struct, frozen=True):
     """The hanging collectives of a job."""
 
     collectives: Bools
@@ -73,8 +72,7 @@ def missing_from(job: Job, collective: int) -> set[int]:
     return absent & {rank.rank for rank in job.ranks} or absent
 
 
-@dataclass(frozen=True, slots=True)
-class _States:
+class _States(Struct, frozen=True):
     """What recorders know of each participation, and of each collective."""
 
     pending: Bools
@@ -218,8 +216,7 @@ def _marked(strings: Sequence[str], names: Collection[str]) -> Bools:
 # Which ranks arrive last, and what that costs the others.
 
 
-@dataclass(frozen=True, slots=True)
-class Arrivals(Table):
+class Arrivals(Table, frozen=True):
     """One row for each rank that takes part in a collective with known arrival times."""
 
     rank: Int32s

@@ -6,9 +6,9 @@ The numbers of operations (`op_id`) also count most calls that gloo does not rec
 from __future__ import annotations
 
 from collections import defaultdict
-from dataclasses import replace
 
 import numpy as np
+from msgspec.structs import replace
 
 from tracelink.diagnosis.dumps.movement import Earlier
 from tracelink.diagnosis.explain import WHERE_ALL_ARE

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING
+
+from msgspec.structs import replace
 
 from tracelink.diagnosis.explain import compiled_in_words, failed_guard_in_words, with_clause
 from tracelink.diagnosis.journal import Journal

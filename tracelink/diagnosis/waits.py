@@ -6,11 +6,12 @@ Input: the parts in collectives and the positions of ranks. Output: `Wait`, `Cau
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from itertools import chain
 from typing import TYPE_CHECKING
 
 import numpy as np
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from tracelink.diagnosis.journal import Journal, synchronizing_requests
 from tracelink.diagnosis.model import Stage, Standing
@@ -41,8 +42,7 @@ NEVER = int(np.iinfo(np.int64).max)
 # Who waits where for whom.
 
 
-@dataclass(frozen=True, slots=True)
-class Wait:
+class Wait(Struct, frozen=True):
     """Ranks that entered a collective, or a message, and have not finished it."""
 
     group: int
@@ -190,8 +190,7 @@ def _others_finished(parts: Parts, inside: Int64s) -> bool:
     return bool((parts.outcome[others] >= Outcome.RETIRED).any()) and not given_up
 
 
-@dataclass(slots=True)
-class _Members:
+class _Members(Struct):
     """The members of a group that have not joined a collective."""
 
     absent: list[int] = field(default_factory=list)
@@ -233,8 +232,7 @@ def missed_message(wait: Wait, what: str) -> str:
 # Which of several waits comes first in the program that all ranks run.
 
 
-@dataclass(frozen=True, slots=True)
-class WaitOrder:
+class WaitOrder(Struct, frozen=True):
     """The order in which ranks take part in collectives of different groups.
 
     Ranks of similar groups, such as the tensor-parallel ones, run the same program, each with its own group.
@@ -242,9 +240,7 @@ class WaitOrder:
 
     journal: Journal
     parts: Parts
-    _found: dict[tuple[str, int, int, str], dict[int, int]] = field(
-        default_factory=dict, repr=False, compare=False
-    )
+    _found: dict[tuple[str, int, int, str], dict[int, int]] = field(default_factory=dict)
 
     def first_for(self, wait: Wait, other: Wait) -> tuple[set[int], set[int]]:
         """The ranks that do `wait` first, and those that do `other` first, each in its own similar group."""
@@ -389,8 +385,7 @@ def _inside(wait: Wait, heads: Mapping[int, int]) -> dict[int, int]:
 # From waits to causes.
 
 
-@dataclass(frozen=True, slots=True)
-class Cause:
+class Cause(Struct, frozen=True):
     """A wait for ranks that do not wait themselves, or a cycle of waits."""
 
     waits: Sequence[Wait]

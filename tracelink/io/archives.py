@@ -8,9 +8,10 @@ import tarfile
 import zipfile
 import zlib
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from functools import partial
 from typing import BinaryIO, cast
+
+from msgspec import Struct, field
 
 from tracelink.io.streams import Unzipped
 from tracelink.model.errors import UnreadableError
@@ -40,18 +41,16 @@ Window = Callable[[BinaryIO, int, int], BinaryIO]
 """Makes a file of a part of another one, from its start and its size."""
 
 
-@dataclass(frozen=True, slots=True)
-class Member:
+class Member(Struct, frozen=True):
     """A file in an archive."""
 
     name: str
-    opener: Callable[[], BinaryIO] = field(repr=False)
+    opener: Callable[[], BinaryIO]
     bytes: int
     """Size as stored."""
 
 
-@dataclass(slots=True)
-class Members:
+class Members(Struct):
     """The files in an archive, by name."""
 
     files: list[Member] = field(default_factory=list)

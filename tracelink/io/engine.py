@@ -15,10 +15,12 @@ import time
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field, replace
 from functools import partial
 from types import FrameType
 from typing import Any, NoReturn, TypeVar
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from tracelink.io.signals import AT_ONCE, ENDING, DeferredSignals, deferred_signals
 from tracelink.io.system import HAS_FORK, end_with_parent
@@ -108,8 +110,7 @@ class Meter:
         return sum(count for (count,) in SLOT.iter_unpack(self._memory[:]))
 
 
-@dataclass(slots=True)
-class Engine:
+class Engine(Struct):
     """How many processes may work at once, and who counts what they do."""
 
     jobs: int = 1
@@ -197,8 +198,7 @@ BETWEEN_LOOKS = 0.002
 """Seconds between two looks whether a child has ended."""
 
 
-@dataclass(slots=True)
-class _Child:
+class _Child(Struct):
     number: int
     pid: int
     pipe: int
@@ -246,8 +246,7 @@ class _Child:
             self.pipe = -1
 
 
-@dataclass(frozen=True, slots=True)
-class _Origin:
+class _Origin(Struct, frozen=True):
     """What a child has of its parent: its number, the signals since the fork, and those that are blocked in it."""
 
     parent: int

@@ -10,13 +10,13 @@ import re
 import sys
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from decimal import Decimal
 from itertools import accumulate
 from typing import Any, Generic, TypeVar
 
 import msgspec
 import numpy as np
+from msgspec import Struct, field
 
 from tracelink.io.salvage import Damage, parse_document, parse_elements
 from tracelink.io.sources import Opened, Source
@@ -39,8 +39,7 @@ LONGEST = 512 << 20
 BOM = b"\xef\xbb\xbf"
 
 
-@dataclass(frozen=True, slots=True)
-class ArrayFormat(Generic[Decoded]):
+class ArrayFormat(Struct, Generic[Decoded], frozen=True):
     """The array of a format that contains its elements, and how to decode a piece of it."""
 
     key: str
@@ -53,16 +52,14 @@ class ArrayFormat(Generic[Decoded]):
     """The same for elements that only the lenient parser could read."""
 
 
-@dataclass(frozen=True, slots=True)
-class Part:
+class Part(Struct, frozen=True):
     """Bytes [start, stop) of the uncompressed document; both are between elements."""
 
     start: int = 0
     stop: int | None = None
 
 
-@dataclass(slots=True)
-class ArrayDocument(Generic[Decoded]):
+class ArrayDocument(Struct, Generic[Decoded]):
     """One document, or a part of one. The other attributes are complete after `pieces()` was iterated to its end."""
 
     source: Source
@@ -380,8 +377,7 @@ LARGEST = sys.float_info.max
 """Larger numbers are returned as strings: few readers of JSON can represent them."""
 
 
-@dataclass(frozen=True, slots=True)
-class RereadPayloads:
+class RereadPayloads(Struct, frozen=True):
     """The payloads of a long array, by the offsets of its pieces and the numbers of their elements."""
 
     source: Source

@@ -5,12 +5,12 @@ Reading: `Octets` holds the bytes, `split` or `split_all` finds the fields of al
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
+from msgspec import Struct
 
 from tracelink.io.framing import (
     DELIMITED,
@@ -186,8 +186,7 @@ class Read(NamedTuple):
         return Read._make(column[chosen] for column in self)
 
 
-@dataclass(frozen=True, slots=True)
-class Fields:
+class Fields(Struct, frozen=True):
     """The fields of messages: the first field of each, then the second of each that has one, and so on."""
 
     owner: Int64s

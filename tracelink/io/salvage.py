@@ -6,10 +6,11 @@ import io
 import json
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 from decimal import Decimal
 from itertools import chain
 from typing import Any
+
+from msgspec import Struct, field
 
 from tracelink.model.errors import encodable
 
@@ -47,8 +48,7 @@ LONG = 1 << 20
 UNESCAPED_QUOTE = re.compile(r'(?<!\\)"')
 
 
-@dataclass(frozen=True, slots=True)
-class Damage:
+class Damage(Struct, frozen=True):
     """A position in the text that does not parse."""
 
     position: int
@@ -56,8 +56,7 @@ class Damage:
     repaired: bool = False
 
 
-@dataclass(slots=True)
-class Salvaged:
+class Salvaged(Struct):
     """Some elements of an array, as far as they could be parsed."""
 
     elements: list[Any] = field(default_factory=list)

@@ -10,10 +10,12 @@ import re
 import sys
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, BinaryIO, cast
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from tracelink.io.engine import Engine, Meter
 from tracelink.io.streams import GZIP_MAGIC, Inflated, Unzipped
@@ -81,8 +83,7 @@ LARGEST_RANK = 999_999
 """Larger numbers are not ranks: tables by rank need memory up to the largest."""
 
 
-@dataclass(frozen=True, slots=True)
-class RankHint:
+class RankHint(Struct, frozen=True):
     """The rank in a file name, and whether it is certain or a guess."""
 
     rank: int
@@ -152,8 +153,7 @@ MAX_UNPACKED = 64 * 10**9
 """Uncompressed bytes of an input, unless the user says otherwise: no trace that anybody can record is as large."""
 
 
-@dataclass(frozen=True, slots=True)
-class Stamp:
+class Stamp(Struct, frozen=True):
     """By what a changed file is recognised."""
 
     path: Path
@@ -188,13 +188,12 @@ def archive_of(path: str) -> str:
     return path[: next(ends, 0)]
 
 
-@dataclass(frozen=True, slots=True)
-class Source:
+class Source(Struct, frozen=True):
     """One input: a file, a member of an archive, or standard input."""
 
     path: str
     """The path as the user gave it, with / on every system; a member of an archive is `archive:member`."""
-    opener: Callable[[], BinaryIO] = field(repr=False)
+    opener: Callable[[], BinaryIO]
     """Opens the stored bytes."""
     bytes: int = 0
     """Size as stored, compressed if it is."""
@@ -208,11 +207,11 @@ class Source:
     """The number that follows the prefix that the user gave."""
     named: bool = False
     """Whether the user named this file itself, not a directory or an archive that contains it."""
-    stamp: Stamp | None = field(default=None, repr=False)
+    stamp: Stamp | None = None
     """The file with the stored bytes, as it was found."""
-    limit: int = field(default=MAX_UNPACKED, repr=False)
+    limit: int = MAX_UNPACKED
     """Most uncompressed bytes."""
-    include: frozenset[str] = field(default=frozenset(), repr=False)
+    include: frozenset[str] = frozenset()
     """What the user wants to have read of what readers leave out by default."""
 
     @property
@@ -314,8 +313,7 @@ def too_large(path: str, limit: int) -> UnreadableError:
     )
 
 
-@dataclass(frozen=True, slots=True)
-class Request:
+class Request(Struct, frozen=True):
     """The inputs that the user named."""
 
     paths: Sequence[tuple[str, str]]
@@ -328,8 +326,7 @@ class Request:
     """An input with more uncompressed bytes is refused."""
 
 
-@dataclass(slots=True)
-class Discovery:
+class Discovery(Struct):
     """The sources of a request, and findings on inputs that are not readable."""
 
     sources: list[Source] = field(default_factory=list)

@@ -7,8 +7,9 @@ import os
 import pickle
 import tempfile
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any, Generic, TypeVar, cast
+
+from msgspec import Struct
 
 from tracelink.io.engine import packed, unpacked
 from tracelink.io.system import locked, write_at
@@ -23,8 +24,7 @@ PAGE = 64
 """Arrays start at multiples of this."""
 
 
-@dataclass(frozen=True, slots=True)
-class Ticket(Generic[Item]):
+class Ticket(Struct, Generic[Item], frozen=True):
     """Where an object is in the spool: the offset of its bytes, and the end of each of its parts after that."""
 
     begin: int
@@ -87,8 +87,7 @@ def _write_all(handle: int, parts: Sequence[Any], begin: int) -> None:
 # Objects kept in memory if there are few, else in a spool
 
 
-@dataclass(frozen=True, slots=True)
-class InMemory(Generic[Item]):
+class InMemory(Struct, Generic[Item], frozen=True):
     """An object in memory."""
 
     item: Item

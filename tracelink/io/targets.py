@@ -11,11 +11,11 @@ import shutil
 import sys
 from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, Protocol, cast
 
 from isal import isal_zlib
+from msgspec import Struct
 
 from tracelink.io.signals import deferred_signals
 from tracelink.io.sources import archive_of
@@ -94,8 +94,7 @@ class GzipStream(io.BufferedIOBase):
             super().close()
 
 
-@dataclass(frozen=True, slots=True)
-class FileTarget:
+class FileTarget(Struct, frozen=True):
     """One file."""
 
     location: Path
@@ -113,8 +112,7 @@ class FileTarget:
         return self.location.stat().st_size
 
 
-@dataclass(frozen=True, slots=True)
-class DirectoryTarget:
+class DirectoryTarget(Struct, frozen=True):
     """Files in a directory, which is created if it does not exist."""
 
     location: Path
@@ -138,8 +136,7 @@ class DirectoryTarget:
         return (self.location / name).stat().st_size
 
 
-@dataclass(frozen=True, slots=True)
-class PrefixTarget:
+class PrefixTarget(Struct, frozen=True):
     """Files with a common prefix: `job.0.et`, `job.groups.json`."""
 
     directory: Path
@@ -180,12 +177,11 @@ class PrefixTarget:
         return self.directory / f"{self.prefix}.{name}"
 
 
-@dataclass(slots=True)
-class StreamTarget:
+class StreamTarget(Struct):
     """An open stream, such as standard output; it stays open."""
 
     stream: BinaryIO
-    written: int = field(default=0, init=False)
+    written: int = 0
 
     @contextmanager
     def file(self, name: str = "") -> Iterator[BinaryIO]:

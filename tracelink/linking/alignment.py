@@ -6,10 +6,9 @@ is ambiguous and stays unpaired.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 import numpy.typing as npt
+from msgspec import Struct
 
 from tracelink.model.columns import UNKNOWN, Bools, Int64s
 
@@ -24,8 +23,7 @@ SHORT_RUN = 32
 MULTIPLIER = np.uint64(6364136223846793005)
 
 
-@dataclass(frozen=True, slots=True)
-class Alignment:
+class Alignment(Struct, frozen=True):
     """How the elements of the first sequence are paired with those of the second."""
 
     index: Int64s
@@ -136,8 +134,7 @@ def _step(pair: _Pair, reach: Int64s, edits: int) -> Int64s:
     return reached
 
 
-@dataclass(frozen=True, slots=True)
-class _Script:
+class _Script(Struct, frozen=True):
     """One edit script over the elements of the first sequence."""
 
     index: Int64s

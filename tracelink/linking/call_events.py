@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
 from typing import Any
 
 import numpy as np
+from msgspec import Struct
 
 from tracelink.linking.nesting import nest, sort_outer_first
 from tracelink.model.columns import (
@@ -46,8 +46,7 @@ NO_CALLS = frozenset({Operation.WAIT.value, "init", "broadcastUniqueNCCLID", "al
 KNOWN_OPERATIONS = frozenset(operation.value for operation in Operation)
 
 
-@dataclass(frozen=True, slots=True)
-class Vocabulary:
+class Vocabulary(Struct, frozen=True):
     """What names in a trace mean; each name is parsed once, however many events have it."""
 
     strings: StringTable
@@ -89,8 +88,7 @@ def as_gloo_records(vocabulary: Vocabulary, operation: Int32s, elements: Int64s)
     return np.where(operation == requested, np.int32(done), operation), np.where(barrier, UNKNOWN, elements)
 
 
-@dataclass(frozen=True, slots=True)
-class Operators:
+class Operators(Struct, frozen=True):
     """Communication operators by thread and start; an operator comes before those that it encloses."""
 
     rows: Int64s
@@ -150,8 +148,7 @@ def _operators_of(trace: RankTrace, vocabulary: Vocabulary, rows: Int64s) -> Ope
     return Operators(rows, track, start, end, parent, _innermost(parent))
 
 
-@dataclass(frozen=True, slots=True)
-class Nodes:
+class Nodes(Struct, frozen=True):
     """The execution-trace nodes of communication operators."""
 
     rows: Int64s
@@ -227,8 +224,7 @@ def _named(trace: RankTrace, vocabulary: Vocabulary, pattern: re.Pattern[str], k
 # Draft calls: which events belong together.
 
 
-@dataclass(slots=True)
-class Draft:
+class Draft(Struct):
     """One row for each call: the rows of its events, or UNKNOWN."""
 
     record: Int64s
@@ -251,10 +247,10 @@ class Draft:
         """`count` calls; columns that are not given are unknown."""
         return cls(
             *(
-                columns[f.name]
-                if f.name in columns
-                else np.full(count, NO_TIME if f.name == "kernels_end" else UNKNOWN, np.int64)
-                for f in fields(cls)
+                columns[name]
+                if name in columns
+                else np.full(count, NO_TIME if name == "kernels_end" else UNKNOWN, np.int64)
+                for name in cls.__struct_fields__
             )
         )
 
@@ -264,11 +260,13 @@ class Draft:
         parts = [part for part in parts if len(part)] or parts[:1]
         if len(parts) == 1:
             return parts[0]
-        return cls(*(np.concatenate([getattr(part, f.name) for part in parts]) for f in fields(cls)))
+        return cls(
+            *(np.concatenate([getattr(part, name) for part in parts]) for name in cls.__struct_fields__)
+        )
 
     def take(self, rows: Any) -> Draft:
         """Some of the calls; a call can be taken more than once."""
-        return Draft(*(getattr(self, f.name)[rows] for f in fields(self)))
+        return Draft(*(getattr(self, name)[rows] for name in self.__struct_fields__))
 
 
 def _first_of_each(owner: Int64s, count: int, rows: Int64s) -> Int64s:
@@ -288,8 +286,7 @@ def _latest_of_each(owner: Int64s, count: int, times: Int64s) -> Int64s:
 # The events that calls consist of, and which of them an operator issued.
 
 
-@dataclass(frozen=True, slots=True)
-class LibraryCalls:
+class LibraryCalls(Struct, frozen=True):
     """Calls of NCCL itself that a profiler recorded, by thread and start, each with the unit that launches its work."""
 
     rows: Int64s
@@ -304,7 +301,7 @@ class LibraryCalls:
     @classmethod
     def empty(cls) -> LibraryCalls:
         """No calls."""
-        return cls(*(np.empty(0, np.int64) for _ in fields(cls)))
+        return cls(*(np.empty(0, np.int64) for _ in cls.__struct_fields__))
 
     def unit_at(self, track: Int64s, time: Int64s) -> Int64s:
         """The unit that runs on each thread at each time, or UNKNOWN."""
@@ -319,8 +316,7 @@ class LibraryCalls:
         return found
 
 
-@dataclass(frozen=True, slots=True)
-class CallEvents:
+class CallEvents(Struct, frozen=True):
     """The communication events of a rank, one column for each kind; kernels in order of start."""
 
     operators: Operators

@@ -5,10 +5,10 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+from msgspec import Struct, field
 
 from tracelink.linking.call_events import (
     OF_CPU,
@@ -96,8 +96,7 @@ MOST_WAITING = 256
 """The most calls of one operation that can be waiting; older ones were never annotated."""
 
 
-@dataclass(frozen=True, slots=True)
-class AnnotationPairing:
+class AnnotationPairing(Struct, frozen=True):
     """The call of each annotation."""
 
     call: Int64s
@@ -132,8 +131,7 @@ def pair_annotations(
     return AnnotationPairing(call, identified, int(np.count_nonzero(found != UNKNOWN)) - identified)
 
 
-@dataclass(frozen=True, slots=True)
-class _CommunicationWork:
+class _CommunicationWork(Struct, frozen=True):
     """Communications, either as calls describe them or as annotations do."""
 
     rows: Int64s
@@ -206,8 +204,7 @@ def _number_after(trace: RankTrace, thread: int, rows: Int64s, values: Int64s, o
     return following
 
 
-@dataclass(slots=True)
-class _Waiting:
+class _Waiting(Struct):
     """Calls that were issued before a time and have no annotation yet, by operation and in order."""
 
     calls: _CommunicationWork
@@ -328,8 +325,7 @@ PARTS = {
 """Requested operation, and what a backend composes it of; the end of a coalesced group, and its members."""
 
 
-@dataclass(frozen=True, slots=True)
-class EvidenceSource:
+class EvidenceSource(Struct, frozen=True):
     """One kind of event that describes calls."""
 
     name: str
@@ -338,8 +334,7 @@ class EvidenceSource:
     """The event of each call, or UNKNOWN."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Claim:
+class _Claim(Struct, frozen=True):
     """What one source states of each call."""
 
     source: EvidenceSource
@@ -353,8 +348,7 @@ class _Claim:
     """Whether a different operation in another source is a contradiction; a kernel's name is only a hint."""
 
 
-@dataclass(frozen=True, slots=True)
-class Attributes:
+class Attributes(Struct, frozen=True):
     """Columns of calls by name, and findings on contradictions."""
 
     columns: dict[str, Any]

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from msgspec import Struct
 
 from tracelink.linking.call_events import (
     OF_CPU,
@@ -43,8 +43,7 @@ from tracelink.model.trace import RankTrace
 CLOSING = re.compile(r"(^|:)(coalesced|[A-Z_]+_coalesced)$")
 
 
-@dataclass(frozen=True, slots=True)
-class LinkedCalls:
+class LinkedCalls(Struct, frozen=True):
     """The calls of a rank, with reports on their parts and findings on contradictions."""
 
     calls: Calls

@@ -7,11 +7,11 @@ decides whether a missing part was really missing, or only not recorded.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
 import numpy as np
+from msgspec import Struct
 
 from tracelink.linking.groups import Groups, Members
 from tracelink.linking.stack import Stack, common_size, is_one_of
@@ -44,8 +44,7 @@ FIRST_NUMBER = 1
 # Matching: by group and number, or by alignment where calls have no number.
 
 
-@dataclass(frozen=True, slots=True)
-class Matching:
+class Matching(Struct, frozen=True):
     """Collectives by group and order, and their parts by collective and rank."""
 
     group: Int32s
@@ -296,8 +295,7 @@ def _earliest(times: Int64s, begin: Int64s) -> Int64s:
 # Verdicts: whether all members took part, and whether they did the same.
 
 
-@dataclass(frozen=True, slots=True)
-class Verdicts:
+class Verdicts(Struct, frozen=True):
     """The verdict on each collective."""
 
     verdict: Int32s
@@ -412,8 +410,7 @@ def _findings(
 # Coverage: the part of the job that each rank's sources contain; a call missing there was really not made.
 
 
-@dataclass(frozen=True, slots=True)
-class _RankCoverage:
+class _RankCoverage(Struct, frozen=True):
     """One row for each rank, by its number."""
 
     has_source: Bools

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-
 import numpy as np
+from msgspec import Struct
+from msgspec.structs import replace
 
 from tracelink.model.columns import SECOND, UNKNOWN, Bools, Int64s, lookup
 from tracelink.model.errors import Finding, Severity
@@ -20,8 +20,7 @@ CERTAIN, MANY = 0.95, 16
 """The share and number of equal ids with equal names that link recordings of processes that differ."""
 
 
-@dataclass(frozen=True, slots=True)
-class _IdPairs:
+class _IdPairs(Struct, frozen=True):
     """Nodes and operators with the same id."""
 
     nodes: Int64s
@@ -139,8 +138,7 @@ FIRST_TIME = 10**18
 """Earlier times (before 2001) are not times since 1970."""
 
 
-@dataclass(frozen=True, slots=True)
-class _OtherRun:
+class _OtherRun(Struct, frozen=True):
     """An execution trace that is of the run of no profile of its rank."""
 
     source: int

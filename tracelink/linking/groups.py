@@ -5,9 +5,10 @@ from __future__ import annotations
 import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 
 import numpy as np
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from tracelink.io.sources import LARGEST_RANK
 from tracelink.linking.stack import Stack, is_one_of
@@ -51,8 +52,7 @@ def with_suffix(group: ProcessGroup, suffix: str) -> ProcessGroup:
     return replace(group, name=f"{group.name}{suffix}", description=description)
 
 
-@dataclass(frozen=True, slots=True)
-class Groups:
+class Groups(Struct, frozen=True):
     """The groups of the job."""
 
     rows: Sequence[ProcessGroup]
@@ -67,8 +67,7 @@ class Groups:
         return max(self.rows[row].size, len(self.rows[row].ranks))
 
 
-@dataclass(slots=True)
-class _SameGroup:
+class _SameGroup(Struct):
     """Local groups of several ranks that are the same group."""
 
     by_rank: dict[int, list[_LocalGroup]] = field(default_factory=dict)
@@ -219,8 +218,7 @@ def _split_by_name(groups: Sequence[_LocalGroup], of_all_ranks: bool) -> list[_S
     return choice.groups
 
 
-@dataclass(slots=True)
-class _Choice:
+class _Choice(Struct):
     """Groups that local groups can be the same as; a group has at most one local group of each rank."""
 
     groups: list[_SameGroup] = field(default_factory=list)
@@ -364,8 +362,7 @@ def _foreign_findings(
 # The groups of each rank, from its own sources and calls.
 
 
-@dataclass(slots=True)
-class _LocalGroup:
+class _LocalGroup(Struct):
     """One group as the sources and calls of one rank describe it."""
 
     rank: int
@@ -421,8 +418,7 @@ _DEFAULT = _LocalGroup(UNKNOWN, DEFAULT_DESCRIPTION, DEFAULT_DESCRIPTION)
 _LocalGroups = Mapping[tuple[int, str], _LocalGroup]
 
 
-@dataclass(frozen=True, slots=True)
-class _References:
+class _References(Struct, frozen=True):
     """The distinct ways in which calls refer to groups, one row each."""
 
     of_call: Int64s
@@ -563,8 +559,7 @@ def _contradiction_findings(known: Mapping[tuple[int, str], _LocalGroup]) -> lis
 # Ranks within a group, and ranks of the job.
 
 
-@dataclass(frozen=True, slots=True)
-class Members:
+class Members(Struct, frozen=True):
     """The members of all groups, one group after the other."""
 
     begin: Int64s

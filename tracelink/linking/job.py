@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+
+from msgspec import Struct, field
 
 from tracelink.clock.clock import estimate_clocks
 from tracelink.linking.collectives import match_collectives, verdicts_of
@@ -17,8 +18,7 @@ from tracelink.model.errors import Finding
 from tracelink.model.trace import ProcessGroup
 
 
-@dataclass(frozen=True, slots=True)
-class JobTables:
+class JobTables(Struct, frozen=True):
     """What all ranks did together, with times on the reference clock."""
 
     strings: Sequence[str]

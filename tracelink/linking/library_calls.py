@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from msgspec import Struct
 
 from tracelink.linking.call_events import CallEvents, LibraryCalls
 from tracelink.model.columns import NO_TIME, UNKNOWN, Bools, Int64s, lookup, values_at
@@ -60,8 +60,7 @@ def _units(trace: RankTrace, rows: Int64s, change: Int64s) -> LibraryCalls:
     return LibraryCalls(rows[is_call], unit[is_call], track[first], trace.events.start[rows[first]], ends)
 
 
-@dataclass(frozen=True, slots=True)
-class LaunchedWork:
+class LaunchedWork(Struct, frozen=True):
     """For each library call its first kernel, or UNKNOWN, and when its last kernel ends, or NO_TIME."""
 
     kernel: Int64s

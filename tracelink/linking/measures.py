@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from msgspec import Struct
 
 from tracelink.clock.clock import Crossings
 from tracelink.linking.collectives import Matching, Verdicts
@@ -24,8 +24,7 @@ from tracelink.model.operations import ROOTED, SYNCHRONIZING, Operation
 LATEST = int(np.iinfo(np.int64).max)
 
 
-@dataclass(frozen=True, slots=True)
-class _Spans:
+class _Spans(Struct, frozen=True):
     """The parts of each collective: the first row, and the number of rows."""
 
     starts: Int64s

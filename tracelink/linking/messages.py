@@ -6,10 +6,11 @@ Sends and receives are paired within a channel: a group, two of its ranks, and a
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
+from msgspec import Struct
+from msgspec.structs import replace
 
 from tracelink.linking.groups import Groups, Members
 from tracelink.linking.stack import Stack, is_one_of, item_sizes
@@ -23,8 +24,7 @@ if TYPE_CHECKING:
     from tracelink.linking.timing import CallSequence
 
 
-@dataclass(frozen=True, slots=True)
-class MatchedMessages:
+class MatchedMessages(Struct, frozen=True):
     """The messages on the clocks of their ranks, with the rows of the calls that are their ends."""
 
     messages: Messages
@@ -49,8 +49,7 @@ def match_messages(stack: Stack, groups: Groups) -> MatchedMessages:
     return _messages(stack, groups, ends, partner, mismatch)
 
 
-@dataclass(frozen=True, slots=True)
-class _ChannelEnds:
+class _ChannelEnds(Struct, frozen=True):
     """Sends and receives, by channel and then in the order in which their rank requested them."""
 
     row: Int64s
@@ -68,7 +67,7 @@ class _ChannelEnds:
 
     def take(self, rows: Int64s) -> _ChannelEnds:
         """Some of the ends."""
-        return _ChannelEnds(*(getattr(self, field.name)[rows] for field in fields(self)))
+        return _ChannelEnds(*(getattr(self, name)[rows] for name in self.__struct_fields__))
 
 
 def _ends(stack: Stack, groups: Groups) -> _ChannelEnds:

@@ -6,9 +6,8 @@ a Python function can be missing. What the profiler recorded besides times decid
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
+from msgspec import Struct
 
 from tracelink.model.columns import UNKNOWN, Bools, Int64s, UInt8s, lookup, previous_at_least
 from tracelink.model.events import ON_THREAD, Edges, EventKind, Key, Relation
@@ -58,8 +57,7 @@ def link_calls(trace: RankTrace) -> Links:
 # Python functions: the callers that their ids name.
 
 
-@dataclass(frozen=True, slots=True)
-class NamedCallers:
+class NamedCallers(Struct, frozen=True):
     """Calls of Python functions and the calls that their ids name as callers, one row for each pair."""
 
     callee: Int64s
@@ -188,8 +186,7 @@ def _leave_touched_calls(parent: Int64s, start: Int64s, end: Int64s, kind: UInt8
 # Nesting of intervals, for whole columns at once.
 
 
-@dataclass(frozen=True, slots=True)
-class Nesting:
+class Nesting(Struct, frozen=True):
     """How intervals lie in each other, in the order of `sort_outer_first`."""
 
     parent: Int64s

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
+from msgspec import Struct
 
 from tracelink.linking.alignment import MOST_EDITS, Alignment, align, align_start, run_hashes
 from tracelink.linking.nesting import nest, sort_outer_first
@@ -68,8 +68,7 @@ def link_by_order(relation: str, trace: RankTrace, nodes: Int64s, operators: Int
     return Links(edges, LinkReport(relation, len(edges), len(nodes), nonzero(unlinked), notes))
 
 
-@dataclass(frozen=True, slots=True)
-class _Matcher:
+class _Matcher(Struct, frozen=True):
     """Pairs nodes with operators by names, sequence numbers and order; columns have one row for each event."""
 
     name: Int64s
@@ -274,8 +273,7 @@ def _parents(caller: Int64s, rows: Int64s) -> Int64s:
     return np.where(parent < np.arange(len(rows)), parent, UNKNOWN)
 
 
-@dataclass(frozen=True, slots=True)
-class _Brackets:
+class _Brackets(Struct, frozen=True):
     """A sequence in which events with others inside have an end too."""
 
     label: Int64s

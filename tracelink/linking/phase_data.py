@@ -8,11 +8,12 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 import msgspec
 import numpy as np
+from msgspec import Struct
+from msgspec.structs import replace
 
 from tracelink.model.columns import UNKNOWN, Bools, Int64s
 from tracelink.model.communications import Calls, Communications
@@ -31,8 +32,7 @@ _OF_PHASE = {"compile_id": Key.COMPILE_ID, "fn_name": Key.COMPILED_FUNCTION}
 AnyTable = TypeVar("AnyTable", Communications, Calls)
 
 
-@dataclass(frozen=True, slots=True)
-class Folded:
+class Folded(Struct, frozen=True):
     """A rank without these annotations."""
 
     trace: RankTrace
@@ -154,8 +154,7 @@ def _extended(trace: RankTrace, members: Mapping[int, Mapping[str, str]]) -> lis
     ]
 
 
-@dataclass(frozen=True, slots=True)
-class ExtendedPayloads:
+class ExtendedPayloads(Struct, frozen=True):
     """Payloads of which some have further members."""
 
     payloads: Payloads

@@ -5,9 +5,9 @@ Both recorders were called at the start and at the end of it, one after the othe
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-
 import numpy as np
+from msgspec import Struct
+from msgspec.structs import replace
 
 from tracelink.model.columns import MICROSECOND, MILLISECOND, UNKNOWN, Bools, Int64s, lookup, values_at
 from tracelink.model.errors import Finding, Severity
@@ -22,8 +22,7 @@ FARTHEST_NS = MILLISECOND
 DESCRIBED = (EventKind.OPERATOR, EventKind.ANNOTATION)
 
 
-@dataclass(frozen=True, slots=True)
-class LinkedRanges:
+class LinkedRanges(Struct, frozen=True):
     """The edges, and the trace in which each operator occurs once."""
 
     links: Links

@@ -6,9 +6,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
 
 import numpy as np
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from tracelink.linking.calls import calls_of
 from tracelink.linking.execution import link_execution
@@ -23,8 +24,7 @@ from tracelink.model.graph import STATED, LinkReport, Links, nonzero
 from tracelink.model.trace import RankTrace, scoped_pair
 
 
-@dataclass(frozen=True, slots=True)
-class LinkedRank:
+class LinkedRank(Struct, frozen=True):
     """One rank's events, the edges between them, and the communications that they are part of."""
 
     trace: RankTrace

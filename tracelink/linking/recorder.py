@@ -6,10 +6,10 @@ Also matches calls with entries that have the same sequence number in the same g
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from msgspec import Struct
 
 from tracelink.linking.call_events import Vocabulary
 from tracelink.model.columns import UNKNOWN, Bools, Int64s, lookup, values_at
@@ -76,8 +76,7 @@ DEEPEST = 16
 """The most collective operators that are looked back for one that is still running: few enclose each other."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Thread:
+class _Thread(Struct, frozen=True):
     """The collective operators of one thread, by start; an operator comes before those that it encloses."""
 
     rows: list[int]

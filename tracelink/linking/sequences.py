@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 
 import numpy as np
+from msgspec import Struct
+from msgspec.structs import replace
 
 from tracelink.linking.timing import (
     DECIDES,
@@ -32,8 +33,7 @@ MOST_EDITS = 1000
 """If more calls are missing, labels alone cannot show which calls are the same."""
 
 
-@dataclass(frozen=True, slots=True)
-class SequencePairing:
+class SequencePairing(Struct, frozen=True):
     """Which reference call each call is."""
 
     index: Int64s
@@ -184,8 +184,7 @@ def _gaps(index: Int64s, length: int) -> list[tuple[Int64s, Int64s]]:
 # A common order for the calls of several ranks, of which some or all are not numbered.
 
 
-@dataclass(frozen=True, slots=True)
-class AlignedSequences:
+class AlignedSequences(Struct, frozen=True):
     """The common order of the calls of several ranks."""
 
     order: Sequence[Int64s]

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from msgspec import Struct
+from msgspec.structs import replace
 
 from tracelink.model.collectives import RankCalls
 from tracelink.model.columns import UNKNOWN, Bools, Int32s, Int64s, StringTable, stable_order
@@ -18,8 +19,7 @@ if TYPE_CHECKING:
     from tracelink.model.clock import Clocks
 
 
-@dataclass(frozen=True, slots=True)
-class Stack:
+class Stack(Struct, frozen=True):
     """The calls of all ranks, rank by rank in ascending order."""
 
     ranks: Sequence[RankCalls]

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
 
 import numpy as np
+from msgspec import Struct
+from msgspec.structs import replace
 
 from tracelink.model.columns import NO_TIME, UNKNOWN, Bools, Float64s, Int64s
 
@@ -18,8 +19,7 @@ ROOM = 1_000_000_000
 """Nanoseconds that separate the calls of different labels."""
 
 
-@dataclass(frozen=True, slots=True)
-class CallSequence:
+class CallSequence(Struct, frozen=True):
     """The calls of one rank in one group, in order."""
 
     label: Int64s
@@ -173,8 +173,7 @@ WIDTHS = (1000, 200, 40)
 """Offsets are similar if they differ by less than such a part of the time between equal calls."""
 
 
-@dataclass(frozen=True, slots=True)
-class Shift:
+class Shift(Struct, frozen=True):
     """A way to pair calls by time: on the reference's clock they are at `time + offset + drift * (time - center)`."""
 
     offset: float

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from enum import StrEnum
+
+from msgspec import Struct
 
 from tracelink.model.events import Track, TrackKind
 
@@ -58,8 +59,7 @@ _NAMES: Mapping[Quantity, Sequence[re.Pattern[str]]] = {
 """Names of counters, the best first."""
 
 
-@dataclass(frozen=True, slots=True)
-class Gauges:
+class Gauges(Struct, frozen=True):
     """The tracks of one rank that measure its GPU."""
 
     rank: int

@@ -6,9 +6,10 @@ import math
 import os
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
+
+from msgspec import Struct
 
 from tracelink.model.errors import UsageError, choices
 from tracelink.model.markup import Child, Markup, element
@@ -62,8 +63,7 @@ STYLE = """
 """Of every chart: colors of the page that it is on, light or dark; `c0` is for idle time."""
 
 
-@dataclass(frozen=True, slots=True)
-class Plot:
+class Plot(Struct, frozen=True):
     """A chart that notebooks draw; `plot.svg` is its text."""
 
     title: str
@@ -83,8 +83,7 @@ class Plot:
         Path(path).write_text(self.svg, "utf-8")
 
 
-@dataclass(frozen=True, slots=True)
-class Series:
+class Series(Struct, frozen=True):
     """Points of one color: equally many horizontal and vertical values."""
 
     name: str

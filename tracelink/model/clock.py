@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
 from enum import StrEnum
 
 import numpy as np
+from msgspec import Struct
+from msgspec.structs import replace
 
 from tracelink.model.columns import MILLISECOND, NO_TIME, Int64s
 from tracelink.model.errors import Finding, Severity
@@ -28,8 +29,7 @@ class ClockMode(StrEnum):
     """Every rank has a clock of its own."""
 
 
-@dataclass(frozen=True, slots=True)
-class Clock:
+class Clock(Struct, frozen=True):
     """The clock of one rank relative to the reference clock."""
 
     rank: int
@@ -68,8 +68,7 @@ class Clock:
         return np.where(times == NO_TIME, NO_TIME, times - self.offset_ns - drift)
 
 
-@dataclass(frozen=True, slots=True)
-class Clocks:
+class Clocks(Struct, frozen=True):
     """The clocks of all ranks, and findings on observations that contradict each other."""
 
     clocks: Mapping[int, Clock]

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Annotated
+
+from msgspec import Struct, field
 
 from tracelink.model.columns import Codes, EventRow, Float64s, Int32s, Int64s, Table, Times
 from tracelink.model.communications import Calls, Evidences, RoundTrips
@@ -27,8 +28,7 @@ class Verdict(StrEnum):
     """A call that was not matched with any other."""
 
 
-@dataclass(frozen=True, slots=True)
-class RankCalls:
+class RankCalls(Struct, frozen=True):
     """The calls of one rank with all that is needed to match them; small, and independent of the events."""
 
     rank: int
@@ -43,8 +43,7 @@ class RankCalls:
     """Times at which the rank asked rank 0 for its clock."""
 
 
-@dataclass(frozen=True, slots=True)
-class Collectives(Table):
+class Collectives(Table, frozen=True):
     """One row for each collective of a group."""
 
     group: Int32s
@@ -81,8 +80,7 @@ TargetRows = Annotated[Int64s, EventRow("target")]
 """Rows of events of the rank in that column, or UNKNOWN."""
 
 
-@dataclass(frozen=True, slots=True)
-class Participations(Table):
+class Participations(Table, frozen=True):
     """One row for each rank's part in a collective, grouped by collective."""
 
     collective: Int64s
@@ -106,8 +104,7 @@ class Participations(Table):
     """Bytes of all tensors that the rank sends and receives, or UNKNOWN."""
 
 
-@dataclass(frozen=True, slots=True)
-class Messages(Table):
+class Messages(Table, frozen=True):
     """One row for each message from one rank to another."""
 
     group: Int32s

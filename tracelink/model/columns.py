@@ -6,11 +6,11 @@ Imports nothing of tracelink but its errors, so that every module can build on i
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, Self, TypeVar, get_args, get_type_hints
 
 import numpy as np
 import numpy.typing as npt
+from msgspec import Struct
 
 from tracelink.model.errors import UsageError
 
@@ -40,31 +40,27 @@ Integers = npt.NDArray[np.integer]
 Value = TypeVar("Value", bound=np.generic)
 
 
-# Tables: frozen dataclasses of columns of equal length. What a column means is in its type.
+# Tables: structs of columns of equal length. What a column means is in its type.
 
 
-@dataclass(frozen=True, slots=True)
-class Unknown:
+class Unknown(Struct, frozen=True):
     """Metadata of a column: this value is the unknown one, in place of UNKNOWN, False or NaN."""
 
     value: int
 
 
-@dataclass(frozen=True, slots=True)
-class Text:
+class Text(Struct, frozen=True):
     """Metadata of a column: it holds codes of a string table, or UNKNOWN."""
 
 
-@dataclass(frozen=True, slots=True)
-class EventRow:
+class EventRow(Struct, frozen=True):
     """Metadata of a column: it holds rows of events, or UNKNOWN."""
 
     rank: str = ""
     """The column with the rank of the event; empty if the events of all rows are of one table."""
 
 
-@dataclass(frozen=True, slots=True)
-class Known:
+class Known(Struct, frozen=True):
     """Metadata of a column of integers: every value is known, so UNKNOWN is a value like any other."""
 
 
@@ -87,17 +83,11 @@ class _Column(NamedTuple):
     known: bool
 
 
-class Table:
-    """Base of all tables: a frozen dataclass whose fields are columns of equal length."""
-
-    __slots__ = ()
-
-    def __init_subclass__(cls) -> None:
-        # A dataclass makes a representation with all values, unless its class has one already.
-        cls.__repr__ = Table.__repr__  # type: ignore[method-assign]
+class Table(Struct, frozen=True):
+    """Base of all tables: a struct whose fields are columns of equal length."""
 
     def __len__(self) -> int:
-        return len(getattr(self, _NAMES[type(self)][0]))
+        return len(getattr(self, self.__struct_fields__[0]))
 
     @classmethod
     def of(cls, count: int | None = None, /, **columns: Any) -> Self:
@@ -126,7 +116,9 @@ class Table:
         """All rows of all parts, in order."""
         if not parts:
             return cls.empty()
-        return cls(*(np.concatenate([getattr(part, name) for part in parts]) for name in _NAMES[cls]))
+        return cls(
+            *(np.concatenate([getattr(part, name) for part in parts]) for name in cls.__struct_fields__)
+        )
 
     @classmethod
     def text_columns(cls) -> Sequence[str]:
@@ -145,7 +137,7 @@ class Table:
 
     def take(self, rows: npt.NDArray[Any] | slice) -> Self:
         """Some of the rows, by number or by a mask."""
-        return type(self)(*(getattr(self, name)[rows] for name in _NAMES[type(self)]))
+        return type(self)(*(getattr(self, name)[rows] for name in self.__struct_fields__))
 
     def recoded(self, codes: Int32s) -> Self:
         """The same with texts by other codes: `codes[old]` is the new one."""
@@ -163,7 +155,7 @@ class Table:
 
     def columns(self) -> dict[str, npt.NDArray[Any]]:
         """The columns by name."""
-        return {name: getattr(self, name) for name in _NAMES[type(self)]}
+        return {name: getattr(self, name) for name in self.__struct_fields__}
 
     def masked(self) -> dict[str, npt.NDArray[Any]]:
         """The columns by name, with unknown values masked: sums leave them out, and they are missing in frames."""
@@ -183,30 +175,21 @@ class Table:
         return arrow_table(self.masked())
 
     def __repr__(self) -> str:
-        return f"<{type(self).__name__}: {len(self):,} rows of {', '.join(_NAMES[type(self)])}>"
+        return f"<{type(self).__name__}: {len(self):,} rows of {', '.join(self.__struct_fields__)}>"
 
     def _replaced(self, columns: Mapping[str, Any]) -> Self:
         return type(self)(**{**self.columns(), **columns})
 
 
-class _NamesOfTables(dict[type, tuple[str, ...]]):
-    """The names of the columns of each table."""
-
-    def __missing__(self, table: type) -> tuple[str, ...]:
-        self[table] = tuple(field.name for field in fields(table))
-        return self[table]
-
-
-class _ColumnsOfTables(dict[type, tuple[_Column, ...]]):
+class _ColumnsOfTables(dict[type[Table], tuple[_Column, ...]]):
     """What each table declares about its columns."""
 
-    def __missing__(self, table: type) -> tuple[_Column, ...]:
+    def __missing__(self, table: type[Table]) -> tuple[_Column, ...]:
         types = get_type_hints(table, include_extras=True)
-        self[table] = tuple(_declared_column(name, types[name]) for name in _NAMES[table])
+        self[table] = tuple(_declared_column(name, types[name]) for name in table.__struct_fields__)
         return self[table]
 
 
-_NAMES = _NamesOfTables()
 _COLUMNS = _ColumnsOfTables()
 
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, fields
 from enum import IntEnum
 from typing import Annotated, Any, Protocol
 
 import msgspec
 import numpy as np
+from msgspec import Struct
 
 from tracelink.model.columns import (
     UNKNOWN,
@@ -35,8 +35,7 @@ from tracelink.model.operations import (
 # Tables
 
 
-@dataclass(frozen=True, slots=True)
-class RoundTrips(Table):
+class RoundTrips(Table, frozen=True):
     """One row for each time that a rank asked rank 0 for its clock."""
 
     sent: Times
@@ -47,8 +46,7 @@ class RoundTrips(Table):
     """By the clock of the rank."""
 
 
-@dataclass(frozen=True, slots=True)
-class Communications(Table):
+class Communications(Table, frozen=True):
     """One row for each event that declares something about communication, as its source recorded it."""
 
     row: Rows
@@ -100,8 +98,7 @@ class Evidence(IntEnum):
 Evidences = Annotated[Int32s, Unknown(Evidence.NONE)]
 
 
-@dataclass(frozen=True, slots=True)
-class Calls(Table):
+class Calls(Table, frozen=True):
     """One row for each communication of one rank, joined from all events that describe it.
 
     Columns are as in `Communications`, except that `operation` is the common name that `operation_of` returns.
@@ -153,8 +150,7 @@ Sizes = list[list[int]]
 """The sizes of several tensors."""
 
 
-@dataclass(slots=True)
-class Statement:
+class Statement(Struct):
     """One row of `Communications`; unknown strings are empty, unknown numbers UNKNOWN."""
 
     operation: str
@@ -193,11 +189,11 @@ def communications(
     """The table of statements about the events in `rows`; its strings are added to `strings`."""
     texts = Communications.text_columns()
     columns: dict[str, Any] = {"row": rows}
-    for field in fields(Statement):
-        values = [getattr(statement, field.name) for statement in statements]
-        if field.name in texts:
+    for name in Statement.__struct_fields__:
+        values = [getattr(statement, name) for statement in statements]
+        if name in texts:
             values = [strings[text] if text else UNKNOWN for text in values]
-        columns[field.name] = values
+        columns[name] = values
     return Communications.of(**columns)
 
 
@@ -280,8 +276,7 @@ class Inputs(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
-class Signature:
+class Signature(Struct, frozen=True):
     """Indices of inputs; None for what is not an input."""
 
     given: int | None = 0

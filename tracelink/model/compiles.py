@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 
 import msgspec
+from msgspec import Struct, field
 
 from tracelink.model.errors import Finding
 from tracelink.model.records import Frame
@@ -22,8 +22,7 @@ _LINE_OF_STACK = re.compile(r'File "([^"\n]+)", line (\d{1,9}), in ([^\n]+)')
 _LINE_OF_GUARD = re.compile(r"# (\S+):(\d{1,9}) in (\S+)")
 
 
-@dataclass(frozen=True, slots=True)
-class Phase:
+class Phase(Struct, frozen=True):
     """Work of the compiler from begin to end, or an instant."""
 
     name: str
@@ -47,8 +46,7 @@ class Phase:
     """Generated kernels with files of their own: `triton_poi_fused_add_0: cxyz….py`."""
 
 
-@dataclass(frozen=True, slots=True)
-class Compilation:
+class Compilation(Struct, frozen=True):
     """A compilation that came to its end, or that of a backward graph."""
 
     compile_id: str
@@ -74,8 +72,7 @@ class Compilation:
     """Of attempts before the last one."""
 
 
-@dataclass(frozen=True, slots=True)
-class FailedGuard:
+class FailedGuard(Struct, frozen=True):
     """Why a function was compiled again."""
 
     compile_id: str
@@ -86,8 +83,7 @@ class FailedGuard:
     """The line of the program that needs the guard; None if it is not stated."""
 
 
-@dataclass(frozen=True, slots=True)
-class Artifact:
+class Artifact(Struct, frozen=True):
     """A record with a payload."""
 
     name: str
@@ -106,8 +102,7 @@ class Artifact:
     """Of graphs and generated code a digest without what differs on each rank, such as devices and paths."""
 
 
-@dataclass(frozen=True, slots=True)
-class ExportNote:
+class ExportNote(Struct, frozen=True):
     """What draft export met in the program."""
 
     what: str
@@ -117,8 +112,7 @@ class ExportNote:
     stack: Sequence[Frame] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class CompileLog:
+class CompileLog(Struct, frozen=True):
     """One log: what a process compiled, and what it was compiling when the log ends."""
 
     source: SourceInfo

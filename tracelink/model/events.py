@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import Enum, IntEnum, StrEnum
 from typing import TypeVar
 
 import numpy as np
+from msgspec import Struct
 
 from tracelink.model.columns import (
     NO_TIME,
@@ -150,8 +150,7 @@ class InstantScope(IntEnum):
     ALL = 2
 
 
-@dataclass(frozen=True, slots=True)
-class KeyColumn(Table):
+class KeyColumn(Table, frozen=True):
     """The values of one link key, for the events that have it."""
 
     rows: KnownRows
@@ -164,8 +163,7 @@ class KeyColumn(Table):
         return column
 
 
-@dataclass(frozen=True, slots=True)
-class Events(Table):
+class Events(Table, frozen=True):
     """One row for each thing that happened."""
 
     kind: UInt8s
@@ -198,8 +196,7 @@ class Events(Table):
         return wanted[self.kind]
 
 
-@dataclass(frozen=True, slots=True)
-class Edges(Table):
+class Edges(Table, frozen=True):
     """One row for each edge: event `source` <relation> event `target`."""
 
     source: KnownRows
@@ -234,8 +231,7 @@ class TrackKind(StrEnum):
     COUNTER = "counter"
 
 
-@dataclass(frozen=True, slots=True)
-class Track:
+class Track(Struct, frozen=True):
     """Where events happen: a thread, a stream, ..."""
 
     kind: TrackKind
@@ -254,8 +250,7 @@ class Track:
     """The unit of a counter: `BYTES`, `COUNT`, any other, or empty if unknown."""
 
 
-@dataclass(frozen=True, slots=True)
-class Counters(Table):
+class Counters(Table, frozen=True):
     """One row for each sampled value; its track is of kind COUNTER."""
 
     track: KnownInt32s

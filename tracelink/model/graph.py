@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from functools import cached_property
 from importlib import import_module
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, overload
 
 import numpy as np
 import numpy.typing as npt
+from msgspec import Struct, field
 
 from tracelink.model.clock import Clock
 from tracelink.model.collectives import Collectives, Messages, Participations
@@ -47,8 +48,7 @@ STATED = "stated by the source"
 """The note in reports on edges that a source declares, so that no linker had to find them."""
 
 
-@dataclass(frozen=True, slots=True)
-class LinkReport:
+class LinkReport(Struct, frozen=True):
     """How many events of one rank were linked by one relation, and why the others were not."""
 
     relation: str
@@ -61,8 +61,7 @@ class LinkReport:
     """Other counts: events that are no candidates, ids that agree, names that differ."""
 
 
-@dataclass(frozen=True, slots=True)
-class Links:
+class Links(Struct, frozen=True):
     """The edges of one relation on one rank, with the report on them."""
 
     edges: Edges
@@ -75,8 +74,7 @@ def nonzero(counts: dict[str, int]) -> dict[str, int]:
     return {reason: count for reason, count in counts.items() if count}
 
 
-@dataclass(frozen=True, slots=True)
-class Rank:
+class Rank(Struct, frozen=True):
     """One rank of the job, and its clock (see `tracelink.model.clock.Clock`)."""
 
     rank: int
@@ -126,8 +124,7 @@ class Rank:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class EventGraph:
+class EventGraph(Struct, frozen=True, dict=True):
     """Events of all ranks on one clock, and the edges between them.
 
     Tables refer to events by row, to strings by code, and to tracks, sources and groups by index;
@@ -166,8 +163,6 @@ class EventGraph:
     """Everything that was wrong or unexpected in the inputs."""
     reports: Mapping[int, Sequence[LinkReport]] = field(default_factory=dict)
     """How events were linked, by rank."""
-    _cache: dict[str, Any] = field(default_factory=dict, init=False, repr=False, compare=False)
-    """What was computed from the edges."""
 
     def __len__(self) -> int:
         return len(self.events)
@@ -340,13 +335,11 @@ class EventGraph:
         """
         return self._causes.reached(np.array([row]), _relations(relations), effects=True)
 
-    @property
+    @cached_property
     def _causes(self) -> Causes:
-        if "causes" not in self._cache:
-            from tracelink.model.causes import Causes
+        from tracelink.model.causes import Causes
 
-            self._cache["causes"] = Causes(self.edges, len(self))
-        return self._cache["causes"]
+        return Causes(self.edges, len(self))
 
     # Events by name, and answers
 
@@ -537,8 +530,7 @@ def _rows(selection: Row | Selected | None, length: int) -> Int64s:
 # One rank of a graph
 
 
-@dataclass(frozen=True, slots=True)
-class Excerpt:
+class Excerpt(Struct, frozen=True):
     """The graph of one rank, with shorthands for code that looks at columns."""
 
     graph: EventGraph

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import numpy as np
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from tracelink.model.collectives import Collectives, Messages, Participations
 from tracelink.model.columns import (
@@ -49,8 +50,7 @@ class Part(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
-class Ties(Table):
+class Ties(Table, frozen=True):
     """Edges between ranks: an event of one rank that another rank's event had to wait for.
 
     Events are rows within the parts of their ranks.
@@ -64,8 +64,7 @@ class Ties(Table):
     """WAITS_FOR: a collective waits for the last rank that enters. DEPENDS_ON: a receive depends on its send."""
 
 
-@dataclass(frozen=True)
-class Job:
+class Job(Struct, frozen=True, dict=True):
     """All ranks, one at a time, and the tables that connect them.
 
     In `participations` and `messages`, events are rows within the part of their rank.
@@ -217,8 +216,7 @@ TABLES = ("ranks", *SHARED)
 """The names of the tables of a job."""
 
 
-@dataclass(frozen=True, slots=True)
-class GraphPart:
+class GraphPart(Struct, frozen=True):
     """One rank of a graph in memory."""
 
     graph: EventGraph

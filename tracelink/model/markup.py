@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import html
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from tracelink.model.errors import printable
 from tracelink.model.text import clipped
@@ -17,8 +18,7 @@ BLOCKS = frozenset({"dd", "div", "li", "p", "section", "table", "tr", "ul", "ol"
 """Elements that end a line of the file, for people who read its source."""
 
 
-@dataclass(frozen=True, slots=True)
-class Markup:
+class Markup(Struct, frozen=True):
     """HTML or SVG; only from `element` and from files of this package."""
 
     text: str

@@ -10,6 +10,8 @@ from decimal import Decimal, InvalidOperation
 from enum import StrEnum
 from zoneinfo import ZoneInfo
 
+from msgspec import Struct
+
 from tracelink.model.columns import SECOND
 from tracelink.model.errors import Finding, UsageError
 from tracelink.model.events import Counters
@@ -33,8 +35,7 @@ class Basis(StrEnum):
     """Nothing: times are numbers of the round of sampling, from 0 on."""
 
 
-@dataclass(frozen=True, slots=True)
-class Gauge:
+class Gauge(Struct, frozen=True):
     """What one counter of a file of metrics measures; empty and None where the file does not say it."""
 
     name: str
@@ -54,8 +55,7 @@ class Gauge:
         return bool(self.device or self.uuid)
 
 
-@dataclass(frozen=True, slots=True)
-class Readings:
+class Readings(Struct, frozen=True):
     """A file of metrics as it is: of which ranks they are, and often when they were, only other sources tell."""
 
     source: SourceInfo

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from itertools import chain, pairwise
 
 import numpy as np
+from msgspec import Struct
 
 from tracelink.model.columns import Bools, Int64s
 from tracelink.model.errors import UsageError
@@ -18,8 +18,7 @@ from tracelink.model.errors import UsageError
 RANGE = re.compile(r"(\d{1,18})(?:-(\d{1,18}))?", re.ASCII)
 
 
-@dataclass(frozen=True, slots=True)
-class Numbers:
+class Numbers(Struct, frozen=True):
     """Numbers from the first to the last of each range; the ranges are sorted and do not touch."""
 
     ranges: tuple[tuple[int, int], ...] = ()
@@ -105,8 +104,7 @@ EARLIEST = int(np.iinfo(np.int64).min)
 LATEST = int(np.iinfo(np.int64).max)
 
 
-@dataclass(frozen=True, slots=True)
-class Spans:
+class Spans(Struct, frozen=True):
     """Half-open intervals that are sorted and do not touch: the start is included, the end is not."""
 
     starts: Int64s

@@ -5,18 +5,18 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from enum import IntEnum
 from itertools import dropwhile
 from pathlib import PurePath
+
+from msgspec import Struct, field
 
 from tracelink.model.columns import UNKNOWN, Bools, Codes, Int8s, Int32s, Int64s, Table, Times
 from tracelink.model.errors import Finding
 from tracelink.model.trace import NoPayloads, Payloads, ProcessGroup, SourceInfo
 
 
-@dataclass(frozen=True, slots=True)
-class Frame:
+class Frame(Struct, frozen=True):
     """One frame of a Python stack."""
 
     name: str
@@ -47,8 +47,7 @@ def compiler_frame(frames: Sequence[Frame]) -> Frame | None:
     return inside[0] if compiles else None
 
 
-@dataclass(frozen=True, slots=True)
-class Entry:
+class Entry(Struct, frozen=True):
     """One entry of a flight recorder, as recorded."""
 
     group: str
@@ -79,8 +78,7 @@ class State(IntEnum):
     COMPLETED = 2
 
 
-@dataclass(frozen=True, slots=True)
-class Requests(Table):
+class Requests(Table, frozen=True):
     """One row for each distinct request for communication."""
 
     operation: Codes
@@ -99,8 +97,7 @@ class Requests(Table):
     """The type of the first tensor."""
 
 
-@dataclass(frozen=True, slots=True)
-class Records(Table):
+class Records(Table, frozen=True):
     """One row for each entry, in the order of the dump."""
 
     group: Codes
@@ -127,8 +124,7 @@ class Records(Table):
     """The index of the entry in its dump."""
 
 
-@dataclass(frozen=True, slots=True)
-class Progress:
+class Progress(Struct, frozen=True):
     """The last collectives of a process in one group, by sequence number; UNKNOWN if there were none."""
 
     enqueued: int = UNKNOWN
@@ -136,8 +132,7 @@ class Progress:
     completed: int = UNKNOWN
 
 
-@dataclass(frozen=True, slots=True)
-class Recording:
+class Recording(Struct, frozen=True):
     """One dump: its entries, its groups, and what is known about entries that it does not contain."""
 
     source: SourceInfo

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import fields
 from html import escape
 from typing import (
     TYPE_CHECKING,
@@ -24,6 +24,7 @@ from typing import (
 
 import numpy as np
 import numpy.typing as npt
+from msgspec import Struct, field
 
 from tracelink.model.columns import MICROSECOND, MILLISECOND, SECOND, arrow_table, frame
 from tracelink.model.errors import Finding, Severity, UsageError, choices, printable
@@ -83,8 +84,7 @@ def in_unit(unit: str, most: float) -> tuple[float, str]:
     return next(shown for least, shown in scales if most >= least)
 
 
-@dataclass(frozen=True, slots=True, eq=False, repr=False)
-class ResultTable(Generic[RowType]):
+class ResultTable(Struct, Generic[RowType], frozen=True, eq=False):
     """Rows of one type as columns.
 
     `len(table)`, `for row in table`, `table[0]`, `table[:10]` and `table["duration_ns"]` do what they do for a list of

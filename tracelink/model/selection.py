@@ -11,6 +11,7 @@ from decimal import Decimal
 from typing import TYPE_CHECKING
 
 import numpy as np
+from msgspec import Struct
 
 from tracelink.model.columns import SECOND, Int64s
 from tracelink.model.errors import UsageError, choices
@@ -60,8 +61,7 @@ KINDS: Mapping[str, Sequence[EventKind]] = {
 """The words that choose events by their kind. Collectives are whatever takes part in one, of any kind."""
 
 
-@dataclass(frozen=True, slots=True)
-class Moment:
+class Moment(Struct, frozen=True):
     """A time in ns after the first event of the job, or since 1970."""
 
     ns: int
@@ -84,8 +84,7 @@ class Moment:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class Window:
+class Window(Struct, frozen=True):
     """A stretch of time; None where it has no bound."""
 
     first: Moment | None = None
@@ -202,8 +201,7 @@ def words(value: str | Iterable[str], option: str) -> frozenset[str]:
     return frozenset(named)
 
 
-@dataclass(frozen=True, slots=True)
-class View:
+class View(Struct, frozen=True):
     """Nesting down to a depth, a stretch of time, some ranks, no more than so many nodes.
 
     None stands for all there is; for `limit` it stands for what the drawing can show.
@@ -232,8 +230,7 @@ STEP_NAMES = (
 """Names of steps, most reliable first: on one rank only names of the first matching pattern count."""
 
 
-@dataclass(frozen=True, slots=True)
-class Steps:
+class Steps(Struct, frozen=True):
     """One row for each annotation of a step."""
 
     number: Int64s

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import fields
-from typing import TYPE_CHECKING, Any, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, get_args, get_origin, get_type_hints
 
 import msgspec
 import numpy as np
 import numpy.typing as npt
 
 from tracelink.model.collectives import Collectives, Messages, Participations
-from tracelink.model.columns import int64s
+from tracelink.model.columns import Unknown, int64s
 from tracelink.model.communications import Evidence
 from tracelink.model.errors import Finding, UsageError, choices
 from tracelink.model.trace import Payload, ProcessGroup, SourceInfo
@@ -43,17 +42,16 @@ def shared_table(of: EventGraph | Job, name: str, known: Sequence[str]) -> dict[
 
 
 def columns_of(kind: Any, rows: Sequence[Any]) -> dict[str, Any]:
-    """The columns of a list of dataclasses of one type; unknown numbers are masked, unknown texts and lists None."""
-    types = get_type_hints(kind)
+    """The columns of a list of values of one type; unknown numbers are masked, unknown texts and lists None."""
     return {
-        column.name: _column(
-            types[column.name], [getattr(row, column.name) for row in rows], column.metadata.get("unknown")
-        )
-        for column in fields(kind)
+        name: _column(annotation, [getattr(row, name) for row in rows])
+        for name, annotation in get_type_hints(kind, include_extras=True).items()
     }
 
 
-def _column(kind: Any, values: Sequence[Any], unknown: Any) -> Any:
+def _column(annotation: Any, values: Sequence[Any]) -> Any:
+    kind, *metadata = get_args(annotation) if get_origin(annotation) is Annotated else (annotation,)
+    unknown = next((item.value for item in metadata if isinstance(item, Unknown)), None)
     if kind is float:
         return np.array(values, np.float64)
     if kind not in (int, int | None):

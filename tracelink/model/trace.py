@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from enum import IntEnum
 from functools import lru_cache
-from typing import Any, Protocol, runtime_checkable
+from typing import Annotated, Any, Protocol, runtime_checkable
 
 import numpy as np
+from msgspec import Struct, field
+from msgspec.structs import replace
 
-from tracelink.model.columns import Bools, Int32s, Int64s, StringTable, Table
+from tracelink.model.columns import Bools, Int32s, Int64s, StringTable, Table, Unknown
 from tracelink.model.communications import Communications, RoundTrips
 from tracelink.model.errors import Finding
 from tracelink.model.events import Counters, Edges, Events, Key, KeyColumn, Track
@@ -53,8 +54,7 @@ class NoPayloads:
         return iter(())
 
 
-@dataclass(frozen=True, slots=True)
-class ListedPayloads:
+class ListedPayloads(Struct, frozen=True):
     """Payloads held in memory."""
 
     texts: Sequence[Payload]
@@ -65,8 +65,7 @@ class ListedPayloads:
             yield first, chosen
 
 
-@dataclass(frozen=True, slots=True)
-class SourceInfo:
+class SourceInfo(Struct, frozen=True):
     """One input after it was read: a file, an archive member, or standard input."""
 
     path: str
@@ -101,8 +100,7 @@ class SourceInfo:
     """The groups of a recorder with their backends, such as `nccl:0`; a rank can have several recorders."""
 
 
-@dataclass(frozen=True, slots=True)
-class ProcessGroup:
+class ProcessGroup(Struct, frozen=True):
     """A process group as one source describes it."""
 
     name: str
@@ -111,7 +109,7 @@ class ProcessGroup:
     """The description that the program gave: `default_pg`, `tensor_parallel`."""
     ranks: tuple[int, ...] = ()
     """Ranks of the job, in the order of the group; empty if the source does not list them."""
-    size: int = field(default=0, metadata={"unknown": 0})
+    size: Annotated[int, Unknown(0)] = 0
     """Number of ranks; 0 if unknown."""
     backend: str = ""
     """`nccl`, `gloo`, ..."""
@@ -147,8 +145,7 @@ def _consecutive(first: int, count: int) -> tuple[int, ...]:
     return tuple(range(first, first + count))
 
 
-@dataclass(slots=True)
-class RankTrace:
+class RankTrace(Struct):
     """The events of one rank: of one source at first, of all its sources after `combine`.
 
     Readers fill it; linking adds edges. Times are by the clock of the rank.
@@ -291,8 +288,7 @@ class Awaited(IntEnum):
     """A stream waits for that."""
 
 
-@dataclass(frozen=True, slots=True)
-class Synchronizations(Table):
+class Synchronizations(Table, frozen=True):
     """One row per wait that a profiler recorded; UNKNOWN where it was not recorded."""
 
     row: Int64s
@@ -318,8 +314,7 @@ class Synchronizations(Table):
         return Synchronizations(*(column[chosen] for column in self.columns().values()))
 
 
-@dataclass(frozen=True, slots=True)
-class StorageUses(Table):
+class StorageUses(Table, frozen=True):
     """One row per storage that a node of an execution trace reads or writes."""
 
     row: Int64s

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from enum import StrEnum
+
+from msgspec import Struct
 
 from tracelink.model.errors import Finding
 from tracelink.model.trace import SourceInfo
@@ -31,8 +32,7 @@ class Sign(StrEnum):
     """A rank passed a monitored barrier that others did not."""
 
 
-@dataclass(frozen=True, slots=True)
-class Report:
+class Report(Struct, frozen=True):
     """One line of a log. What it does not say is None or empty."""
 
     sign: Sign
@@ -59,8 +59,7 @@ class Report:
     """Ranks within the group that did not pass a barrier."""
 
 
-@dataclass(frozen=True, slots=True)
-class WatchdogLog:
+class WatchdogLog(Struct, frozen=True):
     """The lines of a log that say something of a hang, in its order."""
 
     source: SourceInfo
@@ -71,8 +70,7 @@ class WatchdogLog:
 # NCCL's own monitor (RAS).
 
 
-@dataclass(frozen=True, slots=True)
-class MemberStatus:
+class MemberStatus(Struct, frozen=True):
     """A rank of a communicator."""
 
     rank: int
@@ -85,8 +83,7 @@ class MemberStatus:
     """`running`, `initializing`, `finalizing`, `aborted`, `error`, `missing`, `unresponsive` or `dead`."""
 
 
-@dataclass(frozen=True, slots=True)
-class CommunicatorStatus:
+class CommunicatorStatus(Struct, frozen=True):
     """A communicator of NCCL at the time of a query."""
 
     name: str
@@ -98,8 +95,7 @@ class CommunicatorStatus:
     """By operation, how many ranks launched up to how many: only in text, which does not list all ranks."""
 
 
-@dataclass(frozen=True, slots=True)
-class CommunicatorReport:
+class CommunicatorReport(Struct, frozen=True):
     """One answer of NCCL's monitor."""
 
     source: SourceInfo

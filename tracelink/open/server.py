@@ -10,10 +10,11 @@ import secrets
 import socket
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 from urllib.parse import quote
+
+from msgspec import Struct
 
 from tracelink.io.signals import DeferredSignals, deferred_signals
 from tracelink.io.system import read_at, undelivered
@@ -72,8 +73,7 @@ FIRST_LINE = re.compile(r"([A-Z]{1,16}) (/[!-~]*) HTTP/1\.[01]", re.ASCII)
 HEADER = re.compile(r"([!#$%&'*+.^_`|~0-9A-Za-z-]+):[ \t]*([\t -~\x80-\xff]*)")
 
 
-@dataclass(frozen=True, slots=True)
-class Request:
+class Request(Struct, frozen=True):
     """A parsed request."""
 
     method: str
@@ -114,8 +114,7 @@ REFUSAL = b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\nConnection: close\r\n
 """The same for every reason, so that it reveals nothing."""
 
 
-@dataclass(frozen=True, slots=True)
-class AccessRule:
+class AccessRule(Struct, frozen=True):
     """The only path, and the only origin that may fetch it."""
 
     path: str
@@ -187,8 +186,7 @@ class Step(StrEnum):
 Observer = Callable[[Step, str], None]
 
 
-@dataclass(frozen=True, slots=True)
-class Limits:
+class Limits(Struct, frozen=True):
     """Seconds to wait, and the number of simultaneous connections."""
 
     idle: float = 300

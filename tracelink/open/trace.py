@@ -5,10 +5,11 @@ from __future__ import annotations
 import os
 import re
 import stat
-from dataclasses import dataclass
 from pathlib import PurePath
 from types import TracebackType
 from typing import BinaryIO, cast
+
+from msgspec import Struct
 
 import tracelink.plugins as plugins
 from tracelink.converters.perfetto.timeline.view import StartupView
@@ -36,8 +37,7 @@ MAX_NAME = 100
 """Most characters of a name in an address: its end, with the suffixes."""
 
 
-@dataclass(frozen=True, slots=True)
-class OpenTrace:
+class OpenTrace(Struct, frozen=True):
     """An open trace: a file that replaces it under the same path is never served."""
 
     path: str

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any
+
+from msgspec.structs import replace
 
 from tracelink.converters.perfetto.timeline.schema import OWN_HEADER, VIEW
 from tracelink.converters.perfetto.timeline.view import HUNG_TRACKS, StartupView

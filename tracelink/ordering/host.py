@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
 import numpy as np
+from msgspec import Struct
 
 from tracelink.model.columns import UNKNOWN, Int64s
 from tracelink.model.events import EventKind
@@ -33,8 +33,7 @@ CLOCKS_DIFFER_NS = 1000
 """The uncertainty between the clocks of host and device."""
 
 
-@dataclass(frozen=True, slots=True)
-class _AwaitedWork:
+class _AwaitedWork(Struct, frozen=True):
     """All work of a rank, by thread, stream and end."""
 
     part: Excerpt
@@ -145,8 +144,7 @@ def host_waits(part: Excerpt, launched: Launched, recorded: Synchronizations) ->
     return Order.of(before[allowed], after[allowed], counts)
 
 
-@dataclass(frozen=True, slots=True)
-class WaitingCalls:
+class WaitingCalls(Struct, frozen=True):
     """Pairs of a call that waited for a device and work that it waited for."""
 
     call: Int64s
@@ -179,8 +177,7 @@ def _host_waits(
     return recorded_waits, inferred, list(_blocking_copies(part, launched))
 
 
-@dataclass(frozen=True, slots=True)
-class _Wait:
+class _Wait(Struct, frozen=True):
     """A call, and the rows of the work that had ended because of it."""
 
     call: int

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 
 import numpy as np
+from msgspec import Struct, field
 
 from tracelink.model.columns import NO_TIME, UNKNOWN, Bools, Int64s, Table, lookup
 from tracelink.model.events import GPU_WORK, EventKind, Events, Key, KeyColumn, Relation, Track, TrackKind
@@ -14,8 +14,7 @@ from tracelink.model.graph import Excerpt
 from tracelink.model.trace import Synchronizations
 
 
-@dataclass(frozen=True, slots=True)
-class Order:
+class Order(Struct, frozen=True):
     """Pairs of rows: `after[i]` could not start before `before[i]` had ended."""
 
     before: Int64s
@@ -63,8 +62,7 @@ def lane_of_tracks(tracks: Sequence[Track]) -> Int64s:
     return np.array(lanes, np.int64)
 
 
-@dataclass(frozen=True, slots=True)
-class Lanes:
+class Lanes(Struct, frozen=True):
     """Positions of items with a lane and a time, by lane, then time, then position."""
 
     times: Int64s
@@ -105,8 +103,7 @@ class Lanes:
 # Device work in the order of its launches.
 
 
-@dataclass(frozen=True, slots=True)
-class Launched(Table):
+class Launched(Table, frozen=True):
     """One row for each kernel, copy and memset, in the order of launches, which is that of execution on a stream."""
 
     row: Int64s
@@ -156,8 +153,7 @@ def runtime_calls(part: Excerpt, name: re.Pattern[str]) -> Int64s:
 # The calls behind recorded waits.
 
 
-@dataclass(frozen=True, slots=True)
-class CallsOfWaits:
+class CallsOfWaits(Struct, frozen=True):
     """The calls behind recorded waits."""
 
     call: Int64s

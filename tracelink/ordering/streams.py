@@ -5,10 +5,10 @@ from __future__ import annotations
 import re
 from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from enum import IntEnum
 
 import numpy as np
+from msgspec import Struct, field
 
 from tracelink.model.call_tree import callers, innermost
 from tracelink.model.columns import UNKNOWN, Bools, Int64s
@@ -146,8 +146,7 @@ class _WaitKind(IntEnum):
     """Work on one stream waits for other work."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Wait:
+class _Wait(Struct, frozen=True):
     """One wait, with positions in `Launched`, or UNKNOWN."""
 
     kind: _WaitKind
@@ -188,8 +187,7 @@ def _inferred_waits(part: Excerpt, launched: Launched, calls: Int64s) -> Sequenc
     return waits
 
 
-@dataclass(frozen=True, slots=True)
-class _LaunchView:
+class _LaunchView(Struct, frozen=True):
     """Launched work, with the look-ups that inferring a wait needs."""
 
     lane: Int64s
@@ -278,8 +276,7 @@ def _communications(part: Excerpt) -> Int64s:
 # Recorded waits: exact.
 
 
-@dataclass(frozen=True, slots=True)
-class _RecordedWaits:
+class _RecordedWaits(Struct, frozen=True):
     """Pairs of rows from recorded waits."""
 
     before: Int64s
@@ -333,8 +330,7 @@ def record_starts(part: Excerpt, waits: Synchronizations) -> Int64s:
     return np.where(record == UNKNOWN, started, part.events.start[record])
 
 
-@dataclass(slots=True)
-class _IndirectWaits:
+class _IndirectWaits(Struct):
     """Waits of streams without later work: a wait for such a stream is also a wait for what it waits for."""
 
     launched_at: Int64s

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
+from msgspec import Struct
 
 from tracelink.model.call_tree import greatest_inside
 from tracelink.model.columns import UNKNOWN, Bools, Int64s, lookup
@@ -38,8 +37,7 @@ def tensor_order(part: Excerpt, uses: StorageUses) -> Order:
     return Order.of(written[allowed], read[allowed], counts)
 
 
-@dataclass(frozen=True, slots=True)
-class _Span:
+class _Span(Struct, frozen=True):
     """When nodes of one source started and were complete, counted in starts of nodes."""
 
     row: Int64s

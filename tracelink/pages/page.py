@@ -5,9 +5,10 @@ from __future__ import annotations
 import base64
 import hashlib
 from collections.abc import Iterable, Mapping, Sized
-from dataclasses import dataclass
 from functools import cache
 from importlib import resources
+
+from msgspec import Struct
 
 from tracelink.model.markup import Child, Markup, element
 from tracelink.model.text import counted
@@ -20,8 +21,7 @@ Sections = Mapping[tuple[str, str], Child]
 """The content of each section by its anchor and its title; None leaves a section out."""
 
 
-@dataclass(frozen=True, slots=True)
-class Assets:
+class Assets(Struct, frozen=True):
     """The styles and the scripts of a page."""
 
     style: str

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from enum import StrEnum
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 import tracelink.plugins as plugins
 from tracelink.io.engine import Engine
@@ -18,8 +20,7 @@ LARGE_JOB = 1_000_000
 """A job of fewer events is small enough for any browser."""
 
 
-@dataclass(frozen=True, slots=True)
-class OutputForecast:
+class OutputForecast(Struct, frozen=True):
     """An output that is about to be written."""
 
     path: str
@@ -119,8 +120,7 @@ PERCENT_STEP = 5
 """Suggested parts of a job are multiples of this."""
 
 
-@dataclass(frozen=True, slots=True)
-class OutputPlan:
+class OutputPlan(Struct, frozen=True):
     """A way to write a job, and the command-line arguments that would change the requested way to it."""
 
     format: str

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
 
 import numpy as np
+from msgspec import Struct
+from msgspec.structs import replace
 
 from tracelink.io.engine import Engine
 from tracelink.io.sources import Discovery
@@ -161,8 +162,7 @@ def _recordings(ranks: Sequence[StoredRank]) -> list[Recording]:
 # A job to one graph.
 
 
-@dataclass(frozen=True, slots=True)
-class StoredPart:
+class StoredPart(Struct, frozen=True):
     """A rank whose graph is stored on its own clock, and put on the reference clock when it is loaded."""
 
     row: Rank

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta, tzinfo
 
 import numpy as np
+from msgspec import Struct
 
 from tracelink.model.columns import SECOND, Int64s
 from tracelink.model.errors import Finding, Severity
@@ -24,8 +24,7 @@ EARLIEST, LATEST = 0, 4_000_000_000 * SECOND
 """Other times are invalid."""
 
 
-@dataclass(frozen=True, slots=True)
-class Witness:
+class Witness(Struct, frozen=True):
     """A rank as its other sources know it."""
 
     rank: int
@@ -35,7 +34,7 @@ class Witness:
     """Numbers of the GPUs on which it ran kernels."""
     first_ns: int | None = None
     last_ns: int | None = None
-    sources: Sequence[SourceInfo] = field(default=(), repr=False)
+    sources: Sequence[SourceInfo] = ()
 
     @classmethod
     def of(

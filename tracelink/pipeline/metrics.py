@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
 from typing import cast
 
 import numpy as np
+from msgspec import Struct
+from msgspec.structs import replace
 
 from tracelink.io.engine import Engine
 from tracelink.io.sources import Source, host_in_path
@@ -197,8 +198,7 @@ def _completed(
 # Ranks of gauges.
 
 
-@dataclass(frozen=True, slots=True)
-class _Owners:
+class _Owners(Struct, frozen=True):
     """Finds the rank of each gauge of one file."""
 
     source: Source

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from itertools import chain
 from typing import TYPE_CHECKING
 
 import numpy as np
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from tracelink.io.engine import Engine
 from tracelink.io.sources import Discovery, Source
@@ -47,8 +48,7 @@ TRUNCATED = "truncated"
 """The reason of findings on sources that continue where the file ends."""
 
 
-@dataclass(frozen=True, slots=True)
-class StoredRank:
+class StoredRank(Struct, frozen=True):
     """A rank whose graph is in the store, on the clock of the rank."""
 
     sources: Sequence[SourceInfo]
@@ -75,8 +75,7 @@ class StoredRank:
         return [*self.sources, *(info for info, _ in self.metrics)]
 
 
-@dataclass(frozen=True, slots=True)
-class StoredRanks:
+class StoredRanks(Struct, frozen=True):
     """All ranks, sorted, and what did not fit."""
 
     ranks: Sequence[StoredRank]
@@ -84,16 +83,14 @@ class StoredRanks:
     findings: Sequence[Finding]
 
 
-@dataclass(frozen=True, slots=True)
-class _Unassigned:
+class _Unassigned(Struct, frozen=True):
     """A trace whose rank is not known before all sources are read."""
 
     info: SourceInfo
     trace: Stored[RankTrace]
 
 
-@dataclass(slots=True)
-class _Group:
+class _Group(Struct):
     """The result of a worker for sources that seemed to be of one rank: the rank if they are, else their traces."""
 
     tasks: Sequence[Task]
@@ -107,8 +104,7 @@ class _Group:
         return self.rank.sources if self.rank else [trace.info for trace in self.unassigned]
 
 
-@dataclass(frozen=True, slots=True)
-class _RankReader:
+class _RankReader(Struct, frozen=True):
     """Reads and links ranks, and stores their graphs if their events are requested."""
 
     engine: Engine

@@ -6,9 +6,11 @@ import os.path
 import re
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import TypeVar
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 import tracelink.plugins as plugins
 from tracelink.io.engine import Engine
@@ -50,8 +52,7 @@ OTHER_PROFILERS = (
 XPLANE_SUFFIX = ".xplane.pb"
 
 
-@dataclass(frozen=True, slots=True)
-class Task:
+class Task(Struct, frozen=True):
     """A source, its reader, and its likely rank before it is read."""
 
     source: Source

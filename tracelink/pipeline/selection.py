@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 from typing import TypeVar
 
 import numpy as np
+from msgspec import Struct
+from msgspec.structs import replace
 
 from tracelink.io.engine import Engine
 from tracelink.io.spool import Store, Stored
@@ -119,15 +120,14 @@ def _reduced(graph: EventGraph, kept: Bools, samples: Bools) -> EventGraph:
 # Reporting: how much is dropped, and what is available if the selection matches nothing.
 
 
-@dataclass(frozen=True, slots=True)
-class SelectionReport:
+class SelectionReport(Struct, frozen=True):
     """Events of one rank before and after a selection."""
 
     rank: int
     events: int = 0
     kept: int = 0
     kept_samples: int = 0
-    steps: Numbers = Numbers()  # noqa: RUF009  it is frozen
+    steps: Numbers = Numbers()
     first_ns: int | None = None
     last_ns: int | None = None
     """Start of the first and end of the last event; None if no event has a time."""
@@ -198,8 +198,7 @@ def _steps(reports: Sequence[SelectionReport]) -> Numbers:
 Table = TypeVar("Table", Collectives, Participations, Messages)
 
 
-@dataclass(frozen=True, slots=True)
-class CutPart:
+class CutPart(Struct, frozen=True):
     """The selected part of one rank, loaded on request."""
 
     rank: int

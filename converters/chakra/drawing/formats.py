@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
 from pathlib import PurePath
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from tracelink.converters.chakra.drawing import svg as colours
 from tracelink.converters.chakra.drawing.rank_nodes import (
@@ -127,8 +129,7 @@ HEAD_GRAPHML = """<?xml version="1.0" encoding="UTF-8"?>
 """
 
 
-@dataclass(frozen=True, slots=True)
-class _Field:
+class _Field(Struct, frozen=True):
     """An attribute of nodes: its type, and its value for a box."""
 
     type: str

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 from math import log2
 
 import numpy as np
+from msgspec import Struct
 
 from tracelink.converters.chakra.census import Precedence, earliest, kinds_of
 from tracelink.converters.chakra.decode import Decoded, Fault, buffered, decode
@@ -33,8 +33,7 @@ from tracelink.model.errors import Finding, Severity, UnreadableError, UsageErro
 from tracelink.model.ranges import Numbers
 
 
-@dataclass(frozen=True, slots=True)
-class Subject:
+class Subject(Struct, frozen=True):
     """The nodes of one rank that are to be drawn."""
 
     path: str
@@ -42,8 +41,7 @@ class Subject:
     rank: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Box:
+class Box(Struct, frozen=True):
     """A node, together with the nodes in it that are too deep to be drawn."""
 
     key: str
@@ -73,8 +71,7 @@ class Box:
     """The index of the box that encloses it."""
 
 
-@dataclass(frozen=True, slots=True)
-class Arrow:
+class Arrow(Struct, frozen=True):
     """A dependency: `effect` waits for `cause`, both indices of boxes."""
 
     cause: int
@@ -83,8 +80,7 @@ class Arrow:
     control: bool
 
 
-@dataclass(frozen=True, slots=True)
-class Scene:
+class Scene(Struct, frozen=True):
     """Boxes in order of time, and arrows between them."""
 
     boxes: Sequence[Box]
@@ -180,8 +176,7 @@ def facts(box: Box, origin_ns: float) -> list[str]:
 # Nesting: which node encloses which.
 
 
-@dataclass(frozen=True, slots=True)
-class Nesting:
+class Nesting(Struct, frozen=True):
     """The nesting of nodes. Device work is not nested in the operator that launched it."""
 
     parent: Sequence[int]
@@ -243,8 +238,7 @@ UNIT_PER_DOUBLING = 0.25
 """Without times, doubling the duration of a node adds so much of the shortest length."""
 
 
-@dataclass(frozen=True, slots=True)
-class NodeSpans:
+class NodeSpans(Struct, frozen=True):
     """The start and end of each box: nanoseconds if `timed`, else lengths that increase with durations."""
 
     begin: list[float]
@@ -317,8 +311,7 @@ def _fill(begin: list[float], end: list[float], started: Sequence[bool], nesting
 _MISSING = -(1 << 62)
 
 
-@dataclass(frozen=True, slots=True)
-class RankNodes:
+class RankNodes(Struct, frozen=True):
     """The nodes of one rank with their dependencies, nesting and positions in time."""
 
     subject: Subject

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
 
 import numpy as np
+from msgspec import Struct
+from msgspec.structs import replace
 
 from tracelink.converters.chakra.census import Precedence, cycle, earliest
 from tracelink.converters.chakra.drawing.rank_nodes import Arrow, Box, RankNodes, Scene, Subject
@@ -23,8 +24,7 @@ _ARROWS_PER_NODE = 4
 _DRAW_LESS = "--depth, --window and --ranks draw less"
 
 
-@dataclass(frozen=True, slots=True)
-class _Chosen:
+class _Chosen(Struct, frozen=True):
     """The nodes of one rank that are drawn."""
 
     nodes: RankNodes

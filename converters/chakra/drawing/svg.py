@@ -5,10 +5,11 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from enum import StrEnum
 from math import ceil, floor, log10
 from xml.sax.saxutils import escape
+
+from msgspec import Struct
 
 from tracelink.converters.chakra.drawing.rank_nodes import (
     Arrow,
@@ -74,8 +75,7 @@ TOUCHING = 1e-6
 NUMBERS = re.compile(r"(\d+)")
 
 
-@dataclass(frozen=True, slots=True)
-class Position:
+class Position(Struct, frozen=True):
     """The position of a box."""
 
     left: float
@@ -88,8 +88,7 @@ class Position:
         return self.top + BOX / 2
 
 
-@dataclass(frozen=True, slots=True)
-class Lane:
+class Lane(Struct, frozen=True):
     """A stripe of the drawing."""
 
     name: str
@@ -99,8 +98,7 @@ class Lane:
     first_of_rank: bool
 
 
-@dataclass(frozen=True, slots=True)
-class Scale:
+class Scale(Struct, frozen=True):
     """Times to pixels."""
 
     origin: float
@@ -113,8 +111,7 @@ class Scale:
         return GUTTER + (time - self.origin) / self.per_pixel
 
 
-@dataclass(frozen=True, slots=True)
-class Layout:
+class Layout(Struct, frozen=True):
     """The positions of all boxes and lanes."""
 
     positions: Sequence[Position]

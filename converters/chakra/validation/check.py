@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import io
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import BinaryIO, cast
+
+from msgspec import Struct
 
 from tracelink.converters.chakra.chakra_pb2 import GlobalMetadata
 from tracelink.converters.chakra.decode import BROKEN_OFF, Decoded, Fault, decode
@@ -75,8 +76,7 @@ _FILE_RULES: tuple[Callable[[Trace], Breach | Iterator[Breach] | None], ...] = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Task:
+class Task(Struct, frozen=True):
     """A file to check."""
 
     file: TraceFile
@@ -88,8 +88,7 @@ class Task:
     limit: int | None
 
 
-@dataclass(frozen=True, slots=True)
-class Checked:
+class Checked(Struct, frozen=True):
     """The rules that a file breaks, and its communication."""
 
     file: CheckedFile
@@ -145,8 +144,7 @@ def checked_nodes(
     )
 
 
-@dataclass(frozen=True, slots=True)
-class _Content:
+class _Content(Struct, frozen=True):
     """A decoded file and its first bytes."""
 
     decoded: Decoded

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 
 import numpy as np
+from msgspec import Struct
 
 from tracelink.converters.chakra.schema import SIMULATED, CollectiveType
 from tracelink.converters.chakra.table import unsigned
@@ -26,16 +26,14 @@ _MOST_DIFFERENCES = 50
 # Alignment of two sequences: a missing item is one difference, not one at every index behind it.
 
 
-@dataclass(frozen=True, slots=True)
-class Difference:
+class Difference(Struct, frozen=True):
     """Where two sequences differ; an index is None if only the other sequence has an item."""
 
     left: int | None
     right: int | None
 
 
-@dataclass(frozen=True, slots=True)
-class Alignment:
+class Alignment(Struct, frozen=True):
     """All differences; only the first one if there are too many to align the sequences."""
 
     differences: Sequence[Difference]
@@ -113,8 +111,7 @@ def _path(history: Sequence[dict[int, int]], x: int, y: int) -> list[tuple[int, 
 # X2: the members of a group run the same collectives in the same order.
 
 
-@dataclass(frozen=True, slots=True)
-class _Member:
+class _Member(Struct, frozen=True):
     """A rank of a group and its collectives in this group."""
 
     rank: int
@@ -322,8 +319,7 @@ def _splits(collectives: Collectives, world_size: int) -> Int64s:
 # M13 and X3: a message that is sent to a rank is received there, with the same tag and size.
 
 
-@dataclass(frozen=True, slots=True)
-class _MessageEnds:
+class _MessageEnds(Struct, frozen=True):
     """The ends of messages on all ranks, one row each."""
 
     rank: Int64s

@@ -6,11 +6,11 @@ import json
 import os
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import PurePath
 from typing import Any
 
 import numpy as np
+from msgspec import Struct, field
 
 import tracelink.plugins as plugins
 from tracelink.converters.chakra.table import Attribute
@@ -32,8 +32,7 @@ _LARGEST_GROUPS_FILE = 64 << 20
 _LARGEST_GROUP_NUMBER = (1 << 31) - 1
 
 
-@dataclass(frozen=True, slots=True)
-class Groups:
+class Groups(Struct, frozen=True):
     """The ranks of each process group, by its number."""
 
     members: Mapping[int, Sequence[int]] = field(default_factory=dict)
@@ -69,8 +68,7 @@ class Groups:
         return max((rank for ranks in self.members.values() for rank in ranks), default=UNKNOWN)
 
 
-@dataclass(frozen=True, slots=True)
-class TraceFile:
+class TraceFile(Struct, frozen=True):
     """An `.et` file and the rank in its name."""
 
     source: Source
@@ -78,8 +76,7 @@ class TraceFile:
     """None if the name is not PREFIX.RANK.et, which ASTRA-sim needs."""
 
 
-@dataclass(frozen=True, slots=True)
-class JobFiles:
+class JobFiles(Struct, frozen=True):
     """The traces of one job: the files with one prefix in one folder."""
 
     prefix: str

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-
 import numpy as np
+from msgspec import Struct
+from msgspec.structs import replace
 
 from tracelink.converters.chakra.replay import RankSteps
 from tracelink.converters.chakra.schema import CollectiveType, Name, NodeType
@@ -18,8 +18,7 @@ _MOST_WAITS = 256
 """Of more ops that a node waits for, the last ones in issue order are kept."""
 
 
-@dataclass(frozen=True, slots=True)
-class Collectives:
+class Collectives(Struct, frozen=True):
     """The collectives of a rank in issue order."""
 
     node: Int64s
@@ -51,8 +50,7 @@ def collective_label(kind: int, size: int) -> str:
     return f"{name} of {'unknown size' if size == UNKNOWN else f'{size:,} bytes'}"
 
 
-@dataclass(frozen=True, slots=True)
-class Messages:
+class Messages(Struct, frozen=True):
     """The messages of a rank, in the order of the file."""
 
     node: Int64s
@@ -147,8 +145,7 @@ def _is_chain(owner: Int64s, target: Int64s, count: int) -> bool:
     return bool(linked[1:].all())
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class _Frontier:
+class _Frontier(Struct, frozen=True, eq=False):
     """What nodes wait for.
 
     A chain is a sequence of ops of which each one waits for the one before it, so its last op represents all of them.

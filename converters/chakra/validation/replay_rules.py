@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import pairwise
 
 import numpy as np
+from msgspec import Struct
 
 from tracelink.converters.chakra.replay import (
     INSTANT,
@@ -29,8 +29,7 @@ _MOST_RANKS = 4
 """Of more ranks in a circle, the first ones are described."""
 
 
-@dataclass(frozen=True, slots=True)
-class JobSteps:
+class JobSteps(Struct, frozen=True):
     """The communication of all ranks of a job, their files, and the members of its groups."""
 
     ranks: Mapping[int, RankSteps]

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from enum import StrEnum
+
+from msgspec import Struct
 
 from tracelink.converters.chakra.schema import Variant
 
@@ -75,8 +76,7 @@ class Rule(StrEnum):
     NOT_COMPARED = "not_compared"
 
 
-@dataclass(frozen=True, slots=True)
-class RuleText:
+class RuleText(Struct, frozen=True):
     """A rule in words."""
 
     ids: str
@@ -260,8 +260,7 @@ RULES: dict[Rule, RuleText] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Violation:
+class Violation(Struct, frozen=True):
     """One place where a rule is broken."""
 
     rule: Rule
@@ -272,8 +271,7 @@ class Violation:
     file: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class CheckedFile:
+class CheckedFile(Struct, frozen=True):
     """A file that was checked."""
 
     path: str
@@ -283,8 +281,7 @@ class CheckedFile:
     bytes: int
 
 
-@dataclass(frozen=True, slots=True)
-class Broken:
+class Broken(Struct, frozen=True):
     """A rule that a rank breaks: the number of violations, and the first of them."""
 
     rule: Rule
@@ -301,8 +298,7 @@ class Broken:
         return [cls(rule, RULES[rule].warns, len(violations), violations[:limit])]
 
 
-@dataclass(frozen=True, slots=True)
-class Validation:
+class Validation(Struct, frozen=True):
     """The verdict on files: everything found, sorted by rule and then by rank."""
 
     files: Sequence[CheckedFile]

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import cached_property
 from heapq import heapify, heappop, heappush
 
 import numpy as np
+from msgspec import Struct
 
 from tracelink.converters.chakra.decode import Decoded
 from tracelink.converters.chakra.schema import (
@@ -27,8 +27,7 @@ WHOLE_FILE = np.array([UNKNOWN])
 _LONGEST_NAME = 60
 
 
-@dataclass(frozen=True, slots=True)
-class Breach:
+class Breach(Struct, frozen=True):
     """The rows of nodes that break a rule."""
 
     rule: Rule
@@ -38,8 +37,7 @@ class Breach:
     warns: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Dependencies:
+class Dependencies(Struct, frozen=True):
     """Data and control dependencies, one row for each id that a node lists."""
 
     owner: Int64s
@@ -56,8 +54,7 @@ class Dependencies:
         return usable
 
 
-@dataclass(frozen=True, slots=True)
-class NumberColumn:
+class NumberColumn(Struct, frozen=True):
     """A numeric attribute, one row for each node."""
 
     values: Int64s
@@ -83,8 +80,7 @@ class NumberColumn:
         return np.where(self.known, self.values, UNKNOWN)
 
 
-@dataclass(frozen=True)
-class Trace:
+class Trace(Struct, frozen=True, dict=True):
     """A decoded file with its rank and its process groups."""
 
     path: str
@@ -200,8 +196,7 @@ class Trace:
 # Issue order: the order in which a simulator starts the nodes of a rank.
 
 
-@dataclass(frozen=True, slots=True)
-class IssueOrder:
+class IssueOrder(Struct, frozen=True):
     """Nodes in the order in which a simulator issues them."""
 
     rows: Int64s

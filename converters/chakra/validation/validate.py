@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from tracelink.converters.chakra.census import Census, census
 from tracelink.converters.chakra.decode import buffered, decode
@@ -95,8 +96,7 @@ def _variant(name: str) -> Variant:
 # The census and the violations that `tracelink inspect` prints.
 
 
-@dataclass(frozen=True, slots=True)
-class Censuses:
+class Censuses(Struct, frozen=True):
     """The census of each file by its path, and what is wrong with the files."""
 
     censuses: Mapping[str, Census]

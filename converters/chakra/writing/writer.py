@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from functools import partial
 
 import numpy as np
 import orjson
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from tracelink.converters.chakra.communications import (
     Communication,
@@ -87,8 +89,7 @@ _UNUSABLE = {
 """Why communication is written as compute, by what is unknown."""
 
 
-@dataclass(frozen=True, slots=True)
-class Wanted:
+class Wanted(Struct, frozen=True):
     """The options of the writer."""
 
     variant: Variant = Variant.FULL
@@ -96,8 +97,7 @@ class Wanted:
     gaps: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Shared:
+class Shared(Struct, frozen=True):
     """What the ranks of a job have in common."""
 
     communication: Communication
@@ -117,8 +117,7 @@ class Shared:
         return cls(communication, groups, job.strings, len(all_ranks(job)), written)
 
 
-@dataclass(frozen=True, slots=True)
-class ChakraWriter:
+class ChakraWriter(Struct, frozen=True):
     """Writes operators, device work and communication as nodes, in the order in which they really ran."""
 
     wanted: Wanted = field(default_factory=Wanted)
@@ -154,7 +153,7 @@ class ChakraWriter:
             return outputs
         communication = [checked for _, checked in written if checked]
         groups = self._write_groups(shared.groups, target)
-        return [*outputs, replace(groups, findings=tuple(_never_complete(communication)))]
+        return [*outputs, dataclasses.replace(groups, findings=tuple(_never_complete(communication)))]
 
     def _compared(self, shared: Shared, parts: Sequence[Part], engine: Engine) -> Shared:
         """For simulators, the communication with what ranks disagree about, and with groups numbered for it."""
@@ -215,8 +214,7 @@ class ChakraWriter:
 # The nodes of one rank.
 
 
-@dataclass(frozen=True, slots=True)
-class RankNodes:
+class RankNodes(Struct, frozen=True):
     """The nodes of a rank, and what its findings need."""
 
     nodes: NodeTable

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import io
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from msgspec import Struct
 
 from tracelink.converters.perfetto.facts import AddedArguments, add_member
 from tracelink.converters.perfetto.json.numbers import NamedThread, ShownProcess, counter_names
@@ -77,8 +77,7 @@ PHASES = (SLICE, *INSTANTS)
 TEXTS_PER_EVENT = 7
 
 
-@dataclass(frozen=True, slots=True)
-class SliceTexts:
+class SliceTexts(Struct, frozen=True):
     """The texts of which the slices and instants of a rank are made; built once, shared by all sections."""
 
     graph: EventGraph

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from itertools import count
 from typing import Any
+
+from msgspec import Struct
 
 from tracelink.converters.perfetto.json.schema import metadata_event
 from tracelink.converters.perfetto.timeline.groups import GROUPS_PROCESS
@@ -17,8 +18,7 @@ ROW = " · row"
 LARGEST = (1 << 31) - 1
 
 
-@dataclass(frozen=True, slots=True)
-class NamedThread:
+class NamedThread(Struct, frozen=True):
     """A thread of the timeline: its name, and its number and process in the source if known."""
 
     name: str
@@ -26,8 +26,7 @@ class NamedThread:
     original_pid: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class ShownProcess:
+class ShownProcess(Struct, frozen=True):
     """A rank, or all process groups, as one process."""
 
     pid: int

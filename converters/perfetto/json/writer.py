@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import pairwise
 
 import numpy as np
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from tracelink.converters.perfetto.facts import (
     PartsByCollective,
@@ -125,8 +126,7 @@ COLLECTIVES_PER_SECTION = 1 << 14
 """Fewer collectives are not worth a process."""
 
 
-@dataclass(frozen=True, slots=True)
-class PerfettoJsonWriter:
+class PerfettoJsonWriter(Struct, frozen=True):
     """One trace of all ranks, in the JSON that Perfetto's UI and other readers of Kineto traces load."""
 
     choices: TimelineOptions = field(default_factory=TimelineOptions)
@@ -155,8 +155,7 @@ class PerfettoJsonWriter:
         return write_timeline(timeline, _JsonFormat(timeline, self.choices.args), output, target, engine)
 
 
-@dataclass(frozen=True, slots=True)
-class _JsonFormat:
+class _JsonFormat(Struct, frozen=True):
     timeline: Timeline
     args: ArgumentChoice
     separator: bytes = NEXT
@@ -218,8 +217,7 @@ def _flow_and_counter_sections(rank_timeline: RankTimeline, flows: BoundFlows) -
 # Tracks of process groups.
 
 
-@dataclass(frozen=True, slots=True)
-class _CollectiveTexts:
+class _CollectiveTexts(Struct, frozen=True):
     """The data of which the text of collectives is made."""
 
     timeline: Timeline
@@ -340,8 +338,7 @@ def _waits(timeline: Timeline, tracks: GroupTracks, waits: Waits) -> Iterator[by
 # Flows between ranks.
 
 
-@dataclass(frozen=True, slots=True)
-class _CrossRankFlows:
+class _CrossRankFlows(Struct, frozen=True):
     """Flows that are drawn; cause and effect are indexes of their ends."""
 
     cause: Int64s

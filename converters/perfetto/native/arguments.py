@@ -8,10 +8,10 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
+from msgspec import Struct
 
 from tracelink.converters.perfetto.json_text import encoded, loadable
 from tracelink.converters.perfetto.native.packets import InternTables
@@ -139,8 +139,7 @@ def _as_strings(text: bytes) -> bytes:
     return text
 
 
-@dataclass(frozen=True, slots=True)
-class _Brackets:
+class _Brackets(Struct, frozen=True):
     """Offsets of the brackets in a text, and whether a string can end with the mark of a list."""
 
     opening: Int64s

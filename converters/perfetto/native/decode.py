@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
 from typing import Annotated, Any
 
 import msgspec
 import numpy as np
 import numpy.typing as npt
 from isal import isal_zlib
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from tracelink.converters.perfetto.native.schema import (
     FIRST_VIEW_TRACK,
@@ -107,8 +108,7 @@ LAST_TIME = 1 << 62
 """Later times are invalid."""
 
 
-@dataclass(frozen=True, slots=True)
-class PacketColumns:
+class PacketColumns(Struct, frozen=True):
     """Packets in the order of the file that are events on tracks."""
 
     number: Int64s
@@ -134,18 +134,17 @@ class PacketColumns:
         """Some of the packets."""
         if chosen.all():
             return self
-        return PacketColumns(*(getattr(self, field.name)[chosen] for field in fields(self)))
+        return PacketColumns(*(getattr(self, name)[chosen] for name in self.__struct_fields__))
 
     @classmethod
     def concatenate(cls, parts: list[PacketColumns]) -> PacketColumns:
         """The packets of all parts; empties `parts`, column by column, so that nothing is in memory twice."""
-        columns = [[getattr(part, field.name) for part in parts] for field in fields(cls)]
+        columns = [[getattr(part, name) for part in parts] for name in cls.__struct_fields__]
         parts.clear()
-        return cls(*(np.concatenate(columns.pop(0)) for _ in fields(cls)))
+        return cls(*(np.concatenate(columns.pop(0)) for _ in cls.__struct_fields__))
 
 
-@dataclass(frozen=True, slots=True)
-class FlowEnds:
+class FlowEnds(Struct, frozen=True):
     """Ends of flows: the row of the packet, and the number of the flow."""
 
     row: Int64s
@@ -165,8 +164,7 @@ class FlowEnds:
         )
 
 
-@dataclass(slots=True)
-class DecodedBatch:
+class DecodedBatch(Struct):
     """The content of a batch."""
 
     packets: PacketColumns
@@ -229,8 +227,7 @@ def event_fields(octets: Octets, packets: Fields) -> tuple[Int64s, Fields]:
     return rows, split_all(octets, read.begin, read.end)
 
 
-@dataclass(frozen=True, slots=True)
-class _Events:
+class _Events(Struct, frozen=True):
     """The events of a batch, as columns of its packets."""
 
     octets: Octets
@@ -268,8 +265,7 @@ def _narrow(values: Int64s) -> Int32s:
 # Pairs: on each track the slice that started last ends first.
 
 
-@dataclass(frozen=True, slots=True)
-class Pairs:
+class Pairs(Struct, frozen=True):
     """Starts and their ends, as rows; -1 for a missing end. Ends without a start are only counted."""
 
     begin: Int64s
@@ -366,8 +362,7 @@ class BlockFacts(msgspec.Struct):
     scopes: dict[str, str] = msgspec.field(name=Fact.SCOPES.value, default_factory=dict)
 
 
-@dataclass(slots=True)
-class TraceFacts:
+class TraceFacts(Struct):
     """All facts of a file."""
 
     header: dict[str, Any] | None = None
@@ -416,8 +411,7 @@ MAX_BUNDLE_PACKETS = 1 << 16
 TIME, BUNDLE = key(Packet.TIME, VARINT), key(Packet.BUNDLE, DELIMITED)
 
 
-@dataclass(slots=True)
-class Unbundled:
+class Unbundled(Struct):
     """The packets of a batch: iterate to the end, then read how many bundles were damaged."""
 
     batch: Batch

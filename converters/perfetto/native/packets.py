@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
 from enum import Enum
 from itertools import pairwise
 
 import numpy as np
 import numpy.typing as npt
 from isal import isal_zlib
+from msgspec import Struct, field
 
 from tracelink.converters.perfetto.json_text import clean_text
 from tracelink.converters.perfetto.native.schema import (
@@ -76,8 +76,7 @@ def _bundle(time: int, compressed: bytes) -> bytes:
 # Interned strings: events refer to them by number.
 
 
-@dataclass(slots=True)
-class InternTables:
+class InternTables(Struct):
     """The tables of interned strings of one sequence."""
 
     tables: dict[Table, dict[str, int]] = field(default_factory=lambda: {table: {} for table in Table})
@@ -182,8 +181,7 @@ SEQUENCES_PER_BLOCK = 128
 """Most sequences of a block."""
 
 
-@dataclass(frozen=True, slots=True)
-class TrackEvents:
+class TrackEvents(Struct, frozen=True):
     """Events in the order in which the engine reads them; names and categories are numbers of interned strings."""
 
     time: Int64s
@@ -199,8 +197,7 @@ class TrackEvents:
     """Index in `tails`, or -1 without one."""
 
 
-@dataclass(slots=True)
-class PacketSequence:
+class PacketSequence(Struct):
     """What all packets of a sequence share: interned strings, so that sequences can be made independently."""
 
     number: int
@@ -263,8 +260,7 @@ HUNG_COLOUR = number_field(Event.COLOUR, RED)
 # The order of packets: by time, and ends before everything else at the same time.
 
 
-@dataclass(frozen=True, slots=True)
-class EventOrder:
+class EventOrder(Struct, frozen=True):
     """Starts, ends and instants in the order in which they are written."""
 
     row: Int64s

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
 import numpy as np
+from msgspec import Struct, field
 
 from tracelink.converters.perfetto.facts import AddedArguments, header
 from tracelink.converters.perfetto.json_text import clean_text, encoded
@@ -74,8 +74,7 @@ GAP = 1 << 14
 """Payloads between two events that are skipped without reading: a section of a long trace needs few of them."""
 
 
-@dataclass(frozen=True, slots=True)
-class RankPackets:
+class RankPackets(Struct, frozen=True):
     """The data of which the packets of a rank are made."""
 
     rank_timeline: RankTimeline
@@ -227,8 +226,7 @@ PROFILER = "profiler"
 """The node of tracks that belong to no thread, if there are several."""
 
 
-@dataclass(frozen=True, slots=True)
-class TrackNode:
+class TrackNode(Struct, frozen=True):
     """A track to declare, below another one or at the root."""
 
     number: int
@@ -238,8 +236,7 @@ class TrackNode:
     """Of a counter: its unit, or "" if unknown."""
 
 
-@dataclass(slots=True)
-class TrackTree:
+class TrackTree(Struct):
     """The tracks of a rank, in the order in which they are shown."""
 
     root: TrackNode

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
+from msgspec import Struct, field
 
 from tracelink.converters.perfetto import is_own
 from tracelink.converters.perfetto.native.decode import (
@@ -35,8 +35,7 @@ from tracelink.model.errors import Finding, Severity, UnreadableError
 from tracelink.model.events import InstantScope
 
 
-@dataclass(frozen=True, slots=True)
-class Events:
+class Events(Struct, frozen=True):
     """Slices and instants in the order of the file; times are nanoseconds after the base."""
 
     packet: Int64s
@@ -54,8 +53,7 @@ class Events:
         return len(self.packet)
 
 
-@dataclass(frozen=True, slots=True)
-class Samples:
+class Samples(Struct, frozen=True):
     """Samples of counters, by index among those in the facts."""
 
     counter: Int32s
@@ -63,16 +61,14 @@ class Samples:
     value: npt.NDArray[np.float64]
 
 
-@dataclass(frozen=True, slots=True)
-class BatchStart:
+class BatchStart(Struct, frozen=True):
     """A batch that can be read again: its offset, and the number of its first packet."""
 
     offset: int
     first: int
 
 
-@dataclass(slots=True)
-class Damage:
+class Damage(Struct):
     """What is wrong with a file."""
 
     damaged: int = 0
@@ -87,8 +83,7 @@ class Damage:
     without_name: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class WideInstants:
+class WideInstants(Struct, frozen=True):
     """The instants of a name on the threads of a rank, which concern more than their thread."""
 
     threads: range
@@ -96,8 +91,7 @@ class WideInstants:
     scope: InstantScope
 
 
-@dataclass(frozen=True, slots=True)
-class NativeTrace:
+class NativeTrace(Struct, frozen=True):
     """Everything in a file but arguments."""
 
     facts: TraceFacts
@@ -119,8 +113,7 @@ class NativeTrace:
         return self.facts.base
 
 
-@dataclass(slots=True)
-class _File:
+class _File(Struct):
     """The content of a file so far."""
 
     parts: list[PacketColumns] = field(default_factory=list)
@@ -274,8 +267,7 @@ RELATIONS = {name: relation for relation, name in FLOW_NAMES.items()}
 CROSS_RANK = {name: relation for relation, name in CROSS_RANK_FLOW_NAMES.items()}
 
 
-@dataclass(frozen=True, slots=True)
-class CrossRankFlows:
+class CrossRankFlows(Struct, frozen=True):
     """Flows between ranks that can be drawn; those of one relation from one event share a number."""
 
     flows: Flows
@@ -284,8 +276,7 @@ class CrossRankFlows:
     """Events at which flows end that cannot be drawn; their instants are not drawn either."""
 
 
-@dataclass(slots=True)
-class TraceFlows:
+class TraceFlows(Struct):
     """All flows of a trace."""
 
     drawing: Drawing

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import BinaryIO, cast
 
 import numpy as np
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from tracelink.converters.perfetto.facts import (
     PartsByCollective,
@@ -136,8 +138,7 @@ DENSE_SHARE = 0.8
 """Measured size of bundles that are compressed harder, compared to the default."""
 
 
-@dataclass(frozen=True, slots=True)
-class PerfettoWriter:
+class PerfettoWriter(Struct, frozen=True):
     """One trace of all ranks, exact to the nanosecond."""
 
     choices: TimelineOptions = field(default_factory=TimelineOptions)
@@ -160,7 +161,7 @@ class PerfettoWriter:
         model = SizeModel(plain.write, sizes, self.choices.args == ArgumentChoice.ALL)
         forecast = forecast_of(job, engine, model, compressed=compressed)
         if self.choices.compressed:
-            return replace(forecast, bytes=round(forecast.bytes * DENSE_SHARE))
+            return dataclasses.replace(forecast, bytes=round(forecast.bytes * DENSE_SHARE))
         return forecast
 
     def write(self, job: Job, target: Target, engine: Engine) -> list[Output]:
@@ -173,8 +174,7 @@ class PerfettoWriter:
         return write_timeline(timeline, native, OutputFile(self.name, FILE_NAME), ordered, engine)
 
 
-@dataclass(frozen=True, slots=True)
-class _NativeFormat:
+class _NativeFormat(Struct, frozen=True):
     timeline: Timeline
     args: ArgumentChoice
     cross_rank_starts: CrossRankStarts
@@ -334,8 +334,7 @@ def _sequence(timeline: Timeline, number: int) -> PacketSequence:
 # Flows between ranks.
 
 
-@dataclass(frozen=True, slots=True)
-class CrossRankStarts:
+class CrossRankStarts(Struct, frozen=True):
     """The starts of flows between ranks: they are numbered before any rank is drawn."""
 
     cause: Int64s
@@ -410,8 +409,7 @@ HEAD_BYTES = 32
 """At least the bytes before the packets of a bundle."""
 
 
-@dataclass(frozen=True, slots=True)
-class TimeOrderedTarget:
+class TimeOrderedTarget(Struct, frozen=True):
     """A target for a trace that is written rank by rank: its bundles are sorted by time once all are there."""
 
     target: Target

@@ -5,12 +5,13 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
 import msgspec
 import numpy as np
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from tracelink.converters.perfetto.json.events import flow_events, sample_events, unclosed, write_flows
 from tracelink.converters.perfetto.json.numbers import NamedThread, ShownProcess, counter_names
@@ -77,8 +78,7 @@ from tracelink.plugins import Output
 ANY = msgspec.json.Decoder(msgspec.Raw)
 
 
-@dataclass(frozen=True, slots=True)
-class ArgumentTexts:
+class ArgumentTexts(Struct, frozen=True):
     """Converts the arguments of events to JSON."""
 
     names: InternedTexts
@@ -146,16 +146,14 @@ CHUNK = 1 << 14
 """Events that are joined at once."""
 
 
-@dataclass(frozen=True, slots=True)
-class ThreadIds:
+class ThreadIds(Struct, frozen=True):
     """The process and number of a thread, as JSON text."""
 
     pid: bytes
     tid: bytes
 
 
-@dataclass(frozen=True, slots=True)
-class EventTexts:
+class EventTexts(Struct, frozen=True):
     """The data of which the text of events is made."""
 
     source: Source
@@ -299,8 +297,7 @@ BATCHES_PER_SECTION = 8
 """Most batches of a section."""
 
 
-@dataclass(frozen=True, slots=True)
-class Document:
+class Document(Struct, frozen=True):
     """The JSON document of a native trace."""
 
     native: NativeTrace

@@ -5,10 +5,10 @@ from __future__ import annotations
 import re
 import tempfile
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any, BinaryIO, cast
 
 import numpy as np
+from msgspec import Struct
 
 from tracelink.converters.perfetto.json.events import unclosed
 from tracelink.converters.perfetto.json.schema import END, EVENTS, LAST, NEXT
@@ -56,8 +56,7 @@ NOT_PROFILED = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Profiles:
+class Profiles(Struct, frozen=True):
     """The profiles in a file."""
 
     source: Source

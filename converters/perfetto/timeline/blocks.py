@@ -8,9 +8,11 @@ import shutil
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import BinaryIO, Generic, TypeVar, cast
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from tracelink.io.engine import Engine
 from tracelink.io.system import copy_within_system
@@ -26,8 +28,7 @@ OPEN_AT_ONCE = 4
 """Blocks or sections for each process that are written before they are joined; their files are open until then."""
 
 
-@dataclass(frozen=True, slots=True)
-class Block(Generic[Result]):
+class Block(Struct, Generic[Result], frozen=True):
     """A head, then sections; without a head the block is empty."""
 
     head: bytes
@@ -37,8 +38,7 @@ class Block(Generic[Result]):
     result: Result
 
 
-@dataclass(slots=True)
-class BlockWriter:
+class BlockWriter(Struct):
     """Writes blocks in order, with a separator between them.
 
     In a gzip stream each block is a member of its own, so the bytes do not depend on the number of processes.

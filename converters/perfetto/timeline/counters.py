@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
+from msgspec import Struct
+from msgspec.structs import replace
 
 from tracelink.converters.perfetto.timeline.layout import Numbering, stream_name
 from tracelink.model.columns import NO_TIME, UNKNOWN, Bools, Float64s, Int64s, Table
@@ -33,8 +34,7 @@ KEPT_PER_STRETCH = 3
 """Of a run of samples that is thinned, the lowest, the highest and the last are kept."""
 
 
-@dataclass(frozen=True, slots=True)
-class Levels(Table):
+class Levels(Table, frozen=True):
     """Samples by counter and time. A counter is 0 before its first sample; no sample repeats the value before it."""
 
     counter: Int64s
@@ -115,8 +115,7 @@ HIGHEST_RATE = 1 << 53
 """Kilobytes in a gigabyte: rates are added up as integers, so that exactly 0 is left after the last one ends."""
 
 
-@dataclass(frozen=True, slots=True)
-class GroupCounters:
+class GroupCounters(Struct, frozen=True):
     """Counters in the process of all groups, and their samples."""
 
     numbers: Sequence[int]

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
 from heapq import heappop, heappush
 from itertools import pairwise
 
 import numpy as np
+from msgspec import Struct
 
 from tracelink.converters.perfetto.timeline.schema import MAX_DEPTH
 from tracelink.linking.nesting import ends_within_callers, nest, sort_outer_first
@@ -35,8 +35,7 @@ DONE = "completed"
 NO_ROWS = np.empty(0, np.int64)
 
 
-@dataclass(frozen=True, slots=True)
-class Drawing:
+class Drawing(Struct, frozen=True):
     """For each event whether and when it is drawn; times are nanoseconds after `base`."""
 
     base: int
@@ -204,8 +203,7 @@ def _enclose_children(graph: EventGraph, rows: Int64s, ids: Int64s, end: Int64s)
 # Lanes: slices of one thread that partly overlap are put on different lanes.
 
 
-@dataclass(frozen=True, slots=True)
-class Slices:
+class Slices(Struct, frozen=True):
     """Slices by track in the order in which they open, the longest first."""
 
     track: Int64s
@@ -220,8 +218,7 @@ class Slices:
         return Slices(self.track[indexes], self.start[indexes], self.end[indexes])
 
 
-@dataclass(frozen=True, slots=True)
-class Lanes:
+class Lanes(Struct, frozen=True):
     """The lane of each row, and the rows in the order in which they open on their track."""
 
     lane: Int64s
@@ -526,8 +523,7 @@ def _first_free(starts: list[int], ends: list[int]) -> list[int]:
 # Opening order: it determines to which slice the end of a flow binds.
 
 
-@dataclass(frozen=True, slots=True)
-class OpeningOrder:
+class OpeningOrder(Struct, frozen=True):
     """The drawn rows, lane by lane in the order in which they open."""
 
     order: Int64s

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, fields
 
 import numpy as np
+from msgspec import Struct, field
 
 from tracelink.converters.perfetto.timeline.drawing import Drawing, OpeningOrder
 from tracelink.converters.perfetto.timeline.layout import FIRST_SLICE_FLOW, Numbering
@@ -24,8 +24,7 @@ MOST_RUNS = 100
 """Runs of each region or kernel to which a flow leads from its compilation."""
 
 
-@dataclass(frozen=True, slots=True)
-class Flows:
+class Flows(Struct, frozen=True):
     """Flows from earlier to later events, by row; those of one relation from one event share a number."""
 
     source: Int64s
@@ -40,8 +39,7 @@ class Flows:
         return Flows(self.source[keep], self.target[keep], self.relation[keep])
 
 
-@dataclass(slots=True)
-class SliceFlow:
+class SliceFlow(Struct):
     """How a slice carries a flow: its number, and whether it leaves or enters the slice, or both."""
 
     number: int
@@ -49,8 +47,7 @@ class SliceFlow:
     incoming: bool = False
 
 
-@dataclass(slots=True)
-class BoundFlows:
+class BoundFlows(Struct):
     """Flows by the way in which they bind: events of their own, or carried by slices."""
 
     flows: Flows
@@ -274,8 +271,7 @@ ROWS = 1 << 40
 """More than a rank has events: `index * ROWS + row` identifies an event of the job."""
 
 
-@dataclass(frozen=True, slots=True)
-class SharedEvents:
+class SharedEvents(Struct, frozen=True):
     """The events at which flows between ranks start or end: each once, rank by rank."""
 
     row: Int64s
@@ -289,8 +285,7 @@ class SharedEvents:
         return self.row[self.bounds[index] : self.bounds[index + 1]]
 
 
-@dataclass(frozen=True, slots=True)
-class CrossRankEnds(Table):
+class CrossRankEnds(Table, frozen=True):
     """Thread and time of the shared events, in their order."""
 
     pid: Int64s
@@ -307,7 +302,9 @@ class CrossRankEnds(Table):
     @classmethod
     def concatenate(cls, parts: Sequence[CrossRankEnds]) -> CrossRankEnds:
         """The ends of all ranks."""
-        return cls(*(np.concatenate([getattr(part, field.name) for part in parts]) for field in fields(cls)))
+        return cls(
+            *(np.concatenate([getattr(part, name) for part in parts]) for name in cls.__struct_fields__)
+        )
 
 
 def shared_events_of(job: Job) -> SharedEvents:

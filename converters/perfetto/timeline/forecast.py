@@ -5,12 +5,13 @@ from __future__ import annotations
 import io
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import pairwise
 from typing import BinaryIO, cast
 
 import numpy as np
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from tracelink.converters.perfetto.timeline.counters import EVENTS_PER_SAMPLE, MIN_SAMPLES
 from tracelink.converters.perfetto.timeline.schema import FLOW_NAMES, TypicalSizes
@@ -26,8 +27,7 @@ from tracelink.plugins import Forecast, Output
 # Excerpts: a few events of a rank as a job of their own.
 
 
-@dataclass(frozen=True, slots=True)
-class Excerpt:
+class Excerpt(Struct, frozen=True):
     """One rank with only some of its events."""
 
     rank: int
@@ -130,8 +130,7 @@ RANKS_BEFORE = 2
 Write = Callable[[Job, Target, Engine], list[Output]]
 
 
-@dataclass(frozen=True, slots=True)
-class SizeModel:
+class SizeModel(Struct, frozen=True):
     """How a format writes a job."""
 
     write: Write
@@ -141,8 +140,7 @@ class SizeModel:
     """Whether recorded arguments are written."""
 
 
-@dataclass(frozen=True, slots=True)
-class _RankSize:
+class _RankSize(Struct, frozen=True):
     """The size of a rank, and how far the sample of it can be compressed."""
 
     bytes: float
@@ -273,8 +271,7 @@ def _gzipped(text: bytes) -> int:
     return len(compressed.getvalue())
 
 
-@dataclass(slots=True)
-class _Memory:
+class _Memory(Struct):
     """A target that keeps the output in memory."""
 
     stream: io.BytesIO = field(default_factory=io.BytesIO)

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
+from msgspec import Struct
 
 from tracelink.converters.perfetto.timeline.hangs import Hangs, LastArrivals, last_arrivals_of
 from tracelink.converters.perfetto.timeline.layout import Numbering
@@ -77,8 +77,7 @@ LISTED_MEMBERS = 8
 """Groups of at most this size list their members one by one."""
 
 
-@dataclass(frozen=True, slots=True)
-class DrawnCollectives:
+class DrawnCollectives(Struct, frozen=True):
     """Collectives that are drawn, by group and start, with their lanes within their groups."""
 
     row: Int64s
@@ -90,8 +89,7 @@ class DrawnCollectives:
     lane: Int64s
 
 
-@dataclass(frozen=True, slots=True)
-class GroupTracks:
+class GroupTracks(Struct, frozen=True):
     """The collectives that are drawn, and their process and threads."""
 
     drawn: DrawnCollectives

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
 
 import numpy as np
+from msgspec import Struct
+from msgspec.structs import replace
 
 from tracelink.converters.perfetto.timeline.schema import HUNG_PREFIX
 from tracelink.diagnosis.timeline import (
@@ -34,8 +35,7 @@ MAX_LIST = 24
 """Longest list of missing ranks in a name, in characters."""
 
 
-@dataclass(frozen=True, slots=True)
-class RankHang:
+class RankHang(Struct, frozen=True):
     """What hangs on one rank."""
 
     records: Int64s
@@ -49,8 +49,7 @@ class RankHang:
 NO_HANG = RankHang(np.empty(0, np.int64), NEVER, 0)
 
 
-@dataclass(frozen=True, slots=True)
-class HungWait:
+class HungWait(Struct, frozen=True):
     """The first collective that hangs in which a rank is, or which it never joined although others wait there."""
 
     rank: int
@@ -59,8 +58,7 @@ class HungWait:
     joined: bool
 
 
-@dataclass(frozen=True, slots=True)
-class Hangs:
+class Hangs(Struct, frozen=True):
     """Everything that hangs in a job."""
 
     collectives: Bools
@@ -194,8 +192,7 @@ def _closed(graph: EventGraph) -> Bools:
 # The last arrival of each collective: an instant within its slice, if its ranks did not enter at the same time.
 
 
-@dataclass(frozen=True, slots=True)
-class LastArrivals:
+class LastArrivals(Struct, frozen=True):
     """The last arrivals, in the order of their collectives."""
 
     index: Int64s

@@ -5,10 +5,12 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from enum import StrEnum
 from functools import partial
 from typing import BinaryIO, Protocol
+
+from msgspec import Struct
 
 from tracelink.converters.perfetto.timeline.blocks import Block, BlockWriter, Section, Stream
 from tracelink.converters.perfetto.timeline.flows import (
@@ -44,8 +46,7 @@ class ArgumentChoice(StrEnum):
 YES, NO = "yes", "no"
 
 
-@dataclass(frozen=True, slots=True)
-class TimelineOptions:
+class TimelineOptions(Struct, frozen=True):
     """Chosen options."""
 
     args: ArgumentChoice = ArgumentChoice.ALL
@@ -71,8 +72,7 @@ class TimelineOptions:
 # A job and the format that writes it.
 
 
-@dataclass(frozen=True, slots=True)
-class Timeline:
+class Timeline(Struct, frozen=True):
     """What every format needs to know of a job."""
 
     job: Job
@@ -137,8 +137,7 @@ class TimelineFormat(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
-class OutputFile:
+class OutputFile(Struct, frozen=True):
     """The written file."""
 
     format: str
@@ -148,8 +147,7 @@ class OutputFile:
     """Whether it is gzip under any name."""
 
 
-@dataclass(frozen=True, slots=True)
-class _WrittenRank:
+class _WrittenRank(Struct, frozen=True):
     """What is kept of a rank after it was written."""
 
     events: int

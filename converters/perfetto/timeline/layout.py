@@ -5,11 +5,11 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from enum import IntEnum
 
 import numpy as np
 import numpy.typing as npt
+from msgspec import Struct
 
 from tracelink.model.columns import Float64s, Int64s
 from tracelink.model.events import GPU_WORK, EventKind, Track, TrackKind
@@ -30,8 +30,7 @@ FIRST_SLICE_FLOW = 1 << 40
 """Flows that slices carry are numbered from here on: the engine counts the other flows from 0."""
 
 
-@dataclass(frozen=True, slots=True)
-class Numbering:
+class Numbering(Struct, frozen=True):
     """The block of numbers of one rank, or of what belongs to no single rank, among `blocks` of them."""
 
     block: int = 0
@@ -172,8 +171,7 @@ OVERHEAD = "-1"
 """The process of the profiler's own overhead."""
 
 
-@dataclass(frozen=True, slots=True)
-class Process:
+class Process(Struct, frozen=True):
     """A process of the output: the CPU side of one rank, one of its GPUs, or its process groups."""
 
     kind: ProcessKind
@@ -188,8 +186,7 @@ class Process:
         return self.kind == ProcessKind.COUNTERS and self.name == self.label
 
 
-@dataclass(frozen=True, slots=True)
-class Thread:
+class Thread(Struct, frozen=True):
     """A thread of the output, which has one or more lanes."""
 
     process: Process
@@ -198,8 +195,7 @@ class Thread:
     original: str
 
 
-@dataclass(frozen=True, slots=True)
-class Layout:
+class Layout(Struct, frozen=True):
     """Processes, threads, and the thread of each track (-1 without one)."""
 
     title: str
@@ -210,8 +206,7 @@ class Layout:
     process_of_counter: Mapping[int, Process]
 
 
-@dataclass(frozen=True, slots=True)
-class OutputThreads:
+class OutputThreads(Struct, frozen=True):
     """Threads of the output: one for each lane of each thread, at the index `first[thread] + lane`."""
 
     first: Int64s
@@ -341,8 +336,7 @@ def _process(pid: int, key: ProcessKey, title: str, program: str) -> Process:
     return Process(kind, pid, name, label, original)
 
 
-@dataclass(frozen=True, slots=True)
-class _DrawnTrack:
+class _DrawnTrack(Struct, frozen=True):
     """A track that is drawn."""
 
     track: Track

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass, replace
 
 import numpy as np
+from msgspec import Struct
+from msgspec.structs import replace
 
 from tracelink.converters.perfetto.timeline.counters import with_outstanding
 from tracelink.converters.perfetto.timeline.drawing import (
@@ -42,8 +43,7 @@ SECTION_ROWS = 1 << 17
 MAX_SECTIONS = 64
 
 
-@dataclass(frozen=True, slots=True)
-class RankTimeline:
+class RankTimeline(Struct, frozen=True):
     """The position and time of every event and sample of one rank that will be written."""
 
     graph: EventGraph

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from enum import StrEnum
 
 import numpy as np
+from msgspec import Struct
 
 from tracelink.converters.pytorch.arguments import CATEGORY_OF_KIND, DRIVER_CATEGORY
 from tracelink.model.columns import Bools, Int64s
@@ -120,8 +120,7 @@ class Argument(StrEnum):
     RANK = "rank"
 
 
-@dataclass(frozen=True, slots=True)
-class Categories:
+class Categories(Struct, frozen=True):
     """The categories of the events of a rank, numbered: those of the source if it has its own, else by kind."""
 
     names: Sequence[str]
@@ -169,8 +168,7 @@ class Categories:
 # Sizes, for the forecast of how much will be written.
 
 
-@dataclass(frozen=True, slots=True)
-class TypicalSizes:
+class TypicalSizes(Struct, frozen=True):
     """Bytes of what is counted, as measured on many jobs."""
 
     track: int

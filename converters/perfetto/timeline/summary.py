@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
 
 import numpy as np
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from tracelink.converters.perfetto.timeline.groups import collective_names
 from tracelink.converters.perfetto.timeline.hangs import Hangs
@@ -29,8 +30,7 @@ ALL_RANKS = -1
 NEVER_JOINED = " (this rank never joined)"
 
 
-@dataclass(frozen=True, slots=True)
-class Waits(Table):
+class Waits(Table, frozen=True):
     """One row for each wait; those of one rank are in order of time."""
 
     rank: Int64s
@@ -45,8 +45,7 @@ class Waits(Table):
         return Waits(self.rank[keep], self.start[keep], self.end[keep], self.name[keep], self.hung[keep])
 
 
-@dataclass(frozen=True, slots=True)
-class AllWaits:
+class AllWaits(Struct, frozen=True):
     """What the ranks of a job wait in."""
 
     names: Sequence[str] = ()
@@ -128,8 +127,7 @@ def _disjoint(start: Int64s, end: Int64s) -> Int64s:
 # The track: steps, and within them waits; a wait that goes on in the next step is cut.
 
 
-@dataclass(frozen=True, slots=True)
-class _Slices:
+class _Slices(Struct, frozen=True):
     """Slices that are nested or disjoint."""
 
     start: Int64s

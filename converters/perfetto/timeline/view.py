@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from msgspec import Struct
 
 from tracelink.diagnosis.timeline import hung_of, missing_from
 from tracelink.model.columns import NO_TIME, UNKNOWN
@@ -29,8 +29,7 @@ WORTH = 0.5
 """A window longer than this part of the trace is not worth it."""
 
 
-@dataclass(frozen=True, slots=True)
-class StartupView:
+class StartupView(Struct, frozen=True):
     """Patterns of track names, and the first and last nanosecond to show, after the base of the job."""
 
     pinned: Sequence[str] = (GROUP_TRACKS,)

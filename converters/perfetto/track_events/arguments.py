@@ -8,11 +8,11 @@ from __future__ import annotations
 import math
 import struct
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import orjson
+from msgspec import Struct
 
 from tracelink.converters.perfetto.native.decode import Unbundled, batches
 from tracelink.converters.perfetto.track_events.interning import Named
@@ -67,16 +67,14 @@ class _TooDeepError(ValueError):
     """A value is nested too deeply."""
 
 
-@dataclass(frozen=True, slots=True)
-class BatchStart:
+class BatchStart(Struct, frozen=True):
     """A batch that can be read again: its offset, and the number of its first packet."""
 
     offset: int
     first: int
 
 
-@dataclass(frozen=True, slots=True)
-class TrackEventPayloads:
+class TrackEventPayloads(Struct, frozen=True):
     """The arguments of all packets of a file by number; empty for packets that are no events."""
 
     source: Source
@@ -122,8 +120,7 @@ class TrackEventPayloads:
         return run
 
 
-@dataclass(frozen=True, slots=True)
-class Annotations:
+class Annotations(Struct, frozen=True):
     """The values in the packets of a batch."""
 
     data: bytes

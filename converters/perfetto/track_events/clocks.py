@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
 
 import numpy as np
+from msgspec import Struct, field
 
 from tracelink.converters.perfetto.native.decode import of_wire
 from tracelink.converters.perfetto.track_events.schema import (
@@ -26,8 +26,7 @@ LATEST = 4 * 10**18
 """Later times (after the year 2096) are invalid."""
 
 
-@dataclass(frozen=True, slots=True)
-class Reading:
+class Reading(Struct, frozen=True):
     """One clock in a snapshot."""
 
     clock: int
@@ -37,8 +36,7 @@ class Reading:
     unit: int
 
 
-@dataclass(frozen=True, slots=True)
-class Snapshot:
+class Snapshot(Struct, frozen=True):
     """Several clocks read at once."""
 
     packet: int
@@ -50,8 +48,7 @@ class Snapshot:
         return next((reading for reading in self.readings if reading.clock == clock), None)
 
 
-@dataclass(frozen=True, slots=True)
-class LocalTimes:
+class LocalTimes(Struct, frozen=True):
     """The packets whose clocks are of one sequence only, by number, with times by a clock that all sequences know."""
 
     packet: Int64s
@@ -59,8 +56,7 @@ class LocalTimes:
     time: Int64s
 
 
-@dataclass(slots=True)
-class Clocks:
+class Clocks(Struct):
     """The clocks of a file."""
 
     snapshots: list[Snapshot] = field(default_factory=list)

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
 
 import numpy as np
+from msgspec import Struct, field
 
 from tracelink.converters.perfetto.native.decode import numbers_of, of_wire
 from tracelink.converters.perfetto.track_events.schema import IS_CLEARED, NEEDS_STATE, TEXT_OF, Packet, Table
@@ -22,8 +22,7 @@ Named = tuple[Table, int, int]
 """Table, state and number of an interned text."""
 
 
-@dataclass(slots=True)
-class States:
+class States(Struct):
     """The states of all sequences so far. A state is a number; each clearing of a sequence begins a new one."""
 
     current: dict[int, int] = field(default_factory=dict)

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from dataclasses import dataclass, field
 from functools import cache
 
 import numpy as np
 import numpy.typing as npt
+from msgspec import Struct, field
 
 from tracelink.converters.perfetto.native.decode import numbers_of, of_wire
 from tracelink.converters.perfetto.track_events.arguments import Annotations
@@ -48,8 +48,7 @@ GROUP_DESCRIPTION, DEFAULT_GROUP = "Process Group Description", "default_pg"
 Column = npt.NDArray[np.integer]
 
 
-@dataclass(slots=True)
-class Rows:
+class Rows(Struct):
     """Columns that grow by batches."""
 
     parts: dict[str, list[Column]] = field(default_factory=lambda: defaultdict(list))
@@ -69,8 +68,7 @@ class Rows:
         ]
 
 
-@dataclass(slots=True)
-class Pairs:
+class Pairs(Struct):
     """Pairs of a row and a number, that grow by batches."""
 
     rows: list[Int64s] = field(default_factory=list)
@@ -88,8 +86,7 @@ class Pairs:
         return np.concatenate([none, *self.rows]), np.concatenate([none, *self.numbers])
 
 
-@dataclass(slots=True)
-class Packets:
+class Packets(Struct):
     """Everything in a file but arguments."""
 
     strings: StringTable = field(default_factory=StringTable)
@@ -394,8 +391,7 @@ class Packets:
         self.damaged += len(of_wire(whole, Packet.COMPRESSED)[0])
 
 
-@dataclass(frozen=True, slots=True)
-class _Common:
+class _Common(Struct, frozen=True):
     """What all packets of a batch have."""
 
     first: int

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
+from msgspec import Struct, field
 
 from tracelink.converters.perfetto.native.decode import Unbundled, batches
 from tracelink.converters.perfetto.track_events.arguments import BatchStart, TrackEventPayloads
@@ -123,8 +123,7 @@ def _read(source: Source, engine: Engine) -> tuple[Packets, list[BatchStart], st
 # Events: slices and instants on tracks, and stages on GPUs
 
 
-@dataclass(slots=True)
-class _Table:
+class _Table(Struct):
     """One row for each event, in the order of the file."""
 
     packet: Int64s

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
+from msgspec import Struct
 
 from tracelink.converters.perfetto.native.decode import pairs_of
 from tracelink.converters.perfetto.track_events.schema import BEGIN, END
 from tracelink.model.columns import UNKNOWN, Bools, Int64s
 
 
-@dataclass(frozen=True, slots=True)
-class Slices:
+class Slices(Struct, frozen=True):
     """The rows of beginnings, and of their ends; UNKNOWN for a missing end. Ends without a beginning are counted."""
 
     begin: Int64s

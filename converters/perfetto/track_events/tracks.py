@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
+from msgspec import Struct
+from msgspec.structs import replace
 
 from tracelink.converters.perfetto.track_events.packets import Packets
 from tracelink.converters.perfetto.track_events.schema import (
@@ -30,8 +31,7 @@ UNKNOWN_NUMBER = -(1 << 62)
 MOST_ANCESTORS = 16
 
 
-@dataclass(frozen=True, slots=True)
-class Described:
+class Described(Struct, frozen=True):
     """A track as the file describes it."""
 
     name: str = ""
@@ -46,8 +46,7 @@ class Described:
     incremental: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Descriptions:
+class Descriptions(Struct, frozen=True):
     """All tracks by number."""
 
     tracks: Mapping[int, Described]

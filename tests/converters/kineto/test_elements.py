@@ -5,7 +5,6 @@ from __future__ import annotations
 import gzip
 import json
 from collections import Counter
-from dataclasses import replace
 from decimal import Decimal
 from typing import Any
 
@@ -13,6 +12,7 @@ import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from builders.data import shared
 from builders.kineto import (

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
 import pytest
 from hypothesis import given, settings
+from msgspec.structs import replace
 
 from builders.recorded_jobs import faulty_plans, plans
 from builders.recorder import CREATED, as_source, collective, dump, pickled
@@ -169,7 +170,7 @@ def test_all_waits_of_a_job_that_hangs_are_stuck(case: tuple[Plan, Fault]) -> No
 
 
 @settings(max_examples=15)
-@given(plans(backends=["nccl", "nccl2", "xccl"]).map(lambda plan: replace(plan, steps=4)))
+@given(plans(backends=["nccl", "nccl2", "xccl"]).map(lambda plan: dataclasses.replace(plan, steps=4)))
 def test_no_wait_of_a_running_job_is_stuck(plan: Plan) -> None:
     first, second = (job(plan, None, Snapshot("running", at=at)) for at in (0.2, 0.8))
     earlier, waits = waits_of(second, first)

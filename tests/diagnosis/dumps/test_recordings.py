@@ -5,13 +5,13 @@ from __future__ import annotations
 import subprocess
 import sys
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from builders.recorder import collective, dump, pickled, process_group
 from tracelink.diagnosis.dumps.recordings import in_replicas, read_recordings
@@ -58,7 +58,7 @@ def test_other_formats_are_not_imported(tmp_path: Path) -> None:
 # Replicas.
 
 
-REQUEST = {name: [UNKNOWN] for name in Requests.__dataclass_fields__}
+REQUEST = {name: [UNKNOWN] for name in Requests.__struct_fields__}
 
 
 def recording(rank: int, *groups: ProcessGroup) -> Recording:

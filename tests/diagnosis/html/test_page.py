@@ -6,7 +6,6 @@ import base64
 import hashlib
 import re
 from collections.abc import Mapping
-from dataclasses import replace
 from importlib import resources
 from itertools import pairwise
 from pathlib import Path
@@ -14,6 +13,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 import tracelink
 from builders.data import shared

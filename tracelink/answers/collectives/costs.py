@@ -7,11 +7,11 @@ rank to come, which is the transfer. What the others stay longer, they wait. Thi
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from msgspec import Struct
 
 from tracelink.answers.model.communication import BandwidthRow, CollectiveRow, Cost, RankWaits, Scope
 from tracelink.model.collectives import Verdict
@@ -33,8 +33,7 @@ UNBOUNDED = int(np.iinfo(np.int64).max)
 Values = npt.NDArray[Any]
 
 
-@dataclass(frozen=True, slots=True)
-class Measured:
+class Measured(Struct, frozen=True):
     """What each collective of a job cost, and each participation."""
 
     job: Job

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 import msgspec
 import numpy as np
@@ -54,8 +53,7 @@ def _pair_row(job: Job, rows: Int64s) -> PairRow:
 # All-to-all: what each rank sends to each. The worker of a rank reads the parts from the arguments of its events.
 
 
-@dataclass(frozen=True, slots=True)
-class Splits(Table):
+class Splits(Table, frozen=True):
     """One row for each part that a rank sends to another one in an all-to-all operation."""
 
     participation: Int64s

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 
 import numpy as np
+from msgspec import Struct, field
 
 from tracelink.answers.collectives.costs import Measured
 from tracelink.answers.model.communication import Delay, LateRank, Pattern, PatternRow
@@ -25,8 +25,7 @@ SIGNIFICANT_NS = 1000
 MOST_DELAYS = 100
 
 
-@dataclass(slots=True)
-class _Tally:
+class _Tally(Struct):
     """Sums by rank, and by pairs of ranks."""
 
     caused: dict[int, int] = field(default_factory=lambda: defaultdict(int))
@@ -42,8 +41,7 @@ class _Tally:
         sums[1] += 1
 
 
-@dataclass(frozen=True, slots=True)
-class Lateness:
+class Lateness(Struct, frozen=True):
     """Late ranks, whom they delayed, and who is late in each group."""
 
     late: Sequence[LateRank]
@@ -80,8 +78,7 @@ def lateness_of(spent: Measured, used: Bools) -> Lateness:
 # What ranks waited before, in other groups.
 
 
-@dataclass(frozen=True, slots=True)
-class _History:
+class _History(Struct, frozen=True):
     """The waits of each rank by time: when they began, their sums, and their participations."""
 
     begin: Mapping[int, Int64s]
@@ -133,8 +130,7 @@ def _since(spent: Measured, table: Participations, arrived: Int64s, of_part: Int
     return since
 
 
-@dataclass(slots=True)
-class _Blame:
+class _Blame(Struct):
     """Who is to blame for the waits of a rank before it came last: again by the last ranks of those collectives."""
 
     history: _History

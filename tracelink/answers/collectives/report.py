@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
 import numpy as np
+from msgspec import Struct
 
 from tracelink.answers.collectives.costs import Measured, bandwidth_rows, collective_rows, measured
 from tracelink.answers.collectives.exchanges import Splits, exchanges_of, pair_rows
@@ -17,8 +17,7 @@ from tracelink.model.job import Job
 from tracelink.model.text import counted
 
 
-@dataclass(frozen=True, slots=True)
-class CollectiveReport:
+class CollectiveReport(Struct, frozen=True):
     """The communication of a job."""
 
     collectives: Sequence[CollectiveRow]

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 import numpy as np
+from msgspec import Struct
 
 from tracelink.answers.model.intervals import without_overlaps
 from tracelink.answers.path.modules import is_step
@@ -20,8 +20,7 @@ NAMED = (EventKind.OPERATOR, EventKind.RUNTIME)
 """Kinds that name the pieces of threads; what encloses them names the time between them."""
 
 
-@dataclass(frozen=True, slots=True)
-class Waits(Table):
+class Waits(Table, frozen=True):
     """One row for each time that a thread waited; the pieces of the thread leave it out."""
 
     lane: Int64s
@@ -29,16 +28,14 @@ class Waits(Table):
     end: Int64s
 
 
-@dataclass(frozen=True, slots=True)
-class Cuts(Table):
+class Cuts(Table, frozen=True):
     """Times at which pieces of a thread must begin or end, because something else depends on them."""
 
     lane: Int64s
     time: Int64s
 
 
-@dataclass(frozen=True, slots=True)
-class HostPieces(Table):
+class HostPieces(Table, frozen=True):
     """The pieces of threads, by lane and start."""
 
     lane: Int64s
@@ -51,8 +48,7 @@ class HostPieces(Table):
     """The innermost event around it, itself if it is one; UNKNOWN if there is none."""
 
 
-@dataclass(frozen=True, slots=True)
-class Threads:
+class Threads(Struct, frozen=True):
     """The events of the threads of a rank that name pieces."""
 
     part: Excerpt

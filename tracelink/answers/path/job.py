@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
 import numpy as np
+from msgspec import Struct
 
 from tracelink.answers.path.nodes import Causes, PieceKind, Pieces
 from tracelink.answers.path.rank import RankPieces
@@ -29,8 +29,7 @@ FROM_ROOT = (Operation.BROADCAST, Operation.SCATTER)
 TO_ROOT = (Operation.REDUCE, Operation.GATHER)
 
 
-@dataclass(frozen=True, slots=True)
-class Meetings(Table):
+class Meetings(Table, frozen=True):
     """One row for each piece in a collective or a message, by meeting."""
 
     meeting: Int64s
@@ -41,8 +40,7 @@ class Meetings(Table):
     """Whether others cannot end before it has started."""
 
 
-@dataclass(frozen=True, slots=True)
-class JobPieces:
+class JobPieces(Struct, frozen=True):
     """The pieces of all ranks, and why each started when it did."""
 
     ranks: Sequence[int]

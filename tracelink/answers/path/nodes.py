@@ -6,7 +6,6 @@ piece of its stream.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import IntEnum
 
 from tracelink.model.columns import Int32s, KnownInt32s, Rows, Table, Times, UInt8s
@@ -65,8 +64,7 @@ DELAY_OF = {
 """What the time between a piece and the one that it waited for is."""
 
 
-@dataclass(frozen=True, slots=True)
-class Pieces(Table):
+class Pieces(Table, frozen=True):
     """One row for each piece, by lane and start."""
 
     lane: KnownInt32s
@@ -82,8 +80,7 @@ class Pieces(Table):
     """The index of the name of its module, or UNKNOWN."""
 
 
-@dataclass(frozen=True, slots=True)
-class Causes(Table):
+class Causes(Table, frozen=True):
     """One row for each pair of pieces of which the second could not start before the first had ended."""
 
     before: Rows
@@ -91,8 +88,7 @@ class Causes(Table):
     why: UInt8s
 
 
-@dataclass(frozen=True, slots=True)
-class Landmarks(Table):
+class Landmarks(Table, frozen=True):
     """The pieces of events that take part in communication, by event."""
 
     row: Rows

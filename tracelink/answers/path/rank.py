@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
+from msgspec import Struct
 
 from tracelink.answers.path.host import Cuts, HostPieces, Threads, Waits, host_pieces
 from tracelink.answers.path.modules import modules_of
@@ -25,8 +25,7 @@ from tracelink.ordering.streams import stream_order, stream_waits
 from tracelink.ordering.threads import hand_overs, resumptions
 
 
-@dataclass(frozen=True, slots=True)
-class RankPieces:
+class RankPieces(Struct, frozen=True):
     """The contracted graph of a rank: all that the first process gets of it."""
 
     rank: int
@@ -81,8 +80,7 @@ def contracted(graph: EventGraph, job: Job, rank: int) -> RankPieces:
 # What the rank does together with others.
 
 
-@dataclass(frozen=True, slots=True)
-class _Talks:
+class _Talks(Struct, frozen=True):
     """The events of a rank that take part in communication."""
 
     rows: Int64s
@@ -107,8 +105,7 @@ class _Talks:
 # What threads waited for.
 
 
-@dataclass(frozen=True, slots=True)
-class _Joints:
+class _Joints(Struct, frozen=True):
     """Where threads and streams wait for each other, as rows and times."""
 
     waits: Waits

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
+from msgspec import Struct
 
 from tracelink.answers.model.results import CriticalPath, PathPart, PathStep
 from tracelink.answers.path.job import JobPieces, joined
@@ -19,8 +19,7 @@ from tracelink.model.ranges import Numbers
 MOST_PARTS = 50
 
 
-@dataclass(frozen=True, slots=True)
-class PathOfJob:
+class PathOfJob(Struct, frozen=True):
     """The contracted graph of a job, and the path through it."""
 
     pieces: JobPieces

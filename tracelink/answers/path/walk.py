@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-
 import numpy as np
+from msgspec import Struct, field
 
 from tracelink.answers.path.job import JobPieces
 from tracelink.answers.path.nodes import DELAY_OF, PieceKind, Why
@@ -14,8 +13,7 @@ LONGEST_QUEUE_NS = 100_000
 """Device work that could have started, but did not for longer, waited for what was not recorded."""
 
 
-@dataclass(frozen=True, slots=True)
-class Segments(Table):
+class Segments(Table, frozen=True):
     """One row for each segment of the path; each begins when the one before it ends."""
 
     rank: KnownInt32s
@@ -29,8 +27,7 @@ class Segments(Table):
     """The index of the step."""
 
 
-@dataclass(slots=True)
-class _Trail:
+class _Trail(Struct):
     """The segments so far, the last one first."""
 
     floor: int

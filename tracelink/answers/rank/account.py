@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from msgspec import Struct
 
 from tracelink.answers.model.intervals import covered, intersection
 from tracelink.answers.model.results import Portion, RankSummary, Step
@@ -28,8 +28,7 @@ MOST_THREADS = 16
 """Threads whose activity explains idle time: those that launch most work."""
 
 
-@dataclass(frozen=True, slots=True)
-class Account:
+class Account(Struct, frozen=True):
     """The answers about one rank."""
 
     summary: RankSummary

@@ -6,9 +6,8 @@ add up to its length.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
+from msgspec import Struct
 
 from tracelink.answers.model.intervals import NOTHING, covered, difference, union
 from tracelink.answers.model.results import WorkIn
@@ -21,8 +20,7 @@ from tracelink.model.operations import COLLECTIVE_ANNOTATION, COLLECTIVE_OPERATO
 from tracelink.model.ranges import Spans
 
 
-@dataclass(frozen=True, slots=True)
-class Breakdown:
+class Breakdown(Struct, frozen=True):
     """When a rank computed, communicated and copied."""
 
     work: WorkIn

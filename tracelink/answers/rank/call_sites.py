@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 import numpy as np
+from msgspec import Struct
 
 from tracelink.answers.rank.view import RankView, Work
 from tracelink.model.columns import UNKNOWN, Bools, Int64s, Rows, Table, lookup
@@ -19,8 +19,7 @@ DEEPEST = 4096
 """Calls around a launch that are looked at; Python itself ends deeper recursions."""
 
 
-@dataclass(frozen=True, slots=True)
-class CallSites(Table):
+class CallSites(Table, frozen=True):
     """One row for each call: the events around it, or UNKNOWN."""
 
     call: Rows
@@ -36,8 +35,7 @@ class CallSites(Table):
     """The forward operator of backward work, if module and line are those of it."""
 
 
-@dataclass(frozen=True, slots=True)
-class Marks:
+class Marks(Struct, frozen=True):
     """Which events are what, by row; one more for UNKNOWN."""
 
     operator: Bools

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from tracelink.answers.model.intervals import NOTHING, divided, gaps_of, intersection, union, without_overlaps
@@ -18,8 +16,7 @@ from tracelink.model.job import Job
 from tracelink.model.ranges import Spans
 
 
-@dataclass(frozen=True, slots=True)
-class Waits(Table):
+class Waits(Table, frozen=True):
     """One row for each communication of a rank, in the order of time: when it was in it, and until when it waited."""
 
     start: Times

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 
 import numpy as np
+from msgspec import Struct
 
 from tracelink.answers.model.intervals import NOTHING
 from tracelink.answers.model.results import Cause
@@ -30,8 +30,7 @@ Claim = tuple[Cause, str, Spans]
 """A cause, what the host did, and when."""
 
 
-@dataclass(frozen=True, slots=True)
-class HostActivity:
+class HostActivity(Struct, frozen=True):
     """What happened when on the threads of a rank; all of it is indexed by lane."""
 
     claims: dict[int, list[Claim]]

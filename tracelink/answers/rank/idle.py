@@ -6,9 +6,8 @@ the start of the launch on it is the launch. Work that had been launched before 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
+from msgspec import Struct
 
 from tracelink.answers.model.intervals import NOTHING, Label, difference, divided, union
 from tracelink.answers.model.results import Cause
@@ -35,8 +34,7 @@ Reason = tuple[Cause, int | None, str]
 """A cause, the rank that was waited for, and what the host did."""
 
 
-@dataclass(frozen=True, slots=True)
-class Gaps(Table):
+class Gaps(Table, frozen=True):
     """One row for each stretch of time without device work, in the order of time."""
 
     start: Times
@@ -50,8 +48,7 @@ class Gaps(Table):
     """The thread of the call, or UNKNOWN."""
 
 
-@dataclass(frozen=True, slots=True)
-class Explained:
+class Explained(Struct, frozen=True):
     """Stretches of time and their reasons; they do not overlap."""
 
     parts: list[tuple[Reason, Spans]]

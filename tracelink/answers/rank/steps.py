@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
+from msgspec import Struct
 
 from tracelink.model.columns import UNKNOWN, KnownInt64s, Table, Times
 from tracelink.model.events import GPU_WORK, ON_THREAD, EventKind, Relation
@@ -16,8 +15,7 @@ RECORDED = (*ON_THREAD, *GPU_WORK, EventKind.SYNCHRONIZATION)
 """Kinds of events that a profiler records while the program runs, unlike dumps and logs of the whole process."""
 
 
-@dataclass(frozen=True, slots=True)
-class Windows(Table):
+class Windows(Table, frozen=True):
     """One row for each step, in the order of time; windows do not overlap."""
 
     number: KnownInt64s
@@ -28,8 +26,7 @@ class Windows(Table):
     """When the annotation of the step ended on the host."""
 
 
-@dataclass(frozen=True, slots=True)
-class StepWindows:
+class StepWindows(Struct, frozen=True):
     """The windows of a rank, and what could not be told exactly."""
 
     windows: Windows

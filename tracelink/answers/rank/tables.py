@@ -6,9 +6,9 @@ Every table is a dictionary: the texts of a row, and its numbers in the order of
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
+from msgspec import Struct
 
 from tracelink.answers.model.intervals import covered
 from tracelink.answers.rank.call_sites import (
@@ -30,8 +30,7 @@ Texts = tuple[str, ...]
 Rows = dict[Texts, list[int]]
 
 
-@dataclass(frozen=True, slots=True)
-class KernelTotal:
+class KernelTotal(Struct, frozen=True):
     """All kernels of one name on a rank, and where most of their time was launched."""
 
     name: str
@@ -48,8 +47,7 @@ class KernelTotal:
     source_lines: str
 
 
-@dataclass(frozen=True, slots=True)
-class Tables:
+class Tables(Struct, frozen=True):
     """The tables of one rank."""
 
     kernels: Sequence[KernelTotal]
@@ -171,8 +169,7 @@ def _module_classes(view: RankView, names: Int64s, group: Int64s, weight: Int64s
 # Calls on threads: operators, modules and functions
 
 
-@dataclass(frozen=True, slots=True)
-class _Calls:
+class _Calls(Struct, frozen=True):
     """The operators and Python functions that run in the windows, with their time in these."""
 
     rows: Int64s

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
+from msgspec import Struct
 
 from tracelink.model.columns import (
     UNKNOWN,
@@ -31,8 +31,7 @@ COMPUTE, COMMUNICATION, COPY = range(3)
 """Values of `Work.part`."""
 
 
-@dataclass(frozen=True, slots=True)
-class Work(Table):
+class Work(Table, frozen=True):
     """One row for each kernel, copy and memset with a start and an end, in the order of their starts."""
 
     row: KnownRows
@@ -45,8 +44,7 @@ class Work(Table):
     """The call that launched it; UNKNOWN if it was not recorded."""
 
 
-@dataclass(frozen=True)
-class RankView:
+class RankView(Struct, frozen=True, dict=True):
     """The graph of one rank, and what follows from it."""
 
     graph: EventGraph

@@ -6,7 +6,8 @@ import html
 import json
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+
+from msgspec import Struct, field
 
 from tracelink.compiling.html.embedding import MAPPINGS, MOST_OF_ONE, Embedding
 from tracelink.compiling.html.rows import anchor, link
@@ -32,8 +33,7 @@ SHOWN = {
 OUTSIDE = "outside of compilations"
 
 
-@dataclass(slots=True)
-class _Entry:
+class _Entry(Struct):
     """What one log has of one compile id."""
 
     compiles: list[Compiled] = field(default_factory=list)

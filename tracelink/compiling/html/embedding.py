@@ -5,9 +5,9 @@ from __future__ import annotations
 import base64
 import zlib
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
 
 from isal import isal_zlib
+from msgspec import Struct, field
 
 from tracelink.compiling.divergences import Logs, payloads_of
 from tracelink.compiling.report import Read
@@ -28,8 +28,7 @@ Key = tuple[str, int]
 """What is equal in equal payloads: their digest; the log and the offset of a damaged one."""
 
 
-@dataclass(slots=True)
-class Embedding:
+class Embedding(Struct):
     """The number of each payload that the page contains."""
 
     numbers: dict[Key, int] = field(default_factory=dict)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+
+from msgspec import Struct, field
 
 from tracelink.compiling.divergences import Logs
 from tracelink.compiling.model import TORCH
@@ -16,8 +17,7 @@ DEEPEST = 60
 """Frames of a stack: the innermost ones."""
 
 
-@dataclass(slots=True)
-class _Node:
+class _Node(Struct):
     """A frame, with what it calls and what was compiled in it."""
 
     calls: dict[Frame, _Node] = field(default_factory=dict)

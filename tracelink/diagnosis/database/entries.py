@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from functools import lru_cache
 from hashlib import blake2b
 from itertools import chain
@@ -11,6 +10,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 import numpy as np
+from msgspec import Struct, field
 
 from tracelink.converters.flight_recorder.schema import CURRENT, FRAME_FILE, FRAME_LINE, FRAME_NAME
 from tracelink.diagnosis.database import schema
@@ -43,8 +43,7 @@ Sizes = list[list[int]]
 # Identifiers of rows.
 
 
-@dataclass(frozen=True, slots=True)
-class Numbering:
+class Numbering(Struct, frozen=True):
     """Identifiers of rows; UNKNOWN is none.
 
     Groups and entries are identified by their rows in the journal, collectives by their order.
@@ -267,8 +266,7 @@ class FrameText(
 decode_frames = msgspec.json.Decoder(list[FrameText]).decode
 
 
-@dataclass(slots=True)
-class Tracebacks:
+class Tracebacks(Struct):
     """All distinct stacks, by a digest of their text, and the rows of the new ones."""
 
     unreadable: int = 0
@@ -332,8 +330,7 @@ class Tracebacks:
 # Entries read again, in batches.
 
 
-@dataclass(slots=True)
-class EntryTables:
+class EntryTables(Struct):
     """Entries of all ranks, and findings."""
 
     numbering: Numbering
@@ -417,8 +414,7 @@ def _entry_text(text: Payload) -> EntryText:
         return EMPTY
 
 
-@dataclass(frozen=True, slots=True)
-class _JournalColumns:
+class _JournalColumns(Struct, frozen=True):
     """The columns of entries that the journal contains."""
 
     numbering: Numbering

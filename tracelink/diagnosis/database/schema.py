@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from enum import StrEnum
+
+from msgspec import Struct
 
 VERSION = 1
 """Version of the tables: it increases if a column changes its name or its meaning."""
@@ -19,8 +20,7 @@ class Type(StrEnum):
     BOOLEAN = "BOOLEAN"
 
 
-@dataclass(frozen=True, slots=True)
-class Column:
+class Column(Struct, frozen=True):
     """One column."""
 
     name: str
@@ -32,8 +32,7 @@ class Column:
     """Whether every row has a value."""
 
 
-@dataclass(frozen=True, slots=True)
-class Table:
+class Table(Struct, frozen=True):
     """One table."""
 
     name: str

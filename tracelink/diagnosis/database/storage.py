@@ -5,11 +5,11 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack, closing, contextmanager
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from msgspec import Struct, field
 
 from tracelink.diagnosis.database import schema
 from tracelink.diagnosis.database.schema import Column, Table, Type
@@ -36,8 +36,7 @@ Lists = Mapping[str, list[Any]]
 # Rows as lists, a list for each column, with None for unknown values.
 
 
-@dataclass(frozen=True, slots=True)
-class Batch:
+class Batch(Struct, frozen=True):
     """Some rows of one table."""
 
     table: str
@@ -174,8 +173,7 @@ def write_parquet(batches: Iterable[Batch], target: DirectoryTarget) -> None:
         raise
 
 
-@dataclass(slots=True)
-class _File:
+class _File(Struct):
     """A Parquet file that is being written."""
 
     schema: pyarrow.Schema

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from msgspec import Struct
 
 from tracelink.diagnosis.database import schema
 from tracelink.diagnosis.database.entries import EntryTables, Numbering, numbering_of
@@ -38,8 +38,7 @@ COMPLETE, TRUNCATED, UNREADABLE, MISSING = "complete", "truncated", "unreadable"
 # The database.
 
 
-@dataclass(frozen=True, slots=True)
-class Database:
+class Database(Struct, frozen=True):
     """The location of a database: a file for SQLite, a directory for Parquet files."""
 
     path: str

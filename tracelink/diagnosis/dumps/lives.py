@@ -7,9 +7,10 @@ all ranks, so that equal sequence numbers of different lives are different colle
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
 
 import numpy as np
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from tracelink.model.columns import NO_TIME, UNKNOWN, Bools, Int32s, Int64s, distinct, starts_of
 from tracelink.model.errors import Finding, Severity
@@ -21,8 +22,7 @@ Span = tuple[int, int]
 """When the first and the last entry of a life were created."""
 
 
-@dataclass(frozen=True, slots=True)
-class Lives:
+class Lives(Struct, frozen=True):
     """Records and groups in which each life of a group is a group."""
 
     records: Sequence[Records]
@@ -138,8 +138,7 @@ def _finding(group: ProcessGroup, count: int) -> Finding:
     return Finding(Severity.INFO, "group_made_again", message[:1].upper() + message[1:], count)
 
 
-@dataclass(frozen=True, slots=True)
-class LeftLives:
+class LeftLives(Struct, frozen=True):
     """Which ranks have left which lives: they have entries in a later one."""
 
     rank: Int32s

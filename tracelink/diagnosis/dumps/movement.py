@@ -7,9 +7,9 @@ and `Movement`, for people. Entries are matched by record id and creation time, 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
 
 import numpy as np
+from msgspec import Struct
 
 from tracelink.model.columns import NO_TIME, Bools, Int64s
 from tracelink.model.records import Recording
@@ -96,8 +96,7 @@ def _last_id(recording: Recording) -> int:
 # Two dumps of each rank.
 
 
-@dataclass(frozen=True, slots=True)
-class Movement:
+class Movement(Struct, frozen=True):
     """Which ranks recorded something since earlier dumps of the job."""
 
     moved: tuple[int, ...]
@@ -109,8 +108,7 @@ class Movement:
     """The latest time in the earlier dumps: they were written then or later."""
 
 
-@dataclass(frozen=True, slots=True)
-class Earlier:
+class Earlier(Struct, frozen=True):
     """What earlier dumps show of the entries of a journal."""
 
     movement: Movement

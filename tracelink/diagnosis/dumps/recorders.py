@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
 from itertools import chain
 
 import numpy as np
+from msgspec import Struct
+from msgspec.structs import replace
 
 from tracelink.linking.groups import names_by_backend, with_suffix
 from tracelink.model.columns import UNKNOWN, Int32s, Int64s, StringTable
@@ -61,8 +62,7 @@ def _connected(recorders: Sequence[Collection[str]]) -> list[int]:
 # One recording of a rank from several.
 
 
-@dataclass(frozen=True, slots=True)
-class _JoinedPayloads(NoPayloads):
+class _JoinedPayloads(Struct, NoPayloads, frozen=True):
     """The entries of several dumps; those of each have places of their own."""
 
     parts: Sequence[object]
@@ -78,8 +78,7 @@ class _JoinedPayloads(NoPayloads):
         return found
 
 
-@dataclass(frozen=True, slots=True)
-class _RenamedPayloads(NoPayloads):
+class _RenamedPayloads(Struct, NoPayloads, frozen=True):
     """The entries of a dump, with other names of some groups."""
 
     part: object

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from itertools import chain
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from tracelink.diagnosis.dumps.recorders import by_recorder, joined, recorders_finding
 from tracelink.diagnosis.dumps.sets import Chosen, Dump, chosen_dumps
@@ -38,8 +41,7 @@ BATCH_BYTES = 4 << 20
 # Reading dumps.
 
 
-@dataclass(frozen=True, slots=True)
-class Recordings:
+class Recordings(Struct, frozen=True):
     """The dumps of a job that could be read, and why others could not."""
 
     by_rank: dict[int, Recording]
@@ -140,7 +142,7 @@ def _with_host(recording: Recording) -> Recording:
 
 def _without_rank(finding: Finding) -> Finding:
     """The finding on a dump of an earlier attempt: if it cannot be read, the rank may still have a newer one."""
-    return replace(finding, reason=UNREADABLE_BEFORE) if finding.reason == UNREADABLE else finding
+    return dataclasses.replace(finding, reason=UNREADABLE_BEFORE) if finding.reason == UNREADABLE else finding
 
 
 def _read(tasks: Sequence[Task], engine: Engine) -> list[Recording | Finding]:
@@ -206,8 +208,7 @@ def compile_logs_among(tasks: Sequence[Task]) -> list[Task]:
 # Replicas that number their own ranks from 0 and train together, as torchft runs them.
 
 
-@dataclass(frozen=True, slots=True)
-class Replicas:
+class Replicas(Struct, frozen=True):
     """Recordings whose groups list ranks of the whole job, and findings."""
 
     recordings: dict[int, Recording]
@@ -234,8 +235,7 @@ def in_replicas(recordings: Mapping[int, Recording], size: int) -> Replicas:
     return Replicas(renumbered, _other_sizes(recordings, size))
 
 
-@dataclass(frozen=True, slots=True)
-class _Replica:
+class _Replica(Struct, frozen=True):
     """The ranks that one replica numbers from 0."""
 
     first: int

@@ -11,9 +11,10 @@ import os.path
 import re
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from functools import cmp_to_key
 from itertools import pairwise
+
+from msgspec import Struct, field
 
 from tracelink.diagnosis.dumps.movement import is_continuation, is_newer, latest_time, progress_since
 from tracelink.io.sources import archive_of
@@ -43,8 +44,7 @@ Dump = tuple[int, Recording]
 """A rank and its dump."""
 
 
-@dataclass(frozen=True, slots=True)
-class Chosen:
+class Chosen(Struct, frozen=True):
     """The dumps that are diagnosed, one for each rank, and how the others were understood."""
 
     newest: Mapping[int, Recording]
@@ -136,8 +136,7 @@ def _are_unique(dumps: Iterable[Dump]) -> bool:
 # Sets, by the names of folders and files.
 
 
-@dataclass(frozen=True, slots=True)
-class DumpSet:
+class DumpSet(Struct, frozen=True):
     """Dumps of different ranks that belong together by their names."""
 
     label: str
@@ -301,8 +300,7 @@ def _by_age(dumps: Sequence[Dump]) -> list[DumpSet] | None:
 # Runs: the sets of the same processes. Several runs are attempts of one job, or jobs.
 
 
-@dataclass(slots=True)
-class _Run:
+class _Run(Struct):
     """Sets of the same processes, the newest first."""
 
     sets: list[DumpSet]

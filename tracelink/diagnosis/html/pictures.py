@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from enum import Enum
 from itertools import groupby
+
+from msgspec import Struct
 
 from tracelink.diagnosis.model import Link, Stage, Standing
 from tracelink.model.markup import Child, Markup, element, framed, table
@@ -81,8 +82,7 @@ def _legend(lines: Sequence[PictureLine]) -> Markup:
     return element("ul", shown, class_="legend", aria_label="Signs")
 
 
-@dataclass(frozen=True, slots=True)
-class MarkedStanding:
+class MarkedStanding(Struct, frozen=True):
     """A standing and its mark among the others of its group."""
 
     standing: Standing
@@ -136,8 +136,7 @@ def _mark(standing: Standing, front: int) -> Mark:
     }[standing.stage]
 
 
-@dataclass(slots=True)
-class PictureLine:
+class PictureLine(Struct):
     """Groups of one description without a common rank: they share one line of a picture."""
 
     description: str

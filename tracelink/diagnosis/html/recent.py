@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from enum import Enum
 
 import numpy as np
+from msgspec import Struct
 
 from tracelink.diagnosis.journal import Journal
 from tracelink.diagnosis.matrix import Matrix, matrix_of
@@ -35,8 +35,7 @@ FEW = 8
 # Ranks and calls around the worst problem.
 
 
-@dataclass(frozen=True, slots=True)
-class Recent:
+class Recent(Struct, frozen=True):
     """Ranks and columns, in program order."""
 
     ranks: Sequence[int]
@@ -46,8 +45,7 @@ class Recent:
     """How many columns come before and after."""
 
 
-@dataclass(frozen=True, slots=True)
-class Column:
+class Column(Struct, frozen=True):
     """One collective, of one group or of several groups side by side; or one message."""
 
     groups: Sequence[tuple[str, str]]
@@ -63,8 +61,7 @@ class Column:
     """By rank; without ranks that have no part in it."""
 
 
-@dataclass(frozen=True, slots=True)
-class Cell:
+class Cell(Struct, frozen=True):
     """What one rank does."""
 
     mark: Mark

@@ -8,8 +8,9 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass, field
 from typing import Protocol, cast
+
+from msgspec import Struct, field
 
 import tracelink.plugins as plugins
 from tracelink.diagnosis.dumps.recordings import compile_logs_among, profiles_among
@@ -62,8 +63,7 @@ class _StatusReader(Protocol):
     def read_answers(self, source: Source, engine: Engine) -> list[CommunicatorReport]: ...
 
 
-@dataclass(slots=True)
-class Bundle:
+class Bundle(Struct):
     """What the files that are no traces contain."""
 
     reports: Sequence[RankReport] = ()

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from tracelink.diagnosis.witnesses.model import Claim, Testimony
 from tracelink.model.errors import printable
@@ -23,8 +24,7 @@ _Process = tuple[str, int | None]
 _Places = Mapping[_Process, int]
 
 
-@dataclass(frozen=True, slots=True)
-class Answers:
+class Answers(Struct, frozen=True):
     """The newest answer, and what changed since the one before."""
 
     newest: CommunicatorReport

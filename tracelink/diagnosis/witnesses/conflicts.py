@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from tracelink.diagnosis.witnesses.model import Conflict, FoldedStack, Position, RankReport
 from tracelink.diagnosis.witnesses.stacks import Stacks
@@ -45,8 +46,7 @@ def stack_conflicts(
     return [*_in_calls(stacks.folded, missing, files), *_out_of_calls(stacks.folded, positions, files)]
 
 
-@dataclass(frozen=True, slots=True)
-class Comparison:
+class Comparison(Struct, frozen=True):
     """Watchdog lines and dumps of the same ranks."""
 
     conflicts: Sequence[Conflict]

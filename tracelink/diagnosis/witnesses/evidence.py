@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from tracelink.diagnosis.witnesses.bundle import Bundle
 from tracelink.diagnosis.witnesses.communicators import answers_of
@@ -24,8 +25,7 @@ MOST_STACKS = 3
 """Stacks that a sentence names."""
 
 
-@dataclass(frozen=True, slots=True)
-class Shown:
+class Shown(Struct, frozen=True):
     """What a diagnosis takes from a bundle."""
 
     claims: Sequence[Claim]

@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from tracelink.diagnosis.witnesses.model import RankReport
 from tracelink.io.sources import LARGEST_RANK, Source

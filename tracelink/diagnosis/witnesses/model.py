@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from tracelink.model.errors import Finding
 from tracelink.model.records import Frame
 from tracelink.model.witnesses import CommunicatorReport, Report
 
 
-@dataclass(frozen=True, slots=True)
-class Wait:
+class Wait(Struct, frozen=True):
     """When other ranks waited for a culprit."""
 
     start_ns: int | None
@@ -25,8 +25,7 @@ class Wait:
     """Whether its process was there when dumps were written."""
 
 
-@dataclass(frozen=True, slots=True)
-class Compiling:
+class Compiling(Struct, frozen=True):
     """What torch.compile compiled in the process of a culprit while other ranks waited for it."""
 
     rank: int
@@ -50,8 +49,7 @@ class Compiling:
     """The line of the program that needs this guard."""
 
 
-@dataclass(frozen=True, slots=True)
-class Stack:
+class Stack(Struct, frozen=True):
     """What the main thread of a process was doing when its stack was written to a file."""
 
     rank: int
@@ -68,8 +66,7 @@ class Stack:
 # What logs and monitors show without dumps, or next to them.
 
 
-@dataclass(frozen=True, slots=True)
-class Claim:
+class Claim(Struct, frozen=True):
     """A problem that logs or a monitor show by themselves; the fields are those of a problem of a diagnosis."""
 
     kind: str
@@ -85,8 +82,7 @@ class Claim:
     waited_ns: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Position:
+class Position(Struct, frozen=True):
     """Ranks that are at the same collective of a group, by their logs or by a monitor."""
 
     group: str
@@ -98,8 +94,7 @@ class Position:
     ranks: tuple[int, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class RankReport:
+class RankReport(Struct, frozen=True):
     """A line of a log, of a known rank if possible, and the file that contains it."""
 
     rank: int | None
@@ -107,8 +102,7 @@ class RankReport:
     source: str
 
 
-@dataclass(frozen=True, slots=True)
-class Testimony:
+class Testimony(Struct, frozen=True):
     """What the files of one kind show."""
 
     claims: Sequence[Claim] = ()
@@ -117,8 +111,7 @@ class Testimony:
     findings: Sequence[Finding] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class FoldedStack:
+class FoldedStack(Struct, frozen=True):
     """A stack of one or more main threads, all of which have the same frames."""
 
     ranks: tuple[int, ...]
@@ -131,8 +124,7 @@ class FoldedStack:
     sources: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Conflict:
+class Conflict(Struct, frozen=True):
     """Two sources that do not fit together."""
 
     ranks: tuple[int, ...]
@@ -140,8 +132,7 @@ class Conflict:
     sources: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Use:
+class Use(Struct, frozen=True):
     """What files of one kind were used for."""
 
     what: str
@@ -151,8 +142,7 @@ class Use:
     example: str
 
 
-@dataclass(frozen=True, slots=True)
-class Witnesses:
+class Witnesses(Struct, frozen=True):
     """What other files than dumps show of a job."""
 
     reports: Sequence[RankReport] = ()

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+
+from msgspec import Struct, field
 
 from tracelink.diagnosis.witnesses.model import FoldedStack, Stack
 from tracelink.io.sources import Source
@@ -39,8 +40,7 @@ OUTERMOST = frozenset({"<module>", "_run_module_as_main", "_run_code"})
 """Functions at the bottom of the stack of a main thread."""
 
 
-@dataclass(slots=True)
-class _Thread:
+class _Thread(Struct):
     program: str
     identity: str
     name: str
@@ -52,8 +52,7 @@ class _Thread:
     frames: list[Frame] = field(default_factory=list)
 
 
-@dataclass(frozen=True, slots=True)
-class Stacks:
+class Stacks(Struct, frozen=True):
     """The stacks of ranks, and the files in which stacks are."""
 
     by_rank: Mapping[int, Stack]
@@ -62,8 +61,7 @@ class Stacks:
     findings: Sequence[Finding]
 
 
-@dataclass(frozen=True, slots=True)
-class _Process:
+class _Process(Struct, frozen=True):
     """The main thread of one process, in the newest stacks of a file."""
 
     rank: int | None

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+
+from msgspec import Struct, field
 
 from tracelink.diagnosis.witnesses.model import Claim, Position, RankReport, Testimony
 from tracelink.model.columns import MILLISECOND, SECOND
@@ -56,8 +57,7 @@ MESSAGES = frozenset({Operation.SEND, Operation.RECV, Operation.COALESCED})
 GIVEN_UP = frozenset({Sign.GAVE_UP, Sign.LOST, Sign.BARRIER, Sign.PASSED})
 
 
-@dataclass(slots=True)
-class _Group:
+class _Group(Struct):
     """What ranks say of one group."""
 
     name: str

@@ -5,11 +5,12 @@ from __future__ import annotations
 import gzip
 import json
 import weakref
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 import pytest
+from msgspec.structs import replace
 
 from builders.graph import START, GraphBuilder
 from builders.perfetto import nanoseconds, write

@@ -5,13 +5,13 @@ from __future__ import annotations
 import gzip
 import zlib
 from contextlib import suppress
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 import tracelink
 from builders.graph import GraphBuilder

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import gzip
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from builders.data import shared
 from builders.graph import GraphBuilder
