@@ -385,17 +385,29 @@ class EventGraph(Struct, frozen=True, dict=True):
 
         return event_table(self, _rows(rows, len(self)))
 
+    def summary(self) -> Any:
+        """Returns where the time went, on every rank and step: a `tracelink.Summary`, as `summarize` makes it of files.
+
+        It is computed when it is first asked for; `steps`, `breakdown` and `kernels` are tables of it.
+        """
+        return self._summary
+
+    @cached_property
+    def _summary(self) -> Any:
+        job = import_module("tracelink.model.job").Job.of(self)
+        return import_module("tracelink.answers.summarize").summary_of(job)
+
     def steps(self) -> ResultTable[Any]:
-        """Returns the steps of each rank: what they took, and the parts that this divides into; see docs/answers.md."""
-        return _answer("steps", self)
+        """Returns the steps of each rank and the parts that they add up from; docs/answers.md defines these."""
+        return self.summary().table("steps")
 
     def breakdown(self) -> ResultTable[Any]:
-        """Returns where the time of each rank went: compute, exposed communication, exposed copies, idle."""
-        return _answer("breakdown", self)
+        """Returns where the time of each rank went: compute, exposed communication and copies, idle."""
+        return self.summary().table("breakdown")
 
     def kernels(self) -> ResultTable[Any]:
-        """Returns the kernels of all ranks by name: how often they ran, and how long."""
-        return _answer("kernels", self)
+        """Returns the kernels of all ranks by name, those with the longest time in total first."""
+        return self.summary().table("kernels")
 
     def to_networkx(self, selection: Selected | None = None) -> networkx.MultiDiGraph[int]:
         """Returns events and the edges between them as a networkx graph; meant for small selections.
@@ -504,11 +516,6 @@ def source_bounds(source: npt.NDArray[np.int32], sources: int) -> list[int]:
     bounds = np.searchsorted(source, np.arange(sources + 1)).tolist()
     assert all(before <= after for before, after in pairwise(bounds))
     return bounds
-
-
-def _answer(name: str, graph: EventGraph) -> ResultTable[Any]:
-    """A table of a package above this one, which is imported by name."""
-    return getattr(import_module("tracelink.answers.graphs"), name)(graph)
 
 
 def _relations(given: Collection[Relation | str]) -> list[Relation]:

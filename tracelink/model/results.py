@@ -7,7 +7,7 @@ the unit: `_ns` nanoseconds, `start_ns` and `end_ns` Unix time, `_bytes`, `_gb_s
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import fields
 from html import escape
 from typing import (
@@ -45,7 +45,7 @@ TIME, DURATION, BYTES, RATE, SHARE = "unix ns", "ns", "bytes", "GB/s", "share"
 """Units of columns that are shown in other units: Unix time, durations, sizes, bandwidths, parts of 1."""
 MOMENTS = ("start_ns", "end_ns", "time_ns", "at_ns")
 """Names, and ends of names, of columns with Unix time."""
-SUFFIXES = {"_ns": DURATION, "bytes": BYTES, "_gb_s": RATE, "share": SHARE, "_ppm": "ppm", "_percent": "%"}
+SUFFIXES = {"_ns": DURATION, "bytes": BYTES, "gb_s": RATE, "share": SHARE, "_ppm": "ppm", "_percent": "%"}
 IDENTIFIERS = frozenset(
     {"rank", "step", "row", "stream", "device", "group", "sequence", "line", "pid", "index"}
 )
@@ -347,7 +347,21 @@ class ResultTable(Struct, Generic[RowType], frozen=True, eq=False):
         rows = np.arange(len(self))
         if self._hidden():
             rows = np.concatenate([rows[:FIRST_ROWS], rows[-LAST_ROWS:]])
-        return [_shown(name, column[rows], self.units.get(name, "")) for name, column in self.columns.items()]
+        common = max((_most(self.columns[name]) for name in self._of_one_unit()), default=0)
+        return [
+            _shown(name, column[rows], self.units.get(name, ""), common if name in self._of_one_unit() else 0)
+            for name, column in self.columns.items()
+        ]
+
+    def _of_one_unit(self) -> Collection[str]:
+        """Durations, if those that are plotted are parts of others: they are shown in one unit."""
+        durations = [name for name, unit in self.units.items() if unit == DURATION]
+        return durations if set(durations) & set(self.plotted) else ()
+
+
+def _most(column: Column) -> float:
+    """The largest of the values, whatever their sign."""
+    return max((abs(value) for value in values_of(column) if value is not None), default=0)
 
 
 def _types_of(row_type: Any) -> dict[str, Any]:
@@ -399,13 +413,12 @@ class _Shown(NamedTuple):
         return [text.rjust(width) if self.right else text.ljust(width) for text in (self.header, *self.cells)]
 
 
-def _shown(name: str, column: Column, unit: str) -> _Shown:
+def _shown(name: str, column: Column, unit: str, most: float) -> _Shown:
+    """The column as people see it, in the unit of its largest value, or of `most` if that is larger."""
     values = values_of(column)
     numeric = column.dtype.kind in "if"
-    words, write = _scale(name, unit, [value for value in values if value is not None] if numeric else [])
-    title = next(
-        (name.removesuffix(suffix) for suffix in ("_ns", "_gb_s", "_bytes") if name.endswith(suffix)), name
-    )
+    words, write = _scale(name, unit, max(most, _most(column)) if numeric else 0, column.dtype.kind)
+    title = without_unit(name)
     header = f"{title} ({words})" if words and words != title else title
     return _Shown(header, ["" if value is None else write(value) for value in values], numeric)
 
@@ -415,18 +428,16 @@ def without_unit(name: str) -> str:
     return next((name.removesuffix(end) for end in ("_ns", "_gb_s", "_bytes") if name.endswith(end)), name)
 
 
-def _scale(name: str, unit: str, known: Sequence[float]) -> tuple[str, Callable[[Any], str]]:
+def _scale(name: str, unit: str, most: float, kind: str) -> tuple[str, Callable[[Any], str]]:
     """The unit in which a column is shown, and how its values are written."""
     if unit == TIME:
         return "UTC", date_and_time
-    divisor, words = in_unit(unit, max(map(abs, known), default=0))
+    divisor, words = in_unit(unit, most / 10 if unit == BYTES else most)  # sizes differ more than durations
     if digits := _DIGITS.get(words):
         return words, lambda value: f"{value / divisor:,.{digits}f}"
-    if known and isinstance(known[0], float):
+    if kind == "f":
         return words, lambda value: f"{value:,.4g}" if abs(value) < 1000 else f"{value:,.0f}"
-    if known and name not in IDENTIFIERS:
-        return words, number
-    return words, cell
+    return words, number if kind == "i" and name not in IDENTIFIERS else cell
 
 
 def cell(value: object) -> str:

@@ -7,17 +7,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from enum import StrEnum
-from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any
 
-from msgspec import Meta, Struct, defstruct
+from msgspec import Meta, Struct
 
 from tracelink.answers.model.communication import CollectiveRow, Communication
-from tracelink.model.errors import Severity, UsageError, choices
-from tracelink.model.results import ResultTable
+from tracelink.model.errors import Severity
+from tracelink.model.results import as_html, as_text
 
 if TYPE_CHECKING:
     import pandas
     import pyarrow
+
+    from tracelink.model.results import ResultTable
 
 Count = Annotated[int, Meta(ge=0)]
 Nanoseconds = Annotated[int, Meta(ge=0)]
@@ -312,28 +314,30 @@ class Summary(Struct, frozen=True):
     critical_path: CriticalPath | None
     notes: Sequence[Note]
 
+    def __repr__(self) -> str:
+        from tracelink.answers.model.tables import overview_of
+
+        return as_text(*overview_of(self))
+
+    def _repr_html_(self) -> str:
+        from tracelink.answers.model.tables import overview_of
+
+        return as_html(*overview_of(self))
+
     def table(self, name: str) -> ResultTable[Any]:
         """Returns one table of the summary.
 
         Args:
-            name: "steps", "streams", "memory", "kernels", "operators", "modules", "lines", "gaps", "waits",
-                "collectives" or "notes".
+            name: "steps", "breakdown", "causes", "streams", "launches", "memory", "memory_over_time", "kernels",
+                "operators", "modules", "lines", "gaps", "waits", "collectives", "notes", "bandwidths", "late",
+                "delays", "patterns", "pairs" or "exchanges".
 
         Raises:
             UsageError: There is no such table.
         """
-        if name not in TABLES:
-            raise UsageError(f"there is no table {name!r}", advice=choices(name, TABLES))
-        if name in OF_RANKS:
-            rows = [(rank.rank, row) for rank in self.ranks for row in getattr(rank, name)]
-            row_type = OF_RANKS[name]
-            named = tuple(each for each in row_type.__struct_fields__ if each not in NESTED)
-            types = get_type_hints(row_type)
-            flat = defstruct(row_type.__name__, [("rank", int), *((each, types[each]) for each in named)])
-            columns = {each: [getattr(row, each) for _, row in rows] for each in named}
-            columns = {"rank": [rank for rank, _ in rows], **columns}
-            return ResultTable.of(flat, columns, title=name.capitalize())
-        return ResultTable.of_rows(TABLES[name], getattr(self, name), title=name.capitalize())
+        from tracelink.answers.model.tables import table_of
+
+        return table_of(self, name)
 
     def to_pandas(self, name: str) -> pandas.DataFrame:
         """Returns one table as a pandas frame; see `table` for the names.
@@ -350,22 +354,3 @@ class Summary(Struct, frozen=True):
             UsageError: There is no such table; or pyarrow is not installed: install the extra `arrow`.
         """
         return self.table(name).to_arrow()
-
-
-OF_RANKS: dict[str, type[Struct]] = {"steps": Step, "streams": Stream, "memory": Memory}
-"""Tables that are part of each rank: as one table they have a column with the rank."""
-
-NESTED = frozenset({"idle", "exposed_communication", "exposed_copies", "over_time"})
-"""Fields of their rows that are no columns."""
-
-TABLES: dict[str, type[Struct]] = {
-    **OF_RANKS,
-    "kernels": KernelRow,
-    "operators": OperatorRow,
-    "modules": ModuleRow,
-    "lines": LineRow,
-    "gaps": GapRow,
-    "waits": WaitRow,
-    "collectives": CollectiveRow,
-    "notes": Note,
-}
