@@ -463,10 +463,11 @@ class CommunicationFinder:
         events = [piece.events[index] for index in indexes]
         numbers = np.flatnonzero(piece.slices)[indexes]
         needed = self._with_arguments(events, piece.shape[numbers])
-        if self._are_unique(piece, np.array(indexes, np.int64)[needed]):
-            found = _near_names(text, list(compress(events, needed)), numbers[needed], len(piece.slices))
-            if found is not None:
-                return self._distinct(indexes, events, needed, found)
+        rows = np.array(indexes, np.int64)[needed]
+        sought = self._with_same_ids(piece, rows)
+        if sought is not None and (found := _near_names(text, piece, sought)) is not None:
+            chosen = np.isin(sought, rows, assume_unique=True).tolist()
+            return self._distinct(indexes, events, needed, list(compress(found, chosen)))
         elements = WHOLE_PIECE.decode(text)
         return self._each(indexes, events, needed, [elements[number].args for number in numbers.tolist()])
 
@@ -524,20 +525,25 @@ class CommunicationFinder:
         result: Bools = recorded | (given & self.shapes.have_kind(shape, WITH_INPUTS))
         return result
 
-    def _are_unique(self, piece: Decoded, indexes: Int64s) -> bool:
-        """Whether these events have ids, and no other element of the piece has the same name and ids."""
+    def _with_same_ids(self, piece: Decoded, rows: Int64s) -> Int64s | None:
+        """These events, and all others of the piece with the same name and ids as one of them.
+
+        None if one has no ids, or other elements have the same.
+        """
         named, chosen = np.zeros(len(self.name_roles), np.bool_), np.zeros(len(piece.name), np.bool_)
-        named[piece.name[indexes]] = True
-        chosen[indexes] = True
-        others = set(_identities(piece, np.flatnonzero(named[piece.name] & ~chosen)))
-        for element in compress(piece.elements, (~piece.slices).tolist()):
-            if element.args is not NO_ARGUMENTS:
-                ids = element.args.external_id, element.args.correlation
-                others.add((self.names.find(element.name), *ids))
-        identities = _identities(piece, indexes)
-        distinct = set(identities)
-        known = all(external_id != -1 or correlation != -1 for _, external_id, correlation in distinct)
-        return known and len(distinct) == len(identities) and others.isdisjoint(distinct)
+        named[piece.name[rows]] = True
+        chosen[rows] = True
+        candidates = np.flatnonzero(named[piece.name])
+        names = piece.name[candidates].tolist()
+        arguments = [piece.events[row].args for row in candidates.tolist()]
+        ids = [(known.external_id, known.correlation) for known in arguments]
+        identities = list(zip(names, ids, strict=True))
+        wanted = set(compress(identities, chosen[candidates].tolist()))
+        rest = compress(piece.elements, (~piece.slices).tolist())
+        others = {(self.names.find(e.name), _ids(e.args)) for e in rest if e.args is not NO_ARGUMENTS}
+        if not wanted.isdisjoint(others) or any(known == _ids(NO_ARGUMENTS) for _, known in wanted):
+            return None
+        return candidates[[identity in wanted for identity in identities]]
 
     def _learn(self) -> None:
         """Adds the roles of new shapes and names."""
@@ -551,11 +557,8 @@ class CommunicationFinder:
             self.name_roles = np.append(self.name_roles, np.array(name_roles, np.uint8))
 
 
-def _identities(piece: Decoded, indexes: Int64s) -> list[tuple[int, int, int]]:
-    """The name and the ids of each event."""
-    arguments = [piece.events[index].args for index in indexes.tolist()]
-    external_id, correlation = [a.external_id for a in arguments], [a.correlation for a in arguments]
-    return list(zip(piece.name[indexes].tolist(), external_id, correlation, strict=True))
+def _ids(arguments: Arguments) -> tuple[int, int]:
+    return arguments.external_id, arguments.correlation
 
 
 Found = tuple[CommunicationArguments, bytes | bytearray]
@@ -563,25 +566,26 @@ Found = tuple[CommunicationArguments, bytes | bytearray]
 NOTHING_FOUND: Found = NOTHING_STATED, b"{}"
 
 
-def _near_names(
-    text: memoryview, events: Sequence[Element], elements: Int64s, count: int
-) -> list[Found] | None:
-    """The arguments of events, which are some `elements` out of `count`: the object that follows each name.
+def _near_names(text: memoryview, piece: Decoded, rows: Int64s) -> list[Found] | None:
+    """The arguments of events: for each the object after its name in which its ids are.
 
-    None unless all are found with certainty, and have the usual types.
+    None unless all are found, with the usual types. As `rows` has all events with these names and ids, no one can be
+    found in place of another then.
     """
     found: list[Found] = []
     data = text.obj if isinstance(text.obj, bytes | bytearray) else bytes(text)
-    step = len(text) // max(count, 1) // SHORTEST
+    events = [piece.events[row] for row in rows.tolist()]
+    numbers = np.flatnonzero(piece.slices)[rows]
+    step = len(text) // max(len(piece.slices), 1) // SHORTEST
     quoted = {event.name: msgspec.json.encode(event.name) for event in events}
     index, before = 0, 0
-    for event, element in zip(events, elements.tolist(), strict=True):
-        ahead = index + (element - before) * step
+    for event, number in zip(events, numbers.tolist(), strict=True):
+        ahead = index + (number - before) * step
         arguments, index = _next_arguments(quoted[event.name], event.args, data, ahead, len(text))
         if arguments is None:
             return None
         found.append(arguments)
-        before = element + 1
+        before = number + 1
     return found
 
 
