@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TypeVar
 
 import numpy as np
+from msgspec import structs
 
 from tracelink.answers.collectives.exchanges import Splits, splits_of
 from tracelink.answers.collectives.report import collectives_of
@@ -16,28 +17,27 @@ from tracelink.answers.model.results import (
     KernelRow,
     LineRow,
     ModuleRow,
-    Note,
     OperatorRow,
     RankSummary,
     StepTime,
     Summary,
     WaitRow,
-    WorkIn,
 )
+from tracelink.answers.notes import notes_of, notes_on
 from tracelink.answers.path.rank import RankPieces, contracted
 from tracelink.answers.path.report import path_of, totals_of
 from tracelink.answers.rank.account import Account, account_of
 from tracelink.answers.rank.tables import KernelTotal, Rows, Tables, Texts
+from tracelink.answers.verdict import verdict_on
 from tracelink.clock.clock import clock_choice
 from tracelink.io.engine import Engine
 from tracelink.io.sources import Paths, Watch, discover_inputs, engine_for
 from tracelink.model.clock import ClockMode, Clocks
-from tracelink.model.errors import Severity, UsageError
+from tracelink.model.errors import UsageError
 from tracelink.model.job import Job, Part
 from tracelink.model.metrics import Metrics
 from tracelink.model.ranges import Numbers
 from tracelink.model.selection import Selection
-from tracelink.model.text import rank_list, subject
 from tracelink.pipeline.job_reader import read_job
 
 
@@ -120,7 +120,8 @@ def summary_of(job: Job, engine: Engine | None = None, steps: Numbers | None = N
         raise UsageError(f"there is no {steps.called('step')} on any rank", advice=_known_steps(job))
     ranks = [account.summary for account in accounts]
     tables = [account.tables for account in accounts]
-    return Summary(
+    summary = Summary(
+        verdict=(),
         ranks=ranks,
         step_time=_step_time(ranks),
         kernels=_kernels(tables),
@@ -133,11 +134,11 @@ def summary_of(job: Job, engine: Engine | None = None, steps: Numbers | None = N
         communication=report.communication,
         critical_path=None if path is None else totals_of(path),
         notes=[
-            *_notes(accounts),
-            *(Note(Severity.INFO, text) for text in report.notes),
-            *(Note(finding.severity, finding.message) for finding in job.findings),
+            *notes_on(accounts),
+            *notes_of(job.findings, report.notes),
         ],
     )
+    return structs.replace(summary, verdict=verdict_on(summary))
 
 
 def _known_steps(job: Job) -> str:
@@ -156,8 +157,8 @@ def _step_time(ranks: Sequence[RankSummary]) -> StepTime:
     if not slowest:
         return StepTime(0)
     times = np.sort(np.array(list(slowest.values()), np.int64))
-    p50, p90 = (int(times[min(len(times) - 1, int(len(times) * share))]) for share in (0.5, 0.9))
-    return StepTime(len(times), int(times.mean()), p50, p90, int(times[0]), int(times[-1]))
+    p90 = int(times[-(-9 * len(times) // 10) - 1])
+    return StepTime(len(times), int(times.mean()), int(np.median(times)), p90, int(times[0]), int(times[-1]))
 
 
 def _kernels(tables: Sequence[Tables]) -> list[KernelRow]:
@@ -210,33 +211,3 @@ def _rows(row_type: Callable[..., Row], tables: Iterable[Rows], *, order: int) -
                 sums[texts] = [one + other for one, other in zip(known, [*numbers, 1], strict=True)]
     ordered = sorted(sums.items(), key=lambda item: (-item[1][order], item[0]))
     return [row_type(*texts, *numbers) for texts, numbers in ordered]
-
-
-def _notes(accounts: Sequence[Account]) -> list[Note]:
-    """What the numbers of ranks are based on."""
-    notes = []
-    on_threads = [each.summary.rank for each in accounts if each.summary.work is WorkIn.OPERATORS]
-    if on_threads:
-        message = (
-            f"{_ranks(on_threads)}: no device work was recorded, so compute is the time of operators on threads "
-            "that do not communicate."
-        )
-        notes.append(Note(Severity.INFO, message))
-    if nothing := [each.summary.rank for each in accounts if each.summary.work is WorkIn.NOTHING]:
-        message = f"{_ranks(nothing)}: no profile, so there is no breakdown."
-        notes.append(Note(Severity.WARNING, message))
-    if whole := [
-        each.summary.rank for each in accounts if any(step.step is None for step in each.summary.steps)
-    ]:
-        message = (
-            f"{_ranks(whole)}: no steps were recorded (ProfilerStep#N), so the whole recording is one step."
-        )
-        notes.append(Note(Severity.INFO, message))
-    if nested := sum(account.nested_steps for account in accounts):
-        message = f"{subject(nested, 'step', 'are')} within another step and not listed."
-        notes.append(Note(Severity.INFO, message))
-    return notes
-
-
-def _ranks(ranks: Sequence[int]) -> str:
-    return f"Rank{'' if len(ranks) == 1 else 's'} {rank_list(ranks)}"

@@ -106,6 +106,17 @@ def _json(result: Any) -> str:
 # The standard streams: whether people read them, and what draws on them.
 
 
+def shows(text: str) -> bool:
+    """Whether standard output is a terminal that has all characters of the text."""
+    if not is_terminal():
+        return False
+    try:
+        text.encode(getattr(sys.stdout, "encoding", None) or "utf-8")
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
 def is_terminal(*, stderr: bool = False) -> bool:
     """True if standard output, or standard error, is a terminal."""
     stream: TextIO | None = sys.stderr if stderr else sys.stdout

@@ -95,7 +95,7 @@ def test_a_step_is_divided_into_parts_that_add_up() -> None:
         communication_ns=30 * US,
         copy_ns=20 * US,
         idle=portions((Cause.HOST_BOUND, 35, "between recorded events"), (Cause.LAUNCH_BOUND, 5, "")),
-        exposed_communication=portions((Cause.UNKNOWN, 20, "other ranks were not recorded")),
+        exposed_communication=portions((Cause.UNKNOWN, 20, "not matched with other ranks")),
         exposed_copies=portions((Cause.COPY, 10, "Memcpy HtoD")),
     )
 
@@ -158,7 +158,7 @@ def test_exposed_communication_holds_nothing_back_while_the_next_computation_is_
     (step,) = line.steps()
     assert step.exposed_communication == portions(
         (Cause.HOST_BOUND, 40, "nothing to compute was launched"),
-        (Cause.UNKNOWN, 10, "other ranks were not recorded"),
+        (Cause.UNKNOWN, 10, "not matched with other ranks"),
     )
 
 
@@ -170,7 +170,7 @@ def test_exposed_communication_that_the_host_waits_for_is_communication() -> Non
     line.host("cudaDeviceSynchronize", 5, 61, EventKind.RUNTIME)
     line.run("gemm", 70, 100, launched=65)
     (step,) = line.steps()
-    assert step.exposed_communication == portions((Cause.UNKNOWN, 50, "other ranks were not recorded"))
+    assert step.exposed_communication == portions((Cause.UNKNOWN, 50, "not matched with other ranks"))
 
 
 def test_the_rank_that_enters_last_is_waited_for() -> None:

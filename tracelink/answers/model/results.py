@@ -64,13 +64,23 @@ class Cause(StrEnum):
     """The recording does not say."""
 
 
+BETWEEN = "between recorded events"
+NO_LAUNCH = "the launch of the next work was not recorded"
+LAUNCHED = "the next work had been launched, and what held it back was not recorded"
+NOTHING_LAUNCHED = "nothing to compute was launched"
+NOT_MATCHED = "not matched with other ranks"
+"""Values of `Portion.during` that do not name an activity of the host or a kind of copies."""
+
+
 class Portion(Struct, frozen=True):
     """A part of the idle or exposed time, and its cause."""
 
     cause: Cause
     ns: Nanoseconds
     rank: Annotated[int | None, Meta(description="The rank that was waited for.")] = None
-    during: Annotated[str, Meta(description="What the host did then; empty if it does not matter.")] = ""
+    during: Annotated[
+        str, Meta(description="What the host did then, the kind of copy, or what is unknown.")
+    ] = ""
 
 
 class Step(Struct, frozen=True):
@@ -102,6 +112,9 @@ class RankSummary(Struct, frozen=True):
     streams: Annotated[Sequence[Stream], Meta(description="The busiest first.")] = ()
     launches: Launches | None = None
     memory: Sequence[Memory] = ()
+    later_work_ns: Annotated[
+        Nanoseconds, Meta(description="Device work that ran in a later step than its launch.")
+    ] = 0
 
 
 class KernelRow(Struct, frozen=True):
@@ -289,16 +302,22 @@ class StepTime(Struct, frozen=True):
     high: Nanoseconds = 0
 
 
+OWN = "summary."
+"""How the reasons of notes begin that are about the summary itself; all others are findings of the inputs."""
+
+
 class Note(Struct, frozen=True):
     """What must be known to read the numbers, or what does not fit."""
 
     severity: Severity
+    reason: Annotated[str, Meta(description="The kind of note, for programs.")]
     message: str
 
 
 class Summary(Struct, frozen=True):
     """Result of `tracelink summary --json`."""
 
+    verdict: Annotated[Sequence[str], Meta(description="What holds the job back, in up to three sentences.")]
     ranks: Sequence[RankSummary]
     step_time: StepTime
     kernels: Annotated[Sequence[KernelRow], Meta(description="The longest first, as all tables.")]

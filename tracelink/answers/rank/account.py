@@ -11,7 +11,7 @@ from msgspec import Struct
 from tracelink.answers.model.intervals import covered, intersection
 from tracelink.answers.model.results import Portion, RankSummary, Step
 from tracelink.answers.rank.breakdown import Breakdown, breakdown_of
-from tracelink.answers.rank.devices import launches_of, memory_of, streams_of
+from tracelink.answers.rank.devices import later_work, launches_of, memory_of, streams_of
 from tracelink.answers.rank.exposure import explained_communication, explained_copies, waits_of
 from tracelink.answers.rank.host import HostActivity, activity_of
 from tracelink.answers.rank.idle import Explained, Reason, explained_idle, explained_pauses
@@ -54,6 +54,7 @@ def account_of(graph: EventGraph, job: Job, wanted: Numbers | None) -> Account:
         streams_of(view, windows),
         launches_of(view, windows),
         memory_of(view, windows),
+        later_work(view, windows),
     )
     return Account(summary, tables_of(view, windows, explained, activity.waits), found.nested)
 

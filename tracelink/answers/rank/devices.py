@@ -73,6 +73,18 @@ def launches_of(view: RankView, windows: Windows) -> Launches | None:
     )
 
 
+def later_work(view: RankView, windows: Windows) -> int:
+    """The time of the work that runs in a later step than the one that launched it."""
+    work, launched = view.work, view.launched_at
+    known = (work.call != UNKNOWN) & starts_inside(windows, work.start)
+    if not len(windows):
+        return 0
+    ran, began = (
+        np.searchsorted(windows.start, times[known], side="right") for times in (work.start, launched)
+    )
+    return int((work.end - work.start)[known][ran > began].sum())
+
+
 def _quantile(values: Int64s, share: float) -> int:
     """The value below which this share of the values is; 0 without values."""
     if not len(values):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from tracelink.answers.model.intervals import NOTHING, divided, gaps_of, intersection, union, without_overlaps
-from tracelink.answers.model.results import Cause
+from tracelink.answers.model.results import NOT_MATCHED, NOTHING_LAUNCHED, Cause
 from tracelink.answers.rank.host import HostActivity
 from tracelink.answers.rank.idle import Reason, merged
 from tracelink.answers.rank.view import COMPUTE, COPY, RankView
@@ -72,7 +72,7 @@ def explained_communication(
     waited for the device. Otherwise the rank waited for the last rank to enter, and then for the data.
     """
     idle_host = _not_launched(view, exposed, activity) if len(view.work) else NOTHING
-    host: Reason = Cause.HOST_BOUND, None, "nothing to compute was launched"
+    host: Reason = Cause.HOST_BOUND, None, NOTHING_LAUNCHED
     parts, rest = divided(exposed, [(host, idle_host)])
     start, arrived = without_overlaps(waits.start, waits.arrived)
     claims: list[tuple[Reason, Spans]] = []
@@ -84,7 +84,7 @@ def explained_communication(
         ((Cause.TRANSFER, None, ""), Spans.of(waits.start[waits.complete], waits.end[waits.complete]))
     )
     found, rest = divided(rest, claims)
-    return merged([*parts, *found, ((Cause.UNKNOWN, None, "other ranks were not recorded"), rest)])
+    return merged([*parts, *found, ((Cause.UNKNOWN, None, NOT_MATCHED), rest)])
 
 
 def _not_launched(view: RankView, exposed: Spans, activity: HostActivity) -> Spans:

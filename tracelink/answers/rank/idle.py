@@ -10,7 +10,7 @@ import numpy as np
 from msgspec import Struct
 
 from tracelink.answers.model.intervals import NOTHING, Label, difference, divided, union
-from tracelink.answers.model.results import Cause
+from tracelink.answers.model.results import BETWEEN, LAUNCHED, NO_LAUNCH, Cause
 from tracelink.answers.rank.host import HostActivity
 from tracelink.answers.rank.view import RankView, Work
 from tracelink.model.columns import (
@@ -98,11 +98,6 @@ def explained_idle(view: RankView, idle: Spans, activity: HostActivity) -> Expla
     parts.append(((Cause.UNKNOWN, None, NO_LAUNCH), Spans.of(gaps.start[unlaunched], gaps.end[unlaunched])))
     late = Spans.of(gaps.start[known | last], np.where(last, gaps.end, gaps.launched_at)[known | last])
     return Explained(merged(parts), gaps, late)
-
-
-BETWEEN = "between recorded events"
-NO_LAUNCH = "the launch of the next work was not recorded"
-LAUNCHED = "the next work had been launched, and what held it back was not recorded"
 
 
 def _reasons(activity: HostActivity, lane: int) -> list[tuple[Reason, Spans]]:
