@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 from msgspec import structs
@@ -35,10 +35,12 @@ from tracelink.io.sources import Paths, Watch, discover_inputs, engine_for
 from tracelink.model.clock import ClockMode, Clocks
 from tracelink.model.errors import UsageError
 from tracelink.model.job import Job, Part
-from tracelink.model.metrics import Metrics
 from tracelink.model.ranges import Numbers
 from tracelink.model.selection import Selection
 from tracelink.pipeline.job_reader import read_job
+
+if TYPE_CHECKING:
+    from tracelink.model.metrics import Metrics
 
 
 def summarize(
