@@ -65,7 +65,7 @@ def test_there_is_no_other_table(summary: Summary) -> None:
 
 def test_a_summary_in_an_interpreter_is_a_few_lines(summary: Summary) -> None:
     lines = repr(summary).splitlines()
-    assert lines[0] == "<Summary: 2 ranks, 2 steps of 1.438 ms (median)"
+    assert lines[0] == "<Summary: 2 ranks, 2 steps of 1.431 ms (median)"
     assert lines[1] == "  rank 1: compute 59 %, exposed communication 32 %, exposed copy 2 %, idle 6 %"
     assert lines[3].startswith("  tables: steps 4, breakdown 2, ")
     assert len(lines) == 5
