@@ -80,17 +80,31 @@ EMPTY = len(b"{}")
 NULL = b"null"
 """Some engines crash if it is a whole argument."""
 
+_LONGEST_EMPTY = 32
+"""More than the bytes of an empty object or `null` with its head."""
+
 
 def arguments(interned: InternTables, name: str, payloads: Sequence[Payload]) -> list[bytes]:
     """For each object a field that contains it as an argument of this name; empty for empty objects."""
+    heads, texts, _ = argument_columns(interned, name, payloads)
+    return [head + text for head, text in zip(heads, texts, strict=True)]
+
+
+def argument_columns(
+    interned: InternTables, name: str, payloads: Sequence[Payload]
+) -> tuple[list[bytes], list[bytes], Int64s]:
+    """The same as two parts, the second of which is the object, and the length of both."""
     number = key(Argument.NAME, VARINT) + varint(interned.number(Table.ARGUMENT_NAMES, name))
-    objects = for_viewers(payloads)
-    lengths = list(map(len, objects))
-    heads = {length: _head(number, length) for length in set(lengths)}
-    return [
-        heads[length] + text if length > EMPTY and text != NULL else b""
-        for text, length in zip(objects, lengths, strict=True)
-    ]
+    texts = for_viewers(payloads)
+    lengths = list(map(len, texts))
+    distinct = {length: _head(number, length) for length in set(lengths)}
+    heads = list(map(distinct.__getitem__, lengths))
+    total = np.array(lengths, np.int64) + np.fromiter(map(len, heads), np.int64, len(heads))
+    for index in np.flatnonzero(total <= _LONGEST_EMPTY).tolist():
+        if lengths[index] <= EMPTY or texts[index] == NULL:
+            heads[index] = texts[index] = b""
+            total[index] = 0
+    return heads, texts, total
 
 
 def _head(number: bytes, length: int) -> bytes:

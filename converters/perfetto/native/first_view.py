@@ -13,6 +13,7 @@ from tracelink.converters.perfetto.native.packets import (
     HUNG_COLOUR,
     SEQUENCES_PER_BLOCK,
     PacketSequence,
+    Tails,
     TrackEvents,
     in_order,
     number_field,
@@ -70,7 +71,7 @@ def clock_packets(job: Job, base: int, sequence: PacketSequence) -> bytes:
     both = [np.concatenate([getattr(one, name) for one in (readings, again)]) for name in COLUMNS]
     order = np.argsort(both[0], kind="stable")
     time, type_, track, category, name, tail = (column[order] for column in both)
-    events = TrackEvents(time, type_, track, category, name, tails, tail)
+    events = TrackEvents(time, type_, track, category, name, Tails.of(tails), tail)
     return _declared(tracks) + b"".join(sequence.packets(events))
 
 
@@ -164,7 +165,7 @@ def _slices(
         np.full(count, track),
         np.full(count, category),
         name[order.row],
-        tails or [],
+        Tails.of(tails or []),
         tail,
     )
 

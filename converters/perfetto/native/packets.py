@@ -6,6 +6,7 @@ import zlib
 from collections.abc import Iterator, Sequence
 from enum import Enum
 from itertools import pairwise
+from operator import itemgetter
 
 import numpy as np
 import numpy.typing as npt
@@ -25,7 +26,7 @@ from tracelink.converters.perfetto.native.schema import (
 )
 from tracelink.converters.perfetto.timeline.drawing import in_half_nanoseconds
 from tracelink.converters.perfetto.timeline.rank import RankTimeline
-from tracelink.io.framing import DELIMITED, FIXED64, VARINT, delimited, key, varint, varint_at
+from tracelink.io.framing import DELIMITED, FIXED64, GROUP_BITS, VARINT, delimited, key, varint, varint_at
 from tracelink.io.protobuf import Bytes, varint_groups
 from tracelink.model.columns import Bools, Int64s
 
@@ -105,8 +106,8 @@ class InternTables(Struct):
 # Many messages at once, a field of all of them at a time.
 
 
-ONE_BYTE = 1 << 7
-"""Lower numbers take one byte."""
+SHORT, SHORT_WIDTHS = varint_groups(np.arange(1 << 2 * GROUP_BITS))
+"""The varints of numbers of at most two bytes."""
 
 
 class MessageColumns:
@@ -114,21 +115,27 @@ class MessageColumns:
 
     def __init__(self) -> None:
         self.lengths: Int64s | int = 0
-        self._columns: list[tuple[Bytes, Int64s | None]] = []
+        self._columns: list[tuple[Bytes, Int64s | Bools | None]] = []
+        """Bytes, and how many of them each message uses: some, or all or none, or all."""
 
     def constant(self, text: bytes, given: Bools | None = None) -> None:
         """The same bytes in all messages, or in those that are `given`."""
-        column = np.frombuffer(text, np.uint8)
-        self._add(column, None if given is None else given * np.int64(len(text)))
+        self._add(np.frombuffer(text, np.uint8), given)
 
     def numbers(self, field: bytes, values: Int64s, given: Bools | None = None) -> None:
         """An integer in all messages, or in those that are `given`; `field` is the text before it."""
         self.constant(field, given)
-        if given is None and len(values) and values.min() >= 0 and values.max() < ONE_BYTE:
-            self._add(values.astype(np.uint8)[:, None], None)
+        if not len(values):
             return
-        groups, widths = varint_groups(np.ascontiguousarray(values))
-        self._add(groups, widths if given is None else widths * given)
+        least, most = int(values.min()), int(values.max())
+        if least >= 0 and len(varint(least)) == len(varint(most)):
+            self._add(_equally_wide(values, len(varint(most))), given)
+        elif least >= 0 and most < len(SHORT_WIDTHS):
+            widths = SHORT_WIDTHS[values]
+            self._add(SHORT[values], widths if given is None else widths * given)
+        else:
+            groups, widths = varint_groups(np.ascontiguousarray(values))
+            self._add(groups, widths if given is None else widths * given)
 
     def words(self, field: bytes, values: npt.NDArray[np.float64]) -> None:
         """A number of 64 bits in all messages."""
@@ -155,7 +162,10 @@ class MessageColumns:
         for (column, used), width in zip(self._columns, widths, strict=True):
             matrix[:, at : at + width] = column
             if used is not None:
-                counts[:, at : at + width] = np.arange(width) < used[:, None]
+                all_or_none = used.dtype == np.bool_
+                counts[:, at : at + width] = (
+                    used[:, None] if all_or_none else np.arange(width) < used[:, None]
+                )
             at += width
         bounds = np.zeros(count + 1, np.int64)
         np.cumsum(np.broadcast_to(self.lengths, count), out=bounds[1:])
@@ -166,9 +176,22 @@ class MessageColumns:
         text, bounds = self.joined()
         return [text[low:high] for low, high in pairwise(bounds.tolist())]
 
-    def _add(self, column: Bytes, used: Int64s | None) -> None:
+    def _add(self, column: Bytes, used: Int64s | Bools | None) -> None:
         self._columns.append((column, used))
-        self.lengths = self.lengths + (column.shape[-1] if used is None else used)
+        width = column.shape[-1]
+        if used is None:
+            self.lengths = self.lengths + width
+        else:
+            self.lengths = self.lengths + (used * np.int64(width) if used.dtype == np.bool_ else used)
+
+
+def _equally_wide(values: Int64s, width: int) -> Bytes:
+    """The varints of numbers that all take the same number of bytes."""
+    groups = np.empty((len(values), width), np.uint8)
+    for index in range(width):
+        groups[:, index] = values >> GROUP_BITS * index
+    groups[:, : width - 1] |= 0x80
+    return groups
 
 
 # Sequences of packets: each has interned strings of its own, so they can be made independently.
@@ -181,6 +204,39 @@ SEQUENCES_PER_BLOCK = 128
 """Most sequences of a block."""
 
 
+class Tails(Struct, frozen=True):
+    """Further fields of starts, instants and samples: flows, value, arguments. Each tail has a text in every column."""
+
+    columns: Sequence[Sequence[bytes]]
+    lengths: Int64s
+
+    @classmethod
+    def of(cls, texts: Sequence[bytes]) -> Tails:
+        """Tails of one text each."""
+        return cls([texts], np.fromiter(map(len, texts), np.int64, len(texts)))
+
+    def take(self, indexes: Int64s) -> Tails:
+        """The tails at these indexes."""
+        if np.array_equal(indexes, np.arange(len(self.lengths))):
+            return self
+        if len(indexes) < 2:
+            return Tails(
+                [[column[index] for index in indexes.tolist()] for column in self.columns],
+                self.lengths[indexes],
+            )
+        chosen = itemgetter(*indexes.tolist())
+        return Tails([chosen(column) for column in self.columns], self.lengths[indexes])
+
+    def between(self, texts: Sequence[bytes], low: int, high: int) -> bytes:
+        """The tails from `low` to `high`, each after a text; one more text follows the last."""
+        step = len(self.columns) + 1
+        parts = [b""] * (step * (high - low) + 1)
+        parts[0::step] = texts
+        for number, column in enumerate(self.columns, 1):
+            parts[number::step] = column[low:high]
+        return b"".join(parts)
+
+
 class TrackEvents(Struct, frozen=True):
     """Events in the order in which the engine reads them; names and categories are numbers of interned strings."""
 
@@ -191,8 +247,7 @@ class TrackEvents(Struct, frozen=True):
     category: Int64s
     """0 without one."""
     name: Int64s
-    tails: Sequence[bytes]
-    """Further fields of starts, instants and samples: flows, value, arguments."""
+    tails: Tails
     tail: Int64s
     """Index in `tails`, or -1 without one."""
 
@@ -209,9 +264,12 @@ class PacketSequence(Struct):
             return
         # A bundle of its own: engines keep the data of interned strings for as long as they are in use.
         yield bundle(int(events.time[0]), self._first())
+        given = np.flatnonzero(events.tail >= 0)
+        tails = events.tails.take(events.tail[given])
         for at in range(0, len(events.time), CHUNK):
             some = slice(at, min(at + CHUNK, len(events.time)))
-            yield bundle(int(events.time[at]), self._chunk(events, some))
+            low, high = np.searchsorted(given, [some.start, some.stop]).tolist()
+            yield bundle(int(events.time[at]), self._chunk(events, some, given[low:high] - at, tails, low))
 
     def _first(self) -> bytes:
         """Clears and fills the tables."""
@@ -222,11 +280,11 @@ class PacketSequence(Struct):
             + delimited(Packet.INTERNED, self.interned.message()),
         )
 
-    def _chunk(self, events: TrackEvents, some: slice) -> bytes:
-        tail = events.tail[some]
-        tails = [events.tails[index] for index in tail[tail >= 0].tolist()]
-        more = np.zeros(len(tail), np.int64)
-        more[tail >= 0] = np.fromiter(map(len, tails), np.int64, len(tails))
+    def _chunk(self, events: TrackEvents, some: slice, given: Int64s, tails: Tails, first: int) -> bytes:
+        """The packets of some events; those that are `given` have tails, from `first` on."""
+        last = first + len(given)
+        more = np.zeros(some.stop - some.start, np.int64)
+        more[given] = tails.lengths[first:last]
         types = events.type[some]
         named = (types == Type.BEGIN) | (types == Type.INSTANT)
         event = MessageColumns()
@@ -241,11 +299,10 @@ class PacketSequence(Struct):
         framed = MessageColumns()
         framed.message(PACKET, packet, more)
         text, bounds = framed.joined()
-        cuts = [0, *bounds[1:][tail >= 0].tolist()]
-        parts = [text[cuts[-1] :]] * (2 * len(tails) + 1)
-        parts[0:-1:2] = [text[begin:end] for begin, end in pairwise(cuts)]
-        parts[1::2] = tails
-        return b"".join(parts)
+        cuts = bounds[given + 1].tolist()
+        return tails.between(
+            [text[begin:end] for begin, end in zip([0, *cuts], [*cuts, len(text)], strict=True)], first, last
+        )
 
 
 def number_field(number: int, value: int) -> bytes:
@@ -318,10 +375,27 @@ def flow_field(key_bytes: bytes, numbers: Int64s) -> Bytes:
     return fields
 
 
-def joined_by_row(rows: Int64s, fields: Bytes) -> dict[int, bytes]:
-    """For each row its fields, concatenated."""
-    order = np.argsort(rows, kind="stable")
-    text, width = fields[order].tobytes(), fields.shape[1]
-    distinct, first = np.unique(rows[order], return_index=True)
-    bounds = pairwise([*(width * first).tolist(), len(text)])
-    return {row: text[low:high] for row, (low, high) in zip(distinct.tolist(), bounds, strict=True)}
+class FieldsByRow(Struct, frozen=True):
+    """Fields of rows, one row after the other."""
+
+    rows: Int64s
+    bounds: Int64s
+    """For each of the rows, and for the end, the offset of its first field."""
+    text: bytes
+
+    @classmethod
+    def of(cls, rows: Int64s, fields: Bytes) -> FieldsByRow:
+        """Sorts fields by row; those of a row stay in their order."""
+        order = np.argsort(rows, kind="stable")
+        distinct, first = np.unique(rows[order], return_index=True)
+        return cls(distinct, fields.shape[1] * np.append(first, len(rows)), fields[order].tobytes())
+
+    def of_rows(self, rows: Int64s) -> tuple[list[bytes], Int64s]:
+        """The fields of each of some sorted rows, and their lengths."""
+        if not len(self.rows):
+            return [b""] * len(rows), np.zeros(len(rows), np.int64)
+        index = np.searchsorted(self.rows, rows)
+        found = self.rows[np.minimum(index, len(self.rows) - 1)] == rows
+        low, high = self.bounds[index], self.bounds[index + found]
+        texts = [self.text[begin:end] for begin, end in zip(low.tolist(), high.tolist(), strict=True)]
+        return texts, high - low

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -12,13 +12,15 @@ from msgspec import Struct, field
 
 from tracelink.converters.perfetto.facts import AddedArguments, header
 from tracelink.converters.perfetto.json_text import clean_text, encoded
-from tracelink.converters.perfetto.native.arguments import arguments
+from tracelink.converters.perfetto.native.arguments import argument_columns
 from tracelink.converters.perfetto.native.packets import (
     HUNG_COLOUR,
     SEQUENCES_PER_BLOCK,
     EventOrder,
+    FieldsByRow,
     MessageColumns,
     PacketSequence,
+    Tails,
     TrackEvents,
     number_field,
 )
@@ -58,7 +60,7 @@ from tracelink.converters.perfetto.timeline.schema import (
     Categories,
 )
 from tracelink.io.framing import FIXED64, delimited, key
-from tracelink.model.columns import Bools, Float64s, Int64s
+from tracelink.model.columns import Bools, Float64s, Int32s, Int64s
 from tracelink.model.events import EventKind, InstantScope, Key, Relation, Track, TrackKind
 from tracelink.model.graph import EventGraph
 from tracelink.model.job import Job
@@ -79,9 +81,10 @@ class RankPackets(Struct, frozen=True):
 
     rank_timeline: RankTimeline
     order: EventOrder
-    flows: Mapping[int, bytes]
-    """Fields of flows, by row."""
+    flows: FieldsByRow
     added: AddedArguments
+    has_added: Mapping[str, Bools]
+    """By the name of an added argument, whether each row has it."""
     counters: Mapping[int, int]
     """Numbers of the tracks of counters."""
     args: ArgumentChoice
@@ -108,57 +111,80 @@ def _sequence(packets: RankPackets, number: int) -> PacketSequence:
 def _events(packets: RankPackets, number: int, low: int, high: int) -> Iterator[bytes]:
     sequence = _sequence(packets, number)
     order, rank_timeline = packets.order.where(slice(low, high)), packets.rank_timeline
-    opens = order.type != Type.END
-    rows = np.sort(order.row[opens])
+    opens = np.flatnonzero(order.type != Type.END)
+    by_row = np.argsort(order.row[opens])
+    rows = order.row[opens[by_row]]
     tails = _tails(packets, sequence, rows)
     tids = np.array(rank_timeline.threads.tid, np.int64)
-    index = np.searchsorted(rows, order.row[opens])
-    category, name, tail = np.full((3, len(opens)), -1)
-    category[opens] = _categories(packets, sequence, rows)[index]
-    name[opens] = _names(rank_timeline.graph, sequence, rows)[index]
-    tail[opens] = index
+    category, name = np.zeros((2, len(order.row)), np.int64)
+    tail = np.full(len(order.row), -1)
+    category[opens[by_row]] = _categories(packets, sequence, rows)
+    name[opens[by_row]] = _names(rank_timeline.graph, sequence, rows)
+    tail[opens[by_row]] = np.arange(len(rows))
     track = tids[rank_timeline.thread[order.row]]
     yield from sequence.packets(TrackEvents(order.time, order.type, track, category, name, tails, tail))
 
 
 def _names(graph: EventGraph, sequence: PacketSequence, rows: Int64s) -> Int64s:
-    distinct, which = np.unique(graph.events.name[rows], return_inverse=True)
-    names = [graph.strings[code] for code in distinct.tolist()]
-    return sequence.interned.numbers(Table.NAMES, names)[which]
+    return _interned(sequence, Table.NAMES, graph.strings, graph.events.name[rows])
 
 
 def _categories(packets: RankPackets, sequence: PacketSequence, rows: Int64s) -> Int64s:
-    numbers = packets.categories.of_rows(packets.rank_timeline.graph, rows)
-    distinct, which = np.unique(numbers, return_inverse=True)
-    names = [packets.categories.names[number] for number in distinct.tolist()]
-    return sequence.interned.numbers(Table.CATEGORIES, names)[which]
+    codes = packets.categories.of_rows(packets.rank_timeline.graph, rows)
+    return _interned(sequence, Table.CATEGORIES, packets.categories.names, codes)
 
 
-def _tails(packets: RankPackets, sequence: PacketSequence, rows: Int64s) -> list[bytes]:
-    """For each row its flows, colour, recorded arguments, and added arguments."""
-    graph = packets.rank_timeline.graph
-    recorded = packets.args == ArgumentChoice.ALL
-    tails = _recorded_arguments(graph, sequence, rows) if recorded else [b""] * len(rows)
+def _interned(sequence: PacketSequence, table: Table, texts: Sequence[str], codes: Int64s | Int32s) -> Int64s:
+    """The numbers of interned strings that are the texts of these codes."""
+    numbers = np.zeros(len(texts), np.int64)
+    numbers[codes] = 1
+    used = np.flatnonzero(numbers)
+    numbers[used] = sequence.interned.numbers(table, [texts[code] for code in used.tolist()])
+    return numbers[codes]
+
+
+def _tails(packets: RankPackets, sequence: PacketSequence, rows: Int64s) -> Tails:
+    """For each row its flows and colour, recorded arguments, and added arguments."""
+    graph, hung = packets.rank_timeline.graph, packets.rank_timeline.drawing.hung
+    flows, lengths = packets.flows.of_rows(rows)
+    if hung:
+        for index in np.flatnonzero(np.isin(rows, np.fromiter(hung, np.int64, len(hung)))).tolist():
+            flows[index] += HUNG_COLOUR
+            lengths[index] += len(HUNG_COLOUR)
+    columns = [flows]
+    if packets.args == ArgumentChoice.ALL:
+        heads, texts, of_recorded = _recorded_arguments(graph, sequence, rows)
+        columns += [heads, texts]
+        lengths += of_recorded
+    if packets.added:
+        added, of_added = _added_arguments(packets, sequence, rows)
+        columns.append(added)
+        lengths += of_added
+    return Tails(columns, lengths)
+
+
+def _added_arguments(
+    packets: RankPackets, sequence: PacketSequence, rows: Int64s
+) -> tuple[list[bytes], Int64s]:
+    """For each row the arguments that tracelink adds, and their length."""
+    added, lengths = [b""] * len(rows), np.zeros(len(rows), np.int64)
     for name, members in packets.added.items():
-        some = _indexes(members, rows)
+        some = np.flatnonzero(packets.has_added[name][rows])
         objects = [b"{%s}" % members[row] for row in rows[some].tolist()]
-        for index, text in zip(some.tolist(), arguments(sequence.interned, name, objects), strict=True):
-            tails[index] += text
-    for index in _indexes(packets.rank_timeline.drawing.hung, rows).tolist():
-        tails[index] = HUNG_COLOUR + tails[index]
-    some = _indexes(packets.flows, rows)
-    for index, row in zip(some.tolist(), rows[some].tolist(), strict=True):
-        tails[index] = packets.flows[row] + tails[index]
-    return tails
+        heads, texts, of_objects = argument_columns(sequence.interned, name, objects)
+        lengths[some] += of_objects
+        for index, head, text in zip(some.tolist(), heads, texts, strict=True):
+            added[index] += head + text
+    return added, lengths
 
 
-def _indexes(some: Collection[int], rows: Int64s) -> Int64s:
-    """The indexes in `rows` of those that are in `some`."""
-    return np.flatnonzero(np.isin(rows, np.fromiter(some, np.int64, len(some))))
-
-
-def _recorded_arguments(graph: EventGraph, sequence: PacketSequence, rows: Int64s) -> list[bytes]:
-    fields: list[bytes] = []
+def _recorded_arguments(
+    graph: EventGraph, sequence: PacketSequence, rows: Int64s
+) -> tuple[list[bytes], list[bytes], Int64s]:
+    """For each row the two parts of its recorded arguments, and their length."""
+    heads: list[bytes] = []
+    texts: list[bytes] = []
+    lengths = [np.empty(0, np.int64)]
     for source, begin in enumerate(graph.bounds[:-1]):
         mine = rows[slice(*np.searchsorted(rows, [begin, graph.bounds[source + 1]]).tolist())]
         payloads = graph.payloads[source] if source < len(graph.payloads) else None
@@ -166,22 +192,30 @@ def _recorded_arguments(graph: EventGraph, sequence: PacketSequence, rows: Int64
         parts = np.split(numbers, np.flatnonzero(np.diff(numbers) > GAP) + 1)
         done = 0
         for run in (run for part in parts for _, run in payload_runs(payloads, part)):
-            fields += _by_recorder(sequence, recorder[done : done + len(run)], run)
+            some = _by_recorder(sequence, recorder[done : done + len(run)], run)
+            heads += some[0]
+            texts += some[1]
+            lengths.append(some[2])
             done += len(run)
-    return fields
+    return heads, texts, np.concatenate(lengths)
 
 
-def _by_recorder(sequence: PacketSequence, recorder: Bools, payloads: Sequence[Payload]) -> list[bytes]:
+def _by_recorder(
+    sequence: PacketSequence, recorder: Bools, payloads: Sequence[Payload]
+) -> tuple[list[bytes], list[bytes], Int64s]:
     """An argument for each payload: one name for those of flight recorders, another for all other sources."""
     if not recorder.any():
-        return arguments(sequence.interned, ORIGINAL, payloads)
-    fields = [b""] * len(payloads)
+        return argument_columns(sequence.interned, ORIGINAL, payloads)
+    heads, texts = [b""] * len(payloads), [b""] * len(payloads)
+    lengths = np.zeros(len(payloads), np.int64)
     for name, mine in ((ORIGINAL, ~recorder), (RECORDER, recorder)):
-        indexes = np.flatnonzero(mine).tolist()
-        some = arguments(sequence.interned, name, [payloads[index] for index in indexes])
-        for index, text in zip(indexes, some, strict=True):
-            fields[index] = text
-    return fields
+        indexes = np.flatnonzero(mine)
+        chosen = [payloads[index] for index in indexes.tolist()]
+        of_name = argument_columns(sequence.interned, name, chosen)
+        lengths[indexes] = of_name[2]
+        for index, head, text in zip(indexes.tolist(), of_name[0], of_name[1], strict=True):
+            heads[index], texts[index] = head, text
+    return heads, texts, lengths
 
 
 def _samples(packets: RankPackets, number: int) -> Iterator[bytes]:
@@ -210,7 +244,7 @@ def sample_packets(
             track[order],
             zeros,
             zeros,
-            tails.each(),
+            Tails.of(tails.each()),
             np.arange(len(order)),
         )
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import os
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from typing import BinaryIO, cast
@@ -33,8 +33,10 @@ from tracelink.converters.perfetto.native.packets import (
     OUTGOING,
     SEQUENCES_PER_BLOCK,
     EventOrder,
+    FieldsByRow,
     PacketSequence,
     Packing,
+    Tails,
     TrackEvents,
     bundle,
     bundle_time,
@@ -42,7 +44,6 @@ from tracelink.converters.perfetto.native.packets import (
     flow_field,
     flow_fields,
     in_order,
-    joined_by_row,
     repacked,
 )
 from tracelink.converters.perfetto.native.rank import (
@@ -99,7 +100,7 @@ from tracelink.io.engine import Engine
 from tracelink.io.framing import VARINT, delimited, key, varint, varint_at
 from tracelink.io.system import read_at
 from tracelink.io.targets import GzipStream, Target
-from tracelink.model.columns import Int64s
+from tracelink.model.columns import Bools, Int64s
 from tracelink.model.errors import Finding
 from tracelink.model.job import Job
 from tracelink.plugins import Forecast, Output
@@ -206,7 +207,10 @@ class _NativeFormat(Struct, frozen=True):
         head += track_packets(track_tree(rank_timeline, counters, numbering))
         added = added_arguments(rank_timeline.graph, rank_timeline.drawing, self.timeline.job, self.args)
         categories = Categories.of(rank_timeline.graph)
-        packets = RankPackets(rank_timeline, order, flows, added, counters, self.args, index, categories)
+        has_added = {name: _marked(members, len(rank_timeline.graph)) for name, members in added.items()}
+        packets = RankPackets(
+            rank_timeline, order, flows, added, has_added, counters, self.args, index, categories
+        )
         sections: list[Section] = [*rank_sections(packets), partial(overview_of, packets, self.timeline.job)]
         return Block(_bundled(head, len(rank_timeline.threads.tid)), sections, rank_timeline.large, findings)
 
@@ -218,7 +222,7 @@ class _NativeFormat(Struct, frozen=True):
 
     def _flows(
         self, index: int, rank_timeline: RankTimeline, order: EventOrder, findings: list[Finding]
-    ) -> tuple[Mapping[int, bytes], Sequence[FlowCount]]:
+    ) -> tuple[FieldsByRow, Sequence[FlowCount]]:
         """The fields of flows by row, and the number of flows of each relation."""
         flows = flows_of(rank_timeline.graph, rank_timeline.drawing, findings)
         position = np.zeros(len(rank_timeline.graph), np.int64)
@@ -231,7 +235,13 @@ class _NativeFormat(Struct, frozen=True):
         rows, within = flow_fields(flows.source, flows.target, position, first)
         causes, numbers = self.cross_rank_starts.of_part(self.timeline.shared_events, index)
         between = flow_field(OUTGOING, numbers)
-        return joined_by_row(np.concatenate([rows, causes]), np.concatenate([within, between])), counts
+        return FieldsByRow.of(np.concatenate([rows, causes]), np.concatenate([within, between])), counts
+
+
+def _marked(rows: Collection[int], count: int) -> Bools:
+    marks = np.zeros(count, np.bool_)
+    marks[np.fromiter(rows, np.int64, len(rows))] = True
+    return marks
 
 
 # Tracks of process groups.
@@ -287,7 +297,7 @@ def _collectives(timeline: Timeline, tracks: GroupTracks, args: ArgumentChoice) 
             tids[order.row],
             sequence.interned.numbers(Table.CATEGORIES, categories)[kind][order.row],
             _names(timeline, tracks, sequence)[order.row],
-            _tails(timeline, tracks, sequence, args),
+            Tails.of(_tails(timeline, tracks, sequence, args)),
             np.where(order.type == Type.END, -1, order.row),
         )
     )
@@ -375,7 +385,8 @@ def _flow_ends(
     effect, flows = effect[order], flows[order]
     relation = ties.relation[flows]
     category, name = np.zeros((2, len(flows)), np.int64)
-    tails = joined_by_row(np.arange(len(flows)), flow_field(INCOMING, numbering.first_flow + flows))
+    fields = FieldsByRow.of(np.arange(len(flows)), flow_field(INCOMING, numbering.first_flow + flows))
+    tails, _ = fields.of_rows(np.arange(len(flows)))
     for kind, flow_name in CROSS_RANK_FLOW_NAMES.items():
         mine = np.flatnonzero(relation == kind)
         instant, argument = CROSS_RANK_INSTANTS[kind]
@@ -384,8 +395,8 @@ def _flow_ends(
         if args != ArgumentChoice.NONE:
             ranks = ties.cause_rank[flows[mine]].tolist()
             objects = [b'{"%s":%d}' % (argument.encode(), rank) for rank in ranks]
-            fields = arguments(sequence.interned, LINK, objects)
-            for index, text in zip(mine.tolist(), fields, strict=True):
+            causes = arguments(sequence.interned, LINK, objects)
+            for index, text in zip(mine.tolist(), causes, strict=True):
                 tails[index] += text
     yield from sequence.packets(
         TrackEvents(
@@ -394,7 +405,7 @@ def _flow_ends(
             ends.tid[effect],
             category,
             name,
-            list(tails.values()),
+            Tails.of(tails),
             np.arange(len(flows)),
         )
     )
