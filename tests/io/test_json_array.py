@@ -22,7 +22,7 @@ from tracelink.converters.kineto.reader import KinetoReader
 from tracelink.io import json_array as module
 from tracelink.io import salvage
 from tracelink.io.engine import Engine
-from tracelink.io.json_array import ArrayDocument, ArrayFormat, Part, RereadPayloads
+from tracelink.io.json_array import ArrayDocument, ArrayFormat, Part, RereadPayloads, at_several_places
 from tracelink.io.sources import Request, Source, discover
 from tracelink.model.errors import UnreadableError
 from tracelink.model.trace import Payload
@@ -309,3 +309,52 @@ def test_pieces_between_them_are_not_decoded(long_file: RereadPayloads) -> None:
     watched = replace(long_file, format=replace(long_file.format, decode=decode))
     assert list(watched.near(np.array([10, EVENTS - 10])))
     assert len(decoded) <= 2 < len(long_file.counts)
+
+
+# Payloads that are read at several places in turn.
+
+
+@settings(max_examples=25, deadline=None)
+@given(ranges=st.lists(st.tuples(st.integers(0, EVENTS), st.integers(0, 9000)), max_size=12))
+def test_every_range_is_as_in_the_whole_whatever_was_read_before(
+    long_file: RereadPayloads, ranges: list[tuple[int, int]]
+) -> None:
+    whole = [bytes(text) for _, texts in long_file.batches() for text in texts]
+    payloads = at_several_places(long_file)
+    for first, count in ranges:
+        found = list(payloads.batches(first, first + count))
+        assert [start for start, _ in found] == [
+            first + sum(len(texts) for _, texts in found[:number]) for number in range(len(found))
+        ]
+        assert [bytes(text) for _, texts in found for text in texts] == whole[first : first + count]
+
+
+def test_places_that_are_read_in_turn_are_decoded_once(long_file: RereadPayloads) -> None:
+    decoded: list[int] = []
+
+    def decode(text: memoryview) -> list[Payload]:
+        decoded.append(len(text))
+        return long_file.format.decode(text)
+
+    payloads = at_several_places(replace(long_file, format=replace(long_file.format, decode=decode)))
+    half = EVENTS // 2
+    for first in range(0, half, 1000):
+        assert list(payloads.batches(first, first + 1000))
+        assert list(payloads.batches(half + first, half + first + 1000))
+    read_again = 2 if long_file.plain else len(long_file.counts) // 2
+    assert len(decoded) <= len(long_file.counts) + read_again
+
+
+def test_child_processes_open_files_of_their_own(long_file: RereadPayloads) -> None:
+    payloads = at_several_places(long_file)
+    whole = [bytes(text) for _, texts in long_file.batches() for text in texts]
+    assert list(payloads.batches(0, 10))
+
+    def digest(part: int) -> bytes:
+        low = part * EVENTS // 4
+        return b"".join(
+            bytes(text) for _, texts in payloads.batches(low, low + EVENTS // 4) for text in texts
+        )
+
+    expected = [b"".join(whole[part * EVENTS // 4 : (part + 1) * EVENTS // 4]) for part in range(4)]
+    assert Engine(2).map(digest, range(4)) == expected

@@ -6,6 +6,7 @@ Damage costs the element it is in, and is reported with its byte offset.
 from __future__ import annotations
 
 import json
+import os
 import re
 import sys
 from bisect import bisect_right
@@ -23,7 +24,7 @@ from tracelink.io.sources import Opened, Source
 from tracelink.model.columns import Int64s
 from tracelink.model.errors import Finding, Severity, UnreadableError
 from tracelink.model.text import counted, number, subject
-from tracelink.model.trace import Payload
+from tracelink.model.trace import Payload, Payloads
 
 Decoded = TypeVar("Decoded")
 
@@ -386,9 +387,20 @@ class RereadPayloads(Struct, frozen=True):
     offsets: Sequence[int]
     counts: Sequence[int]
 
+    @property
+    def before(self) -> list[int]:
+        """For each piece, and for the end, the number of payloads before it."""
+        return [0, *accumulate(self.counts)]
+
+    @property
+    def plain(self) -> bool:
+        """Whether the file can be read from the middle."""
+        with self.source.open() as stream:
+            return stream.plain
+
     def batches(self, first: int = 0, last: int | None = None) -> Iterator[tuple[int, Sequence[Payload]]]:
         """Yields runs of consecutive payloads, one for each piece."""
-        before = [0, *accumulate(self.counts)]
+        before = self.before
         end = before[-1] if last is None else min(last, before[-1])
         if first >= end:
             return
@@ -407,9 +419,7 @@ class RereadPayloads(Struct, frozen=True):
         """Yields runs of consecutive payloads that contain these numbers; decodes few others."""
         if not len(numbers):
             return
-        with self.source.open() as stream:
-            plain = stream.plain
-        if not plain:
+        if not self.plain:
             yield from self._in_one_pass(numbers)
             return
         for run in np.split(numbers, np.flatnonzero(np.diff(numbers) > FAR) + 1):
@@ -417,7 +427,7 @@ class RereadPayloads(Struct, frozen=True):
 
     def _in_one_pass(self, numbers: Int64s) -> Iterator[tuple[int, Sequence[Payload]]]:
         """The same for a compressed file, which cannot be read from the middle."""
-        before = [0, *accumulate(self.counts)]
+        before = self.before
         numbered = dict(zip(self.offsets, before, strict=False))
         pieces = np.unique(np.searchsorted(before[1:-1], numbers, side="right"))
         wanted = {self.offsets[piece] for piece in pieces.tolist()}
@@ -431,6 +441,82 @@ class RereadPayloads(Struct, frozen=True):
                 yield numbered[offset], texts
             if offset >= max(wanted):
                 return
+
+
+MOST_CURSORS, MOST_RUNS = 4, 12
+"""Places at which a file is open, and pieces that are kept: together about 20 MB."""
+
+_Run = tuple[int, Sequence[Payload]]
+
+
+class _Cursor(Struct):
+    """A place up to which payloads were read."""
+
+    runs: Iterator[_Run]
+    end: int
+
+
+class PayloadCursors:
+    """Payloads that are read at several places in turn, forward from each; pieces are rarely read twice for that."""
+
+    def __init__(self, payloads: RereadPayloads) -> None:
+        self._payloads = payloads
+        self._before = payloads.before
+        self._plain = payloads.plain
+        self._cursors: list[_Cursor] = []
+        self._runs: list[_Run] = []
+        """The last used ones are the last."""
+        self._process = os.getpid()
+        """The one that opened the files: children share the offset of an open file with their parent."""
+
+    def batches(self, first: int = 0, last: int | None = None) -> Iterator[_Run]:
+        """Yields runs of consecutive payloads, one for each piece."""
+        end = self._before[-1] if last is None else min(last, self._before[-1])
+        while first < end:
+            run = self._kept(first) or self._read(first)
+            if run is None:
+                return
+            start, texts = run
+            if start != first or start + len(texts) > end:
+                texts = texts[first - start : end - start]
+            yield first, texts
+            first += len(texts)
+
+    def _kept(self, number: int) -> _Run | None:
+        """The run that contains a payload, if it was read lately."""
+        for run in self._runs:
+            if run[0] <= number < run[0] + len(run[1]):
+                self._runs.remove(run)
+                self._runs.append(run)
+                return run
+        return None
+
+    def _read(self, number: int) -> _Run | None:
+        """The run that contains a payload, from the best cursor."""
+        if self._process != os.getpid():
+            self._cursors, self._process = [], os.getpid()
+        piece = bisect_right(self._before, number) - 1
+        usable = [cursor for cursor in self._cursors if cursor.end <= number]
+        if self._plain:  # in other files, what is between is read faster than all before it
+            usable = [cursor for cursor in usable if cursor.end > self._before[max(piece - 1, 0)]]
+        cursor = max(usable, key=lambda cursor: cursor.end, default=None)
+        if cursor:
+            self._cursors.remove(cursor)
+        else:
+            start = self._before[piece]
+            cursor = _Cursor(self._payloads.batches(start), start)
+        self._cursors = [*self._cursors, cursor][-MOST_CURSORS:]
+        for run in cursor.runs:
+            cursor.end = run[0] + len(run[1])
+            self._runs = [*self._runs, run][-MOST_RUNS:]
+            if number < cursor.end:
+                return run
+        return None
+
+
+def at_several_places(payloads: Payloads) -> Payloads:
+    """The same payloads, for many requests that each go on where one of the last ones ended."""
+    return PayloadCursors(payloads) if isinstance(payloads, RereadPayloads) else payloads
 
 
 def as_json(value: Any) -> bytes:

@@ -64,7 +64,7 @@ from tracelink.model.columns import Bools, Float64s, Int32s, Int64s
 from tracelink.model.events import EventKind, InstantScope, Key, Relation, Track, TrackKind
 from tracelink.model.graph import EventGraph
 from tracelink.model.job import Job
-from tracelink.model.trace import Payload
+from tracelink.model.trace import Payload, Payloads
 
 # Events: slices and instants in order of time, then the samples of counters.
 
@@ -90,6 +90,8 @@ class RankPackets(Struct, frozen=True):
     args: ArgumentChoice
     block: int
     categories: Categories
+    payloads: Sequence[Payloads]
+    """For each source, its recorded arguments."""
 
 
 def rank_sections(packets: RankPackets) -> Sequence[Section]:
@@ -145,7 +147,7 @@ def _interned(sequence: PacketSequence, table: Table, texts: Sequence[str], code
 
 def _tails(packets: RankPackets, sequence: PacketSequence, rows: Int64s) -> Tails:
     """For each row its flows and colour, recorded arguments, and added arguments."""
-    graph, hung = packets.rank_timeline.graph, packets.rank_timeline.drawing.hung
+    hung = packets.rank_timeline.drawing.hung
     flows, lengths = packets.flows.of_rows(rows)
     if hung:
         for index in np.flatnonzero(np.isin(rows, np.fromiter(hung, np.int64, len(hung)))).tolist():
@@ -153,7 +155,7 @@ def _tails(packets: RankPackets, sequence: PacketSequence, rows: Int64s) -> Tail
             lengths[index] += len(HUNG_COLOUR)
     columns = [flows]
     if packets.args == ArgumentChoice.ALL:
-        heads, texts, of_recorded = _recorded_arguments(graph, sequence, rows)
+        heads, texts, of_recorded = _recorded_arguments(packets, sequence, rows)
         columns += [heads, texts]
         lengths += of_recorded
     if packets.added:
@@ -179,15 +181,16 @@ def _added_arguments(
 
 
 def _recorded_arguments(
-    graph: EventGraph, sequence: PacketSequence, rows: Int64s
+    packets: RankPackets, sequence: PacketSequence, rows: Int64s
 ) -> tuple[list[bytes], list[bytes], Int64s]:
     """For each row the two parts of its recorded arguments, and their length."""
+    graph = packets.rank_timeline.graph
     heads: list[bytes] = []
     texts: list[bytes] = []
     lengths = [np.empty(0, np.int64)]
     for source, begin in enumerate(graph.bounds[:-1]):
         mine = rows[slice(*np.searchsorted(rows, [begin, graph.bounds[source + 1]]).tolist())]
-        payloads = graph.payloads[source] if source < len(graph.payloads) else None
+        payloads = packets.payloads[source] if source < len(packets.payloads) else None
         recorder, numbers = graph.events.kind[mine] == EventKind.RECORD, graph.events.payload[mine]
         parts = np.split(numbers, np.flatnonzero(np.diff(numbers) > GAP) + 1)
         done = 0

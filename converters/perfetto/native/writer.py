@@ -98,6 +98,7 @@ from tracelink.converters.perfetto.timeline.schema import (
 from tracelink.converters.perfetto.timeline.summary import ALL_RANKS
 from tracelink.io.engine import Engine
 from tracelink.io.framing import VARINT, delimited, key, varint, varint_at
+from tracelink.io.json_array import at_several_places
 from tracelink.io.system import read_at
 from tracelink.io.targets import GzipStream, Target
 from tracelink.model.columns import Bools, Int64s
@@ -208,8 +209,9 @@ class _NativeFormat(Struct, frozen=True):
         added = added_arguments(rank_timeline.graph, rank_timeline.drawing, self.timeline.job, self.args)
         categories = Categories.of(rank_timeline.graph)
         has_added = {name: _marked(members, len(rank_timeline.graph)) for name, members in added.items()}
+        payloads = [at_several_places(payloads) for payloads in rank_timeline.graph.payloads]
         packets = RankPackets(
-            rank_timeline, order, flows, added, has_added, counters, self.args, index, categories
+            rank_timeline, order, flows, added, has_added, counters, self.args, index, categories, payloads
         )
         sections: list[Section] = [*rank_sections(packets), partial(overview_of, packets, self.timeline.job)]
         return Block(_bundled(head, len(rank_timeline.threads.tid)), sections, rank_timeline.large, findings)
