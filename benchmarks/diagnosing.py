@@ -12,7 +12,7 @@ import rank_inputs
 from across import linearity, named
 from commands import Command
 from other_tools import first_that_imports
-from results import Bar, Options, Result, Row, cpu, failures_of, memory, wall
+from results import Bar, Options, Result, Row, cpu, failures_of, memory, output_folder, wall
 
 from generators.fleet_dumps import Fleet
 
@@ -25,6 +25,14 @@ LARGE_MEGABYTES, FIRST_ANSWER_SECONDS = 350.0, 1.0
 BY_ENTRIES = [Fleet(64, entries) for entries in (500, 1000, 2000, 4000)]
 BY_RANKS = [Fleet(ranks, 500) for ranks in (64, 256, 1024, 4096)]
 STOPPED_RANK = 17
+TIMES_PICKLE, DATABASE_SECONDS = 2.5, 8.0
+LOADING = """
+import pickle, sys
+for name in sys.argv[1:]:
+    with open(name, "rb") as file:
+        pickle.load(file)
+print("read")
+"""
 HUNG = Fleet(64, 134 * len(MIDDLE.step), pipelined=False)
 """Its last entry is a collective of all ranks."""
 
@@ -68,8 +76,12 @@ def in_one_round(both: Sequence[Command]) -> list[list[measure.Cost]]:
 
 def healthy(fleet: Fleet, folder: Path, *, compiled: bool = True) -> Command:
     """Our command on dumps of which all is well; a run that says otherwise does not count."""
-    answer = f"Nothing is wrong in what {fleet.ranks:,} ranks recorded"
-    return Command("tracelink diagnose", ours(folder), answer=answer, compiled=compiled)
+    return Command("tracelink diagnose", ours(folder), answer=well(fleet), compiled=compiled)
+
+
+def well(fleet: Fleet) -> str:
+    """How the answer begins if nothing is wrong."""
+    return f"No problem found: {fleet.ranks:,} ranks,"
 
 
 def ours(folder: Path) -> list[str]:
@@ -117,4 +129,38 @@ def first_answer(options: Options, result: Result) -> None:
     result.bars.append(Bar("hang of 64 ranks, wall s", row.median(wall), FIRST_ANSWER_SECONDS))
 
 
-SUITES: dict[str, Callable[[Options], Result]] = {"diagnose": diagnosing}
+def large(options: Options) -> Result:
+    """The dumps of 512 ranks, with one process and two, and their database, beside reading them with pickle."""
+    folder, size = rank_inputs.dumps(LARGE)
+    files = [str(folder / f"nccl_trace_rank_{rank}") for rank in range(LARGE.ranks)]
+    with output_folder() as written:
+        database = str(written / "dumps.sqlite")
+        started = [
+            Command("pickle.load", [sys.executable, "-c", LOADING, *files], answer="read"),
+            jobs_of("tracelink diagnose, 1 job", folder, "1"),
+            jobs_of("tracelink diagnose, 2 jobs", folder, "2"),
+            jobs_of("tracelink diagnose to SQLite, 1 job", folder, "1", "-o", database),
+            jobs_of("tracelink diagnose to SQLite, 2 jobs", folder, "2", "-o", database),
+        ]
+        costs = commands.alternately(started, options.repeats)
+    remark = named(LARGE)
+    result = Result(
+        [Row(one.label, runs, size / 1e6, remark) for one, runs in zip(started, costs, strict=True)]
+    )
+    for row in result.rows[1:3]:
+        ratio = measure.median_ratio(row.costs, costs[0], cpu)
+        result.bars.append(Bar(f"{row.job}, CPU / pickle.load", ratio, TIMES_PICKLE))
+    for row in result.rows[3:]:
+        result.bars.append(Bar(f"{row.job}, CPU s", row.median(cpu), DATABASE_SECONDS))
+    result.bars += [
+        Bar(f"{row.job}, peak MB", row.median(memory), LARGE_MEGABYTES) for row in result.rows[1:]
+    ]
+    return result
+
+
+def jobs_of(label: str, folder: Path, jobs: str, *further: str) -> Command:
+    """Our command on the dumps of the large job."""
+    return Command(label, [*ours(folder), "--jobs", jobs, *further], answer=well(LARGE))
+
+
+SUITES: dict[str, Callable[[Options], Result]] = {"diagnose": diagnosing, "diagnose-large": large}

@@ -7,9 +7,10 @@ pickle can refer to each other until the JSON would fill the memory.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from itertools import islice
+from itertools import chain, islice
 from typing import Any
 
+import numpy as np
 import orjson
 from msgspec import Struct
 
@@ -17,8 +18,9 @@ from tracelink.converters.flight_recorder import pickles, schema
 from tracelink.converters.flight_recorder.scan import Entries, abridged, selected
 from tracelink.converters.flight_recorder.schema import FRAME_FILE, FRAME_LINE, FRAME_NAME, Layout
 from tracelink.io.sources import Source
+from tracelink.model.columns import UNKNOWN, Int64s
 from tracelink.model.errors import Finding, Severity, UnreadableError
-from tracelink.model.records import Entry, Frame
+from tracelink.model.records import Details, Entry, Frame, Texts
 from tracelink.model.trace import Payload
 
 _JSON_COSTS = {b"{": 540, b"[": 120, b",": 96}
@@ -28,6 +30,7 @@ _JSON_START = b"{"
 _SPACE = b" \t\r\n"
 
 _BATCH = 512
+_RUN = 2048
 _PART = 8192
 """Entries that are decoded at once if all of them would be too large."""
 
@@ -38,12 +41,18 @@ _MAX_JSON_BYTES = 4 << 20
 
 _TOO_LARGE = _MAX_JSON_BYTES + 1
 _MAX_DEPTH = 16
+_MOST_COLUMNS = 64
+_MOST_VISITED = 1 << 20
+"""Values that are visited for a common bound."""
+
 _PUNCTUATION_BYTES = 4
 _MAX_ESCAPE_BYTES = 6
 """The longest escape of one character."""
 
 _MAX_NUMBER_BYTES = 24
 """The longest number, with its comma."""
+_CONTAINERS: frozenset[type] = frozenset({list, tuple, dict})
+_KEYS = frozenset({str, int})
 _SMALLEST, _LARGEST = -(1 << 63), (1 << 64) - 1
 """Other numbers, of up to 72 bits, are strings in JSON."""
 
@@ -177,15 +186,14 @@ class RecorderPayloads(Struct, frozen=True):
         sizes = JsonSizes()
         indexes = iter(range(*slice(first, last).indices(len(entries))))
         while batch := list(islice(indexes, _BATCH)):
-            yield batch[0], [_payload(entries[index], sizes) for index in batch]
+            yield batch[0], _payloads([entries[index] for index in batch], sizes)
 
     def _parts(self, first: int, last: int | None) -> Iterator[tuple[int, Sequence[Payload]]]:
         """The batches of a dump that is decoded part by part."""
         indexes = iter(range(*slice(first, last).indices(entry_count(self.source))))
         while part := list(islice(indexes, _PART)):
             _, entries = decode_rows(self.source, part)
-            sizes = JsonSizes()
-            yield part[0], [_payload(entries[index], sizes) for index in part]
+            yield part[0], _payloads([entries[index] for index in part], JsonSizes())
 
     def entries(self, places: Collection[int]) -> dict[int, Entry]:
         """The entries at some indexes of the dump, as far as they are valid."""
@@ -195,11 +203,93 @@ class RecorderPayloads(Struct, frozen=True):
         entries = {index: _entry(recorded, dump.layout) for index, recorded in selected.items()}
         return {index: entry for index, entry in entries.items() if entry}
 
+    def details(self) -> Iterator[Details]:
+        """Sizes, types, stacks and durations of all entries, some of them at a time."""
+        if decoded := _with_details(self.source):
+            yield from _Detailed(decoded.dump.layout, decoded.entries).runs(0)
+            return
+        indexes = iter(range(entry_count(self.source)))
+        while part := list(islice(indexes, _PART)):
+            dump, found = decode_rows(self.source, part)
+            entries = Entries.all_decoded([found[index] for index in part])
+            yield from _Detailed(dump.layout, entries).runs(part[0])
 
-def _payload(entry: Any, sizes: JsonSizes) -> bytes:
-    if type(entry) is not dict or not sizes.fits(entry):
-        return json_bytes(_OMITTED)
-    return json_bytes(entry)
+
+def _payloads(entries: Sequence[Any], sizes: JsonSizes) -> list[Payload]:
+    fitting = zip(entries, sizes.fitting(entries), strict=True)
+    return [json_bytes(entry if fits and type(entry) is dict else _OMITTED) for entry, fits in fitting]
+
+
+# Parts of entries in columns: what entries repeat is encoded once.
+
+
+def _with_details(source: Source) -> Decoded | None:
+    """The dump, without entries that repeat all of these parts, if possible; None if it is too large."""
+    try:
+        return next(decoded for decoded in decodings(source) if _repeats_details(decoded))
+    except pickles.TooLargeError:
+        return None
+
+
+def _repeats_details(decoded: Decoded) -> bool:
+    return not decoded.entries.has_numbers_in(*_text_fields(decoded.dump.layout))
+
+
+def _text_fields(layout: Layout) -> tuple[str, ...]:
+    return (
+        layout.input_sizes,
+        layout.input_types,
+        layout.output_sizes,
+        layout.output_types,
+        layout.frames,
+    )
+
+
+class _Detailed(Struct, frozen=True):
+    """Entries of which parts are requested."""
+
+    layout: Layout
+    entries: Entries
+
+    def runs(self, first: int) -> Iterator[Details]:
+        """The parts of all entries, the first of which has this index in the dump."""
+        fields, sizes = _text_fields(self.layout), JsonSizes()
+        providers = self.entries.providers(fields)
+        durations = self._durations()
+        for start in range(0, self.entries.count, _RUN):
+            run = slice(start, start + _RUN)
+            used = {id(provider): np.unique(provider[run], return_inverse=True) for provider in providers}
+            inputs, input_types, outputs, output_types, stack = (
+                self._texts(field, *used[id(provider)], sizes)
+                for field, provider in zip(fields, providers, strict=True)
+            )
+            yield Details(first + start, inputs, input_types, outputs, output_types, stack, durations[run])
+
+    def _texts(self, field: str, used: Int64s, row: Int64s, sizes: JsonSizes) -> Texts:
+        values = [_part(self.entries.decoded[index], field) for index in used.tolist()]
+        known: dict[bytes, int] = {}
+        codes = [
+            known.setdefault(json_bytes(value), len(known)) if fits else UNKNOWN
+            for value, fits in zip(values, sizes.fitting(values), strict=True)
+        ]
+        return Texts(list(known), np.array(codes, np.int64)[row])
+
+    def _durations(self) -> list[float | None]:
+        decoded = [_duration(_part(entry, self.layout.duration)) for entry in self.entries.decoded]
+        column = self.entries.floats(self.layout.duration, np.array(decoded, np.float64))
+        durations: list[float | None] = column.tolist()
+        for row in np.flatnonzero(~np.isfinite(column)).tolist():
+            durations[row] = None
+        return durations
+
+
+def _part(entry: Any, field: str) -> Any:
+    return entry.get(field) if type(entry) is dict else None
+
+
+def _duration(value: Any) -> float:
+    is_number = type(value) is float or (type(value) is int and _SMALLEST <= value <= _LARGEST)
+    return float(value) if is_number else np.nan
 
 
 # Entries for people: an invalid value counts as missing.
@@ -278,6 +368,12 @@ class JsonSizes:
         """Whether `value` may be written as JSON."""
         return self._sum((value,), 0) <= _MAX_JSON_BYTES
 
+    def fitting(self, values: Sequence[Any]) -> list[bool]:
+        """The same of many values, which have one bound in common if they are similar."""
+        if _CommonBound().of(values, 0) <= _MAX_JSON_BYTES:
+            return [True] * len(values)
+        return [self.fits(value) for value in values]
+
     def _sum(self, values: Iterable[Any], depth: int) -> int:
         size = 0
         for value in values:
@@ -299,6 +395,46 @@ class JsonSizes:
             size = _PUNCTUATION_BYTES + self._sum(value, depth)
         self._known[id(value)] = size
         return size
+
+
+class _CommonBound:
+    """An upper bound of the sizes of many values as JSON: whole columns are measured, and no single value."""
+
+    def __init__(self) -> None:
+        self._left = _MOST_VISITED
+
+    def of(self, values: Sequence[Any], depth: int) -> int:
+        """The bound of each value; too large if that would take long, or a key may not be written."""
+        self._left -= len(values)
+        if depth > _MAX_DEPTH or self._left < 0:
+            return _TOO_LARGE
+        kinds = set(map(type, values))
+        size = _MAX_NUMBER_BYTES
+        if str in kinds:
+            longest = max(len(value) for value in values if type(value) is str)
+            size = max(size, _MAX_ESCAPE_BYTES * longest + _PUNCTUATION_BYTES)
+        for kind in kinds & _CONTAINERS:
+            distinct: list[Any] = list({id(value): value for value in values if type(value) is kind}.values())
+            if sum(map(len, distinct)) > self._left:
+                return _TOO_LARGE
+            measure = self._of_dicts if kind is dict else self._of_lists
+            size = max(size, _PUNCTUATION_BYTES + measure(distinct, depth + 1))
+        return size
+
+    def _of_lists(self, lists: Sequence[Any], depth: int) -> int:
+        return max(map(len, lists)) * self.of(list(chain.from_iterable(lists)), depth)
+
+    def _of_dicts(self, dicts: Sequence[dict[Any, Any]], depth: int) -> int:
+        if not _KEYS.issuperset(map(type, chain.from_iterable(dicts))):
+            return _TOO_LARGE
+        keys = set(map(tuple, dicts))
+        longest = max(map(len, dicts))
+        if len(keys) == 1 and longest <= _MOST_COLUMNS:
+            columns = zip(*map(dict.values, dicts), strict=True)
+            return _keys_size(dicts[0]) + sum(self.of(column, depth) for column in columns)
+        largest_key = max((_keys_size(dict.fromkeys(names)) for names in keys), default=0)
+        values = list(chain.from_iterable(map(dict.values, dicts)))
+        return largest_key + longest * self.of(values, depth)
 
 
 def _keys_size(value: dict[Any, Any]) -> int:

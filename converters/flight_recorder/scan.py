@@ -17,7 +17,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from tracelink.converters.flight_recorder import pickles, schema
-from tracelink.model.columns import UNKNOWN, Bools, Int64s
+from tracelink.model.columns import UNKNOWN, Bools, Float64s, Int64s
 from tracelink.model.errors import UnreadableError
 
 _GET = rb"(?:h.|j.{4})"
@@ -122,8 +122,7 @@ class SimilarEntries(Struct, frozen=True):
     """For each span a number, equal for equal spans."""
     keys: Sequence[int]
     """Number of keys in each span; all but the last end in the key of a number."""
-    numbers: Sequence[Int64s | None]
-    """None for floats."""
+    numbers: Sequence[Int64s | Float64s]
 
 
 def _similar_entries(data: bytes) -> list[SimilarEntries]:
@@ -194,7 +193,7 @@ class _FormScan:
         self.rows, self.at = np.arange(len(starts)), starts.copy()
         self.spans: list[Int64s] = []
         self.keys: list[int] = []
-        self.numbers: list[Int64s | None] = []
+        self.numbers: list[Int64s | Float64s] = []
 
     def entries(self, floats: Sequence[bool]) -> SimilarEntries:
         """The entries of the form with these numbers."""
@@ -212,7 +211,7 @@ class _FormScan:
         if not matching.all():
             self.rows, self.at = self.rows[matching], self.at[matching]
             self.spans = [span[matching] for span in self.spans]
-            self.numbers = [None if values is None else values[matching] for values in self.numbers]
+            self.numbers = [values[matching] for values in self.numbers]
 
     def span(self, form: re.Pattern[bytes]) -> None:
         """Scans a span in all entries; equal spans get the same number."""
@@ -253,7 +252,8 @@ class _FormScan:
         opcode = _part(read, "u1")
         if is_float:
             self.at = self.at + _WIDTHS[_FLOAT]
-            self.numbers.append(None)
+            floats = _part(read, ">f8", 1) if len(read) else np.empty(0)
+            self.numbers.append(floats.astype(np.float64))
             self.keep(opcode == _FLOAT)
             return
         values, codes = np.full(len(self.at), UNKNOWN, np.int64), opcode.tobytes()
@@ -396,8 +396,10 @@ class Repeats(Struct, frozen=True):
     """For each entry a decoded entry with the same fields."""
     providers: Mapping[str, Int64s]
     """For each entry a decoded entry with the same value, by field."""
-    numbers: Mapping[str, Int64s | None]
-    """The numbers of the entries themselves by field, UNKNOWN for None; None for a field of floats."""
+    numbers: Mapping[str, Int64s]
+    """The integers of the entries themselves by field, UNKNOWN for None."""
+    floats: Mapping[str, Float64s]
+    """The same for fields of floats."""
 
 
 class Entries(Struct, frozen=True):
@@ -416,7 +418,9 @@ class Entries(Struct, frozen=True):
 
     def has_numbers_in(self, *fields: str) -> bool:
         """Whether repeating entries have numbers of their own in one of the fields."""
-        return any(field in repeat.numbers for repeat in self.repeats for field in fields)
+        return any(
+            field in repeat.numbers or field in repeat.floats for repeat in self.repeats for field in fields
+        )
 
     def spread(self, field: str, column: Any) -> Any:
         """A column of decoded entries, for all entries."""
@@ -439,6 +443,16 @@ class Entries(Struct, frozen=True):
         for repeat in self.repeats:
             if (values := repeat.numbers.get(field)) is not None:
                 rows[repeat.row] = values
+        return rows
+
+    def floats(self, field: str, column: Float64s) -> Float64s:
+        """A column of numbers of decoded entries, for all entries, NaN if unknown; as `numbers`, for any numbers."""
+        rows: Float64s = self.spread(field, column)
+        for repeat in self.repeats:
+            if (values := repeat.floats.get(field)) is not None:
+                rows[repeat.row] = values
+            elif (integers := repeat.numbers.get(field)) is not None:
+                rows[repeat.row] = np.where(integers == UNKNOWN, np.nan, integers)
         return rows
 
     def _spread(self, field: str, column: Any) -> Any:
@@ -561,13 +575,12 @@ def _repeats(forms: Sequence[Form], members: _Members) -> list[Repeats] | None:
         if len(names) != sum(form.similar.keys):
             return None
         by_field: dict[str, Int64s] = {}
-        numbers: dict[str, Int64s | None] = {}
-        for provider, keys, values in zip(
-            providers, form.similar.keys, [*form.similar.numbers, None], strict=True
-        ):
-            is_last = len(numbers) == len(form.similar.numbers)
-            by_field |= dict.fromkeys(islice(fields, keys - (not is_last)), provider)
-            if not is_last:
-                numbers[next(fields)] = values
-        repeats.append(Repeats(members.row_of_form[rows], providers[0], by_field, numbers))
+        numbers: dict[str, Int64s] = {}
+        floats: dict[str, Float64s] = {}
+        for provider, keys, values in zip(providers, form.similar.keys, form.similar.numbers, strict=False):
+            by_field |= dict.fromkeys(islice(fields, keys - 1), provider)
+            kept: dict[str, Any] = floats if values.dtype.kind == "f" else numbers
+            kept[next(fields)] = values
+        by_field |= dict.fromkeys(fields, providers[-1])
+        repeats.append(Repeats(members.row_of_form[rows], providers[0], by_field, numbers, floats))
     return repeats

@@ -156,6 +156,33 @@ class Recording(Struct, frozen=True):
     findings: Sequence[Finding] = ()
 
 
+# Parts of entries that records do not contain
+
+
+class Texts(Struct, frozen=True):
+    """A value of each entry as JSON, `null` without one; what many entries have is there once."""
+
+    distinct: Sequence[bytes]
+    row: Int64s
+    """The text of each entry; UNKNOWN if it is too large to be written."""
+
+
+class Details(Struct, frozen=True):
+    """Parts of consecutive entries of a dump."""
+
+    first: int
+    """The index of the first entry in the dump."""
+    input_sizes: Texts
+    input_types: Texts
+    output_sizes: Texts
+    output_types: Texts
+    stack: Texts
+    duration_ms: Sequence[float | None]
+
+    def __len__(self) -> int:
+        return len(self.duration_ms)
+
+
 # Frames of stacks: how dumps and profiles name the lines of a program, and which frames are its own
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from tracelink.model.compiles import CompileLog
     from tracelink.model.job import Job
     from tracelink.model.metrics import Readings
-    from tracelink.model.records import Entry, Recording
+    from tracelink.model.records import Details, Entry, Recording
     from tracelink.model.selection import View
     from tracelink.model.trace import RankTrace
 
@@ -75,6 +75,15 @@ class EntryPayloads(Protocol):
 
     def entries(self, places: Collection[int]) -> Mapping[int, Entry]:
         """The entries at these indices of the dump, without those that cannot be used."""
+        ...
+
+
+@runtime_checkable
+class DetailPayloads(Protocol):
+    """Payloads of a recorder, of which some parts can be read again as columns."""
+
+    def details(self) -> Iterator[Details]:
+        """These parts of all entries, some entries at a time, in the order of the dump."""
         ...
 
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import orjson
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
@@ -324,3 +326,61 @@ def test_entries_of_a_dump_that_is_too_large_to_be_decoded_as_a_whole(
 def joined(payloads: RecorderPayloads) -> dict[int, Any]:
     """All entries as JSON, by index."""
     return {first + at: text for first, batch in payloads.batches() for at, text in enumerate(batch)}
+
+
+# Sizes, types, stacks and durations of entries as columns
+
+
+def in_columns(data: bytes) -> list[dict[str, Any]]:
+    """Parts of each entry as they are in columns."""
+    found: list[dict[str, Any]] = []
+    for run in RecorderPayloads(as_source(data)).details():
+        assert run.first == len(found)
+        texts = (run.input_sizes, run.input_types, run.output_sizes, run.output_types, run.stack)
+        columns = [[orjson.loads(text.distinct[row]) for row in text.row.tolist()] for text in texts]
+        found += [
+            dict(zip(PARTS, values, strict=True)) for values in zip(*columns, run.duration_ms, strict=True)
+        ]
+    return found
+
+
+PARTS = ("input_sizes", "input_dtypes", "output_sizes", "output_dtypes", "frames", "duration_ms")
+
+
+def as_recorded(data: bytes) -> list[dict[str, Any]]:
+    """The same parts as they are when each entry is decoded."""
+    content = dump_of(load(data, "dump").content)
+    assert content
+    found = [{part: entry.get(part) for part in PARTS} for entry in content.entries]
+    for entry in found:
+        is_number = type(entry["duration_ms"]) in (int, float) and math.isfinite(entry["duration_ms"])
+        entry["duration_ms"] = float(entry["duration_ms"]) if is_number else None
+    return found
+
+
+DURATIONS = st.none() | st.floats() | st.integers(0, 2**40)
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.lists(VALUES, min_size=1, max_size=4), st.lists(DURATIONS, min_size=8, max_size=80))
+@example([{"sequence": 1, "duration_ms": 0.5}], [None, 1, 2.5, float("inf"), 2**40, 0.1] * 20)
+def test_parts_in_columns_are_those_of_each_entry(
+    kinds: list[dict[str, Any]], durations: list[float | None]
+) -> None:
+    entries = [collective(**kind | {"duration_ms": number}) for number in durations for kind in kinds]
+    data = pickled(dump(*entries))
+    assert in_columns(data) == as_recorded(data)
+
+
+def test_parts_of_entries_that_are_not_abridged() -> None:
+    data = pickled(dump(*(entry | {"input_sizes": None} for entry in steps(100)), "no entry"))
+    assert in_columns(pickled(dump(*steps(100)))) == as_recorded(pickled(dump(*steps(100))))
+    assert in_columns(data)[:300] == as_recorded(data[: data.rindex(b"X\x08\0\0\0no entry")] + b"eu.")
+    assert in_columns(data)[300:] == [dict.fromkeys(PARTS)]
+
+
+@pytest.mark.parametrize("place", ["fr", "matched8/fr"])
+def test_parts_of_entries_of_real_dumps(place: str) -> None:
+    for path in sorted(shared(place).rglob("*_rank_*")):
+        if path.is_file() and briefly(data := path.read_bytes()):
+            assert in_columns(data) == as_recorded(data)

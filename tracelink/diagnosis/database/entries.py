@@ -5,25 +5,24 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
 from hashlib import blake2b
-from itertools import chain
 from typing import Any, NamedTuple
 
 import msgspec
 import numpy as np
 from msgspec import Struct, field
 
-from tracelink.converters.flight_recorder.schema import CURRENT, FRAME_FILE, FRAME_LINE, FRAME_NAME
+from tracelink.converters.flight_recorder.schema import FRAME_FILE, FRAME_LINE, FRAME_NAME
 from tracelink.diagnosis.database import schema
 from tracelink.diagnosis.database.storage import LARGEST, Batch, Lists, clean, flags, integer, listed, times
 from tracelink.diagnosis.examine import Examined
 from tracelink.diagnosis.journal import Journal
 from tracelink.diagnosis.messages import Matching, MessageEnds, match_messages, message_ends
 from tracelink.diagnosis.participation import Outcome, Parts, outcomes, parts_of
-from tracelink.model.columns import UNKNOWN, Int8s, Int32s, Int64s, distinct
+from tracelink.model.columns import UNKNOWN, Int8s, Int32s, Int64s, Integers, distinct
 from tracelink.model.errors import ChangedError, Finding, Severity, UnreadableError
 from tracelink.model.operations import POINT_TO_POINT, item_bytes, operation_of, type_named
-from tracelink.model.records import Frame, Recording, State, own_frames
-from tracelink.model.trace import Payload
+from tracelink.model.records import Details, Frame, Recording, State, Texts, own_frames
+from tracelink.plugins import DetailPayloads
 
 LONGEST = 1 << 16
 """Bytes of one stored text; many entries can refer to one huge list of the dump."""
@@ -38,6 +37,11 @@ TENSORS = ("sizes", "types", "elements", "bytes")
 OUTCOMES = {outcome.value: outcome.name.lower() for outcome in Outcome}
 STATES = {state.value: None if state is State.UNKNOWN else state.name.lower() for state in State}
 Sizes = list[list[int]]
+
+UNREAD_RUN = 512
+_NO_TEXT = Texts((), np.full(1, UNKNOWN))
+UNREAD = Details(0, _NO_TEXT, _NO_TEXT, _NO_TEXT, _NO_TEXT, _NO_TEXT, duration_ms=(None,))
+"""An entry that could not be read again."""
 
 
 # Identifiers of rows.
@@ -143,36 +147,11 @@ def _members(journal: Journal) -> dict[int, frozenset[int]]:
     return {row: frozenset(ranks) for row, ranks in members.items()}
 
 
-# Tensors and durations from the JSON of an entry.
+# Tensors from their sizes and types as JSON.
 
 
-class EntryText(
-    msgspec.Struct,
-    gc=False,
-    rename={
-        "stack": CURRENT.frames,
-        "input_sizes": CURRENT.input_sizes,
-        "output_sizes": CURRENT.output_sizes,
-        "input_types": CURRENT.input_types,
-        "output_types": CURRENT.output_types,
-        "duration": CURRENT.duration,
-    },
-):
-    """Parts of an entry as JSON."""
-
-    stack: msgspec.Raw = msgspec.Raw()
-    input_sizes: msgspec.Raw = msgspec.Raw()
-    output_sizes: msgspec.Raw = msgspec.Raw()
-    input_types: msgspec.Raw = msgspec.Raw()
-    output_types: msgspec.Raw = msgspec.Raw()
-    duration: msgspec.Raw = msgspec.Raw()
-
-
-EMPTY = EntryText()
-decode_entry = msgspec.json.Decoder(EntryText).decode
 decode_sizes = msgspec.json.Decoder(Sizes).decode
 decode_types = msgspec.json.Decoder(list[str]).decode
-decode_number = msgspec.json.Decoder(float).decode
 
 
 class Tensors(NamedTuple):
@@ -186,21 +165,9 @@ class Tensors(NamedTuple):
     """How many texts are too long to be stored."""
 
 
-def tensors_of(sizes: msgspec.Raw, types: msgspec.Raw) -> Tensors:
+def tensors_of(sizes: bytes, types: bytes) -> Tensors:
     """The tensors of one direction."""
-    pair = bytes(sizes), bytes(types)
-    return _known(*pair) if len(pair[0]) + len(pair[1]) <= REPEATED else _measured(*pair)
-
-
-def duration_of(raw: msgspec.Raw) -> float | None:
-    """A duration in ms, or None."""
-    text = bytes(raw)
-    if text in MISSING:
-        return None
-    try:
-        return decode_number(text)
-    except msgspec.DecodeError:
-        return None
+    return _known(sizes, types) if len(sizes) + len(types) <= REPEATED else _measured(sizes, types)
 
 
 def _measured(sizes: bytes, types: bytes) -> Tensors:
@@ -280,11 +247,11 @@ class Tracebacks(Struct):
     def __post_init__(self) -> None:
         self._clear()
 
-    def number(self, raw: msgspec.Raw) -> int | None:
+    def number(self, text: bytes) -> int | None:
         """The identifier of a stack; None if it is missing or invalid."""
-        digest = blake2b(raw, digest_size=DIGEST).digest()
+        digest = blake2b(text, digest_size=DIGEST).digest()
         if digest not in self._known:
-            self._known[digest] = self._add(bytes(raw))
+            self._known[digest] = self._add(text)
         return self._known[digest]
 
     def take(self) -> list[Batch]:
@@ -347,37 +314,49 @@ class EntryTables(Struct):
         for recording, begin, end in zip(journal.recordings.values(), bounds, bounds[1:], strict=False):
             done = begin
             indexes = journal.records.place[begin:end]
-            for first, payloads in _payload_runs(recording):
-                until = begin + int(np.searchsorted(indexes, first + len(payloads)))
+            for details in _details(recording):
+                until = begin + int(np.searchsorted(indexes, details.first + len(details)))
                 if until > done:
-                    wanted = indexes[done - begin : until - begin] - first
-                    texts = [_entry_text(payloads[index]) for index in wanted.tolist()]
-                    yield from self._batch(from_journal, done, texts)
+                    within = indexes[done - begin : until - begin] - details.first
+                    yield from self._batch(from_journal, done, details, within)
                 done = max(done, until)
-            if done < end:
-                yield from self._batch(from_journal, done, [EMPTY] * (end - done))
+            for first in range(done, end, UNREAD_RUN):
+                rows = np.zeros(min(end - first, UNREAD_RUN), np.int64)
+                yield from self._batch(from_journal, first, UNREAD, rows)
         self.findings += self._counted_findings()
 
     def _batch(
-        self, from_journal: _JournalColumns, first: int, texts: Sequence[EntryText]
+        self, from_journal: _JournalColumns, first: int, details: Details, rows: Int64s
     ) -> Iterator[Batch]:
-        columns = from_journal.columns(first, first + len(texts))
-        inputs = [tensors_of(text.input_sizes, text.input_types) for text in texts]
-        outputs = [tensors_of(text.output_sizes, text.output_types) for text in texts]
-        self._omitted += sum(tensors.omitted for tensors in chain(inputs, outputs))
-        self._unreadable += texts.count(EMPTY)
-        stacks = [self._tracebacks.number(text.stack) for text in texts]
+        """The entries from `first` on, of which these rows of the details are parts."""
+        columns = from_journal.columns(first, first + len(rows))
+        inputs = self._tensors(details.input_sizes, details.input_types, rows)
+        outputs = self._tensors(details.output_sizes, details.output_types, rows)
+        texts = [details.input_sizes, details.input_types, details.output_sizes, details.output_types]
+        unread = [part.row[rows] == UNKNOWN for part in (*texts, details.stack)]
+        self._unreadable += int(np.count_nonzero(np.logical_or.reduce(unread)))
+        stacks = [self._tracebacks.number(text) for text in details.stack.distinct]
         yield from self._tracebacks.take()
         yield Batch(
             schema.ENTRIES.name,
             {
                 **columns,
-                **{f"input_{name}": [each[index] for each in inputs] for index, name in enumerate(TENSORS)},
-                **{f"output_{name}": [each[index] for each in outputs] for index, name in enumerate(TENSORS)},
-                "duration_ms": [duration_of(text.duration) for text in texts],
-                "traceback_id": stacks,
+                **{f"input_{name}": column for name, column in zip(TENSORS, inputs, strict=True)},
+                **{f"output_{name}": column for name, column in zip(TENSORS, outputs, strict=True)},
+                "duration_ms": [details.duration_ms[row] for row in rows.tolist()],
+                "traceback_id": _taken([*stacks, None], details.stack.row[rows]),
             },
         )
+
+    def _tensors(self, sizes: Texts, types: Texts, rows: Int64s) -> list[list[Any]]:
+        """The columns of the tensors of one direction; each combination of texts is measured once."""
+        combination, first = distinct(sizes.row[rows], types.row[rows])
+        pairs = zip(sizes.row[rows[first]].tolist(), types.row[rows[first]].tolist(), strict=True)
+        size_texts, type_texts = [*sizes.distinct, b""], [*types.distinct, b""]
+        found = [tensors_of(size_texts[size], type_texts[kind]) for size, kind in pairs]
+        omitted = np.array([tensors.omitted for tensors in found], np.int64)
+        self._omitted += int(omitted[combination].sum())
+        return [_taken([each[index] for each in found], combination) for index in range(len(TENSORS))]
 
     def _counted_findings(self) -> Iterator[Finding]:
         counts = {
@@ -397,21 +376,24 @@ class EntryTables(Struct):
                 yield Finding(Severity.WARNING, reason, f"{count} {message}", count)
 
 
-def _payload_runs(recording: Recording) -> Iterator[tuple[int, Sequence[Payload]]]:
-    """The entries of a dump as JSON, as far as they fit into memory; those that are left are counted."""
+def _details(recording: Recording) -> Iterator[Details]:
+    """Parts of the entries of a dump, as far as they fit into memory; those that are left are counted."""
+    if not isinstance(recording.payloads, DetailPayloads):
+        return
     try:
-        yield from recording.payloads.batches()
+        yield from recording.payloads.details()
     except ChangedError:
         raise
     except UnreadableError:
         return
 
 
-def _entry_text(text: Payload) -> EntryText:
-    try:
-        return decode_entry(text)
-    except msgspec.DecodeError:
-        return EMPTY
+def _taken(values: Sequence[Any], rows: Integers) -> list[Any]:
+    """The value of each row."""
+    column = np.empty(len(values), object)
+    column[:] = values
+    taken: list[Any] = column[rows].tolist()
+    return taken
 
 
 class _JournalColumns(Struct, frozen=True):
@@ -449,7 +431,7 @@ class _JournalColumns(Struct, frozen=True):
         """The columns of the entries in [first, end)."""
         journal, rows = self.numbering.journal, slice(first, end)
         records = journal.records
-        requests: list[int] = records.request[rows].tolist()
+        requests = records.request[rows]
         columns: dict[str, list[Any]] = {
             "id": list(range(first, end)),
             "rank": journal.rank[rows].tolist(),
@@ -459,8 +441,8 @@ class _JournalColumns(Struct, frozen=True):
             "message_id": listed(self.message[rows]),
             "sequence": listed(records.sequence[rows]),
             "point_to_point": records.point_to_point[rows].tolist(),
-            "operation": [self.operations[request] for request in requests],
-            "operation_kind": [self.kinds[request] for request in requests],
+            "operation": _taken(self.operations, requests),
+            "operation_kind": _taken(self.kinds, requests),
             "source_rank": listed(self.source[rows]),
             "target_rank": listed(self.target[rows]),
             "state": [STATES[state] for state in records.state[rows].tolist()],
