@@ -75,6 +75,38 @@ def test_a_diagnosis_imports_few_modules(verdict: frozenset[str]) -> None:
     assert len(modules) <= 80, sorted(modules)
 
 
+def test_a_merge_makes_few_dataclasses(tmp_path: Path) -> None:
+    """Decorating one takes as long as making thirty structs."""
+    arguments = ["merge", str(samples.path("gpu_pair")), "-q", "-o", str(tmp_path / "merged.json")]
+    code = (
+        "import dataclasses\n"
+        "made, make = [], dataclasses._process_class\n"
+        "def counted(cls, *options): made.append(cls.__qualname__); return make(cls, *options)\n"
+        "dataclasses._process_class = counted\n"
+        "from tracelink.cli import main\n"
+        f"main({arguments!r}, standalone_mode=False)\n"
+        "print(*made)"
+    )
+    result = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True
+    )
+    assert len(result.stdout.split()) <= 16, result.stdout
+
+
+def test_programs_that_a_command_starts_get_its_environment() -> None:
+    code = (
+        "import os\n"
+        "os.environ.pop('OPENBLAS_NUM_THREADS', None)\n"
+        "from tracelink.cli import main\n"
+        "main(['merge', '--help'], standalone_mode=False)\n"
+        "print(os.environ.get('OPENBLAS_NUM_THREADS'))"
+    )
+    result = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True
+    )
+    assert result.stdout.splitlines()[-1] == "None"
+
+
 @pytest.mark.parametrize(
     ("file", "formats"),
     [

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import gc
 import os
 import shlex
@@ -127,7 +128,7 @@ PIPE_CLOSED = 141
 # Garbage collection.
 
 
-SELDOM = 50_000
+SELDOM = 100_000
 """New objects between two collections: cyclic garbage is rare, and each import makes thousands of objects that stay."""
 
 
@@ -231,6 +232,25 @@ def _document(console: Console, message: str, source: str = "", position: str = 
     console.document(Failed(Failure(message, source, position, advice)))
 
 
+# Imports.
+
+
+BLAS_THREADS = "OPENBLAS_NUM_THREADS"
+
+
+@contextmanager
+def _without_threads_of_blas() -> Iterator[None]:
+    """Keeps the library that NumPy loads from starting a thread for each core: no command multiplies large matrices."""
+    if BLAS_THREADS in os.environ:
+        yield
+        return
+    os.environ[BLAS_THREADS] = "1"
+    try:
+        yield
+    finally:
+        del os.environ[BLAS_THREADS]  # it is not meant for programs that a command starts
+
+
 # The group of commands.
 
 
@@ -268,7 +288,9 @@ class LazyGroup(click.Group):
         if cmd_name not in COMMANDS:
             return None
         module, _ = COMMANDS[cmd_name]
-        command: click.Command = getattr(import_module(f"tracelink.cli.{module}"), cmd_name)
+        with _without_threads_of_blas():
+            command: click.Command = getattr(import_module(f"tracelink.cli.{module}"), cmd_name)
+        gc.freeze()  # modules stay: collections need not look at them
         return command
 
     def resolve_command(
@@ -302,6 +324,7 @@ class LazyGroup(click.Group):
     def main(self, *args: Any, **kwargs: Any) -> Any:
         """Runs tracelink as a program."""
         open_missing_streams()
+        atexit.register(gc.freeze)  # the memory is given back as a whole: collecting it first takes longer
         try:
             return super().main(*args, **kwargs)
         except (

@@ -44,13 +44,13 @@ def varint(number: int) -> bytes:
     return bytes(groups)
 
 
-_SHORT_LENGTHS = [varint(length) for length in range(_SHORT)]
+_short_length = cache(varint)
 
 
 def framed(body: bytes) -> bytes:
     """A message after its length."""
     length = len(body)
-    return (_SHORT_LENGTHS[length] if length < _SHORT else varint(length)) + body
+    return (_short_length(length) if length < _SHORT else varint(length)) + body
 
 
 @cache
@@ -62,7 +62,7 @@ def key(number: int, wire_type: int) -> bytes:
 def delimited(number: int, body: bytes) -> bytes:
     """A field of bytes, a string or a message."""
     length = len(body)
-    return key(number, DELIMITED) + (_SHORT_LENGTHS[length] if length < _SHORT else varint(length)) + body
+    return key(number, DELIMITED) + (_short_length(length) if length < _SHORT else varint(length)) + body
 
 
 # Reading one value or one message
