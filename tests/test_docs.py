@@ -11,10 +11,11 @@ import click
 import pytest
 
 import tracelink
-from builders import documentation
+from builders import documentation, notebook
 from builders.documentation import PYTHON, ROOT, commands, run, shown, workspace
 from tracelink.cli import main
 
+LIBRARY, NOTEBOOK = ROOT / "docs" / "library.md", ROOT / "docs" / "notebook.ipynb"
 README, TUTORIAL = ROOT / "README.md", ROOT / "docs" / "tutorial.md"
 PAGES = [README, *sorted((ROOT / "docs").rglob("*.md"))]
 LINK = re.compile(r"\[[^\]]*\]\(([^)#\s]+)(?:#[^)]*)?\)")
@@ -56,6 +57,22 @@ def test_the_python_example_runs(page: Path, folder: Path) -> None:
     pytest.importorskip("pandas")
     (code,) = PYTHON.findall(page.read_text("utf-8"))
     exec(compile(code, str(page), "exec"), {})
+
+
+def test_the_examples_of_the_library_run(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    pytest.importorskip("pandas")
+    pytest.importorskip("pyarrow")
+    namespace: dict[str, object] = {}
+    for code in PYTHON.findall(LIBRARY.read_text("utf-8")):
+        exec(compile(code, str(LIBRARY), "exec"), namespace)
+    assert capsys.readouterr().out.startswith("no-such-folder")
+
+
+def test_the_notebook_is_current() -> None:
+    pytest.importorskip("pandas")
+    assert notebook.rewritten(NOTEBOOK) == NOTEBOOK.read_text("utf-8"), (
+        "run: PYTHONPATH=tests python -m builders.notebook docs/notebook.ipynb"
+    )
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)

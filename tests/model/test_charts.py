@@ -114,6 +114,21 @@ def test_a_chart_is_bounded() -> None:
     assert max(len(plot.svg) for plot in drawn) < 500_000
 
 
+def test_labels_of_kernels_have_both_ends() -> None:
+    kernels = [
+        "void at::native::vectorized_elementwise_kernel<4, at::native::Threshold<float>>(int, float*)",
+        "gemm(int)",
+        "train.py(41): train_step of the whole model",
+    ]
+    plot = bars("t", kernels, {"a": [1.0] * 3})
+    assert [text for text in texts(plot) if text.endswith((">", "l", ")"))] == [
+        "vectorized_elem…eshold<float>>",
+        "gemm(int)",
+        "train.py(41): t…he whole model",
+    ]
+    assert kernels[0] in plot.svg.replace("&lt;", "<").replace("&gt;", ">")
+
+
 def test_names_have_no_effect() -> None:
     name = '<script>alert(1)</script>" onload="x\x1b[1m'
     plot = bars(name, [name], {name: [1.0], "b": [2.0]})

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -23,11 +24,11 @@ WIDTH, HEIGHT = 760, 300
 """Of a chart, and of the area of lines and points."""
 LEFT, RIGHT, TITLE, AXIS = 66, 18, 26, 40
 """Margins: of the vertical axis, at the right, of the title, and of the horizontal axis."""
-LABEL, TOTAL, ROW, BAR = 210, 74, 22, 15
+LABEL, TOTAL, ROW, BAR = 230, 74, 22, 15
 """Of bars: their labels at the left, their totals at the right, a row, and the bar in it."""
 LETTER = 7.2
 """The width of a letter, for the legend: fonts are not known."""
-LONGEST_LABEL = 32
+LONGEST_LABEL = 30
 MOST_BARS, MOST_SERIES, MOST_POINTS = 40, 16, 3000
 """What is drawn at most; a note says how much is not."""
 MOST_DOTS = 60
@@ -35,6 +36,7 @@ MOST_DOTS = 60
 MOST_STEPS = 24
 """Rows of steps that are drawn as bars; more are lines."""
 COLORS = 7
+_NAMESPACES = re.compile(r"^void |\(anonymous namespace\)::|\b\w+::")
 LOGARITHMIC = 1000
 """The ratio of the largest to the smallest value from which an axis of sizes and times is logarithmic."""
 
@@ -111,7 +113,7 @@ def bars(title: str, labels: Sequence[str], parts: Mapping[str, Values], unit: s
     drawn: list[Child] = [_vertical_grid(axis, top, top + len(shown) * ROW)]
     for row, (label, values) in enumerate(zip(shown, rows, strict=True)):
         y = top + row * ROW
-        drawn.append(_text(shortened(label, LONGEST_LABEL), LABEL - 8, y + 15, "end", tip=label))
+        drawn.append(_text(_short_name(label), LABEL - 8, y + 15, "end", tip=label))
         drawn.extend(_stack(label, y, dict(zip(parts, values, strict=True)), colors, axis))
         end = axis.at(max(sum(max(value, 0) for value in values), 0))
         drawn.append(_text(axis.words(sum(values)), end + 6, y + 15, "start", class_="soft"))
@@ -414,7 +416,7 @@ def _legend(colors: Mapping[str, str]) -> tuple[float, list[Markup]]:
         return TITLE + 14, []
     x, y, keys = 8.0, float(TITLE), []
     for name, color in colors.items():
-        label = shortened(name, LONGEST_LABEL)
+        label = _short_name(name)
         width = 24 + LETTER * len(label)
         if x + width > WIDTH and x > 8:
             x, y = 8.0, y + 18
@@ -427,6 +429,15 @@ def _legend(colors: Mapping[str, str]) -> tuple[float, list[Markup]]:
 def _text(text: str, x: float, y: float, side: str, *, tip: str = "", class_: str | None = None) -> Markup:
     more = element("title", tip) if tip and tip != text else None
     return element("text", text, more, x=f"{x:.1f}", y=f"{y:.1f}", text_anchor=side, class_=class_)
+
+
+def _short_name(name: str) -> str:
+    """A name for a label: of a function of C++ without namespaces and arguments; of a long one both ends."""
+    if "::" in name:
+        name = _NAMESPACES.sub("", name)
+        name = name.partition("(")[0] or name
+    half = LONGEST_LABEL // 2
+    return name if len(name) <= LONGEST_LABEL else f"{name[:half]}\N{HORIZONTAL ELLIPSIS}{name[1 - half :]}"
 
 
 def _hidden(count: int, thing: str, things: str = "") -> str:

@@ -332,7 +332,7 @@ class ResultTable(Struct, Generic[RowType], frozen=True, eq=False):
             element("caption", self._heading(), style="text-align:left;caption-side:top"),
             element("thead", element("tr", head)),
             element("tbody", body),
-            style="font-variant-numeric:tabular-nums",
+            style="font-variant-numeric:tabular-nums;white-space:nowrap",
         )
         return inner(element("div", table, style="overflow-x:auto"))
 
