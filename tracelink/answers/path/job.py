@@ -17,6 +17,7 @@ from tracelink.model.columns import (
     Int64s,
     StringTable,
     Table,
+    UInt8s,
     lookup,
     ranges,
     starts_of,
@@ -50,9 +51,11 @@ class JobPieces(Struct, frozen=True):
     lane_label: Sequence[Sequence[str]]
     """For each of `ranks` the labels of its lanes."""
     causes: Causes
-    """By the later piece."""
-    first_cause: Int64s
-    """The causes of piece `i` are `first_cause[i]` to `first_cause[i + 1]`."""
+    """By the later piece, and of each piece by time."""
+    cause: Int64s
+    """What each piece waited for last, or UNKNOWN."""
+    why: UInt8s
+    """Why it did: a value of `Why`."""
     meetings: Meetings
     arrival: Int64s
     """The piece of another rank that each piece had to wait for last while it ran, or UNKNOWN."""
@@ -67,10 +70,6 @@ class JobPieces(Struct, frozen=True):
     def __len__(self) -> int:
         return len(self.pieces)
 
-    def causes_of(self, piece: int) -> slice:
-        """The rows of the causes of a piece."""
-        return slice(int(self.first_cause[piece]), int(self.first_cause[piece + 1]))
-
 
 def joined(parts: Sequence[RankPieces], job: Job) -> JobPieces:
     """All ranks together."""
@@ -80,8 +79,11 @@ def joined(parts: Sequence[RankPieces], job: Job) -> JobPieces:
     causes = Causes.concatenate(
         [part.causes.shifted(begin) for part, begin in zip(parts, first, strict=False)]
     )
-    order = np.argsort(causes.after, kind="stable")
+    order = np.lexsort((pieces.start[causes.before], pieces.end[causes.before], causes.after))
     causes = causes.take(order)
+    last = np.flatnonzero(np.append(causes.after[1:] != causes.after[:-1], True)[: len(causes)])
+    cause, why = np.full(len(pieces), UNKNOWN, np.int64), np.zeros(len(pieces), np.uint8)
+    cause[causes.after[last]], why[causes.after[last]] = causes.before[last], causes.why[last]
     meetings = _meetings(parts, first, job, pieces)
     arrival, contradicted = _arrivals(meetings, pieces)
     steps, begin = _steps(parts)
@@ -91,7 +93,8 @@ def joined(parts: Sequence[RankPieces], job: Job) -> JobPieces:
         np.repeat([part.rank for part in parts], [len(part.pieces) for part in parts]).astype(np.int32),
         [part.lanes for part in parts],
         causes,
-        np.searchsorted(causes.after, np.arange(len(pieces) + 1)),
+        cause,
+        why,
         meetings,
         arrival,
         contradicted,

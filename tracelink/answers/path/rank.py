@@ -232,13 +232,16 @@ class _Placed:
         return np.where(self._on_device[rows], self.work(rows), on_thread)
 
     def _found(self, times: Int64s, lane: Int64s, time: Int64s) -> Int64s:
-        moments = np.unique(times)
-        if not len(moments):
-            return np.full(len(lane), UNKNOWN, np.int64)
-        keys = self._host.lane * (len(moments) + 1) + np.searchsorted(moments, times)
-        moment = np.minimum(np.searchsorted(moments, time), len(moments) - 1)
-        index = lookup(keys, lane * (len(moments) + 1) + moment)
-        return np.where(moments[moment] == time, index, UNKNOWN)
+        """The piece of each thread with a time; pieces of a thread have ascending times."""
+        found = np.full(len(lane), UNKNOWN, np.int64)
+        for thread in np.unique(lane).tolist():
+            begin, end = np.searchsorted(self._host.lane, [thread, thread + 1]).tolist()
+            if begin == end:
+                continue
+            mine = np.flatnonzero(lane == thread)
+            index = np.minimum(np.searchsorted(times[begin:end], time[mine]) + begin, end - 1)
+            found[mine] = np.where(times[index] == time[mine], index, UNKNOWN)
+        return found
 
 
 def _causes(joints: _Joints, pieces: _Placed) -> Causes:

@@ -69,30 +69,18 @@ def _last_piece(job: JobPieces, trail: _Trail) -> int:
 def _step_back(job: JobPieces, piece: int, trail: _Trail) -> int:
     """Adds a piece and the delay before it; returns its cause, or UNKNOWN where the recording begins."""
     pieces = job.pieces
-    rank, arrival = int(job.rank[piece]), int(job.arrival[piece])
-    if arrival != UNKNOWN:
-        trail.back_to(int(pieces.start[arrival]), rank, int(pieces.kind[piece]), piece)
-        piece, rank = arrival, int(job.rank[arrival])
-    else:
-        trail.back_to(int(pieces.start[piece]), rank, int(pieces.kind[piece]), piece)
-    cause, why = _last_cause(job, piece)
+    rank, arrival = job.rank.item(piece), job.arrival.item(piece)
+    start = piece if arrival == UNKNOWN else arrival
+    trail.back_to(pieces.start.item(start), rank, pieces.kind.item(piece), piece)
+    piece, rank = start, job.rank.item(start)
+    cause: int = job.cause.item(piece)
     if cause == UNKNOWN:
         trail.back_to(trail.floor, rank, PieceKind.IDLE, piece)
         return UNKNOWN
-    delay = trail.time - int(pieces.end[cause])
-    trail.back_to(int(pieces.end[cause]), rank, _delay(job, piece, why, delay), piece)
+    ended = pieces.end.item(cause)
+    if ended < trail.time:
+        trail.back_to(ended, rank, _delay(job, piece, job.why.item(piece), trail.time - ended), piece)
     return cause
-
-
-def _last_cause(job: JobPieces, piece: int) -> tuple[int, int]:
-    """What a piece waited for last, and why."""
-    rows = job.causes_of(piece)
-    before = job.causes.before[rows]
-    if not len(before):
-        return UNKNOWN, Why.SEQUENCE
-    ended = job.pieces.end[before]
-    last = int(np.lexsort((job.pieces.start[before], ended))[-1])
-    return int(before[last]), int(job.causes.why[rows][last])
 
 
 def _delay(job: JobPieces, piece: int, why: int, delay: int) -> int:
