@@ -291,6 +291,23 @@ class CriticalPath(Struct, frozen=True):
     ]
 
 
+class WhatIf(Struct, frozen=True):
+    """How long all steps together would take if something were different, by replay."""
+
+    question: str
+    answered: Annotated[bool, Meta(description="False: the replay of the unchanged job is off by more than 3 %.")]
+    why_not: str
+    steps: Count
+    recorded_ns: Nanoseconds
+    replayed_ns: Annotated[Nanoseconds, Meta(description="The replay of the unchanged job.")]
+    error: Annotated[float, Meta(description="Of that replay, as a part of the recorded time.")]
+    expected_ns: Annotated[int | None, Meta(description="Null: no answer.")]
+    saving_ns: int | None
+    share: Annotated[float | None, Meta(description="The saving as a part of the recorded time.")]
+    changed: Annotated[Count, Meta(description="Number of pieces of threads and streams with another duration.")]
+    notes: Sequence[str]
+
+
 class StepTime(Struct, frozen=True):
     """Durations of steps: of each step that of its slowest rank."""
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 from msgspec import Struct
@@ -19,7 +19,6 @@ from tracelink.model.columns import (
     Table,
     UInt8s,
     lookup,
-    ranges,
     starts_of,
 )
 from tracelink.model.communications import Evidence
@@ -213,11 +212,3 @@ def _arrivals(meetings: Meetings, pieces: Pieces) -> tuple[Int64s, int]:
     rows = rows[np.argsort(awaited[rows], kind="stable")]
     arrival[meetings.piece[rows]] = last[rows]
     return arrival, int(np.count_nonzero(waiting & ~possible))
-
-
-def members_of(meetings: Meetings) -> Iterator[tuple[int, Int64s]]:
-    """Each meeting with its rows."""
-    first = starts_of(meetings.meeting)
-    count = np.diff(np.append(first, len(meetings)))
-    for begin, length in zip(first.tolist(), count.tolist(), strict=True):
-        yield int(meetings.meeting[begin]), ranges(np.array([begin]), np.array([length]))

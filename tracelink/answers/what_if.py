@@ -1,0 +1,89 @@
+"""`tracelink.what_if`: how long the steps of a job would take if something were different."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+
+from tracelink.answers.model.results import WhatIf
+from tracelink.answers.path.job import joined
+from tracelink.answers.path.questions import answered, changes_in
+from tracelink.answers.path.rank import RankPieces, contracted
+from tracelink.clock.clock import clock_choice
+from tracelink.io.engine import Engine
+from tracelink.io.sources import Paths, Watch, discover_inputs, engine_for
+from tracelink.model.clock import ClockMode, Clocks
+from tracelink.model.errors import UsageError
+from tracelink.model.graph import EventGraph
+from tracelink.model.job import Job, Part
+from tracelink.pipeline.job_reader import read_job
+
+
+def what_if(
+    traces: Paths | EventGraph | Job,
+    *questions: str,
+    rank_of: Mapping[str, int] | None = None,
+    jobs: int | None = None,
+    watch: Watch | None = None,
+    clock: str | os.PathLike[str] | Clocks = ClockMode.HOST,
+) -> list[WhatIf]:
+    """Returns how long the steps would take if communication, kernels or a rank were faster, by replay of the job.
+
+    Args:
+        traces: Files, directories, globs and archives; or what `load` returns.
+        questions: What is different: "communication free", "kernel NAME 2x", "operator NAME 1.5x", "rank 3 on time";
+            several changes at once are separated by commas. NAME is a full name or a part of it.
+        rank_of: The rank of some files, by path or name, such as `{"odd.json": 3}`; it overrules their content.
+        jobs: The number of processes that work at once; by default one for each core.
+        watch: Is called with the total number of bytes processed so far, as work goes on.
+        clock: How the clocks of ranks are corrected; see `load`.
+
+    Returns:
+        An answer to each question, with the error of the replay of the unchanged job. An error of more than 3 % is no
+        answer.
+
+    Raises:
+        UsageError: A question is not understood, names a rank or kernel that the job does not have, or no rank has a
+            profile.
+        UnreadableError: No source can be read.
+
+    Example:
+        (answer,) = tracelink.what_if("traces/", "communication free")
+        answer.share
+    """
+    for question in questions:
+        changes_in(question)
+    engine = engine_for(jobs, watch)
+    return answers_of(_job_of(traces, engine, rank_of, clock), questions, engine)
+
+
+def _job_of(
+    traces: Paths | EventGraph | Job,
+    engine: Engine,
+    rank_of: Mapping[str, int] | None,
+    clock: str | os.PathLike[str] | Clocks,
+) -> Job:
+    if isinstance(traces, EventGraph):
+        return Job.of(traces)
+    if isinstance(traces, Job):
+        return traces
+    return read_job(discover_inputs(traces, rank_of=rank_of), engine, clock=clock_choice(clock))
+
+
+def answers_of(job: Job, questions: Sequence[str], engine: Engine) -> list[WhatIf]:
+    """The answers of a job that was read."""
+
+    def work(part: Part) -> RankPieces:
+        return contracted(part.load(), job, part.rank)
+
+    return answers_of_ranks(engine.map(work, job.parts), job, questions)
+
+
+def answers_of_ranks(parts: Sequence[RankPieces], job: Job, questions: Sequence[str]) -> list[WhatIf]:
+    """The answers of the contracted graphs of all ranks."""
+    if not questions:
+        return []
+    pieces = joined(parts, job)
+    if not len(pieces.begin) or pieces.begin[-1] <= pieces.begin[0]:
+        raise UsageError("no rank has a profile, so nothing can be replayed")
+    return answered(pieces, questions)
