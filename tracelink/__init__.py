@@ -17,6 +17,7 @@ from tracelink.model import __version__ as __version__
 if TYPE_CHECKING:
     from tracelink.answers.model.results import Summary as Summary
     from tracelink.answers.summarize import summarize as summarize
+    from tracelink.answers.what_if import what_if as what_if
     from tracelink.api import Converted as Converted
     from tracelink.api import Inspection as Inspection
     from tracelink.api import Merged as Merged
@@ -67,6 +68,7 @@ if isdir(join(_ROOT, "converters")) and not isdir(join(dirname(__file__), "conve
 _EXPORTS = {
     "answers.model.results": ("Summary",),
     "answers.summarize": ("summarize",),
+    "answers.what_if": ("what_if",),
     "api": (
         "Converted",
         "Inspection",

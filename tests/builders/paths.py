@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from hypothesis import strategies as some
+
 from builders.graph import START, GraphBuilder
 from tracelink.answers.path.job import JobPieces, joined
 from tracelink.answers.path.nodes import PieceKind
@@ -91,3 +93,29 @@ def _in_words(pieces: JobPieces, path: Segments, row: int) -> str:
     name = "" if code < 0 else f" {pieces.names[code]}"
     begin, end = ((int(times[row]) - START) / US for times in (path.start, path.end))
     return f"{path.rank[row]} {PieceKind(path.kind[row]).label}{name} {begin:g}-{end:g}"
+
+
+# Generated jobs.
+
+
+ranks_of_pieces = some.lists(
+    some.lists(some.tuples(some.integers(1, 9), some.integers(0, 20), some.integers(0, 60)), max_size=12),
+    min_size=1,
+    max_size=3,
+)
+
+
+def generated(ranks: list[list[tuple[int, int, int]]]) -> Job:
+    """Ranks that launch kernels: the time of the launch, the gap before the kernel, its length; then a collective."""
+    job = PathBuilder()
+    rows = []
+    for rank, kernels in enumerate(ranks):
+        now, busy = 0, 0
+        for pause, gap, length in kernels:
+            job.op(rank, "aten::op", now, now + pause)
+            begin = max(now + pause + 1, busy) + gap
+            job.kernel(rank, "k", begin, begin + length, launched=now + pause)
+            busy, now = begin + length, now + pause + 1
+        rows.append(job.kernel(rank, "ncclAllReduce", max(now + 1, busy), 2000, launched=now))
+    job.together(*rows)
+    return job.job()

@@ -24,11 +24,13 @@ from tracelink.answers.model.results import (
     WaitRow,
 )
 from tracelink.answers.notes import notes_of, notes_on
+from tracelink.answers.path.questions import changes_in
 from tracelink.answers.path.rank import RankPieces, contracted
 from tracelink.answers.path.report import path_of, totals_of
 from tracelink.answers.rank.account import Account, account_of
 from tracelink.answers.rank.tables import KernelTotal, Rows, Tables, Texts
 from tracelink.answers.verdict import verdict_on
+from tracelink.answers.what_if import answers_of_ranks
 from tracelink.clock.clock import clock_choice
 from tracelink.io.engine import Engine
 from tracelink.io.sources import Paths, Watch, discover_inputs, engine_for
@@ -58,6 +60,7 @@ def summarize(
     clock: str | os.PathLike[str] | Clocks = ClockMode.HOST,
     ranks: Numbers | str | Iterable[int] | None = None,
     steps: Numbers | str | Iterable[int] | None = None,
+    what_if: Sequence[str] = (),
 ) -> Summary:
     """Reads traces for where the time went, on every rank and step, without keeping their events.
 
@@ -76,6 +79,7 @@ def summarize(
             rank has its own), "none" (no correction), a file written by `tracelink clocks --json`, or known `Clocks`.
         ranks: Only these ranks, such as "0-7,64" or [0, 1].
         steps: Only these steps, such as "3-5,7" or range(3, 6).
+        what_if: Questions that a replay answers, such as "communication free"; see `what_if`.
 
     Returns:
         The breakdown of each step of each rank, kernels, collectives, and notes on what limits them.
@@ -90,6 +94,8 @@ def summarize(
         summary = tracelink.summarize("traces/")
         summary.step_time.p50
     """
+    for question in what_if:
+        changes_in(question)
     discovery = discover_inputs(
         paths,
         et=et,
@@ -103,10 +109,12 @@ def summarize(
     engine = engine_for(jobs, watch)
     selection = Selection(ranks=ranks, steps=steps)
     job = read_job(discovery, engine, clock=clock_choice(clock), selection=Selection(ranks=selection.ranks))
-    return summary_of(job, engine, selection.steps)
+    return summary_of(job, engine, selection.steps, what_if)
 
 
-def summary_of(job: Job, engine: Engine | None = None, steps: Numbers | None = None) -> Summary:
+def summary_of(
+    job: Job, engine: Engine | None = None, steps: Numbers | None = None, what_if: Sequence[str] = ()
+) -> Summary:
     """The summary of a job that was read; of some of its steps only if `steps` names any."""
 
     def work(part: Part) -> tuple[Account, Splits, RankPieces]:
@@ -117,7 +125,8 @@ def summary_of(job: Job, engine: Engine | None = None, steps: Numbers | None = N
     answered = (engine or Engine()).map(work, job.parts)
     accounts = [account for account, _, _ in answered]
     report = collectives_of(job, [splits for _, splits, _ in answered])
-    path = path_of([pieces for _, _, pieces in answered], job, steps)
+    ranks_in_pieces = [pieces for _, _, pieces in answered]
+    path = path_of(ranks_in_pieces, job, steps)
     if steps is not None and not any(account.summary.steps for account in accounts):
         raise UsageError(f"there is no {steps.called('step')} on any rank", advice=_known_steps(job))
     ranks = [account.summary for account in accounts]
@@ -135,6 +144,7 @@ def summary_of(job: Job, engine: Engine | None = None, steps: Numbers | None = N
         collectives=report.collectives,
         communication=report.communication,
         critical_path=None if path is None else totals_of(path),
+        what_if=answers_of_ranks(ranks_in_pieces, job, what_if),
         notes=[
             *notes_on(accounts),
             *notes_of(job.findings, report.notes),

@@ -8,11 +8,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 from hypothesis import given
-from hypothesis import strategies as some
 
 import tracelink
 from builders.data import shared
-from builders.paths import PathBuilder, path_in_words, pieces_of
+from builders.paths import PathBuilder, generated, path_in_words, pieces_of, ranks_of_pieces
 from generators.gpu_pair import write
 from generators.job import Job as Made
 from tracelink.answers.path.job import JobPieces
@@ -21,7 +20,6 @@ from tracelink.answers.path.walk import critical_path
 from tracelink.io.engine import Engine
 from tracelink.io.sources import discover_inputs
 from tracelink.model.columns import UNKNOWN
-from tracelink.model.job import Job
 from tracelink.pipeline.job_reader import read_job
 
 
@@ -168,29 +166,6 @@ def test_a_stream_that_starts_right_after_communication_on_another_one_waited_fo
 
 
 # Generated jobs.
-
-
-ranks_of_pieces = some.lists(
-    some.lists(some.tuples(some.integers(1, 9), some.integers(0, 20), some.integers(0, 60)), max_size=12),
-    min_size=1,
-    max_size=3,
-)
-
-
-def generated(ranks: list[list[tuple[int, int, int]]]) -> Job:
-    """Ranks that launch kernels: the time of the launch, the gap before the kernel, its length; then a collective."""
-    job = PathBuilder()
-    rows = []
-    for rank, kernels in enumerate(ranks):
-        now, busy = 0, 0
-        for pause, gap, length in kernels:
-            job.op(rank, "aten::op", now, now + pause)
-            begin = max(now + pause + 1, busy) + gap
-            job.kernel(rank, "k", begin, begin + length, launched=now + pause)
-            busy, now = begin + length, now + pause + 1
-        rows.append(job.kernel(rank, "ncclAllReduce", max(now + 1, busy), 2000, launched=now))
-    job.together(*rows)
-    return job.job()
 
 
 def follows_causes(pieces: JobPieces) -> None:

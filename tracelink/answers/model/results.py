@@ -295,7 +295,9 @@ class WhatIf(Struct, frozen=True):
     """How long all steps together would take if something were different, by replay."""
 
     question: str
-    answered: Annotated[bool, Meta(description="False: the replay of the unchanged job is off by more than 3 %.")]
+    answered: Annotated[
+        bool, Meta(description="False: the replay of the unchanged job is off by more than 3 %.")
+    ]
     why_not: str
     steps: Count
     recorded_ns: Nanoseconds
@@ -304,7 +306,9 @@ class WhatIf(Struct, frozen=True):
     expected_ns: Annotated[int | None, Meta(description="Null: no answer.")]
     saving_ns: int | None
     share: Annotated[float | None, Meta(description="The saving as a part of the recorded time.")]
-    changed: Annotated[Count, Meta(description="Number of pieces of threads and streams with another duration.")]
+    changed: Annotated[
+        Count, Meta(description="Number of pieces of threads and streams with another duration.")
+    ]
     notes: Sequence[str]
 
 
@@ -348,6 +352,7 @@ class Summary(Struct, frozen=True):
     ]
     communication: Communication
     critical_path: CriticalPath | None
+    what_if: Annotated[Sequence[WhatIf], Meta(description="Empty without --what-if.")]
     notes: Sequence[Note]
 
     def __repr__(self) -> str:

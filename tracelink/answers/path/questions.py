@@ -52,7 +52,10 @@ def changes_in(question: str) -> list[Change]:
     Raises:
         UsageError: It cannot be understood.
     """
-    return [_change(part.strip()) for part in re.split(r",\s*(?=rank\s|communication\s|kernel\s|operator\s)", question)]
+    return [
+        _change(part.strip())
+        for part in re.split(r",\s*(?=rank\s|communication\s|kernel\s|operator\s)", question)
+    ]
 
 
 def _change(text: str) -> Change:
@@ -84,7 +87,8 @@ def answered(job: JobPieces, questions: Sequence[str]) -> list[WhatIf]:
     model = Model.of(job)
     unchanged = replayed(model)
     return [
-        _answer(model, unchanged, question, changes) for question, changes in zip(questions, parsed, strict=True)
+        _answer(model, unchanged, question, changes)
+        for question, changes in zip(questions, parsed, strict=True)
     ]
 
 
@@ -98,8 +102,8 @@ def _answer(model: Model, unchanged: int, question: str, changes: Sequence[Chang
         own = _changed(model, own, change)
         changed += int(np.count_nonzero(own != before))
     why_not = (
-        f"The replay of the unchanged job takes {unchanged / recorded:.1%} of its time, so the causes of "
-        f"{error:.1%} are not known."
+        f"The replay of the unchanged job takes {100 * unchanged / recorded:.1f} % of its time, so the causes of "
+        f"{100 * error:.1f} % are not known."
         if error > LARGEST_ERROR
         else ""
     )
@@ -126,7 +130,8 @@ def _changed(model: Model, own: Float64s, change: Change) -> Float64s:
     if change.rank is not None:
         if change.rank not in job.ranks:
             raise UsageError(
-                f"there is no rank {change.rank} with a profile", advice=f"There are ranks {rank_list(job.ranks)}."
+                f"there is no rank {change.rank} with a profile",
+                advice=f"There are ranks {rank_list(job.ranks)}.",
             )
         return on_time(model, own, change.rank)
     return scaled(own, _pieces(job, change), change.factor)
@@ -155,6 +160,6 @@ def _notes(model: Model, changes: Sequence[Change]) -> Iterator[str]:
     if any(change.kind == "communication" for change in changes):
         yield "Ranks still wait for each other: only transfers take less time."
     if any(change.rank is not None for change in changes):
-        yield "The rank works faster before each collective at which it came last, so that it comes with the one before it."
+        yield "The rank works faster before each collective at which it came last: it comes with the one before it."
     if model.anchored:
         yield f"{number(model.anchored)} pieces without a known cause start as recorded, whatever changes."

@@ -1,6 +1,6 @@
-"""A job replayed: every piece starts as soon as all of its causes have ended, and takes as long as it was recorded to take.
+"""A job replayed: every piece starts when all of its causes have ended, and takes as long as it was recorded to take.
 
-Short delays after a cause (a launch, a hand-over between threads) are kept. Long ones have a cause that was not recorded:
+Short delays after a cause (a launch, a hand-over between threads) are kept. The causes of long ones were not recorded:
 the replay leaves them out, so that its length differs from the recorded one by what it cannot explain.
 """
 
@@ -52,7 +52,9 @@ class Model(Struct, frozen=True):
         begun = np.maximum(pieces.start, np.where(waited, pieces.start[job.arrival], pieces.start))
         own = np.where(pieces.start < last, np.maximum(end - begun, 0), 0)
         bounds = np.searchsorted(job.causes.after, np.arange(len(job) + 1))
-        without = np.flatnonzero((job.cause == UNKNOWN) & (pieces.start > job.begin[0]) & (pieces.start < last))
+        without = np.flatnonzero(
+            (job.cause == UNKNOWN) & (pieces.start > job.begin[0]) & (pieces.start < last)
+        )
         waits = np.zeros(len(job), np.bool_)
         waits[job.meetings.piece[job.meetings.waits]] = True
         waits &= _consistent(job)

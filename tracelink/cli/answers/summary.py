@@ -10,6 +10,7 @@ import click
 from tracelink.answers.model.results import OWN, RankSummary, Step, Summary
 from tracelink.answers.model.words import cause_in_words, kernel_in_words, percent
 from tracelink.answers.summarize import summarize
+from tracelink.cli.answers.causes import show_late_ranks, show_path, show_what_if
 from tracelink.cli.console import Console, shows
 from tracelink.cli.main import FINE, NO
 from tracelink.cli.options import Inputs, command, takes_clock, takes_inputs, takes_jobs
@@ -41,11 +42,18 @@ WORTH_SHOWING = 0.005
 @command(
     "tracelink summary samples/gpu_pair",
     "tracelink summary samples/gpu_pair --steps 2 -v",
+    "tracelink summary samples/gpu_pair --what-if 'communication free' --what-if 'rank 1 on time'",
     "tracelink summary samples/gpu_pair --json | jq '.ranks[].steps[] | [.step, .idle_ns]'",
 )
 @takes_inputs
 @click.option("--ranks", "only_ranks", metavar="N-M,...", help="Read only these ranks, such as 0-7,64.")
 @click.option("--steps", metavar="N-M,...", help="Only these steps, such as 3-5,7.")
+@click.option(
+    "--what-if",
+    metavar="QUESTION",
+    multiple=True,
+    help="How long the steps would take: 'communication free', 'kernel NAME 2x', 'operator NAME 2x', 'rank 3 on time'.",
+)
 @takes_clock
 @takes_jobs
 def summary(
@@ -53,6 +61,7 @@ def summary(
     inputs: Inputs,
     only_ranks: str | None,
     steps: str | None,
+    what_if: tuple[str, ...],
     clock: str,
     jobs: int | None,
 ) -> None:
@@ -71,6 +80,7 @@ def summary(
             watch=watch,
             ranks=None if only_ranks is None else Numbers.parse(only_ranks, "--ranks"),
             steps=None if steps is None else Numbers.parse(steps, "--steps"),
+            what_if=what_if,
         )
     errors = [note for note in result.notes if note.severity is Severity.ERROR]
     if console.json:
@@ -92,9 +102,12 @@ def summary_page(result: Summary, *, verbose: bool = False) -> str:
     shown = None if verbose else SHOWN
     _show_ranks(page, result, verbose=verbose)
     _show_causes(page, result, verbose=verbose)
+    show_what_if(page, result, verbose=verbose)
+    show_path(page, result, verbose=verbose)
     _show_kernels(page, result, shown)
     _show_gaps(page, result, shown)
     _show_waits(page, result, shown)
+    show_late_ranks(page, result, verbose=verbose)
     _show_collectives(page, result, shown)
     _show_memory(page, result)
     if verbose:
