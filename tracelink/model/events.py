@@ -28,10 +28,12 @@ Word = TypeVar("Word", bound=Enum)
 
 def member(words: type[Word], word: Word | str, thing: str) -> Word:
     """A member of an enumeration by its name in lower case; raises `UsageError` if there is no such member."""
+    if not isinstance(word, str):
+        return word
     names = {each.name.lower(): each for each in words}
-    if isinstance(word, str) and word.lower() not in names:
+    if word.lower() not in names:
         raise UsageError(f"there is no {thing} {word!r}", advice=choices(word, names))
-    return names[word.lower()] if isinstance(word, str) else word
+    return names[word.lower()]
 
 
 class EventKind(IntEnum):

@@ -109,6 +109,9 @@ class RankSummary(Struct, frozen=True):
     host: str
     work: WorkIn
     steps: Sequence[Step]
+    recording: Annotated[
+        Step | None, Meta(description="From the first to the last work of the recording, without causes.")
+    ] = None
     streams: Annotated[Sequence[Stream], Meta(description="The busiest first.")] = ()
     launches: Launches | None = None
     memory: Sequence[Memory] = ()

@@ -51,6 +51,7 @@ def account_of(graph: EventGraph, job: Job, wanted: Numbers | None) -> Account:
         rank.host,
         breakdown.work,
         _steps(windows, breakdown, {"idle": explained.parts, **causes}),
+        next(iter(_steps(_recording(breakdown), breakdown, {})), None),
         streams_of(view, windows),
         launches_of(view, windows),
         memory_of(view, windows),
@@ -77,6 +78,14 @@ def _explained_idle(
 
 Causes = dict[str, list[tuple[Reason, Spans]]]
 """The reasons of each part of a step, by the names of the fields of `Step`."""
+
+
+def _recording(breakdown: Breakdown) -> Windows:
+    """The window from the first to the last work; none if there is no work."""
+    busy = breakdown.busy
+    if not len(busy):
+        return Windows.empty()
+    return Windows.of(number=[UNKNOWN], start=busy.starts[:1], end=busy.ends[-1:], own_end=busy.ends[-1:])
 
 
 def _causes(
