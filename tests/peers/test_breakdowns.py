@@ -1,4 +1,4 @@
-"""Breakdowns next to those of HTA and TraceLens: equal where the definitions are (docs/answers.md says where they differ).
+"""Breakdowns next to those of HTA and TraceLens: equal where definitions are; docs/answers.md says where they differ.
 
 Both need an environment of their own; name its Python:
 
