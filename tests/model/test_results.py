@@ -144,6 +144,14 @@ def test_tables_are_frames() -> None:
     }
 
 
+def test_numbers_that_no_column_holds_are_objects() -> None:
+    rows = [Data(2**70, 2**64), Data(None, -1)]
+    table = ResultTable.of_rows(Data, rows)
+    assert list(table) == rows
+    assert [column.dtype.kind for column in table.columns.values()] == ["O", "O"]
+    assert repr(table)
+
+
 @given(
     st.lists(st.builds(Data, st.none() | st.integers(-(2**63), 2**63 - 1), st.integers(-(2**63), 2**63 - 1)))
 )

@@ -25,6 +25,7 @@ from tracelink.model.tables import (
     SHARED,
     argument_column,
     arguments_of,
+    collecting_later,
     columns_of,
     shared_table,
     texts_of,
@@ -231,7 +232,8 @@ class EventGraph(Struct, frozen=True, dict=True):
             the order of the rows.
         """
         distinct, positions = np.unique(_rows(rows, len(self)), return_inverse=True)
-        found = [arguments_of(text) for text in self._payloads_of(distinct)]
+        with collecting_later():
+            found = [arguments_of(text) for text in self._payloads_of(distinct)]
         if isinstance(rows, int | np.integer):
             return found[0]
         repeated = len(found) < len(positions)

@@ -375,16 +375,22 @@ def _array(kind: Any, values: Any) -> Column:
     """A column of values of this type."""
     optional = type(None) in get_args(kind)
     (kind,) = [one for one in get_args(kind) if one is not type(None)] if optional else [kind]
-    if kind is int and not isinstance(values, np.ndarray):
-        missing = np.fromiter((value is None for value in values), np.bool_, len(values))
-        values = np.ma.masked_array(np.array([value or 0 for value in values], np.int64), missing)
     if kind is int:
-        return np.ma.masked_array(values, dtype=np.int64) if optional else np.asarray(values, np.int64)
+        try:
+            numbers = values if isinstance(values, np.ndarray) else _integers(values)
+            return np.ma.masked_array(numbers, dtype=np.int64) if optional else np.asarray(numbers, np.int64)
+        except OverflowError:  # sums of sizes that a damaged file states
+            return np.fromiter(values, object, len(values))
     if kind is float:
         return np.ma.filled(np.ma.asarray(values, np.float64), np.nan)
     if kind is bool and not optional:
         return np.asarray(values, np.bool_)
     return np.fromiter(values, object, len(values))
+
+
+def _integers(values: Sequence[int | None]) -> Column:
+    missing = np.fromiter((value is None for value in values), np.bool_, len(values))
+    return np.ma.masked_array(np.array([value or 0 for value in values], np.int64), missing)
 
 
 def values_of(column: Column) -> list[Any]:
