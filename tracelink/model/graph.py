@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     import pyarrow
 
     from tracelink.model.causes import Causes, EventEntry, StackEntry
+    from tracelink.model.ranges import Numbers
     from tracelink.model.results import ResultTable
 
 Row = int | np.integer[Any]
@@ -387,17 +388,31 @@ class EventGraph(Struct, frozen=True, dict=True):
 
         return event_table(self, _rows(rows, len(self)))
 
-    def summary(self) -> Any:
+    def summary(
+        self, *, steps: Numbers | str | Iterable[int] | None = None, what_if: Sequence[str] = ()
+    ) -> Any:
         """Returns where the time went, on every rank and step: a `tracelink.Summary`, as `summarize` makes it of files.
 
-        It is computed when it is first asked for; `steps`, `breakdown` and `kernels` are tables of it.
+        Args:
+            steps: Only these steps, such as "3-5,7" or range(3, 6); by default all.
+            what_if: Questions that a replay answers, such as "communication free"; see `tracelink.what_if`.
+
+        Raises:
+            UsageError: A step or a question is invalid.
         """
-        return self._summary
+        return self._summary if steps is None and not what_if else self._summary_of(steps, what_if)
 
     @cached_property
     def _summary(self) -> Any:
-        job = import_module("tracelink.model.job").Job.of(self)
-        return import_module("tracelink.answers.summarize").summary_of(job)
+        return self._summary_of(None, ())
+
+    def _summary_of(self, steps: Numbers | str | Iterable[int] | None, what_if: Sequence[str]) -> Any:
+        job, selection, answers = (
+            import_module(f"tracelink.{name}")
+            for name in ("model.job", "model.selection", "answers.summarize")
+        )
+        wanted = selection.Selection(steps=steps).steps
+        return answers.summary_of(job.Job.of(self), steps=wanted, what_if=what_if)
 
     def steps(self) -> ResultTable[Any]:
         """Returns the steps of each rank and the parts that they add up from; docs/answers.md defines these."""

@@ -63,12 +63,26 @@ def test_there_is_no_other_table(summary: Summary) -> None:
         summary.table("kernel")
 
 
+def test_the_critical_path_is_divided_three_times(summary: Summary) -> None:
+    path, table = summary.critical_path, summary.table("critical_path")
+    assert path is not None
+    for by in ("kind", "rank", "module"):
+        assert table.where(by=by)["total_ns"].sum() == path.length_ns
+    assert sum(row.length_ns for row in summary.table("path_steps")) == path.length_ns
+
+
 def test_a_summary_in_an_interpreter_is_a_few_lines(summary: Summary) -> None:
     lines = repr(summary).splitlines()
-    assert lines[0] == "<Summary: 2 ranks, 2 steps of 1.431 ms (median)"
-    assert lines[1] == "  rank 1: compute 59 %, exposed communication 32 %, exposed copy 2 %, idle 6 %"
-    assert lines[3].startswith("  tables: steps 4, breakdown 2, ")
-    assert len(lines) == 5
+    assert lines[0].startswith("<Summary: 2 ranks, 2 steps of 1.4")
+    assert [line.partition(":")[0].strip() for line in lines[1:]] == [
+        "verdict",
+        "rank 1",
+        "rank 0",
+        "tables",
+        "notes",
+    ]
+    assert lines[2] == "  rank 1: compute 59 %, exposed communication 32 %, exposed copy 2 %, idle 6 %"
+    assert "tables: steps 4, breakdown 2, " in lines[4]
     assert "<th" in summary._repr_html_()
     assert pickle.loads(pickle.dumps(summary)) == summary
 
@@ -80,6 +94,11 @@ def test_a_graph_has_the_same_summary(summary: Summary) -> None:
     assert graph.breakdown() == summary.table("breakdown")
     assert graph.kernels() == summary.table("kernels")
     assert graph.summary() is graph.summary()
+    second = graph.summary(steps="2", what_if=["communication free"])
+    assert [row.step for row in second.table("steps")] == [2, 2]
+    assert [row.question for row in second.table("what_if")] == ["communication free"]
+    with pytest.raises(UsageError, match="there is no step 7"):
+        graph.summary(steps=[7])
 
 
 def test_ranks_without_a_profile_have_no_steps() -> None:

@@ -373,8 +373,8 @@ class Summary(Struct, frozen=True):
 
         Args:
             name: "steps", "breakdown", "causes", "streams", "launches", "memory", "memory_over_time", "kernels",
-                "operators", "modules", "lines", "gaps", "waits", "collectives", "notes", "bandwidths", "late",
-                "delays", "patterns", "pairs" or "exchanges".
+                "operators", "modules", "lines", "gaps", "waits", "collectives", "what_if", "notes", "bandwidths",
+                "late", "delays", "patterns", "pairs", "exchanges", "critical_path", "path_steps" or "path_parts".
 
         Raises:
             UsageError: There is no such table.

@@ -19,6 +19,7 @@ from tracelink.answers.model.communication import (
 )
 from tracelink.answers.model.results import (
     Cause,
+    CriticalPath,
     GapRow,
     KernelRow,
     Launches,
@@ -27,11 +28,14 @@ from tracelink.answers.model.results import (
     ModuleRow,
     Note,
     OperatorRow,
+    PathPart,
+    PathStep,
     Portion,
     RankSummary,
     Stream,
     Summary,
     WaitRow,
+    WhatIf,
 )
 from tracelink.model.errors import UsageError, choices
 from tracelink.model.results import ResultTable, without_unit
@@ -92,6 +96,16 @@ class CauseRow(Struct, frozen=True):
     """Of the duration of the steps."""
 
 
+class PathRow(Struct, frozen=True):
+    """The critical path on one rank, in one module, or of one kind."""
+
+    by: str
+    name: str
+    total_ns: int
+    share: float
+    """Of the length of the path."""
+
+
 class MemorySample(Struct, frozen=True):
     """The most memory from one time until the next one."""
 
@@ -101,7 +115,7 @@ class MemorySample(Struct, frozen=True):
     used_bytes: int
 
 
-NESTED = frozenset({"over_time", "by_rank", "matrix_bytes"})
+NESTED = frozenset({"over_time", "by_rank", "by_kind", "matrix_bytes"})
 """Fields that are no columns."""
 
 
@@ -123,6 +137,8 @@ MemoryRow = _flat(Memory, of_rank=True)
 CollectiveTableRow = defstruct("CollectiveTableRow", list(_columns(CollectiveRow).items()), module=__name__)
 ExchangeRow = _flat(Exchange)
 
+PathStepRow = _flat(PathStep)
+
 OF_SUMMARY: Mapping[str, type[Struct]] = {
     "kernels": KernelRow,
     "operators": OperatorRow,
@@ -131,6 +147,7 @@ OF_SUMMARY: Mapping[str, type[Struct]] = {
     "gaps": GapRow,
     "waits": WaitRow,
     "collectives": CollectiveTableRow,
+    "what_if": WhatIf,
     "notes": Note,
 }
 OF_COMMUNICATION: Mapping[str, type[Struct]] = {
@@ -141,7 +158,12 @@ OF_COMMUNICATION: Mapping[str, type[Struct]] = {
     "pairs": PairRow,
     "exchanges": ExchangeRow,
 }
-"""Tables of `Summary` and of `Summary.communication`, and their rows."""
+OF_PATH: Mapping[str, tuple[type[Struct], Callable[[CriticalPath], Sequence[Any]]]] = {
+    "critical_path": (PathRow, lambda path: _divided(path)),
+    "path_steps": (PathStepRow, lambda path: path.steps),
+    "path_parts": (PathPart, lambda path: path.longest),
+}
+"""Tables of `Summary`, `Summary.communication` and `Summary.critical_path`, and their rows."""
 
 
 def table_of(summary: Summary, name: str) -> ResultTable[Any]:
@@ -155,12 +177,24 @@ def table_of(summary: Summary, name: str) -> ResultTable[Any]:
         return _flat_table(OF_SUMMARY[name], getattr(summary, name), title)
     if name in OF_COMMUNICATION:
         return _flat_table(OF_COMMUNICATION[name], getattr(summary.communication, name), title)
+    if name in OF_PATH:
+        row_type, parts = OF_PATH[name]
+        return _flat_table(row_type, parts(summary.critical_path) if summary.critical_path else (), title)
     raise UsageError(f"there is no table {name!r}", advice=choices(name, TABLES))
 
 
 def _flat_table(row_type: type[Struct], rows: Sequence[Struct], title: str) -> ResultTable[Any]:
     columns = {name: [getattr(row, name) for row in rows] for name in row_type.__struct_fields__}
     return ResultTable.of(row_type, columns, title=title)
+
+
+def _divided(path: CriticalPath) -> list[PathRow]:
+    divisions = {"kind": path.by_kind, "rank": path.by_rank, "module": path.by_module}
+    return [
+        PathRow(by, name, total, total / (path.length_ns or 1))
+        for by, parts in divisions.items()
+        for name, total in sorted(parts.items(), key=lambda part: -part[1])
+    ]
 
 
 def _steps(rank: RankSummary) -> Iterable[StepRow]:
@@ -220,7 +254,7 @@ OF_RANKS: Mapping[str, tuple[type[Struct], Callable[[RankSummary], Iterable[Any]
 }
 """Tables with rows of each rank: the class of the rows, the rows of a rank, and the columns of their plot."""
 
-TABLES = (*OF_RANKS, *OF_SUMMARY, *OF_COMMUNICATION)
+TABLES = (*OF_RANKS, *OF_SUMMARY, *OF_COMMUNICATION, *OF_PATH)
 """The names of all tables."""
 
 
@@ -230,7 +264,8 @@ def overview_of(summary: Summary) -> tuple[str, dict[str, str]]:
     steps = f", {counted(time.count, 'step')} of {span(time.p50)} (median)" if time.count else ""
     sizes = {name: len(summary.table(name)) for name in TABLES}
     ranks = list(summary.table("breakdown").sorted_by("idle_ns", descending=True))
-    parts = {f"rank {row.rank}": _in_words(row) for row in ranks[:SHOWN]}
+    parts = {"verdict": " ".join(summary.verdict)} if summary.verdict else {}
+    parts |= {f"rank {row.rank}": _in_words(row) for row in ranks[:SHOWN]}
     if len(ranks) > SHOWN:
         parts["other ranks"] = f"{number(len(ranks) - SHOWN)}, less idle"
     parts["tables"] = ", ".join(f"{name} {number(rows)}" for name, rows in sizes.items() if rows)
