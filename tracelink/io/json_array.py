@@ -459,8 +459,9 @@ class _Cursor(Struct):
 class PayloadCursors:
     """Payloads that are read at several places in turn, forward from each; pieces are rarely read twice for that."""
 
-    def __init__(self, payloads: RereadPayloads) -> None:
+    def __init__(self, payloads: RereadPayloads, kept: int) -> None:
         self._payloads = payloads
+        self._kept_runs = kept
         self._before = payloads.before
         self._plain = payloads.plain
         self._cursors: list[_Cursor] = []
@@ -508,15 +509,15 @@ class PayloadCursors:
         self._cursors = [*self._cursors, cursor][-MOST_CURSORS:]
         for run in cursor.runs:
             cursor.end = run[0] + len(run[1])
-            self._runs = [*self._runs, run][-MOST_RUNS:]
+            self._runs = [*self._runs, run][-self._kept_runs :]
             if number < cursor.end:
                 return run
         return None
 
 
-def at_several_places(payloads: Payloads) -> Payloads:
-    """The same payloads, for many requests that each go on where one of the last ones ended."""
-    return PayloadCursors(payloads) if isinstance(payloads, RereadPayloads) else payloads
+def at_several_places(payloads: Payloads, kept: int = MOST_RUNS) -> Payloads:
+    """The same payloads, for many requests that each go on where one of the last ones ended; holds `kept` pieces."""
+    return PayloadCursors(payloads, kept) if isinstance(payloads, RereadPayloads) else payloads
 
 
 def as_json(value: Any) -> bytes:

@@ -437,7 +437,10 @@ def previous_at_least(values: Int64s, bounds: Int64s) -> tuple[Int64s, Int64s]:
     between = np.full(size, LOWEST, np.int64)
     near = values[:-1] >= bounds[1:]
     answer[1:][near] = np.flatnonzero(near)
-    seeker = np.flatnonzero(~near) + 1
+    highest = np.maximum.accumulate(values[:-1])
+    without = highest < bounds[1:]
+    between[1:][without] = highest[without]
+    seeker = np.flatnonzero(~(near | without)) + 1
     levels = [values]
     found: list[tuple[Int64s, Int64s]] = []
     node = seeker

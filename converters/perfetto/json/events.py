@@ -39,10 +39,11 @@ from tracelink.converters.perfetto.timeline.schema import (
     FLOW_NAMES,
     Categories,
 )
+from tracelink.io.json_array import at_several_places
 from tracelink.model.columns import Bools, Float64s, Int32s, Int64s
 from tracelink.model.events import BYTES, COUNT, EventKind, InstantScope, Key, Relation, Track
 from tracelink.model.graph import EventGraph
-from tracelink.model.trace import Payload
+from tracelink.model.trace import Payload, Payloads
 
 # Names and order of processes and threads.
 
@@ -95,6 +96,8 @@ class SliceTexts(Struct, frozen=True):
     args: ArgumentChoice
     special: Int64s
     """The rows that carry a flow, have added arguments, or hang."""
+    payloads: Sequence[Payloads]
+    """For each source, its recorded arguments."""
 
 
 def slice_texts(
@@ -131,6 +134,7 @@ def slice_texts(
         added,
         args,
         special,
+        [at_several_places(payloads, kept=1) for payloads in graph.payloads],
     )
 
 
@@ -138,8 +142,8 @@ def write_slices(texts: SliceTexts, source: int, low: int, high: int) -> Iterato
     """The slices and instants among the rows of one source in [low, high)."""
     rows = low + np.flatnonzero(texts.drawing.shown[low:high])
     numbers = texts.graph.events.payload[rows]
-    recorded = source < len(texts.graph.payloads) and texts.args == ArgumentChoice.ALL
-    for begin, payloads in payload_runs(texts.graph.payloads[source] if recorded else None, numbers):
+    recorded = source < len(texts.payloads) and texts.args == ArgumentChoice.ALL
+    for begin, payloads in payload_runs(texts.payloads[source] if recorded else None, numbers):
         for at in range(0, len(payloads), SLICES_PER_CHUNK):
             some = payloads[at : at + SLICES_PER_CHUNK]
             yield _slices(texts, rows[begin + at : begin + at + len(some)], some)

@@ -25,7 +25,10 @@ Result = TypeVar("Result")
 COPY_BYTES = 1 << 22
 
 OPEN_AT_ONCE = 4
-"""Blocks or sections for each process that are written before they are joined; their files are open until then."""
+"""Blocks for each process that are written before they are joined; their files are open until then."""
+
+SECTIONS_AT_ONCE = 16
+"""Sections for each process that are written before they are joined."""
 
 
 class Block(Struct, Generic[Result], frozen=True):
@@ -121,7 +124,7 @@ def write_sections(
         for section in sections:
             _write_one(section, stream, engine)
         return
-    batch = OPEN_AT_ONCE * engine.jobs
+    batch = SECTIONS_AT_ONCE * engine.jobs
     for first in range(0, len(sections), batch):
         _write_in_parallel(sections[first : first + batch], stream, directory, engine)
 
@@ -129,14 +132,20 @@ def write_sections(
 def _write_in_parallel(
     sections: Sequence[Section], stream: Stream, directory: str | None, engine: Engine
 ) -> None:
+    """Each process writes consecutive sections: this one the first of all, the others to files that are then joined."""
+    runs = row_ranges(0, len(sections), -(-len(sections) // engine.jobs))
     with ExitStack() as stack:
-        files = [_opened(stack, directory) for _ in sections]
+        files = [_opened(stack, directory) for _ in runs[1:]]
 
         def work(number: int) -> None:
-            _write_one(sections[number], _same_kind(stream, files[number]), engine)
-            files[number].flush()
+            low, high = runs[number]
+            some = _same_kind(stream, files[number - 1]) if number else stream
+            for section in sections[low:high]:
+                _write_one(section, some, engine)
+            if number:
+                files[number - 1].flush()
 
-        engine.map(work, range(len(sections)))
+        engine.map(work, range(len(runs))[::-1])  # the last is for this process
         for file in files:
             _append(file, stream)
             file.close()

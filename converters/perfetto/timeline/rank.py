@@ -37,8 +37,11 @@ from tracelink.model.events import EventKind, TrackKind
 from tracelink.model.graph import EventGraph
 from tracelink.model.trace import Payload, Payloads
 
-SECTION_ROWS = 1 << 17
-"""Least rows of a section: fewer are not worth a process."""
+SECTION_ROWS = 1 << 15
+"""Least rows of a section."""
+
+LARGE = 1 << 16
+"""Fewer rows are not worth several processes."""
 
 MAX_SECTIONS = 64
 
@@ -64,7 +67,7 @@ class RankTimeline(Struct, frozen=True):
     @property
     def large(self) -> bool:
         """Whether it is worth several processes."""
-        return len(self.graph) >= SECTION_ROWS
+        return len(self.graph) >= LARGE
 
     @property
     def findings(self) -> list[Finding]:

@@ -248,8 +248,8 @@ def test_a_graph_without_events() -> None:
 def test_parts_written_side_by_side_are_the_same_bytes(
     suffix: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for module in ("json.writer", "timeline.rank"):
-        monkeypatch.setattr(f"tracelink.converters.perfetto.{module}.SECTION_ROWS", 7)
+    monkeypatch.setattr("tracelink.converters.perfetto.json.writer.SECTION_ROWS", 7)
+    monkeypatch.setattr("tracelink.converters.perfetto.timeline.rank.LARGE", 7)
     built = GraphBuilder()
     for rank in range(3):
         thread, stream = built.track(rank=rank), built.track(TrackKind.STREAM, rank, "0", "7")
