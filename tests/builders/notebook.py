@@ -8,12 +8,17 @@ from __future__ import annotations
 import ast
 import io
 import json
+import os
 import sys
 from contextlib import redirect_stdout
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 from builders.documentation import workspace
+from tracelink.model import results
+
+WIDTH = 160
 
 SHOWN_AS = {"text/html": "_repr_html_", "image/svg+xml": "_repr_svg_"}
 """Types of what is shown, and the methods that make it."""
@@ -29,7 +34,8 @@ def rewritten(path: Path) -> str:
     notebook = read(path)
     cells = [cell for cell in notebook["cells"] if cell["cell_type"] == "code"]
     namespace: dict[str, Any] = {"__name__": "__main__"}
-    with workspace():
+    wide = os.terminal_size((WIDTH, 50))
+    with workspace(), mock.patch.object(results, "get_terminal_size", return_value=wide):
         for number, cell in enumerate(cells, 1):
             cell["execution_count"] = number
             cell["outputs"] = _run("".join(cell["source"]), namespace, f"{path.name}, cell {number}", number)

@@ -46,6 +46,11 @@ FIRST = Kernel(3, "gemm", 12_000, 123_456_789, 1_740_816_360_001_842_855, 0.25, 
 SECOND = Kernel(5, "<b>\x1b[1m", 2, 30, None, 0.5, None, False, (), None)
 
 
+@pytest.fixture(autouse=True)
+def wide_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "160")
+
+
 def kernels(*rows: Kernel) -> ResultTable[Kernel]:
     return ResultTable.of_rows(Kernel, rows or (FIRST, SECOND), title="Kernels")
 
@@ -122,6 +127,17 @@ def test_a_table_in_an_interpreter() -> None:
     lines = repr(kernels(*[FIRST] * 1_040)).splitlines()
     assert (len(lines), lines.index("… 1,000 more …")) == (43, 32)
     assert repr(kernels(FIRST)[:0]).splitlines()[0] == "<Kernels: 0 rows"
+
+
+@pytest.mark.parametrize(("columns", "shown"), [(200, 10), (160, 10), (100, 5), (60, 3), (2, 1)])
+def test_a_table_is_as_wide_as_the_terminal(
+    monkeypatch: pytest.MonkeyPatch, columns: int, shown: int
+) -> None:
+    monkeypatch.setenv("COLUMNS", str(columns))
+    lines = repr(kernels(FIRST._replace(name="long" * 30))).splitlines()
+    assert max(map(len, lines[1:3])) <= max(columns, len("rank"))
+    hidden = Kernel._fields[shown:]
+    assert lines[3:] == ([f"{len(hidden)} more columns: {', '.join(hidden)}>"] if hidden else [])
 
 
 def test_a_table_in_a_notebook_is_escaped_and_bounded() -> None:

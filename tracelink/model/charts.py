@@ -29,7 +29,7 @@ LABEL, TOTAL, ROW, BAR = 230, 74, 22, 15
 LETTER = 7.2
 """The width of a letter, for the legend: fonts are not known."""
 LONGEST_LABEL = 30
-MOST_BARS, MOST_SERIES, MOST_POINTS = 40, 16, 3000
+MOST_BARS, MOST_SERIES, MOST_POINTS = 64, 16, 3000
 """What is drawn at most; a note says how much is not."""
 MOST_DOTS = 60
 """Points of a line that are marked, so that each says its value."""
@@ -257,7 +257,8 @@ def chart_of(table: ResultTable[Any], y: Sequence[str], x: str, by: str, kind: s
 def _kind(table: ResultTable[Any], x: str) -> str:
     if x and table[x].dtype.kind in "if" and x not in IDENTIFIERS and table.units.get(x) != TIME:
         return "points"
-    along = [x] if x else list(table.columns) if len(table) > MOST_STEPS else []
+    long = len(table) > MOST_STEPS and len(set(table.columns.get("rank", ()))) <= MOST_SERIES
+    along = [x] if x else list(table.columns) if long else []
     return "lines" if any(_counts_up(table, name) for name in along) else "bars"
 
 

@@ -10,6 +10,8 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import fields
 from html import escape
+from itertools import accumulate
+from shutil import get_terminal_size
 from typing import (
     TYPE_CHECKING,
     Any,
@@ -53,8 +55,10 @@ IDENTIFIERS = frozenset(
 
 FIRST_ROWS, LAST_ROWS = 30, 10
 """Rows that an interpreter and a notebook show."""
-SHOWN_TEXT = 72
-"""Characters of a text in a cell."""
+SHOWN_TEXT, NARROW = 72, 40
+"""Characters of a text in a cell, and where that leaves no room for other columns."""
+WIDTH, SHORTEST = 160, 24
+"""Characters and lines of a terminal of unknown size."""
 
 
 def unit_of(name: str) -> str:
@@ -301,12 +305,16 @@ class ResultTable(Struct, Generic[RowType], frozen=True, eq=False):
         return chart_of(self, y, x, by, kind)
 
     def __repr__(self) -> str:
-        columns = self._shown()
+        every = self._shown()
+        columns = _fitting(every, get_terminal_size((WIDTH, SHORTEST)).columns)
         lines = [
             "  ".join(line).rstrip() for line in zip(*(column.aligned() for column in columns), strict=True)
         ]
         if hidden := self._hidden():
             lines.insert(1 + FIRST_ROWS, hidden)
+        if len(columns) < len(every):
+            names = list(self.columns)[len(columns) :]
+            lines.append(f"{counted(len(names), 'more column')}: {', '.join(names)}")
         return "\n".join([f"<{self._heading()}", *lines]) + ">"
 
     def _repr_html_(self) -> str:
@@ -413,10 +421,27 @@ class _Shown(NamedTuple):
     right: bool
     """Whether its cells are aligned at the right, as numbers are."""
 
+    @property
+    def width(self) -> int:
+        """Characters of the longest text."""
+        return max(map(len, (self.header, *self.cells)))
+
+    def shortened(self) -> _Shown:
+        """The same with texts that leave room for other columns."""
+        return self if self.right else self._replace(cells=[shortened(text, NARROW) for text in self.cells])
+
     def aligned(self) -> list[str]:
         """The header and the cells in equal width."""
-        width = max(map(len, (self.header, *self.cells)))
+        width = self.width
         return [text.rjust(width) if self.right else text.ljust(width) for text in (self.header, *self.cells)]
+
+
+def _fitting(columns: Sequence[_Shown], width: int) -> Sequence[_Shown]:
+    """The first columns that fit into a line, with long texts shortened if that lets more columns fit."""
+    if sum(column.width + 2 for column in columns) > width + 2:
+        columns = [column.shortened() for column in columns]
+    ends = accumulate(column.width + 2 for column in columns)
+    return columns[: max(sum(end <= width + 2 for end in ends), 1)]
 
 
 def _shown(name: str, column: Column, unit: str, most: float) -> _Shown:
