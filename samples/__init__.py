@@ -7,7 +7,7 @@ from pathlib import Path
 
 __all__ = ["names", "path"]
 
-_SAMPLES = ("compile_job", "cpu_job", "gpu_metrics", "gpu_pair", "hung_job")
+_SAMPLES = ("compile_job", "cpu_job", "gpu_metrics", "gpu_pair", "hung_job", "run_after", "run_before")
 
 
 def names() -> tuple[str, ...]:

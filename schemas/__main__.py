@@ -9,6 +9,7 @@ from typing import Any
 
 import msgspec
 
+from tracelink.answers.compare.model import Comparison
 from tracelink.answers.model.results import Summary
 from tracelink.cli.documents import compile as compiling
 from tracelink.cli.documents import diagnosis, results, traces
@@ -30,6 +31,7 @@ DOCUMENTS: dict[str, type[msgspec.Struct]] = {
     "merge": results.Merge,
     "open": results.Open,
     "run": results.Run,
+    "diff": Comparison,
     "summary": Summary,
     "validate": traces.Validate,
 }

@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING, Any
 from tracelink.model import __version__ as __version__
 
 if TYPE_CHECKING:
+    from tracelink.answers.compare.compare import compare as compare
+    from tracelink.answers.compare.model import Comparison as Comparison
     from tracelink.answers.model.results import Summary as Summary
     from tracelink.answers.summarize import summarize as summarize
     from tracelink.answers.what_if import what_if as what_if
@@ -66,6 +68,8 @@ if isdir(join(_ROOT, "converters")) and not isdir(join(dirname(__file__), "conve
     __path__.append(_ROOT)
 
 _EXPORTS = {
+    "answers.compare.compare": ("compare",),
+    "answers.compare.model": ("Comparison",),
     "answers.model.results": ("Summary",),
     "answers.summarize": ("summarize",),
     "answers.what_if": ("what_if",),

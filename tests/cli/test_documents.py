@@ -37,6 +37,7 @@ def test_every_schema_is_one(name: str) -> None:
         ("collectives", ("collectives", JOB)),
         ("completion", ("completion", "bash")),
         ("diagnose", ("diagnose", JOB)),
+        ("diff", ("diff", JOB, JOB)),
         ("entries", ("diagnose", JOB, "--entries", "--stacks")),
         ("error", ("merge", "missing.json")),
         ("formats", ("formats",)),

@@ -50,6 +50,8 @@ COMMANDS = (
     "diagnose hung_job -q --html out/report.html -o out/flight.sqlite",
     "summary gpu_pair",
     "summary gpu_pair --json",
+    "diff run_before run_after -v",
+    "diff run_before run_after --md",
     "collectives gpu_pair",
     "collectives gpu_pair --csv",
     "clocks gpu_pair",
@@ -73,7 +75,7 @@ def results(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, byt
         folder = tmp_path_factory.mktemp(system) / "same name"
         (folder / "out" / "et").mkdir(parents=True)
         (folder / "texts").mkdir()
-        for sample in ("gpu_pair", "cpu_job", "hung_job", "compile_job"):
+        for sample in ("gpu_pair", "cpu_job", "hung_job", "compile_job", "run_before", "run_after"):
             shutil.copytree(samples.path(sample), folder / sample)
         shutil.make_archive(str(folder / "gpu_pair"), "tar", folder / "gpu_pair")
         shutil.make_archive(str(folder / "gpu_pair"), "zip", folder / "gpu_pair")

@@ -73,6 +73,8 @@ class Machine:
         self.group_orders: dict[int, int] = {}
         self.messages: dict[tuple[int, tuple[int, int]], int] = {}
         self.allocated = 0
+        self.slower: dict[str, float] = {}
+        """How many times as long kernels of a name take."""
         self.open_operations: dict[int, list[Operation]] = {}
         self._open_frames: list[Frame] = []
         self._module_numbers: dict[str, int] = {}
@@ -227,7 +229,7 @@ class Machine:
         """A kernel on the compute stream."""
         call = self.call("cudaLaunchKernel", kernels=1)
         start = self.ready(call, COMPUTE_STREAM)
-        end = start + self.random.randint(least, most)
+        end = start + round(self.random.randint(least, most) * self.slower.get(kernel, 1.0))
         self.place(call, "kernel", kernel, COMPUTE_STREAM, (start, end), **kernel_shape(self.random))
 
     def synchronize(self, kind: str, stream: int, call: Call, span: tuple[int, int], **args: Any) -> None:

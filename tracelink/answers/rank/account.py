@@ -9,8 +9,9 @@ import numpy as np
 from msgspec import Struct
 
 from tracelink.answers.model.intervals import covered, intersection
-from tracelink.answers.model.results import Portion, RankSummary, Step
+from tracelink.answers.model.results import Portion, RankSummary, Step, WorkIn
 from tracelink.answers.rank.breakdown import Breakdown, breakdown_of
+from tracelink.answers.rank.costs import Causes, Cost, costs_of
 from tracelink.answers.rank.devices import later_work, launches_of, memory_of, streams_of
 from tracelink.answers.rank.exposure import explained_communication, explained_copies, waits_of
 from tracelink.answers.rank.host import HostActivity, activity_of
@@ -36,28 +37,66 @@ class Account(Struct, frozen=True):
     nested_steps: int = 0
 
 
+class RankCosts(Struct, frozen=True):
+    """The steps of one rank, and what each of them was spent on."""
+
+    rank: int
+    work: WorkIn
+    steps: Sequence[Step]
+    costs: Sequence[Cost]
+
+
 def account_of(graph: EventGraph, job: Job, wanted: Numbers | None) -> Account:
     """The answers about the rank of a graph of a job, in all steps or in the wanted ones."""
+    divided = _divided(graph, job, wanted)
+    view, windows = divided.view, divided.windows
+    (rank,) = graph.ranks
+    summary = RankSummary(
+        rank.rank,
+        rank.host,
+        divided.breakdown.work,
+        _steps(windows, divided.breakdown, divided.causes),
+        next(iter(_steps(_recording(divided.breakdown), divided.breakdown, {})), None),
+        streams_of(view, windows),
+        launches_of(view, windows),
+        memory_of(view, windows),
+        later_work(view, windows),
+    )
+    return Account(
+        summary, tables_of(view, windows, divided.explained, divided.activity.waits), divided.nested
+    )
+
+
+def rank_costs_of(graph: EventGraph, job: Job, wanted: Numbers | None) -> RankCosts:
+    """The costs of the rank of a graph of a job, in all steps or in the wanted ones."""
+    divided = _divided(graph, job, wanted)
+    breakdown, windows = divided.breakdown, divided.windows
+    (rank,) = graph.ranks
+    costs = costs_of(divided.view, breakdown, windows, divided.causes)
+    return RankCosts(rank.rank, breakdown.work, _steps(windows, breakdown, divided.causes), costs)
+
+
+class _Divided(Struct, frozen=True):
+    """The windows of a rank with their parts and the causes of these."""
+
+    view: RankView
+    windows: Windows
+    breakdown: Breakdown
+    activity: HostActivity
+    explained: Explained
+    causes: Causes
+    nested: int
+
+
+def _divided(graph: EventGraph, job: Job, wanted: Numbers | None) -> _Divided:
     view = RankView(graph)
     found = windows_of(graph)
     windows = found.windows if wanted is None else only_steps(found.windows, wanted)
     breakdown = breakdown_of(view)
     activity = activity_of(view, _busiest_threads(view), with_operators=len(view.work) > 0)
     explained = _explained_idle(view, breakdown, windows, activity)
-    causes = _causes(view, job, breakdown, windows, activity)
-    (rank,) = graph.ranks
-    summary = RankSummary(
-        rank.rank,
-        rank.host,
-        breakdown.work,
-        _steps(windows, breakdown, {"idle": explained.parts, **causes}),
-        next(iter(_steps(_recording(breakdown), breakdown, {})), None),
-        streams_of(view, windows),
-        launches_of(view, windows),
-        memory_of(view, windows),
-        later_work(view, windows),
-    )
-    return Account(summary, tables_of(view, windows, explained, activity.waits), found.nested)
+    causes = {"idle": explained.parts, **_causes(view, job, breakdown, windows, activity)}
+    return _Divided(view, windows, breakdown, activity, explained, causes, found.nested)
 
 
 def _busiest_threads(view: RankView) -> Int64s:
@@ -74,10 +113,6 @@ def _explained_idle(
 ) -> Explained:
     idle = breakdown.idle(windows)
     return explained_idle(view, idle, activity) if len(view.work) else explained_pauses(idle, activity)
-
-
-Causes = dict[str, list[tuple[Reason, Spans]]]
-"""The reasons of each part of a step, by the names of the fields of `Step`."""
 
 
 def _recording(breakdown: Breakdown) -> Windows:

@@ -1,0 +1,53 @@
+"""Tests of tracelink.answers.rank.costs: the costs of a part add up to it, on every rank and step."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+
+import tracelink
+from builders.data import shared
+from tracelink import samples
+from tracelink.answers.rank.account import rank_costs_of
+from tracelink.answers.rank.costs import CostOf
+from tracelink.model.job import Job
+
+FIELDS = {
+    CostOf.COMPUTE: "compute_ns",
+    CostOf.EXPOSED_COMMUNICATION: "exposed_communication_ns",
+    CostOf.EXPOSED_COPY: "exposed_copy_ns",
+    CostOf.IDLE: "idle_ns",
+}
+
+
+def check(path: str) -> None:
+    job = Job.of(tracelink.load(path, jobs=1))
+    for part in job.parts:
+        rank = rank_costs_of(part.load(), job, None)
+        for number, step in enumerate(rank.steps):
+            spent: Counter[CostOf] = Counter()
+            for cost in rank.costs:
+                assert cost.ns[number] >= 0
+                spent[cost.part] += cost.ns[number]
+            assert {of: spent[of] for of in CostOf} == {
+                of: getattr(step, name) for of, name in FIELDS.items()
+            }
+
+
+@pytest.mark.parametrize("name", ["gpu_pair", "cpu_job", "compile_job", "run_after"])
+def test_costs_of_samples(name: str) -> None:
+    check(str(samples.path(name)))
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "kineto/nccl_data.json.gz",
+        "kineto/h100_qwen.json.gz",
+        "kineto/cuda_graphs.json.gz",
+        "kineto/four_ranks_derived",
+    ],
+)
+def test_costs_of_public_traces(name: str) -> None:
+    check(str(shared(name)))

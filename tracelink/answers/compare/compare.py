@@ -1,0 +1,305 @@
+"""`tracelink.compare`: what changed between two runs, with causes that add up to the change of a step."""
+
+from __future__ import annotations
+
+import os
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+
+import numpy as np
+
+from tracelink.answers.compare.confidence import LEAST_STEPS, change_interval
+from tracelink.answers.compare.gates import Limit, gates_of
+from tracelink.answers.compare.model import (
+    Cause,
+    Comparison,
+    Interval,
+    KernelChange,
+    PartChange,
+    Status,
+    StepChange,
+)
+from tracelink.answers.compare.side import Series, Side, What, side_of
+from tracelink.answers.model.results import Note, WorkIn
+from tracelink.answers.rank.costs import CostOf
+from tracelink.clock.clock import clock_choice
+from tracelink.io.engine import Engine
+from tracelink.io.sources import Paths, Watch, discover_inputs, engine_for
+from tracelink.model.clock import ClockMode, Clocks
+from tracelink.model.columns import Float64s
+from tracelink.model.errors import Severity, UsageError
+from tracelink.model.graph import EventGraph
+from tracelink.model.job import Job
+from tracelink.model.ranges import Numbers
+from tracelink.model.selection import Selection
+from tracelink.model.text import counted, rank_list, size
+from tracelink.pipeline.job_reader import read_job
+
+SAME_BYTES = 0.1
+"""Two runs move the same bytes if they differ by less than this share."""
+SAME_COUNT = 0.01
+COUNTED = (CostOf.COMPUTE, CostOf.EXPOSED_COPY)
+"""Parts whose costs are of whole calls; those of others are of reasons."""
+MOST_KERNELS = 20
+"""Kernels that are listed of one cause."""
+
+Run = Paths | EventGraph
+"""The traces of a run, or its graph."""
+
+
+def compare(
+    before: Run,
+    after: Run,
+    *,
+    gates: Sequence[str] = (),
+    jobs: int | None = None,
+    watch: Watch | None = None,
+    clock: str | os.PathLike[str] | Clocks = ClockMode.HOST,
+    ranks: Numbers | str | Iterable[int] | None = None,
+    steps: Numbers | str | Iterable[int] | None = None,
+) -> Comparison:
+    """Compares two runs of a job: how much longer a step takes, and what takes the time.
+
+    Args:
+        before: Files, directories, globs and archives of the first run; or its graph.
+        after: The same of the second run.
+        gates: Limits such as `step_time > +5%` or `aten::mm > +2ms`; see `Comparison.gates`.
+        jobs: The number of processes that work at once; by default one for each core.
+        watch: Is called with the total number of bytes processed so far, as work goes on.
+        clock: How the clocks of ranks are corrected, as for `load`.
+        ranks: Only these ranks of both runs, such as "0-7,64" or [0, 1].
+        steps: Only these steps of both runs, such as "3-5,7" or range(3, 6).
+
+    Returns:
+        The change of the step with its causes, whether the runs can be compared, and what became of the gates.
+
+    Raises:
+        UsageError: A path does not exist, an argument is invalid, a run has no step, or a gate is for something that
+            neither run has.
+        UnreadableError: No source of a run can be read.
+
+    Example:
+        tracelink.compare("monday/", "friday/", gates=["step_time > +5%"]).causes
+    """
+    limits = [Limit.parsed(text) for text in gates]
+    engine = engine_for(jobs, watch)
+    selection = Selection(ranks=ranks, steps=steps)
+    sides = []
+    for run in (before, after):
+        if isinstance(run, EventGraph):
+            job = Job.of(run)
+        else:
+            chosen = Selection(ranks=selection.ranks)
+            job = read_job(discover_inputs(run), engine, clock=clock_choice(clock), selection=chosen)
+        sides.append(_side(job, engine, selection.steps))
+    return comparison_of(sides[0], sides[1], limits)
+
+
+def _side(job: Job, engine: Engine, steps: Numbers | None) -> Side:
+    side = side_of(job, engine, steps)
+    if not len(side.steps):
+        path = job.sources[0].path if job.sources else "the run"
+        wanted = f" {steps.called('step')}" if steps is not None else " step"
+        raise UsageError(
+            f"{path}: there is no{wanted} on any rank",
+            advice="Record a profile of each rank with torch.profiler; tracelink inspect shows what the files contain.",
+        )
+    return side
+
+
+def comparison_of(before: Side, after: Side, limits: Sequence[Limit] = ()) -> Comparison:
+    """The comparison of two runs."""
+    step = _step(before, after)
+    causes = _causes(before, after, step)
+    parts = _parts(causes)
+    why_not = list(_differences(before, after))
+    changed = sorted((cause for cause in causes if cause.delta_ns), key=lambda cause: -abs(cause.delta_ns))
+    return Comparison(
+        comparable=not why_not,
+        why_not=why_not,
+        step=step,
+        parts=parts,
+        causes=changed,
+        gates=gates_of(limits, step, parts, causes),
+        notes=list(_notes(before, after)),
+    )
+
+
+def _step(before: Side, after: Side) -> StepChange:
+    first, second = (round(float(side.duration.mean())) for side in (before, after))
+    return StepChange(
+        first,
+        second,
+        second - first,
+        len(before.steps),
+        len(after.steps),
+        _interval(before.duration, after.duration),
+    )
+
+
+def _interval(before: Float64s, after: Float64s) -> Interval | None:
+    found = change_interval(before, after)
+    return None if found is None else Interval(round(found[0]), round(found[1]))
+
+
+# Causes: costs of both runs, aligned by operator or family of kernels.
+
+
+def _causes(before: Side, after: Side, step: StepChange) -> list[Cause]:
+    """All costs of both sides; averages are rounded so that they add up to the durations."""
+    keys = list(dict.fromkeys([*before.costs, *after.costs]))
+    firsts, seconds = (
+        _apportioned([_mean(side.costs.get(key)) for key in keys], total)
+        for side, total in ((before, step.before_ns), (after, step.after_ns))
+    )
+    members: dict[tuple[CostOf, str], list[int]] = defaultdict(list)
+    for index, key in enumerate(keys):
+        members[key.part, key.what].append(index)
+    return [
+        _cause(
+            part, what, [keys[at] for at in mine], [(firsts[at], seconds[at]) for at in mine], before, after
+        )
+        for (part, what), mine in members.items()
+    ]
+
+
+def _mean(series: Series | None) -> float:
+    return 0.0 if series is None else float(series.ns.mean())
+
+
+def _apportioned(values: Sequence[float], total: int) -> list[int]:
+    """Whole numbers near the values that add up to the total: the largest fractions are rounded up."""
+    exact = np.array(values, np.float64)
+    whole = np.floor(exact).astype(np.int64)
+    missing = total - int(whole.sum())
+    order = np.argsort(-(exact - whole), kind="stable")
+    if len(order):
+        share, more = divmod(missing, len(order))
+        whole += share
+        whole[order[:more]] += 1
+    result: list[int] = whole.tolist()
+    return result
+
+
+def _cause(
+    part: CostOf,
+    what: str,
+    keys: Sequence[What],
+    times: Sequence[tuple[int, int]],
+    before: Side,
+    after: Side,
+) -> Cause:
+    first, second = sum(time for time, _ in times), sum(time for _, time in times)
+    together = [
+        _together([side.costs[key] for key in keys if key in side.costs], side) for side in (before, after)
+    ]
+    interval = _interval(together[0].ns, together[1].ns)
+    counts = [float(series.count.mean()) for series in together]
+    return Cause(
+        what,
+        part,
+        _status(first, second, counts, interval),
+        second - first,
+        max(first, 0),
+        max(second, 0),
+        counts[0] if part in COUNTED else None,
+        counts[1] if part in COUNTED else None,
+        interval,
+        [] if part is CostOf.IDLE else _kernels(keys, times, before, after),
+    )
+
+
+def _together(series: Sequence[Series], side: Side) -> Series:
+    steps = len(side.steps)
+    ns = sum((each.ns for each in series), np.zeros(steps))
+    return Series(ns, sum((each.count for each in series), np.zeros(steps)))
+
+
+def _status(first: int, second: int, counts: Sequence[float], interval: Interval | None) -> Status:
+    before, after = counts
+    if not first and not before:
+        return Status.NEW
+    if not second and not after:
+        return Status.GONE
+    if interval is not None and interval.low_ns <= 0 <= interval.high_ns:
+        return Status.SAME
+    if abs(after - before) > SAME_COUNT * before and (after > before) == (second > first):
+        return Status.MORE if after > before else Status.FEWER
+    return Status.SLOWER if second > first else Status.FASTER
+
+
+def _kernels(
+    keys: Sequence[What], times: Sequence[tuple[int, int]], before: Side, after: Side
+) -> list[KernelChange]:
+    rows = [
+        KernelChange(key.name, max(first, 0), max(second, 0), _count(before, key), _count(after, key))
+        for key, (first, second) in zip(keys, times, strict=True)
+    ]
+    return sorted(rows, key=lambda row: -abs(row.after_ns - row.before_ns))[:MOST_KERNELS]
+
+
+def _count(side: Side, key: What) -> float:
+    series = side.costs.get(key)
+    return 0.0 if series is None else float(series.count.mean())
+
+
+def _parts(causes: Sequence[Cause]) -> list[PartChange]:
+    result = []
+    for part in CostOf:
+        mine = [cause for cause in causes if cause.part is part]
+        first, second = sum(cause.before_ns for cause in mine), sum(cause.after_ns for cause in mine)
+        result.append(PartChange(part, first, second, second - first))
+    return result
+
+
+# Whether the runs can be compared.
+
+
+def _differences(before: Side, after: Side) -> Iterable[str]:
+    """Why a step of one run is not comparable with a step of the other."""
+    if len(before.ranks) != len(after.ranks):
+        yield f"the first run has {counted(len(before.ranks), 'rank')}, the second one {len(after.ranks)}"
+    if before.world_size and after.world_size and before.world_size != after.world_size:
+        yield f"the world size was {before.world_size} and is {after.world_size}"
+    if before.work != after.work:
+        yield f"steps of the first run are times of {_works(before)}, those of the second one of {_works(after)}"
+    if (before.steps[0][0] is None) != (after.steps[0][0] is None):
+        which = "first" if before.steps[0][0] is None else "second"
+        yield f"the {which} run has no steps (ProfilerStep#N): all of its recording is compared with single steps"
+    for operation, first, second in _moved_differently(before.moved, after.moved):
+        yield f"{operation} moves {size(round(first))} per rank and step before, {size(round(second))} after"
+
+
+def _works(side: Side) -> str:
+    return " and ".join(sorted(WorkIn(work).value for work in side.work))
+
+
+def _moved_differently(
+    before: Mapping[str, float], after: Mapping[str, float]
+) -> Iterable[tuple[str, float, float]]:
+    for operation in sorted(before.keys() & after.keys()):
+        first, second = before[operation], after[operation]
+        if abs(second - first) > SAME_BYTES * max(first, second):
+            yield operation, first, second
+
+
+def _notes(before: Side, after: Side) -> Iterable[Note]:
+    for name in sorted(before.versions.keys() | after.versions.keys()):
+        first, second = (
+            ", ".join(sorted(side.versions.get(name, ()))) or "unknown" for side in (before, after)
+        )
+        if first != second:
+            yield Note(Severity.INFO, "other_version", f"{name}: version {first} before, {second} after.")
+    for which, side in (("first", before), ("second", after)):
+        if side.skipped:
+            message = (
+                f"Rank{'' if len(side.skipped) == 1 else 's'} {rank_list(side.skipped)} of the {which} run: no "
+                "breakdown, or other steps than most ranks; not compared."
+            )
+            yield Note(Severity.WARNING, "ranks_not_compared", message)
+    if min(len(before.steps), len(after.steps)) < LEAST_STEPS:
+        message = (
+            f"With {counted(len(before.steps), 'step')} before and {len(after.steps)} after, the variation between "
+            f"steps is unknown: record at least {LEAST_STEPS} steps to know which changes are noise."
+        )
+        yield Note(Severity.WARNING, "few_steps", message)

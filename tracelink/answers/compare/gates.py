@@ -1,0 +1,69 @@
+"""Gates for CI: limits such as `step_time > +5%` for the changes between two runs."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+
+from msgspec import Struct
+
+from tracelink.answers.compare.model import Cause, Gate, Interval, PartChange, StepChange
+from tracelink.model.errors import UsageError, did_you_mean
+
+STEP_TIME = "step_time"
+FORM = re.compile(r"^\s*(?P<what>.+?)\s*>\s*\+?(?P<number>\d+(?:\.\d+)?)\s*(?P<unit>%|ns|us|µs|ms|s)\s*$")
+NANOSECONDS = {"ns": 1, "us": 1_000, "µs": 1_000, "ms": 1_000_000, "s": 1_000_000_000}
+EXAMPLE = "'step_time > +5%', 'idle > +2ms' or 'aten::mm > +10%'"
+
+
+class Limit(Struct, frozen=True):
+    """A gate before anything was measured."""
+
+    text: str
+    what: str
+    number: float
+    unit: str
+
+    @classmethod
+    def parsed(cls, text: str) -> Limit:
+        """The limit that a gate states; raises `UsageError` if it states none."""
+        found = FORM.match(text)
+        if found is None:
+            raise UsageError(f"the gate {text!r} is invalid", advice=f"Write it as {EXAMPLE}.")
+        return cls(text.strip(), found["what"], float(found["number"]), found["unit"])
+
+    def of(self, before_ns: int) -> int:
+        """The largest change that passes."""
+        if self.unit == "%":
+            return int(before_ns * self.number / 100)
+        return int(self.number * NANOSECONDS[self.unit])
+
+
+class _Measured(Struct, frozen=True):
+    before_ns: int
+    after_ns: int
+    interval: Interval | None = None
+
+
+def gates_of(
+    limits: Sequence[Limit], step: StepChange, parts: Sequence[PartChange], causes: Sequence[Cause]
+) -> list[Gate]:
+    """What became of each gate; raises `UsageError` if a gate is for something that neither run has."""
+    measured = {STEP_TIME: _Measured(step.before_ns, step.after_ns, step.interval)}
+    measured |= {part.part.value: _Measured(part.before_ns, part.after_ns) for part in parts}
+    for cause in causes:
+        measured.setdefault(cause.what, _Measured(cause.before_ns, cause.after_ns, cause.interval))
+    return [_gate(limit, measured) for limit in limits]
+
+
+def _gate(limit: Limit, measured: Mapping[str, _Measured]) -> Gate:
+    found = measured.get(limit.what)
+    if found is None:
+        advice = did_you_mean(limit.what, measured) or f"There are {', '.join(list(measured)[:8])}."
+        raise UsageError(
+            f"the gate {limit.text!r} is for {limit.what!r}, which neither run has", advice=advice
+        )
+    most = limit.of(found.before_ns)
+    exceeded = found.after_ns - found.before_ns > most
+    uncertain = exceeded and found.interval is not None and found.interval.low_ns <= 0
+    return Gate(limit.text, exceeded and not uncertain, found.before_ns, found.after_ns, most, uncertain)

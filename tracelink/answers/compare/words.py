@@ -1,0 +1,58 @@
+"""What a comparison says, in sentences."""
+
+from __future__ import annotations
+
+from tracelink.answers.compare.model import Comparison, Gate, Status
+from tracelink.model.text import shortened, span
+
+GATES = (
+    "Fail (exit code 1) if a change exceeds a limit and the variation between steps: 'step_time > +5%', 'idle > +2ms', "
+    "'aten::mm > +10%'. Repeatable."
+)
+CAUSES_IN_HEADLINE = 2
+LONGEST = 60
+
+
+def signed(ns: int) -> str:
+    """`+1.200 ms`, `-30 µs`, `0 ns`."""
+    return f"{'+' if ns > 0 else '-' if ns < 0 else ''}{span(abs(ns))}"
+
+
+def headline(result: Comparison) -> str:
+    """How the step changed, whether that is noise, and the largest causes."""
+    step = result.step
+    interval = step.interval
+    share = f" ({abs(step.delta_ns) / step.before_ns:.1%})" if step.before_ns else ""
+    if not result.comparable:
+        return f"The runs are not comparable. A step takes {span(step.after_ns)} after, {span(step.before_ns)} before."
+    if not step.delta_ns:
+        return f"A step takes {span(step.after_ns)}, as before."
+    if interval is not None and interval.low_ns <= 0 <= interval.high_ns:
+        return (
+            f"A step takes {span(step.after_ns)}. The change of {signed(step.delta_ns)}{share} is not larger than the "
+            f"variation between steps ({signed(interval.low_ns)} to {signed(interval.high_ns)})."
+        )
+    direction = 1 if step.delta_ns > 0 else -1
+    causes = [
+        cause for cause in result.causes if cause.delta_ns * direction > 0 and cause.status is not Status.SAME
+    ]
+    largest = " and ".join(
+        f"{shortened(cause.what, LONGEST)} {signed(cause.delta_ns)}" for cause in causes[:CAUSES_IN_HEADLINE]
+    )
+    words = "longer" if direction > 0 else "shorter"
+    reasons = f": mostly {largest}" if largest else ""
+    return (
+        f"A step takes {span(step.after_ns)}, {span(abs(step.delta_ns))}{share} {words} than before{reasons}."
+    )
+
+
+def gate_in_words(gate: Gate) -> str:
+    """`gate step_time > +5%: failed, 10.0 ms before, 12.0 ms after (+2.0 ms, limit +0.5 ms)`."""
+    change = gate.after_ns - gate.before_ns
+    state = "failed" if gate.failed else "passed"
+    if gate.uncertain:
+        state = "passed, because the change is within the variation between steps"
+    return (
+        f"gate {gate.gate}: {state}; {span(gate.before_ns)} before, {span(gate.after_ns)} after "
+        f"({signed(change)}, limit {signed(gate.limit_ns)})"
+    )
