@@ -89,6 +89,7 @@ OPTIONS: Mapping[str, Sequence[str]] = {
     "args": ("all", "link", "none"),
     "python": ("yes", "no"),
     "compress": ("no", "yes"),
+    "critical_path": ("no", "yes"),
 }
 JSON_SUFFIXES = (".json", ".json.gz")
 

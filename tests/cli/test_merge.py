@@ -479,6 +479,7 @@ def test_a_bundle_can_be_opened(tracelink: Run, tmp_path: Path) -> None:
         (("--python",), {"python": "yes"}),
         (("--no-python",), {"python": "no"}),
         (("--compress",), {"compress": "yes"}),
+        (("--critical-path",), {"critical_path": "yes"}),
     ],
 )
 @pytest.mark.parametrize("output", ["job.pftrace", "job.json"])

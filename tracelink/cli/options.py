@@ -324,6 +324,7 @@ def _writing(
     arguments: str | None,
     python: bool | None,
     compress: bool,
+    critical_path: bool,
 ) -> dict[str, str]:
     given = {
         "variant": variant,
@@ -332,6 +333,7 @@ def _writing(
         "args": arguments,
         "python": None if python is None else "yes" if python else "no",
         "compress": "yes" if compress else None,
+        "critical_path": "yes" if critical_path else None,
     }
     return {name: value for name, value in given.items() if value is not None}
 
@@ -368,6 +370,11 @@ takes_writing = collected(
             "--compress",
             is_flag=True,
             help="perfetto, perfetto-json: write a smaller file: gzip for JSON, stronger deflate for native traces.",
+        ),
+        click.option(
+            "--critical-path",
+            is_flag=True,
+            help="perfetto, perfetto-json: draw the critical path: a track of each rank, and arrows between ranks.",
         ),
     ),
 )

@@ -71,6 +71,7 @@ from tracelink.converters.perfetto.timeline.job import (
     OutputFile,
     Timeline,
     TimelineOptions,
+    with_findings,
     write_timeline,
 )
 from tracelink.converters.perfetto.timeline.layout import world_size
@@ -150,9 +151,11 @@ class PerfettoJsonWriter(Struct, frozen=True):
 
     def write(self, job: Job, target: Target, engine: Engine) -> list[Output]:
         """Writes the whole job; at most one rank for each process of the engine is in memory."""
+        job, undrawn = self.choices.drawn(job, engine)
         timeline = Timeline.of(job, base_of(job), self.choices.excluded)
         output = OutputFile(self.name, FILE_NAME, self.choices.compressed)
-        return write_timeline(timeline, _JsonFormat(timeline, self.choices.args), output, target, engine)
+        written = write_timeline(timeline, _JsonFormat(timeline, self.choices.args), output, target, engine)
+        return with_findings(written, undrawn)
 
 
 class _JsonFormat(Struct, frozen=True):

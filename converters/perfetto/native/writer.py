@@ -81,6 +81,7 @@ from tracelink.converters.perfetto.timeline.job import (
     OutputFile,
     Timeline,
     TimelineOptions,
+    with_findings,
     write_timeline,
 )
 from tracelink.converters.perfetto.timeline.layout import Numbering, world_size
@@ -168,12 +169,14 @@ class PerfettoWriter(Struct, frozen=True):
 
     def write(self, job: Job, target: Target, engine: Engine) -> list[Output]:
         """Writes the whole job; at most one rank for each process of the engine is in memory."""
+        job, undrawn = self.choices.drawn(job, engine)
         timeline = Timeline.of(job, base_of(job), self.choices.excluded)
         starts = CrossRankStarts.of(timeline.shared_events, timeline.common)
         native = _NativeFormat(timeline, self.choices.args, starts)
         packing = Packing.DENSE if self.choices.compressed else self.packing
         ordered = TimeOrderedTarget(target, packing)
-        return write_timeline(timeline, native, OutputFile(self.name, FILE_NAME), ordered, engine)
+        written = write_timeline(timeline, native, OutputFile(self.name, FILE_NAME), ordered, engine)
+        return with_findings(written, undrawn)
 
 
 class _NativeFormat(Struct, frozen=True):

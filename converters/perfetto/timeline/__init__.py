@@ -3,6 +3,7 @@
 __all__ = [
     "blocks",
     "counters",
+    "critical_path",
     "drawing",
     "flows",
     "forecast",

@@ -54,6 +54,8 @@ class TimelineOptions(Struct, frozen=True):
     """Whether calls of Python functions are drawn."""
     compressed: bool = False
     """Whether the file is gzip under any name."""
+    critical_path: bool = False
+    """Whether the critical path is drawn."""
 
     def with_options(self, options: Mapping[str, str]) -> TimelineOptions:
         """These options, changed by those that are given."""
@@ -61,7 +63,16 @@ class TimelineOptions(Struct, frozen=True):
             ArgumentChoice(options.get("args", self.args)),
             options["python"] == YES if "python" in options else self.python,
             options["compress"] == YES if "compress" in options else self.compressed,
+            options["critical_path"] == YES if "critical_path" in options else self.critical_path,
         )
+
+    def drawn(self, job: Job, engine: Engine) -> tuple[Job, tuple[Finding, ...]]:
+        """The job with its critical path if that is wanted, and what cannot be drawn."""
+        if not self.critical_path:
+            return job, ()
+        from tracelink.converters.perfetto.timeline.critical_path import with_critical_path
+
+        return with_critical_path(job, engine)
 
     @property
     def excluded(self) -> frozenset[EventKind]:
@@ -181,6 +192,14 @@ def write_timeline(
             sum(rank.events for rank in ranks),
             (*merged_findings(findings), *common),
         )
+    ]
+
+
+def with_findings(outputs: Sequence[Output], findings: Sequence[Finding]) -> list[Output]:
+    """The outputs, of which the first has these findings too."""
+    return [
+        replace(output, findings=(*output.findings, *findings)) if index == 0 else output
+        for index, output in enumerate(outputs)
     ]
 
 

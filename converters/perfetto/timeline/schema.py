@@ -32,6 +32,9 @@ ARRIVAL_CATEGORY = "arrival"
 SUMMARY_CATEGORY = "summary"
 """Category of the slices that show at a glance what a rank does."""
 
+PATH_CATEGORY = "critical path"
+"""Category of the slices of the critical path."""
+
 FLOW_NAMES = {
     Relation.LAUNCHES: "ac2g",
     Relation.BACKWARD_OF: "fwdbwd",
