@@ -58,6 +58,9 @@ KEYS_OF_KIND: dict[EventKind, tuple[tuple[Key, str], ...]] = {
 }
 """Which arguments are link keys, by kind of event: reading only those keeps the rest undecoded."""
 
+OLD_NAMES = {"external_id": "external_id_2021", "event_index": "event_index_2022"}
+"""Arguments that had another name; it counts where the one of today is missing."""
+
 LARGEST_UNKNOWN = {
     Key.CORRELATION: 0,
     Key.EXTERNAL_ID: 0,
@@ -297,15 +300,13 @@ def _joined(chunks: Sequence[tuple[Int64s, Int64s]]) -> tuple[Int64s, Int64s]:
 
 
 def _values(arguments: Sequence[Arguments], name: str) -> Int64s:
-    match name:
-        case "external_id":
-            return int64s([a.external_id if a.external_id >= 0 else a.external_id_2021 for a in arguments])
-        case "event_index":
-            return int64s([a.event_index if a.event_index >= 0 else a.event_index_2022 for a in arguments])
-        case "python_parent":
-            return int64s([-1 if a.python_parent is None else a.python_parent for a in arguments])
-        case _:
-            return int64s(list(map(attrgetter(name), arguments)))
+    if name == "python_parent":
+        return int64s([-1 if a.python_parent is None else a.python_parent for a in arguments])
+    values = int64s(list(map(attrgetter(name), arguments)))
+    if name in OLD_NAMES and (old := np.flatnonzero(values < 0)).size:
+        older = attrgetter(OLD_NAMES[name])
+        values[old] = int64s([older(arguments[row]) for row in old.tolist()])
+    return values
 
 
 def join(parts: Sequence[ElementColumns]) -> ElementColumns:

@@ -486,14 +486,15 @@ class CommunicationFinder:
         """Statements of events, where each distinct one is evaluated once."""
         remaining, codes = iter(found), self.codes
         given = [next(remaining) if need else NOTHING_FOUND for need in needed.tolist()]
-        keys = [
-            statement_key(event.name, arguments) for event, (arguments, _) in zip(events, given, strict=True)
-        ]
-        for event, key, (_, text) in zip(events, keys, given, strict=True):
-            if key not in codes:
-                codes[key] = self._add(statement_of(event.name, ALL_ARGUMENTS.decode(text)))
+        stated = []
+        for event, (arguments, text) in zip(events, given, strict=True):
+            key = statement_key(event.name, arguments)
+            code = codes.get(key)
+            if code is None:
+                code = codes[key] = self._add(statement_of(event.name, ALL_ARGUMENTS.decode(text)))
+            stated.append(code)
         sequences = [sequence_in(arguments) for arguments, _ in given]
-        return Stated.of(event=indexes, statement=[codes[key] for key in keys], sequence=sequences)
+        return Stated.of(event=indexes, statement=stated, sequence=sequences)
 
     def _each(
         self, indexes: Sequence[int], events: Sequence[Element], needed: Bools, arguments: Sequence[Any]
@@ -577,7 +578,7 @@ def _near_names(text: memoryview, piece: Decoded, rows: Int64s) -> list[Found] |
     events = [piece.events[row] for row in rows.tolist()]
     numbers = np.flatnonzero(piece.slices)[rows]
     step = len(text) // max(len(piece.slices), 1) // SHORTEST
-    quoted = {event.name: msgspec.json.encode(event.name) for event in events}
+    quoted = {name: msgspec.json.encode(name) for name in {event.name for event in events}}
     index, before = 0, 0
     for event, number in zip(events, numbers.tolist(), strict=True):
         ahead = index + (number - before) * step

@@ -223,11 +223,13 @@ def _on_device(kind: Any) -> Bools:
 
 
 def _keys(columns: ElementColumns, index: Int64s) -> dict[Key, KeyColumn]:
+    row = np.zeros(columns.total, np.int64)
+    row[index] = np.arange(len(index))
     keys = {}
     for key, chunks in columns.keys.items():
         indexes = np.concatenate([indexes for indexes, _ in chunks])
         values = np.concatenate([values for _, values in chunks])
-        keys[key] = KeyColumn(np.searchsorted(index, indexes), values)
+        keys[key] = KeyColumn(row[indexes], values)
     return keys
 
 
