@@ -5,6 +5,7 @@ The edges are sorted once, when they are first asked for; after that an event co
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -31,6 +32,7 @@ class Causes:
         self.edges = edges
         self.events = events
         self._lookups: dict[tuple[Relation, bool], _Lookup] = {}
+        self._reach: dict[tuple[frozenset[Relation], bool], _Lookup] = {}
 
     def __reduce__(self) -> tuple[type[Causes], tuple[Edges, int]]:
         """What is sorted is not pickled."""
@@ -49,13 +51,29 @@ class Causes:
 
         An event of `rows` is among them only if it is an effect or a cause of another one, or of itself.
         """
-        lookups = [self._lookup(relation, (relation in CAUSE_IS_TARGET) != effects) for relation in relations]
+        lookup = self._towards(frozenset(relations), effects)
         seen = np.zeros(self.events, np.bool_)
-        while len(rows):
-            found = np.unique(np.concatenate([lookup.of(rows) for lookup in lookups] or [rows[:0]]))
-            rows = found[~seen[found]]
-            seen[rows] = True
+        pending = rows.tolist()
+        while pending:
+            if len(pending) > _FEW:
+                found = np.unique(lookup.of(np.array(pending)))
+                pending = found[~seen[found]].tolist()
+            else:
+                last = pending.pop()
+                pending += {row for row in lookup.of_one(last) if not seen[row]}
+            seen[pending] = True
         return np.flatnonzero(seen)
+
+    def _towards(self, relations: frozenset[Relation], effects: bool) -> _Lookup:
+        """The effects or the causes of events by edges of some relations."""
+        if (relations, effects) not in self._reach:
+            edges, kinds = self.edges, np.array([*relations], np.uint8)
+            chosen = np.isin(edges.relation, kinds)
+            backwards = np.isin(edges.relation, [*CAUSE_IS_TARGET]) == effects
+            near = np.where(backwards, edges.target, edges.source)[chosen]
+            far = np.where(backwards, edges.source, edges.target)[chosen]
+            self._reach[relations, effects] = _Lookup.of_edges(near, far)
+        return self._reach[relations, effects]
 
     def stack(self, row: int, *, forward: bool) -> list[tuple[int, Relation | None]]:
         """What was under way when an event happened, the outermost event first, and the event itself.
@@ -119,9 +137,8 @@ class Causes:
         key = relation, forward
         if key not in self._lookups:
             edges = self.edges.where(relation)
-            near, far = (edges.source, edges.target) if forward else (edges.target, edges.source)
-            order = stable_order(near)
-            self._lookups[key] = _Lookup(near[order], far[order])
+            ends = (edges.source, edges.target) if forward else (edges.target, edges.source)
+            self._lookups[key] = _Lookup.of_edges(*ends)
         return self._lookups[key]
 
 
@@ -134,6 +151,17 @@ class _Lookup(NamedTuple):
 
     near: Int64s
     far: Int64s
+
+    @classmethod
+    def of_edges(cls, near: Int64s, far: Int64s) -> _Lookup:
+        """The look-up of edges with these ends."""
+        order = stable_order(near)
+        return cls(near[order], far[order])
+
+    def of_one(self, row: int) -> list[int]:
+        """The other ends of the edges of one event."""
+        begin = bisect_left(self.near, row)
+        return self.far[begin : bisect_right(self.near, row, begin)].tolist()
 
     def of(self, rows: Int64s) -> Int64s:
         """The other ends of the edges of these events."""
