@@ -82,8 +82,10 @@ def _is_of_program(name: str) -> bool:
 
 
 def call_sites_of(view: RankView, marks: Marks, calls: Int64s) -> CallSites:
-    """The sites of calls, which are sorted; UNKNOWN is left out."""
-    calls = calls[calls != UNKNOWN]
+    """The sites of calls, sorted by the row of the call; UNKNOWN is left out."""
+    called = np.zeros(len(view.events) + 1, np.bool_)
+    called[calls] = True
+    calls = np.flatnonzero(called[:-1])
     operator, outermost, module, line, forward = np.full((5, len(calls)), UNKNOWN, np.int64)
     for row, at in _upwards(view, calls):
         _keep_first(operator, at, row, marks.operator)
@@ -134,9 +136,9 @@ def backward_time(view: RankView, sites: CallSites, inside: Bools) -> Int64s:
 def _rolled_up(view: RankView, rows: Int64s, work: Work) -> Int64s:
     """For each event the time of the work of all these rows that it encloses."""
     total = np.zeros(len(view.events) + 1, np.int64)
-    row, number = np.unique(rows, return_inverse=True)
-    spent = np.zeros(len(row), np.int64)
-    np.add.at(spent, number, work.end - work.start)
-    for around, at in _upwards(view, row):
-        np.add.at(total, around, spent[at])
+    spent = np.zeros(len(view.events), np.int64)
+    np.add.at(spent, rows, work.end - work.start)
+    spending = np.flatnonzero(spent)
+    for around, at in _upwards(view, spending):
+        np.add.at(total, around, spent[spending[at]])
     return total[:-1]

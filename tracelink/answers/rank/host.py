@@ -56,7 +56,7 @@ def activity_of(view: RankView, lanes: Int64s, *, with_operators: bool = True) -
         calls[view.named(calls, lambda text: DATA_LOADER in text)],
         python[view.named(python, lambda text: any(part in text for part in DATA_LOADER_FILES))],
     )
-    waits = np.union1d(runtime[view.named(runtime, _waits)], _copies_to_pageable_memory(view))
+    waits = np.unique(np.append(runtime[view.named(runtime, _waits)], _copies_to_pageable_memory(view)))
     talking = np.append(
         operators[view.named(operators, matching(COLLECTIVE_OPERATOR))],
         annotations[view.named(annotations, matching(COLLECTIVE_ANNOTATION))],

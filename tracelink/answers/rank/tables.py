@@ -66,7 +66,7 @@ class Tables(Struct, frozen=True):
 def tables_of(view: RankView, windows: Windows, explained: Explained, waits: Int64s) -> Tables:
     """The tables of a rank, of what starts in the windows; `waits` are calls that wait for the device."""
     marks = Marks.of(view)
-    sites = call_sites_of(view, marks, np.union1d(view.work.call, waits))
+    sites = call_sites_of(view, marks, np.append(view.work.call, waits))
     inside = starts_inside(windows, view.work.start)
     calls = _Calls.of(view, windows, device_time(view, inside), backward_time(view, sites, inside))
     python = view.events.kind[calls.rows] == EventKind.PYTHON
@@ -230,18 +230,30 @@ class _Calls(Struct, frozen=True):
 def _outer(view: RankView, rows: Int64s) -> Bools:
     """Whether each call begins after all earlier ones of its name on its thread have ended."""
     events = view.events
-    order = np.lexsort((-events.duration[rows], events.start[rows]))
-    group, _ = distinct(events.name[rows[order]], view.lane[events.track[rows[order]]])
-    order = order[stable_order(group)]
-    group = np.sort(group)
-    start, end = events.start[rows[order]], events.end[rows[order]]
+    start, duration = events.start[rows], events.duration[rows]
     outer = np.ones(len(rows), np.bool_)
-    if len(rows) > 1:
-        low = int(start.min())
-        span = int(end.max()) - low + 1
-        reached = np.maximum.accumulate(group * span + (end - low))
-        outer[order[1:]] = group[1:] * span + (start[1:] - low) >= reached[:-1]
+    if len(rows) < 2:
+        return outer
+    order = _outer_first(start, duration)
+    group, _ = distinct(events.name[rows[order]], view.lane[events.track[rows[order]]])
+    by_group = stable_order(group)
+    order, group = order[by_group], group[by_group]
+    begin = start[order] - int(start.min())
+    end = begin + duration[order]
+    span = int(end.max()) + 1
+    reached = np.maximum.accumulate(group * span + end)
+    outer[order[1:]] = group[1:] * span + begin[1:] >= reached[:-1]
     return outer
+
+
+def _outer_first(start: Int64s, duration: Int64s) -> Int64s:
+    """The order of starts, the longest of those that start together first; starts are nearly in order already."""
+    order = np.argsort(start, kind="stable")
+    same = start[order[1:]] == start[order[:-1]]
+    tied = np.flatnonzero(np.append(same, False) | np.append(False, same))
+    together = order[tied]
+    order[tied] = together[np.lexsort((-duration[together], start[together]))]
+    return order
 
 
 def _time_inside(spans: Spans, start: Int64s, end: Int64s) -> Int64s:
