@@ -26,6 +26,22 @@ def load(jobs: str, *paths: str) -> Work:
     return lambda: described(tracelink.load(list(paths), jobs=int(jobs)))
 
 
+def summarize(jobs: str, *paths: str) -> Work:
+    """Reads, links and answers where the time went."""
+    import tracelink
+
+    def work() -> dict[str, Any]:
+        summary = tracelink.summarize(list(paths), jobs=int(jobs))
+        steps = [step for rank in summary.ranks for step in rank.steps]
+        for step in steps:
+            parts = step.compute_ns + step.exposed_communication_ns + step.exposed_copy_ns + step.idle_ns
+            if parts != step.duration_ns:
+                raise SystemExit(f"the parts of step {step.step} do not add up")
+        return {"steps": len(steps), "kernels": len(summary.kernels), "alive": summary}
+
+    return work
+
+
 def load_again(*paths: str) -> Work:
     """Reads and links in a process that has read a trace before, so that all is imported."""
     import tracelink
@@ -162,6 +178,37 @@ def trace_lens(path: str) -> Work:
     return build
 
 
+def holistic_breakdown(path: str) -> Work:
+    """HTA reads the trace and answers: the breakdown of its time, the overlap of communication, all kernels."""
+    import os
+
+    from hta.trace_analysis import TraceAnalysis
+
+    def analyse() -> dict[str, Any]:
+        analysis = TraceAnalysis(
+            trace_files={0: path}, trace_dir=os.path.dirname(path), include_last_profiler_step=True
+        )
+        parts = analysis.get_temporal_breakdown(visualize=False)
+        overlap = analysis.get_comm_comp_overlap(visualize=False)
+        _, kernels = analysis.get_gpu_kernel_breakdown(visualize=False, num_kernels=100_000)
+        return {"kernels": len(kernels), "alive": (analysis, parts, overlap)}
+
+    return analyse
+
+
+def trace_lens_breakdown(path: str) -> Work:
+    """TraceLens reads the trace, builds its tree, and answers with the breakdown of its time and all kernels."""
+    from TraceLens import TreePerfAnalyzer
+
+    def analyse() -> dict[str, Any]:
+        analyzer = TreePerfAnalyzer.from_file(path)
+        parts = analyzer.get_df_gpu_timeline()
+        kernels = analyzer.get_df_kernel_launchers()
+        return {"kernels": len(kernels), "alive": (analyzer, parts)}
+
+    return analyse
+
+
 def trace_fuse(output: str, *paths: str) -> Work:
     """TraceLens merges the profiles of ranks into one JSON; it does not align their clocks."""
     from TraceLens import TraceFuse
@@ -280,6 +327,7 @@ JOBS = {
     for job in (
         load,
         load_again,
+        summarize,
         merge,
         collectives,
         clocks,
@@ -291,6 +339,8 @@ JOBS = {
         read_ranks,
         holistic_trace_analysis,
         trace_lens,
+        holistic_breakdown,
+        trace_lens_breakdown,
         trace_fuse,
         chakra_trace_link,
         inflate,

@@ -31,6 +31,15 @@ class Tool:
 
 HTA = Tool("HTA", "hta.common.trace", "holistic_trace_analysis", ("traceinsight", "HolisticTraceAnalysis"))
 TRACE_LENS = Tool("TraceLens", "TraceLens.TreePerf", "trace_lens", ("TraceLens",))
+HTA_ANSWERS = Tool(
+    "HTA, breakdown and kernels", "hta.trace_analysis", "holistic_breakdown", HTA.distributions
+)
+TRACE_LENS_ANSWERS = Tool(
+    "TraceLens, timeline and launchers",
+    "TraceLens.TreePerf",
+    "trace_lens_breakdown",
+    TRACE_LENS.distributions,
+)
 TRACE_FUSE = Tool("TraceLens TraceFuse", "TraceLens.TraceFusion", "trace_fuse", ("TraceLens",))
 CHAKRA = Tool("chakra_trace_link", "et_replay, chakra", "chakra_trace_link", ("mlc-chakra", "chakra"))
 
@@ -42,6 +51,14 @@ def of_profile(path: Path, options: Options, result: Result) -> list[Peer]:
         *of_tool(TRACE_LENS, [path], options, result),
     ]
     return peers + [perfetto_engine.Load(engine, path) for engine in perfetto_engine.engines(result)]
+
+
+def answers_on(path: Path, options: Options, result: Result) -> list[Peer]:
+    """What answers where the time of one profile went."""
+    return [
+        *of_tool(HTA_ANSWERS, [path], options, result),
+        *of_tool(TRACE_LENS_ANSWERS, [path], options, result),
+    ]
 
 
 def of_tool(tool: Tool, arguments: Sequence[object], options: Options, result: Result) -> Iterator[Peer]:

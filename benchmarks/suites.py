@@ -101,6 +101,38 @@ def loaded(files: Sequence[Input], others: Sequence[Peer], options: Options) -> 
     return result
 
 
+def summary(options: Options) -> Result:
+    """Answer where the time of a profile without Python stacks went, beside tools that answer a part of it."""
+    return summarized(inputs.without_stacks(options.size), options)
+
+
+def summary_stacks(options: Options) -> Result:
+    """The same of a profile with Python stacks."""
+    return summarized(inputs.with_stacks(options.size), options)
+
+
+def summarized(file: Input, options: Options) -> Result:
+    """The summary beside loading alone, and beside the same tables of other tools."""
+    paths, missing = warmed([file]), Result()
+    jobs = [
+        Job("tracelink.summarize, 1 job", "summarize", (1, *paths)),
+        Job("tracelink.load, 1 job", "load", (1, *paths)),
+    ]
+    peers = other_tools.answers_on(file.path, options, missing)
+    result = measured_rows(jobs, peers, [file], options.repeats)
+    own, load, *others = result.rows
+    result.bars = [
+        Bar("CPU / tracelink.load", measure.best_ratio(own.costs, load.costs, cpu), 1.3, 1.15),
+        *(
+            Bar(f"CPU of {row.job} / CPU", measure.best_ratio(row.costs, own.costs, cpu), 8.0, at_least=True)
+            for row in others
+        ),
+        Bar("memory / input", own.peak_mb / own.megabytes, MEMORY_OF_FILE),
+    ]
+    result.failures += missing.failures
+    return result
+
+
 def merge(options: Options) -> Result:
     """Merge a profile without Python stacks into Perfetto JSON and into Perfetto's native format."""
     return merged(inputs.without_stacks(options.size), options)
@@ -266,6 +298,8 @@ SUITES: dict[str, Callable[[Options], Result]] = {
     "kineto-stacks": kineto_stacks,
     "kineto-communication": kineto_communication,
     "pair": pair,
+    "summary": summary,
+    "summary-stacks": summary_stacks,
     "merge": merge,
     "merge-stacks": merge_stacks,
     "merge-communication": merge_communication,
