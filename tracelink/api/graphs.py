@@ -19,8 +19,7 @@ from tracelink.model.selection import Selection
 from tracelink.model.text import counted
 from tracelink.model.trace import SourceInfo
 from tracelink.pipeline.job_reader import assemble, read_job
-from tracelink.pipeline.ranks import devices_of
-from tracelink.pipeline.reading import Task, by_rank, nothing_readable, read, tasks_of, with_ranks
+from tracelink.pipeline.reading import inspected, nothing_readable, tasks_of, to_inspect, with_ranks
 from tracelink.plugins import MetricsReader
 
 if TYPE_CHECKING:
@@ -34,6 +33,8 @@ class Inspection(Struct, frozen=True):
     findings: Sequence[Finding]
     inputs: Sequence[Source] = ()
     """For each source, what it is read from."""
+    contents: Mapping[str, object] = {}
+    """What readers found in some sources, by path."""
 
     def __repr__(self) -> str:
         from tracelink.model import results
@@ -272,33 +273,27 @@ def inspect(
 def inspect_sources(discovery: Discovery, engine: Engine) -> Inspection:
     """Reads every source for what it is; raises `UnreadableError` if none can be read."""
     findings = list(discovery.findings)
-    tasks = by_rank(tasks_of(discovery, findings), engine, findings)
+    tasks = to_inspect(tasks_of(discovery, findings), engine, findings)
     outer, inner = engine.split(len(tasks))
-
-    def work(task: Task) -> tuple[SourceInfo | None, Sequence[Finding], frozenset[str]]:
-        result = read(task, inner)
-        if isinstance(result, Finding):
-            return None, [result], frozenset()
-        return result.source, result.findings, devices_of(result)
-
     sampled = [task for task in tasks if isinstance(task.reader, MetricsReader)]
     tasks = [task for task in tasks if task not in sampled]
-    results = outer.map(work, tasks)
-    of_reading = [finding for info, some, _ in results if info is None for finding in some]
-    pairs = [(info, task.source) for (info, _, _), task in zip(results, tasks, strict=True) if info]
-    if not pairs and not sampled:
+    results = outer.map(lambda task: inspected(task, inner), tasks)
+    of_reading = [result for result in results if isinstance(result, Finding)]
+    found = [each for result in results if not isinstance(result, Finding) for each in result]
+    if not found and not sampled:
         raise nothing_readable([*findings, *of_reading], discovery.paths)
     findings += of_reading
-    inputs = [source for _, source in pairs]
-    infos = with_ranks([info for info, _ in pairs], inputs, findings)
-    findings += [finding for info, some, _ in results if info for finding in some]
+    inputs = [each.source for each in found]
+    infos = with_ranks([each.info for each in found], inputs, findings)
+    findings += [finding for each in found for finding in each.findings]
     if sampled:
-        from tracelink.pipeline.metrics import inspected
+        from tracelink.pipeline.metrics import inspected as inspected_metrics
 
-        devices = [devices for info, _, devices in results if info]
-        of_metrics = inspected(sampled, engine, (infos, devices), discovery.metrics, findings)
+        devices = [each.devices for each in found]
+        of_metrics = inspected_metrics(sampled, engine, (infos, devices), discovery.metrics, findings)
         if not infos and not of_metrics:
             raise nothing_readable(findings, discovery.paths)
         infos += [info for info, _ in of_metrics]
         inputs += [source for _, source in of_metrics]
-    return Inspection(infos, in_order(findings), inputs)
+    contents = {each.info.path: each.content for each in found}
+    return Inspection(infos, in_order(findings), inputs, contents)

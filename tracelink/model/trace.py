@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from tracelink.model.columns import Bools, Int32s, Int64s, StringTable, Table, Unknown
 from tracelink.model.communications import Communications, RoundTrips
 from tracelink.model.errors import Finding
-from tracelink.model.events import Counters, Edges, Events, Key, KeyColumn, Track
+from tracelink.model.events import Counters, Edges, Events, Key, KeyColumn, Track, TrackKind
 
 Payload = bytes | memoryview
 """The JSON text of one event's arguments: an object, or empty."""
@@ -188,6 +188,11 @@ class RankTrace(Struct):
         """The source of a trace that has exactly one."""
         (source,) = self.sources
         return source
+
+    @property
+    def devices(self) -> frozenset[str]:
+        """Numbers of the GPUs whose streams are in it."""
+        return frozenset(track.process for track in self.tracks if track.kind == TrackKind.STREAM)
 
     def with_rank(self, rank: int) -> RankTrace:
         """The same trace with sources and tracks of `rank`."""

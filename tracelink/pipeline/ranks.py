@@ -19,7 +19,7 @@ from tracelink.model.collectives import RankCalls
 from tracelink.model.columns import UNKNOWN, StringTable
 from tracelink.model.communications import Calls
 from tracelink.model.errors import Finding, Severity, UsageError
-from tracelink.model.events import Events, Key, KeyColumn, TrackKind
+from tracelink.model.events import Events, Key, KeyColumn
 from tracelink.model.graph import EventGraph, LinkReport, Rank, source_bounds
 from tracelink.model.ranges import Numbers
 from tracelink.model.trace import RankTrace, SourceInfo, combine
@@ -157,7 +157,7 @@ class _RankReader(Struct, frozen=True):
             last_ns,
             [*linked.trace.findings, *linked.findings, *findings],
             linked.reports,
-            devices_of(linked.trace),
+            linked.trace.devices,
         )
 
     def without_events(self, info: SourceInfo) -> StoredRank:
@@ -165,11 +165,6 @@ class _RankReader(Struct, frozen=True):
         rank = self.link([RankTrace([info], StringTable(), Events.empty())])
         graph = rank.graph and self.store.put(replace(self.store.get(rank.graph), sources=[], bounds=[0]))
         return replace(rank, sources=(), graph=graph)
-
-
-def devices_of(trace: RankTrace) -> frozenset[str]:
-    """Numbers of the GPUs whose streams are in a trace."""
-    return frozenset(track.process for track in trace.tracks if track.kind == TrackKind.STREAM)
 
 
 def read_ranks(

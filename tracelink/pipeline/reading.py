@@ -17,7 +17,7 @@ from tracelink.io.engine import Engine
 from tracelink.io.sources import Discovery, Source, archive_of, resolve_rank
 from tracelink.model.errors import Finding, RankConflictError, Severity, UnreadableError, UsageError, choices
 from tracelink.model.trace import RankTrace, SourceInfo
-from tracelink.plugins import PluginError, Reader, Unpacking
+from tracelink.plugins import Inspected, Inspecting, PluginError, Reader, Unpacking
 
 Result = TypeVar("Result")
 
@@ -102,6 +102,32 @@ def by_rank(tasks: Sequence[Task], engine: Engine, findings: list[Finding]) -> l
         findings += misfits
         found += [Task(source, task.reader, _likely_rank(source, source.head())) for source in sources]
     return found
+
+
+def to_inspect(tasks: Sequence[Task], engine: Engine, findings: list[Finding]) -> list[Task]:
+    """The same tasks, but those of a file that has to be read for what it is for each of its ranks."""
+    whole = [isinstance(task.reader, Inspecting) for task in tasks]
+    pairs = zip(tasks, whole, strict=True)
+    return [
+        one for task, is_whole in pairs for one in ([task] if is_whole else by_rank([task], engine, findings))
+    ]
+
+
+def inspected(task: Task, engine: Engine) -> list[Inspected] | Finding:
+    """What one source is, or why it cannot be read."""
+    reader, source = task.reader, task.source
+    if not isinstance(reader, Inspecting):
+        trace = read(task, engine)
+        if isinstance(trace, Finding):
+            return trace
+        return [Inspected(source, trace.source, trace.findings, trace.devices)]
+    if not isinstance(reader, Unpacking):
+        return attempted(task, lambda: reader.inspect(source, engine))
+    try:
+        return reader.inspect(source, engine)
+    except UnreadableError as error:
+        error.source = error.source or source.path
+        return _not_read(source, str(error))
 
 
 def _not_read(source: Source, message: str, reason: str = "unreadable") -> Finding:

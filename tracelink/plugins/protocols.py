@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from tracelink.model.metrics import Readings
     from tracelink.model.records import Details, Entry, Recording
     from tracelink.model.selection import View
-    from tracelink.model.trace import RankTrace
+    from tracelink.model.trace import RankTrace, SourceInfo
 
 # Readers: bytes of one format to a rank trace.
 
@@ -66,6 +66,28 @@ class Unpacking(Reader, Protocol):
 
     def unpacked(self, source: Source, engine: Engine) -> tuple[list[Source], list[Finding]]:
         """A source for each rank, and what did not fit. Nothing readable is an `UnreadableError`."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Inspected:
+    """What a source is: a file, or one rank of a file."""
+
+    source: Source
+    info: SourceInfo
+    findings: Sequence[Finding] = ()
+    devices: frozenset[str] = frozenset()
+    """Numbers of the GPUs whose streams are in it."""
+    content: object = None
+    """What is known of its content, for the command line."""
+
+
+@runtime_checkable
+class Inspecting(Reader, Protocol):
+    """A reader that finds out what a source is in less time than it reads it."""
+
+    def inspect(self, source: Source, engine: Engine) -> list[Inspected]:
+        """What the source is, for each of its ranks. Nothing readable is an `UnreadableError`."""
         ...
 
 

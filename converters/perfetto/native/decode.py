@@ -22,10 +22,10 @@ from tracelink.converters.perfetto.native.schema import (
     Table,
     Type,
 )
-from tracelink.io.framing import DELIMITED, FIXED64, VARINT, Batch, Framing, key, varint_at
+from tracelink.io.framing import DELIMITED, FIXED64, VARINT, Batch, Framing, key, length_at, varint_at
 from tracelink.io.protobuf import Fields, Octets, Read, split_all
 from tracelink.io.sources import LARGEST_RANK, Opened
-from tracelink.model.columns import UNKNOWN, Bools, Int32s, Int64s
+from tracelink.model.columns import UNKNOWN, Bools, Int32s, Int64s, distinct
 
 # Framing: packets one after the other, each a field of the trace.
 
@@ -70,9 +70,6 @@ def numbers_of(fields: Fields, number: int, count: int, none: int = 0) -> Int64s
 InternedTexts = Mapping[tuple[int, Table, int], str]
 """By sequence, table and number."""
 
-NUMBER_BITS = 32
-"""Bits of the number of an interned string."""
-
 
 def texts_of(
     octets: Octets, packets: Fields, sequence: Int32s
@@ -94,9 +91,9 @@ def interned_texts(
     texts: InternedTexts, table: Table, sequence: Int32s, number: Int32s | Int64s
 ) -> tuple[list[str | None], Int64s]:
     """The distinct strings to which numbers refer in their sequences, and the index of each number's string."""
-    names, which = np.unique(sequence.astype(np.int64) << NUMBER_BITS | number, return_inverse=True)
-    low = (1 << NUMBER_BITS) - 1
-    return [texts.get((name >> NUMBER_BITS, table, name & low)) for name in names.tolist()], which
+    which, first = distinct(sequence, number)
+    names = zip(sequence[first].tolist(), number[first].tolist(), strict=True)
+    return [texts.get((of, table, name)) for of, name in names], which
 
 
 # Columns: a batch of packets at a time.
@@ -400,13 +397,18 @@ class TraceFacts(Struct):
 # Bundles: compressed packets within a packet.
 
 
-MIN_BATCH_BYTES = 8 << 20
-"""Least bytes of packets that are decoded together."""
+MIN_BATCH_BYTES = 2 << 20
+"""Least bytes of packets that are decoded together: their columns fit into the processor's cache."""
 MAX_BUNDLE_BYTES = 256 << 20
 """Larger bundles are invalid: a small file must not be able to allocate all memory."""
 
 MAX_BUNDLE_PACKETS = 1 << 16
 """Most packets of a bundle, 16 times as many as tracelink writes: a small file must not be able to contain millions."""
+
+MAX_BUNDLE_RUNS = 1 << 10
+"""Runs of packets of one bundle that are found at once."""
+LONGEST_LENGTH = 3
+"""Bytes of the length of such a packet, at most."""
 
 TIME, BUNDLE = key(Packet.TIME, VARINT), key(Packet.BUNDLE, DELIMITED)
 
@@ -419,8 +421,8 @@ class Unbundled(Struct):
     unpacked: int = 0
     """Number of bytes that bundles unpacked to."""
     _parts: list[bytes] = field(default_factory=list)
-    _begins: list[int] = field(default_factory=list)
-    _ends: list[int] = field(default_factory=list)
+    _begins: list[Int64s] = field(default_factory=list)
+    _ends: list[Int64s] = field(default_factory=list)
     _size: int = 0
 
     def __iter__(self) -> Iterator[Batch]:
@@ -446,27 +448,78 @@ class Unbundled(Struct):
         """Adds successive packets that are not bundles."""
         if low < high:
             begins, ends = self.batch.begins[low:high], self.batch.ends[low:high]
-            self._add(self.batch.data[begins[0] : ends[-1]], begins, ends, begins[0])
+            data = self.batch.data[begins[0] : ends[-1]]
+            self._add(data, np.array(begins, np.int64), np.array(ends, np.int64), begins[0])
 
     def _add_bundle(self, compressed: bytes) -> None:
         packets, whole = _inflated(compressed)
         self.unpacked += len(packets)
-        batch, problem = FRAMING.split(0, packets, MAX_BUNDLE_PACKETS)
-        self.damaged += bool(not whole or problem or (batch.ends[-1:] or [0]) != [len(packets)])
-        self._add(packets, batch.begins, batch.ends, 0)
+        begins, ends, framed = _packets_in(packets)
+        self.damaged += not whole or not framed
+        self._add(packets, begins, ends, 0)
 
-    def _add(self, data: bytes, begins: list[int], ends: list[int], first: int) -> None:
+    def _add(self, data: bytes, begins: Int64s, ends: Int64s, first: int) -> None:
         shift = self._size - first
         self._parts.append(data)
-        self._begins += [begin + shift for begin in begins]
-        self._ends += [end + shift for end in ends]
+        self._begins.append(begins + shift)
+        self._ends.append(ends + shift)
         self._size += len(data)
 
     def _together(self) -> Batch:
         data = b"".join(self._parts)
-        whole = Batch(self.batch.offset, data, self._begins, self._ends)
+        begins, ends = np.concatenate(self._begins).tolist(), np.concatenate(self._ends).tolist()
         self._parts, self._begins, self._ends, self._size = [], [], [], 0
-        return whole
+        return Batch(self.batch.offset, data, begins, ends)
+
+
+def _packets_in(bundle: bytes) -> tuple[Int64s, Int64s, bool]:
+    """Where the packets of a bundle begin and end, and whether these are all of its bytes."""
+    if bounds := _bounds_at_once(bundle):
+        return *bounds, True
+    batch, problem = FRAMING.split(0, bundle, MAX_BUNDLE_PACKETS)
+    framed = not problem and (batch.ends[-1:] or [0]) == [len(bundle)]
+    return np.array(batch.begins, np.int64), np.array(batch.ends, np.int64), framed
+
+
+def _bounds_at_once(bundle: bytes) -> tuple[Int64s, Int64s] | None:
+    """Where packets begin and end, found in runs of those that start with their time; None for unusual bundles."""
+    start, begin, end = _timed_packets(bundle)
+    breaks = np.append(np.flatnonzero(end[:-1] != start[1:]), len(start) - 1)
+    begins, ends = [np.empty(0, np.int64)], [np.empty(0, np.int64)]
+    at, count = 0, 0
+    while at < len(bundle):
+        row = int(np.searchsorted(start, at))
+        if row < len(start) and start[row] == at:
+            run = slice(row, int(breaks[np.searchsorted(breaks, row)]) + 1)
+            begins.append(begin[run])
+            ends.append(end[run])
+        else:
+            found = length_at(bundle, at + 1)
+            if bundle[at] != FRAMING.mark[0] or not found or not 0 < found[0] <= len(bundle) - found[1]:
+                return None
+            begins.append(np.array([found[1]]))
+            ends.append(np.array([sum(found)]))
+        at, count = int(ends[-1][-1]), count + len(ends[-1])
+        if len(ends) > MAX_BUNDLE_RUNS or count > MAX_BUNDLE_PACKETS:
+            return None
+    return np.concatenate(begins), np.concatenate(ends)
+
+
+def _timed_packets(bundle: bytes) -> tuple[Int64s, Int64s, Int64s]:
+    """Where a packet that starts with its time may start, with its mark and its length, may begin and may end."""
+    octets = np.frombuffer(bundle + bytes(LONGEST_LENGTH + 1), np.uint8)
+    start = np.flatnonzero(octets[: len(bundle)] == FRAMING.mark[0])
+    first, second, third = (octets[start + 1 + place].astype(np.int64) for place in range(LONGEST_LENGTH))
+    two, three = first > 0x7F, (first > 0x7F) & (second > 0x7F)
+    length = first & 0x7F | np.where(two, (second & 0x7F) << 7, 0) | np.where(three, third << 14, 0)
+    begin = start + 2 + two + three
+    timed = (
+        (octets[begin] == TIME[0])
+        & (length > 0)
+        & (begin + length <= len(bundle))
+        & ~(three & (third > 0x7F))
+    )
+    return start[timed], begin[timed], (begin + length)[timed]
 
 
 def _compressed_at(data: bytes, begin: int, end: int) -> int:

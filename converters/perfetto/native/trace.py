@@ -30,7 +30,7 @@ from tracelink.converters.perfetto.timeline.schema import CROSS_RANK_FLOW_NAMES,
 from tracelink.io.engine import Engine
 from tracelink.io.framing import FramingError
 from tracelink.io.sources import Source, too_large
-from tracelink.model.columns import UNKNOWN, Bools, Int32s, Int64s, StringTable
+from tracelink.model.columns import UNKNOWN, Bools, Int32s, Int64s, StringTable, distinct
 from tracelink.model.errors import Finding, Severity, UnreadableError
 from tracelink.model.events import InstantScope
 
@@ -255,8 +255,8 @@ def _events(
 def _indexes(numbers: Sequence[int], track: Int32s) -> Int32s:
     """For each track the index of its number, `UNKNOWN` for other tracks."""
     index_of: Mapping[int, int] = {number: index for index, number in enumerate(numbers)}
-    distinct, which = np.unique(track, return_inverse=True)
-    found = np.array([index_of.get(number, UNKNOWN) for number in distinct.tolist()], np.int32)
+    which, first = distinct(track)
+    found = np.array([index_of.get(number, UNKNOWN) for number in track[first].tolist()], np.int32)
     return found[which]
 
 

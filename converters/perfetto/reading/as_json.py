@@ -213,20 +213,32 @@ def _texts(
     events = texts.native.events
     owner, inner = event_fields(octets, packets)
     inner = replace(inner, owner=owner[inner.owner])
-    category, name = events.category[rows], events.name[rows]
-    unwrapped = np.isin(category, _codes(texts.native, COLLECTIVE_CATEGORY, ARRIVAL_CATEGORY))
-    instant = events.instant[rows]
+    unwrapped = np.isin(events.category[rows], _codes(texts.native, COLLECTIVE_CATEGORY, ARRIVAL_CATEGORY))
     columns = [
-        _openings(texts, rows),
-        _distinct(name, lambda code: quoted(_text(texts.native, code)) + b',"ts":'),
-        table(micros(events.start[rows]), len(rows)),
-        np.where(instant, b"", DURATION).astype(object),
-        np.where(instant, b"", table(micros(events.duration[rows]), len(rows))),
-        _extras(texts, rows),
+        *_columns(texts, rows),
         arguments.of_events(octets, inner, events.sequence[rows], unwrapped),
         _appended(texts, rows),
     ]
     return b"".join(np.stack(columns, axis=1).ravel().tolist())
+
+
+def without_arguments(texts: EventTexts, rows: Int64s) -> bytes:
+    """The text of some events without their arguments, for which no packet is read again."""
+    return b"".join(np.stack(_columns(texts, rows), axis=1).ravel().tolist())
+
+
+def _columns(texts: EventTexts, rows: Int64s) -> list[Texts]:
+    """Parts of the text of events that come before their arguments."""
+    events = texts.native.events
+    instant = events.instant[rows]
+    return [
+        _openings(texts, rows),
+        _distinct(events.name[rows], lambda code: quoted(_text(texts.native, code)) + b',"ts":'),
+        table(micros(events.start[rows]), len(rows)),
+        np.where(instant, b"", DURATION).astype(object),
+        np.where(instant, b"", table(micros(events.duration[rows]), len(rows))),
+        _extras(texts, rows),
+    ]
 
 
 def _openings(texts: EventTexts, rows: Int64s) -> Texts:

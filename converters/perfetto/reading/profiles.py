@@ -4,18 +4,25 @@ from __future__ import annotations
 
 import re
 import tempfile
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from typing import Any, BinaryIO, cast
 
 import numpy as np
 from msgspec import Struct
+from msgspec.structs import replace
 
 from tracelink.converters.perfetto.json.events import unclosed
 from tracelink.converters.perfetto.json.schema import END, EVENTS, LAST, NEXT
 from tracelink.converters.perfetto.json_text import encoded, micros, numbers, unclosed_object
 from tracelink.converters.perfetto.native.decode import BlockFacts, CounterFact, ThreadFact
 from tracelink.converters.perfetto.native.trace import NativeTrace
-from tracelink.converters.perfetto.reading.as_json import EventTexts, ThreadIds, events_by_group
+from tracelink.converters.perfetto.reading.as_json import (
+    EventTexts,
+    ThreadIds,
+    events_by_group,
+    without_arguments,
+)
 from tracelink.converters.perfetto.timeline.counters import OUTSTANDING
 from tracelink.converters.perfetto.timeline.layout import OVERHEAD, SUMMARY
 from tracelink.converters.perfetto.timeline.schema import (
@@ -24,9 +31,12 @@ from tracelink.converters.perfetto.timeline.schema import (
     OWN_HEADER,
     SUMMARY_CATEGORY,
 )
+from tracelink.io.engine import Engine
 from tracelink.io.sources import Source, of_spool
-from tracelink.model.columns import Bools, Int64s
-from tracelink.model.events import EventKind
+from tracelink.model.columns import Bools, Int64s, distinct
+from tracelink.model.events import EventKind, TrackKind
+from tracelink.model.trace import RankTrace, SourceInfo
+from tracelink.plugins import Inspected, reader
 
 PROFILER = "kineto"
 """The reader of profiles."""
@@ -62,12 +72,20 @@ class Profiles(Struct, frozen=True):
     source: Source
     native: NativeTrace
 
+    @property
+    def ranks(self) -> list[int]:
+        """The indexes of the facts of ranks that have a profile."""
+        found: list[int] = np.unique(self._wanted()).tolist()
+        return [block for block in found if block >= 0]
+
+    def _wanted(self) -> Int64s:
+        """For each event of a profile the index of its rank's facts; -1 for other events."""
+        return np.where(self._profiled(), self._block_of_event(), -1)
+
     def of_ranks(self) -> list[Source]:
         """A source with the JSON of each rank that has a profile. The file is read once for all of them."""
-        native, blocks = self.native, self.native.facts.blocks
-        wanted = np.where(self._profiled(), self._block_of_event(), -1)
-        chosen = np.unique(wanted[wanted >= 0]).tolist()
-        spools = {block: _spool(self._opening(blocks[block])) for block in chosen}
+        native, blocks, wanted = self.native, self.native.facts.blocks, self._wanted()
+        spools = {block: _spool(self._opening(blocks[block])) for block in self.ranks}
         texts = EventTexts(self.source, native, self._thread_ids(), lambda _: None, recorded=True)
         for block, text in events_by_group(texts, 0, len(native.batch_starts), wanted):
             spools[block].write(text)
@@ -77,6 +95,27 @@ class Profiles(Struct, frozen=True):
             of_spool(f"{self.source.path}:rank-{blocks[block].rank}", spool, self.source)
             for block, spool in spools.items()
         ]
+
+    def inspected(self, engine: Engine) -> list[Inspected]:
+        """What the profile of each rank is. The reader of profiles reads a few of its events only."""
+        wanted = self._wanted()
+        texts = EventTexts(self.source, self.native, self._thread_ids(), lambda _: None, recorded=True)
+        found = []
+        for block in self.ranks:
+            facts = self.native.facts.blocks[block]
+            some = _SomeEvents.of(self.native, np.flatnonzero(wanted == block))
+            spool = _spool(self._opening(facts))
+            spool.write(without_arguments(texts, some.rows))
+            spool.writelines(_end(facts))
+            path = f"{self.source.path}:rank-{facts.rank}"
+            trace = reader(PROFILER).read(of_spool(path, spool, self.source), engine)
+            samples = sum(1 for _ in self._samples(facts))
+            stored = self.source.bytes * some.count // np.count_nonzero(wanted >= 0)
+            info = replace(some.info(trace), bytes=int(stored))
+            info = replace(info, records=info.records + samples)
+            rank = replace(self.source, path=path, local=None, format="")
+            found.append(Inspected(rank, info, trace.findings, trace.devices))
+        return found
 
     def unprofiled(self) -> int:
         """The number of events of ranks that no profiler recorded."""
@@ -91,7 +130,7 @@ class Profiles(Struct, frozen=True):
     def _closing(self, facts: BlockFacts) -> Iterator[bytes]:
         """The samples of its counters, and the end of its document."""
         yield from self._samples(facts)
-        yield (LAST if any(True for _ in _names(facts)) else b"") + END
+        yield from _end(facts)
 
     def _header(self, facts: BlockFacts) -> dict[str, Any]:
         """The header of the rank's profile, and the time 0."""
@@ -140,6 +179,55 @@ class Profiles(Struct, frozen=True):
                 micros(native.samples.time[some]), numbers(native.samples.value[some]), strict=True
             ):
                 yield b"%s%s%s%s}" % (opening, time, value, number)
+
+
+def _end(facts: BlockFacts) -> Iterator[bytes]:
+    yield (LAST if any(True for _ in _names(facts)) else b"") + END
+
+
+class _SomeEvents(Struct, frozen=True):
+    """Of the events of each category on each thread, those that start first and end last."""
+
+    rows: Int64s
+    kind: Int64s
+    """For each row a number of its category and thread."""
+    counts: Int64s
+    """The number of all events by this number."""
+
+    @classmethod
+    def of(cls, native: NativeTrace, rows: Int64s) -> _SomeEvents:
+        """Some of the events in these rows."""
+        events = native.events
+        start, end = events.start[rows], events.start[rows] + events.duration[rows]
+        instant = events.instant[rows].astype(np.int64)
+        kind, first = distinct(events.thread[rows], events.category[rows] + 1, instant)
+        chosen = [first]
+        for order in (np.lexsort((-start, kind)), np.lexsort((end, kind))):
+            last = np.searchsorted(kind[order], np.arange(len(first)), side="right") - 1
+            chosen.append(order[last])
+        some = np.unique(np.concatenate(chosen))
+        return cls(rows[some], kind[some], np.bincount(kind))
+
+    @property
+    def count(self) -> int:
+        """The number of all events."""
+        return int(self.counts.sum())
+
+    def info(self, trace: RankTrace) -> SourceInfo:
+        """What the profile of all events is; `trace` has the events in `rows`."""
+        info, events = trace.source, trace.events
+        first = int(events.payload.min()) if len(events) else 0
+        kind, which = np.unique(self.kind[events.payload - first], return_index=True)
+        processes = Counter[str]()
+        for track, count in zip(events.track[which].tolist(), self.counts[kind].tolist(), strict=True):
+            if trace.tracks[track].kind == TrackKind.THREAD and trace.tracks[track].process.isdecimal():
+                processes[trace.tracks[track].process] += count
+        return replace(
+            info,
+            pid=int(processes.most_common(1)[0][0]) if processes else None,
+            events=int(self.counts[kind].sum()),
+            records=info.records + self.count - len(self.rows),
+        )
 
 
 def _spool(opening: bytes) -> BinaryIO:

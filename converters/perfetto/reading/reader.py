@@ -10,10 +10,12 @@ from tracelink.converters.perfetto import is_own
 from tracelink.model.errors import UnreadableError
 
 if TYPE_CHECKING:
+    from tracelink.converters.perfetto.reading.profiles import Profiles
     from tracelink.io.engine import Engine
     from tracelink.io.sources import Source
     from tracelink.model.errors import Finding
     from tracelink.model.trace import RankTrace
+    from tracelink.plugins import Inspected
 
 
 class PerfettoReader:
@@ -21,14 +23,46 @@ class PerfettoReader:
 
     name = "perfetto"
 
+    def inspect(self, source: Source, engine: Engine) -> list[Inspected]:
+        """What the profile of each rank is; the first rank also has the findings on the file."""
+        from tracelink.plugins import Inspected
+
+        profiles, findings = self._profiles(source, engine)
+        ranks = profiles.inspected(engine)
+        if any(rank.findings for rank in ranks):
+            # They may be about other events, too.
+            traces = [(rank, self.read(rank, engine)) for rank in profiles.of_ranks()]
+            ranks = [
+                Inspected(
+                    rank,
+                    replace(trace.source, bytes=known.info.bytes),
+                    trace.findings,
+                    trace.devices,
+                )
+                for known, (rank, trace) in zip(ranks, traces, strict=True)
+            ]
+        return [
+            Inspected(
+                rank.source,
+                replace(rank.info, format=self.name),
+                [*(() if number else findings), *rank.findings],
+                rank.devices,
+            )
+            for number, rank in enumerate(ranks)
+        ]
+
     def unpacked(self, source: Source, engine: Engine) -> tuple[list[Source], list[Finding]]:
         """A profile of each rank."""
+        profiles, findings = self._profiles(source, engine)
+        return profiles.of_ranks(), findings
+
+    def _profiles(self, source: Source, engine: Engine) -> tuple[Profiles, list[Finding]]:
+        """The profiles in a file, and findings on it."""
         from tracelink.converters.perfetto.native.trace import findings_of, read_native, unprofiled_finding
         from tracelink.converters.perfetto.reading.profiles import Profiles
 
         profiles = Profiles(source, read_native(source, engine))
-        sources = profiles.of_ranks()
-        if not sources:
+        if not profiles.ranks:
             broken = profiles.native.damage.truncated_at
             raise UnreadableError(
                 f"{broken}; no profile was found before that" if broken else "this trace contains no profile",
@@ -39,7 +73,7 @@ class PerfettoReader:
             *findings_of(source.path, profiles.native),
             *unprofiled_finding(source.path, profiles.unprofiled()),
         ]
-        return sources, findings
+        return profiles, findings
 
     def read(self, source: Source, engine: Engine) -> RankTrace:
         """The events of one rank: `source` is its profile, or a file with only one rank."""

@@ -92,7 +92,9 @@ class Source(Struct, frozen=True):
     records: Annotated[
         Count, Meta(description="Everything that the file lists, with what only links events.")
     ]
-    bytes: Annotated[Count, Meta(description="Size as stored.")]
+    bytes: Annotated[
+        Count, Meta(description="Size as stored; of a rank of a timeline of several, a share of it.")
+    ]
     start_ns: Annotated[int | None, Meta(description="In ns since 1970; null if the source has no times.")]
     end_ns: int | None
     chakra: Annotated[Census | UnsetType, Meta(description="Chakra traces only: what they contain.")] = UNSET

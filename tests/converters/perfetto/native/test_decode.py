@@ -6,7 +6,8 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tracelink.converters.perfetto.native.decode import pairs_of
+from tracelink.converters.perfetto.native import decode
+from tracelink.converters.perfetto.native.decode import FRAMING, pairs_of
 
 EVENTS = st.lists(st.tuples(st.integers(0, 2), st.integers(0, 5), st.booleans()), max_size=30)
 
@@ -38,3 +39,33 @@ def test_pairs(events: list[tuple[int, int, bool]]) -> None:
     pairs = pairs_of(track, time, np.arange(len(events)), begins)
     found = dict(zip(pairs.begin.tolist(), pairs.end.tolist(), strict=True))
     assert (found, pairs.unmatched_ends) == played(events)
+
+
+LENGTHS = st.integers(0, 40) | st.sampled_from([127, 128, 300, 16_383, 16_384, 70_000])
+PACKETS = st.tuples(LENGTHS, st.sampled_from([b"@", b"\n", b"P", b"\n\2@", b"@\1\n\1"]))
+"""The length of a packet, and the bytes of which it consists: its first one is the time of most packets."""
+
+
+@given(st.lists(PACKETS, max_size=40), st.lists(st.tuples(st.integers(0), st.binary(max_size=3)), max_size=3))
+def test_packets_of_a_bundle_are_those_of_its_framing(
+    packets: list[tuple[int, bytes]], damage: list[tuple[int, bytes]]
+) -> None:
+    bundle = b"".join(b"\n" + varint(length) + (text * length)[:length] for length, text in packets)
+    for at, text in damage:
+        at %= len(bundle) + 1
+        bundle = bundle[:at] + text + bundle[at + 1 :]
+    batch, problem = FRAMING.split(0, bundle, decode.MAX_BUNDLE_PACKETS)
+    begins, ends, framed = decode._packets_in(bundle)
+    assert (begins.tolist(), ends.tolist()) == (batch.begins, batch.ends)
+    assert framed == (not problem and (batch.ends[-1:] or [0]) == [len(bundle)])
+
+
+def test_bundle_of_too_many_packets() -> None:
+    bundle = b"\n\1@" * (decode.MAX_BUNDLE_PACKETS + 1)
+    begins, ends, framed = decode._packets_in(bundle)
+    assert (len(begins), len(ends), framed) == (decode.MAX_BUNDLE_PACKETS, decode.MAX_BUNDLE_PACKETS, False)
+
+
+def varint(value: int) -> bytes:
+    """A length as it is before a packet."""
+    return bytes([value & 0x7F | 0x80]) + varint(value >> 7) if value > 0x7F else bytes([value])

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 import tracelink
 from builders.data import shared
@@ -87,6 +88,30 @@ def test_inspecting_says_which_ranks_there_are(merged: Path) -> None:
         (f"{merged}:rank-{rank}", "perfetto", rank, 2) for rank in (0, 1)
     ]
     assert [finding.reason for finding in inspection.findings] == ["drawn_only"]
+
+
+JOBS = [PAIR, samples.path("cpu_job")]
+
+
+@pytest.mark.parametrize("job", JOBS, ids=[job.name for job in JOBS])
+def test_inspecting_finds_what_reading_finds(job: Path, tmp_path: Path) -> None:
+    """Only the size is that of the file: of several ranks, each has a share by its events."""
+    api.merge([job], output=tmp_path / "job.pftrace")
+    (file,) = found(tmp_path / "job.pftrace").sources
+    reader = PerfettoReader()
+    ranks, findings = reader.unpacked(file, Engine(1))
+    traces = [reader.read(rank, Engine(1)) for rank in ranks]
+    inspected = reader.inspect(file, Engine(1))
+    stored = [rank.info.bytes for rank in inspected]
+    assert file.bytes - len(ranks) < sum(stored) <= file.bytes
+    assert [rank.info for rank in inspected] == [
+        replace(trace.source, bytes=size) for trace, size in zip(traces, stored, strict=True)
+    ]
+    assert [rank.devices for rank in inspected] == [trace.devices for trace in traces]
+    assert [finding for rank in inspected for finding in rank.findings] == [
+        *findings,
+        *(finding for trace in traces for finding in trace.findings),
+    ]
 
 
 def test_one_rank_is_chosen(merged: Path) -> None:
