@@ -441,9 +441,24 @@ def previous_at_least(values: Int64s, bounds: Int64s) -> tuple[Int64s, Int64s]:
     without = highest < bounds[1:]
     between[1:][without] = highest[without]
     seeker = np.flatnonzero(~(near | without)) + 1
+    _climb(values, seeker, seeker, bounds, answer, between)
+    return answer, between
+
+
+def last_at_least(values: Int64s, before: Int64s, bounds: Int64s) -> Int64s:
+    """For each pair of `before` and `bounds` the last index below `before` of a value at least `bounds`, or UNKNOWN."""
+    answer = np.full(len(before), UNKNOWN, np.int64)
+    between = np.full(len(before), LOWEST, np.int64)
+    _climb(values, np.arange(len(before)), before, bounds, answer, between)
+    return answer
+
+
+def _climb(
+    values: Int64s, seeker: Int64s, node: Int64s, bounds: Int64s, answer: Int64s, between: Int64s
+) -> None:
+    """Sets the answer of each seeker, which looks for its bound before its node."""
     levels = [values]
     found: list[tuple[Int64s, Int64s]] = []
-    node = seeker
     while len(seeker):
         level = levels[-1]
         left = np.flatnonzero(node & 1)
@@ -457,7 +472,6 @@ def previous_at_least(values: Int64s, bounds: Int64s) -> tuple[Int64s, Int64s]:
         seeker, node = seeker[keep], node[keep] >> 1
         levels.append(_pairwise_max(level))
     _descend(levels, found, bounds, answer, between)
-    return answer, between
 
 
 def _pairwise_max(level: Int64s) -> Int64s:

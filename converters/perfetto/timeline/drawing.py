@@ -20,6 +20,7 @@ from tracelink.model.columns import (
     UNKNOWN,
     Bools,
     Int64s,
+    last_at_least,
     previous_at_least,
 )
 from tracelink.model.errors import Finding, Severity
@@ -264,8 +265,12 @@ def _nested(slices: Slices) -> tuple[Int64s, Int64s]:
     lane = np.zeros(len(slices), np.int64)
     parent, crosses = _on_lanes(slices, lane)
     if crosses.any():
-        indexes = np.flatnonzero(np.isin(slices.track, slices.track[crosses]))
-        lane[indexes], inside = _separated(slices.take(indexes), crosses[indexes])
+        crossed = np.zeros(int(slices.track[-1]) + 1, np.bool_)
+        crossed[slices.track[crosses]] = True
+        indexes = np.flatnonzero(crossed[slices.track])
+        around = parent[crosses]
+        around = np.where(around == UNKNOWN, UNKNOWN, np.searchsorted(indexes, around))
+        lane[indexes], inside = _separated(slices.take(indexes), crosses[indexes], around)
         parent[indexes] = np.where(inside == UNKNOWN, UNKNOWN, indexes[inside])
     return lane, parent
 
@@ -285,11 +290,14 @@ def _on_lanes(slices: Slices, lane: Int64s) -> tuple[Int64s, Bools]:
     return parent, crosses
 
 
-def _separated(slices: Slices, crosses: Bools) -> tuple[Int64s, Int64s]:
-    """Lanes and parents of slices: those that partly overlap choose a lane, all others follow their parent."""
+def _separated(slices: Slices, crosses: Bools, around: Int64s) -> tuple[Int64s, Int64s]:
+    """Lanes and parents of slices: those that partly overlap choose a lane, all others follow their parent.
+
+    `around` is the innermost slice around each that partly overlaps an earlier one.
+    """
     opens, closes = _on_one_line(slices)
     late = np.flatnonzero(crosses)
-    early = _outermost_crossed(opens, closes, late)
+    early = _outermost_crossed(opens, closes, late, around)
     gives_way = _lighter(opens, closes, late, early)
     choosing = crosses.copy()
     choosing[early] = True
@@ -327,22 +335,10 @@ def _on_one_line(slices: Slices) -> tuple[Int64s, Int64s]:
     return start + base, end + base
 
 
-def _outermost_crossed(opens: Int64s, closes: Int64s, late: Int64s) -> Int64s:
+def _outermost_crossed(opens: Int64s, closes: Int64s, late: Int64s, around: Int64s) -> Int64s:
     """For each of `late`, the outermost slice that is open at its start and ends before it."""
-    around = previous_at_least(closes, closes)[0][late]
-    turned = _last_before(closes[::-1], len(closes) - 1 - around, opens[late] + 1)
+    turned = last_at_least(closes[::-1], len(closes) - 1 - around, opens[late] + 1)
     return len(closes) - 1 - turned
-
-
-def _last_before(values: Int64s, before: Int64s, bounds: Int64s) -> Int64s:
-    """For each pair of `before` and `bounds` the last index below `before` of a value at least `bounds`, or UNKNOWN."""
-    size, asked = len(values), np.full(len(before), LOWEST, np.int64)
-    order = np.argsort(np.concatenate([2 * np.arange(size) + 1, 2 * before]), kind="stable")
-    wanted = np.concatenate([np.full(size, LOWEST, np.int64), bounds])[order]
-    found = np.empty(len(order), np.int64)
-    found[order], _ = previous_at_least(np.concatenate([values, asked])[order], wanted)
-    answer = found[size:]
-    return np.where(answer == UNKNOWN, UNKNOWN, order[answer])
 
 
 def _lighter(opens: Int64s, closes: Int64s, late: Int64s, early: Int64s) -> Bools:
@@ -469,8 +465,8 @@ def _crossing(slices: Slices, unclosed: Bools) -> Int64s:
         return late[:0]
     opens, closes = _on_one_line(slices)
     ends = closes[closed]
-    before = _last_before(ends, np.searchsorted(closed, late), opens[late] + 1)
-    after = _last_before(ends, np.searchsorted(opens[closed], closes[late]), closes[late] + 1)
+    before = last_at_least(ends, np.searchsorted(closed, late), opens[late] + 1)
+    after = last_at_least(ends, np.searchsorted(opens[closed], closes[late]), closes[late] + 1)
     crosses = (before != UNKNOWN) & (ends[before] < closes[late])
     crosses |= (after != UNKNOWN) & (opens[closed[after]] > opens[late])
     return late[crosses]
