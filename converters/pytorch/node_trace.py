@@ -21,7 +21,7 @@ from tracelink.converters.pytorch.nodes import (
 from tracelink.io.json_array import ArrayDocument, ArrayFormat, as_json, damage_findings
 from tracelink.io.salvage import Damage
 from tracelink.io.sources import LARGEST_RANK
-from tracelink.model.columns import UNKNOWN, Bools, Int64s, StringTable, own_ancestors
+from tracelink.model.columns import UNKNOWN, Bools, Int64s, StringTable, own_ancestors, repeated
 from tracelink.model.errors import Finding, Severity
 from tracelink.model.events import Key, KeyColumn
 from tracelink.model.text import subject
@@ -120,7 +120,7 @@ def node_problems(
         orphans=len(parents.orphans),
         orphan=str(ids[parents.orphans[0]]) if len(parents.orphans) else "",
         looping=parents.looping,
-        duplicates=len(ids) - len(np.unique(ids)),
+        duplicates=repeated(ids),
         without_communication=columns.without_communication,
         unreadable_groups=unreadable_groups,
     )
