@@ -16,6 +16,7 @@ import traceback
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
+from itertools import chain
 from types import FrameType
 from typing import Any, NoReturn, TypeVar
 
@@ -128,41 +129,44 @@ class Engine(Struct):
     def map(
         self, work: Callable[[Item], Result], items: Sequence[Item], shared: Sequence[object] = ()
     ) -> list[Result]:
-        """`[work(item) for item in items]`, the last item in this process, the others in child processes.
+        """`[work(item) for item in items]`, the last item in this process, the first ones in child processes.
 
-        Children are forked, so they see everything that this process has in memory; results come back pickled,
-        except for the `shared` objects in them: those are the objects of this process again.
+        The items in between are for whoever is free: a child works on one after the other, because a new one would have
+        to get its memory again. Children are forked, so they see everything that this process has in memory; results
+        come back pickled, except for the `shared` objects in them: those are the objects of this process again.
         Everything runs in this process if forking is unsafe (other threads run) or impossible.
         """
         if self.jobs < 2 or len(items) < 2 or not _can_fork():
             return [work(item) for item in items]
         results: dict[int, Result] = {}
-        waiting = list(range(len(items)))
         running: list[_Child] = []
-        most = self.jobs - 1
-        with _ended_on_error(running):
-            while waiting or running:
-                while len(waiting) > 1 and len(running) < most:
-                    if self._start(waiting[0], partial(work, items[waiting[0]]), shared, running):
-                        del waiting[0]
-                    else:
-                        most = len(running)  # the limit of processes or of open files
-                if waiting:
-                    number = waiting.pop()
-                    results[number] = work(items[number])
-                self._collect(running, results, patience=0 if waiting else COLLECT_AFTER)
+        children = min(self.jobs, len(items)) - 1
+        with _numbers(range(children, len(items) - 1)) as middle, _ended_on_error(running):
+            if middle is None:
+                return [work(item) for item in items]
+
+            def worked(first: int) -> dict[int, Result]:
+                return {number: work(items[number]) for number in chain([first], middle)}
+
+            while len(running) < children and self._start(len(running), worked, shared, running):
+                pass
+            for number in chain([len(items) - 1], range(len(running), children), middle):
+                results[number] = work(items[number])
+                self._collect(running, results, patience=0)
+            while running:
+                self._collect(running, results, patience=COLLECT_AFTER)
         return [results[number] for number in range(len(items))]
 
     def _collect(self, running: list[_Child], results: dict[int, Any], patience: int) -> None:
         for child in _answering(running, patience):
-            results[child.number] = child.result()
+            results |= child.result()
             running.remove(child)
         self.meter.add(0)
 
     def _start(
-        self, number: int, work: Callable[[], Any], shared: Sequence[object], running: list[_Child]
+        self, number: int, work: Callable[[int], Any], shared: Sequence[object], running: list[_Child]
     ) -> bool:
-        """Adds a child to `running`; False if the system has no process or no file for it."""
+        """Adds a child that does `work(number)` to `running`; False if the system has no process or no file for it."""
         parent = os.getpid()
         with deferred_signals() as signals:  # raised in between, one would end this process without the child
             try:
@@ -174,13 +178,43 @@ class Engine(Struct):
                 for descriptor in (reading, *(child.pipe for child in running)):
                     os.close(descriptor)
                 self.meter.enter(number + 1)
-                _run_child(work, writing, shared, _Origin(parent, signals, mask))
+                _run_child(partial(work, number), writing, shared, _Origin(parent, signals, mask))
             os.close(writing)
             if pid < 0:
                 os.close(reading)
                 return False
-            running.append(_Child(number, pid, reading, shared))
+            running.append(_Child(pid, reading, shared))
         return True
+
+
+NUMBER = struct.Struct("=i")
+MOST_RUNS = 1000
+"""Their numbers fit into one page, the least that a pipe holds."""
+
+
+@contextmanager
+def _numbers(numbers: range) -> Iterator[Iterator[int] | None]:
+    """The numbers, each for one of the processes that iterate over them, in runs if many; None if there is no pipe."""
+    length = max(-(-len(numbers) // MOST_RUNS), 1)
+    try:
+        reading, writing = os.pipe()
+    except OSError:  # the limit of open files
+        yield None
+        return
+    try:
+        os.write(writing, b"".join(map(NUMBER.pack, numbers[::length])))
+    finally:
+        os.close(writing)
+
+    def taken() -> Iterator[int]:
+        while text := os.read(reading, NUMBER.size):
+            (first,) = NUMBER.unpack(text)
+            yield from range(first, min(first + length, numbers.stop))
+
+    try:
+        yield taken()
+    finally:
+        os.close(reading)
 
 
 # Children. They end as this process does, with their unfinished files removed.
@@ -199,7 +233,6 @@ BETWEEN_LOOKS = 0.002
 
 
 class _Child(Struct):
-    number: int
     pid: int
     pipe: int
     shared: Sequence[object]
