@@ -18,7 +18,7 @@ from contextlib import contextmanager, suppress
 from functools import partial
 from itertools import chain
 from types import FrameType
-from typing import Any, NoReturn, TypeVar
+from typing import Any, BinaryIO, NoReturn, TypeVar
 
 from msgspec import Struct, field
 from msgspec.structs import replace
@@ -221,6 +221,9 @@ def _numbers(numbers: range) -> Iterator[Iterator[int] | None]:
 
 
 LENGTH = struct.Struct("=q")
+LARGE = 1 << 16
+"""Bytes: larger arrays are sent as they are, and not copied into the other bytes of an answer."""
+MOST_PARTS = 1 << 24
 COLLECT_AFTER = 100
 """Milliseconds to wait for an answer before bytes are counted again."""
 
@@ -238,19 +241,18 @@ class _Child(Struct):
     shared: Sequence[object]
 
     def result(self) -> Any:
-        """What the child answered; its length decides if that is complete, because others can reap the child."""
+        """What the child answered; its lengths decide if that is complete, because others can reap the child."""
         pipe, self.pipe = self.pipe, -1
         with os.fdopen(pipe, "rb") as stream:
-            answer = stream.read()
+            answer = _received(stream)
         while not self.has_ended():
             time.sleep(BETWEEN_LOOKS)
-        body = memoryview(answer)[LENGTH.size :]
-        if len(answer) < LENGTH.size or LENGTH.unpack_from(answer) != (len(body),):
+        if answer is None:
             raise TraceError(
                 "a worker process ended without an answer",
                 advice="It may have run out of memory: try fewer workers with --jobs 1.",
             )
-        ok, value = unpacked(bytes(body), self.shared)
+        ok, value = unpacked(bytes(answer[0]), self.shared, answer[1:])
         if not ok:
             raise value
         return value
@@ -346,8 +348,9 @@ def _run_child(work: Callable[[], Any], pipe: int, shared: Sequence[object], ori
             _end_with(origin)
             answer = _answer(work, shared)
             with os.fdopen(pipe, "wb") as stream:
-                stream.write(LENGTH.pack(len(answer)))
-                stream.write(answer)
+                stream.write(b"".join(map(LENGTH.pack, (len(answer), *map(len, answer)))))
+                for part in answer:
+                    stream.write(part)
             status = 0
         except BaseException:  # noqa: BLE001  its frames are released here, so that they remove unfinished files
             status = 1
@@ -376,15 +379,39 @@ def _end_with(origin: _Origin) -> None:
         sys.exit(1)
 
 
-def _answer(work: Callable[[], Any], shared: Sequence[object]) -> bytes:
+def _answer(work: Callable[[], Any], shared: Sequence[object]) -> list[bytes | memoryview]:
+    """The pickled result, and after it the large arrays in it."""
+    arrays: list[memoryview] = []
+
+    def take(buffer: pickle.PickleBuffer) -> bool:
+        raw = buffer.raw()
+        if len(raw) < LARGE:
+            return True
+        arrays.append(raw)
+        return False
+
     try:
-        return packed((True, work()), shared)
+        return [packed((True, work()), shared, take), *arrays]
     except Exception as error:  # noqa: BLE001  whatever happened here is raised again in the parent
         error.add_note("".join(traceback.format_exception(error)))
         try:
-            return packed((False, error))
+            return [packed((False, error))]
         except Exception:  # noqa: BLE001  an error that cannot be pickled still has a text
-            return packed((False, RuntimeError(repr(error))))
+            return [packed((False, RuntimeError(repr(error))))]
+
+
+def _received(stream: BinaryIO) -> list[bytearray] | None:
+    """The parts of an answer; None if it is incomplete."""
+    (count,) = LENGTH.unpack(stream.read(LENGTH.size).ljust(LENGTH.size, b"\0"))
+    lengths = stream.read(LENGTH.size * count) if 0 < count < MOST_PARTS else b""
+    if not lengths or len(lengths) < LENGTH.size * count:
+        return None
+    parts = []
+    for (length,) in LENGTH.iter_unpack(lengths):
+        parts.append(bytearray(length))
+        if stream.readinto(parts[-1]) < length:  # type: ignore[attr-defined]
+            return None
+    return parts
 
 
 def _can_fork() -> bool:

@@ -21,6 +21,7 @@ from builders.kineto import (
     instant,
     kernel,
     launch,
+    payloads,
     python_frame,
     read,
     reasons,
@@ -481,14 +482,29 @@ def test_a_recorded_file_states_the_same_however_it_is_read(path: str) -> None:
         assert states_the_same(json.dumps(elements[max(place - 20, 0) : place + 20]).encode())
 
 
-def test_a_file_read_in_parts_says_the_same(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("stored", ["plain", "gzip", "truncated gzip", "two members"])
+def test_a_file_read_in_parts_says_the_same(
+    stored: str, tmp_path: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     path = tmp_path / "trace.json"
-    path.write_bytes(trace(*(record(Seq=place) for place in range(9000))))
+    text = trace(*(record(Seq=place) for place in range(9000)))
+    path.write_bytes(
+        {
+            "plain": text,
+            "gzip": gzip.compress(text),
+            "truncated gzip": gzip.compress(text)[:-9000],
+            "two members": gzip.compress(text[:3_000_000]) + gzip.compress(text[3_000_000:]),
+        }[stored]
+    )
     monkeypatch.setattr("tracelink.converters.kineto.reader.WORTH_SPLITTING", 1)
     (source,) = discover(Request([(str(path), "")])).sources
     whole, parts = (KinetoReader().read(source, Engine(jobs)) for jobs in (1, 3))
     assert stated(parts) == stated(whole)
-    assert [statement.sequence for statement in statements(whole)] == list(range(9000))
+    assert parts.findings == whole.findings
+    assert list(payloads(parts, 8, 12)) == list(payloads(whole, 8, 12))
+    sequences = [statement.sequence for statement in statements(whole)]
+    assert sequences == list(range(len(sequences)))
+    assert (len(sequences) == 9000) == (stored != "truncated gzip")
 
 
 def test_a_damaged_file_says_the_same_of_what_is_left() -> None:
