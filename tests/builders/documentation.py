@@ -44,7 +44,8 @@ class Terminal(io.StringIO):
 def commands(page: Path) -> list[list[str]]:
     """The arguments of every tracelink command of a page."""
     blocks = SHELL.findall(page.read_text("utf-8"))
-    return [shlex.split(line)[1:] for block in blocks for line in COMMAND.findall(block)]
+    found = (shlex.split(line)[1:] for block in blocks for line in COMMAND.findall(block))
+    return [words[: words.index(">")] if ">" in words else words for words in found]
 
 
 def shown(page: Path) -> list[tuple[list[list[str]], str]]:

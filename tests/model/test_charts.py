@@ -118,13 +118,15 @@ def test_labels_of_kernels_have_both_ends() -> None:
     kernels = [
         "void at::native::vectorized_elementwise_kernel<4, at::native::Threshold<float>>(int, float*)",
         "gemm(int)",
+        "aten::mul",
         "train.py(41): train_step of the whole model",
     ]
-    plot = bars("t", kernels, {"a": [1.0] * 3})
+    plot = bars("t", kernels, {"a": [1.0] * 4})
     assert [text for text in texts(plot) if text.endswith((">", "l", ")"))] == [
-        "vectorized_elem…eshold<float>>",
+        "vectorized_ele…reshold<float>>",
         "gemm(int)",
-        "train.py(41): t…he whole model",
+        "aten::mul",
+        "train.py(41): …the whole model",
     ]
     assert kernels[0] in plot.svg.replace("&lt;", "<").replace("&gt;", ">")
 

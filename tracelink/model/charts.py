@@ -14,7 +14,15 @@ from msgspec import Struct
 
 from tracelink.model.errors import UsageError, choices
 from tracelink.model.markup import Child, Markup, element
-from tracelink.model.results import IDENTIFIERS, TIME, ResultTable, in_unit, values_of, without_unit
+from tracelink.model.results import (
+    IDENTIFIERS,
+    TIME,
+    ResultTable,
+    both_ends,
+    in_unit,
+    values_of,
+    without_unit,
+)
 from tracelink.model.text import counted, number, shortened
 
 Values = Sequence[float | None]
@@ -434,11 +442,10 @@ def _text(text: str, x: float, y: float, side: str, *, tip: str = "", class_: st
 
 def _short_name(name: str) -> str:
     """A name for a label: of a function of C++ without namespaces and arguments; of a long one both ends."""
-    if "::" in name:
+    if "::" in name and "(" in name:
         name = _NAMESPACES.sub("", name)
         name = name.partition("(")[0] or name
-    half = LONGEST_LABEL // 2
-    return name if len(name) <= LONGEST_LABEL else f"{name[:half]}\N{HORIZONTAL ELLIPSIS}{name[1 - half :]}"
+    return both_ends(name, LONGEST_LABEL)
 
 
 def _hidden(count: int, thing: str, things: str = "") -> str:

@@ -428,7 +428,7 @@ class _Shown(NamedTuple):
 
     def shortened(self) -> _Shown:
         """The same with texts that leave room for other columns."""
-        return self if self.right else self._replace(cells=[shortened(text, NARROW) for text in self.cells])
+        return self if self.right else self._replace(cells=[both_ends(text, NARROW) for text in self.cells])
 
     def aligned(self) -> list[str]:
         """The header and the cells in equal width."""
@@ -452,6 +452,12 @@ def _shown(name: str, column: Column, unit: str, most: float) -> _Shown:
     title = without_unit(name)
     header = f"{title} ({words})" if words and words != title else title
     return _Shown(header, ["" if value is None else write(value) for value in values], numeric)
+
+
+def both_ends(text: str, most: int) -> str:
+    """The text, or its start and its end in `most` characters."""
+    end = most // 2
+    return text if len(text) <= most else f"{text[: most - 1 - end]}\N{HORIZONTAL ELLIPSIS}{text[-end:]}"
 
 
 def without_unit(name: str) -> str:

@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from enum import StrEnum
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 from msgspec import Meta, Struct
 
 from tracelink.answers.model.results import Count, Nanoseconds, Note
 from tracelink.answers.rank.costs import CostOf
+from tracelink.model.errors import UsageError, choices
+from tracelink.model.results import ResultTable, as_html, as_text
+from tracelink.model.text import number
+
+if TYPE_CHECKING:
+    import pandas
+    import pyarrow
 
 Per = Annotated[float, Meta(ge=0)]
 
@@ -117,3 +124,117 @@ class Comparison(Struct, frozen=True):
     def failed(self) -> bool:
         """Whether a gate failed."""
         return any(gate.failed for gate in self.gates)
+
+    def __repr__(self) -> str:
+        return as_text(*self._overview())
+
+    def _repr_html_(self) -> str:
+        return as_html(*self._overview())
+
+    def _overview(self) -> tuple[str, dict[str, str]]:
+        from tracelink.answers.compare.words import gate_in_words, headline
+
+        gates = {f"gate {place}": gate_in_words(gate) for place, gate in enumerate(self.gates, 1)}
+        parts = {"verdict": headline(self), "not comparable": " ".join(self.why_not), **gates}
+        parts["tables"] = ", ".join(f"{name} {number(len(self.table(name)))}" for name in TABLES)
+        return "Comparison", {name: text for name, text in parts.items() if text}
+
+    def table(self, name: str) -> ResultTable[Any]:
+        """Returns one table of the comparison.
+
+        Args:
+            name: "causes", "kernels" (of the causes), "parts", "gates" or "notes".
+
+        Raises:
+            UsageError: There is no such table.
+        """
+        if name not in TABLES:
+            raise UsageError(f"there is no table {name!r}", advice=choices(name, TABLES))
+        rows: Sequence[Any] = getattr(self, name, ())
+        match name:
+            case "causes":
+                rows = [CauseRow.of(cause) for cause in self.causes]
+            case "kernels":
+                rows = [KernelRow.of(cause, kernel) for cause in self.causes for kernel in cause.kernels]
+        plotted = [column for column in TABLES[name].__struct_fields__ if column == "delta_ns"]
+        return ResultTable.of_rows(TABLES[name], rows, title=name.capitalize(), plotted=plotted)
+
+    def to_pandas(self, name: str) -> pandas.DataFrame:
+        """Returns one table as a pandas frame; see `table` for the names.
+
+        Raises:
+            UsageError: There is no such table; or pandas is not installed: install the extra `pandas`.
+        """
+        return self.table(name).to_pandas()
+
+    def to_arrow(self, name: str) -> pyarrow.Table:
+        """Returns one table as an Arrow table; see `table` for the names.
+
+        Raises:
+            UsageError: There is no such table; or pyarrow is not installed: install the extra `arrow`.
+        """
+        return self.table(name).to_arrow()
+
+
+# Rows of tables, without anything nested
+
+
+class CauseRow(Struct, frozen=True):
+    """One cause; the change is between `low_ns` and `high_ns` with 95 % confidence."""
+
+    what: str
+    part: str
+    status: str
+    delta_ns: int
+    before_ns: int
+    after_ns: int
+    before_count: float | None
+    after_count: float | None
+    low_ns: int | None
+    high_ns: int | None
+
+    @classmethod
+    def of(cls, cause: Cause) -> CauseRow:
+        """The row of a cause."""
+        low, high = (cause.interval.low_ns, cause.interval.high_ns) if cause.interval else (None, None)
+        return cls(
+            cause.what,
+            cause.part,
+            cause.status,
+            cause.delta_ns,
+            cause.before_ns,
+            cause.after_ns,
+            cause.before_count,
+            cause.after_count,
+            low,
+            high,
+        )
+
+
+class KernelRow(Struct, frozen=True):
+    """One kernel, operator or copy of a cause."""
+
+    name: str
+    what: str
+    delta_ns: int
+    before_ns: int
+    after_ns: int
+    before_count: float
+    after_count: float
+
+    @classmethod
+    def of(cls, cause: Cause, kernel: KernelChange) -> KernelRow:
+        """The row of a kernel of a cause."""
+        change = kernel.after_ns - kernel.before_ns
+        counts = kernel.before_count, kernel.after_count
+        return cls(kernel.name, cause.what, change, kernel.before_ns, kernel.after_ns, *counts)
+
+
+TABLES: Mapping[str, type[Struct]] = {
+    "causes": CauseRow,
+    "kernels": KernelRow,
+    "parts": PartChange,
+    "gates": Gate,
+    "notes": Note,
+}
+"""The names of the tables of a comparison, and their rows."""

@@ -1,0 +1,60 @@
+"""`tracelink.answers.compare.model`: comparisons as tables, in an interpreter and in a notebook."""
+
+from __future__ import annotations
+
+import pickle
+
+import pytest
+
+from tracelink import compare, samples
+from tracelink.answers.compare.model import TABLES, CauseRow, Comparison
+from tracelink.model.errors import UsageError
+
+
+@pytest.fixture(scope="module")
+def comparison() -> Comparison:
+    return compare(samples.path("run_before"), samples.path("run_after"), gates=["step_time > +5%"])
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_every_table_is_a_frame_and_can_be_pickled(name: str, comparison: Comparison) -> None:
+    pytest.importorskip("pandas")
+    pytest.importorskip("pyarrow")
+    table = comparison.table(name)
+    assert pickle.loads(pickle.dumps(table)) == table
+    assert len(comparison.to_pandas(name)) == comparison.to_arrow(name).num_rows == len(table)
+
+
+def test_rows_of_causes_add_up_to_the_change(comparison: Comparison) -> None:
+    table = comparison.table("causes")
+    assert table["delta_ns"].sum() == comparison.table("parts")["delta_ns"].sum() == comparison.step.delta_ns
+    first, cause = table[0], comparison.causes[0]
+    assert isinstance(first, CauseRow)
+    assert cause.interval is not None
+    assert (first.what, first.low_ns, first.high_ns) == (
+        cause.what,
+        cause.interval.low_ns,
+        cause.interval.high_ns,
+    )
+    kernels = comparison.table("kernels")
+    assert len(kernels) == sum(len(cause.kernels) for cause in comparison.causes)
+    assert kernels["delta_ns"].tolist() == (kernels["after_ns"] - kernels["before_ns"]).tolist()
+    assert table.plot().title == "Causes: delta"
+
+
+def test_there_is_no_other_table(comparison: Comparison) -> None:
+    with pytest.raises(UsageError, match=r"there is no table 'cause'\. Did you mean causes\?"):
+        comparison.table("cause")
+
+
+def test_a_comparison_in_an_interpreter_is_a_few_lines(comparison: Comparison) -> None:
+    lines = repr(comparison).splitlines()
+    assert [line.strip().partition(":")[0] for line in lines] == [
+        "<Comparison",
+        "verdict",
+        "gate 1",
+        "tables",
+    ]
+    assert "longer than before: mostly idle: data loading" in lines[1]
+    assert "<th" in comparison._repr_html_()
+    assert pickle.loads(pickle.dumps(comparison)) == comparison
