@@ -150,7 +150,11 @@ def _because(cause: Cause, ns: int, summary: Summary, shares: Shares) -> str:
 
 def _host_bound(cost: str, summary: Summary, shares: Shares) -> str:
     during = {name: ns for (cause, name), ns in shares.reasons.items() if cause is Cause.HOST_BOUND}
-    did = WORDS.get(name := max(during, key=lambda name: during[name]), f"in {name}")
+    name = max(during, key=lambda name: during[name])
+    if name == results.COMPILATION:
+        much = f"{percent(during[name], shares.total)} of the time ({shares.each(during[name])} a step)"
+        return f"torch.compile compiles for {much}; `tracelink compile` shows what a compile log says of it."
+    did = WORDS.get(name, f"in {name}")
     if all(rank.work is not WorkIn.KERNELS for rank in summary.ranks):
         return f"No operator runs for {cost}, mostly {did}."
     before = ""

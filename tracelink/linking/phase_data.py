@@ -18,10 +18,8 @@ from msgspec.structs import replace
 from tracelink.model.columns import UNKNOWN, Bools, Int64s
 from tracelink.model.communications import Calls, Communications
 from tracelink.model.errors import Finding, Severity
-from tracelink.model.events import PHASE_DATA, Edges, EventKind, Key, Relation
+from tracelink.model.events import PHASE_DATA, TIMED, Edges, EventKind, Key, Relation
 from tracelink.model.trace import Payload, Payloads, RankTrace, SparsePayloads
-
-TIMED = " (dynamo_timed)"
 
 _MEMBER = re.compile(r", (?=\w+=)")
 """Between two members; a value can contain a comma, too."""

@@ -92,6 +92,9 @@ class Relation(IntEnum):
     """A phase of the compiler made the code that ran."""
 
 
+TIMED = " (dynamo_timed)"
+"""How names of operators end that are phases of torch.compile."""
+
 PHASE_DATA = "_data: "
 """Names of annotations that only state data of a phase of torch.compile: `dynamo_data: compile_id=0/0`."""
 

@@ -226,6 +226,20 @@ def test_a_rank_without_device_work_is_divided_by_its_operators() -> None:
     assert (step.compute_ns, step.exposed_communication_ns, step.idle_ns) == (30 * US, 20 * US, 50 * US)
 
 
+def test_phases_of_the_compiler_are_not_computation() -> None:
+    line = Timeline()
+    line.step(1, 0, 100)
+    line.host("aten::mm", 0, 20)
+    compiling = line.host("_compile.compile_inner (dynamo_timed)", 20, 90)
+    inner = line.host("aten::mm", 30, 40)
+    line.builder.edge(compiling, Relation.CALLS, inner)
+    (step,) = line.steps()
+    assert (step.compute_ns, step.idle) == (
+        20 * US,
+        portions((Cause.HOST_BOUND, 70, "compilation"), (Cause.HOST_BOUND, 10, "between recorded events")),
+    )
+
+
 times = st.integers(0, 60)
 works = st.lists(
     st.tuples(

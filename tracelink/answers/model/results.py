@@ -64,12 +64,13 @@ class Cause(StrEnum):
     """The recording does not say."""
 
 
+COMPILATION = "compilation"
 BETWEEN = "between recorded events"
 NO_LAUNCH = "the launch of the next work was not recorded"
 LAUNCHED = "the next work had been launched, and what held it back was not recorded"
 NOTHING_LAUNCHED = "nothing to compute was launched"
 NOT_MATCHED = "not matched with other ranks"
-"""Values of `Portion.during` that do not name an activity of the host or a kind of copies."""
+"""Values of `Portion.during`; the others name an activity of the host or a kind of copies."""
 
 
 class Portion(Struct, frozen=True):

@@ -11,7 +11,7 @@ from msgspec import Struct
 
 from tracelink.answers.model.intervals import NOTHING, covered, difference, union
 from tracelink.answers.model.results import WorkIn
-from tracelink.answers.rank.host import DATA_LOADER
+from tracelink.answers.rank.host import DATA_LOADER, compiling
 from tracelink.answers.rank.steps import Windows
 from tracelink.answers.rank.view import COMMUNICATION, COMPUTE, COPY, RankView, matching
 from tracelink.model.columns import Int64s
@@ -76,7 +76,7 @@ def _on_threads(view: RankView) -> tuple[Spans, Spans]:
     """Computation and communication of a rank without device work.
 
     Communication are its operators and the annotations of backends; computation are all other operators but those of
-    data loaders, without the communication of the same thread.
+    data loaders, without the communication of the same thread and without phases of torch.compile.
     """
     events = view.events
     operators, annotations = view.rows(EventKind.OPERATOR), view.rows(EventKind.ANNOTATION)
@@ -86,12 +86,13 @@ def _on_threads(view: RankView) -> tuple[Spans, Spans]:
         operators[communicates], annotations[view.named(annotations, matching(COLLECTIVE_ANNOTATION))]
     )
     computing = operators[~communicates & ~loads]
+    other = np.append(talking, compiling(view))
     lane = view.lane[events.track]
     found = []
     for number in np.unique(lane[computing]).tolist():
         mine, theirs = (
             Spans.of(events.start[some], events.end[some])
-            for some in (computing[lane[computing] == number], talking[lane[talking] == number])
+            for some in (computing[lane[computing] == number], other[lane[other] == number])
         )
         found.append(difference(mine, theirs))
     return union(*found), Spans.of(events.start[talking], events.end[talking])

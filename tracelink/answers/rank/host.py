@@ -8,10 +8,10 @@ import numpy as np
 from msgspec import Struct
 
 from tracelink.answers.model.intervals import NOTHING
-from tracelink.answers.model.results import Cause
+from tracelink.answers.model.results import COMPILATION, Cause
 from tracelink.answers.rank.view import COPY, RankView, matching
 from tracelink.model.columns import UNKNOWN, Int64s
-from tracelink.model.events import ON_THREAD, EventKind
+from tracelink.model.events import ON_THREAD, TIMED, EventKind
 from tracelink.model.operations import COLLECTIVE_ANNOTATION, COLLECTIVE_OPERATOR
 from tracelink.model.ranges import Spans
 from tracelink.ordering.host import RETURNS_EARLY, TO_PAGEABLE_MEMORY, WAITS
@@ -65,7 +65,7 @@ def activity_of(view: RankView, lanes: Int64s, *, with_operators: bool = True) -
         (Cause.DATA_LOADING, "", loading),
         (Cause.SYNCHRONIZATION, "", waits),
         (Cause.HOST_BOUND, "memory allocation", runtime[view.named(runtime, matching(ALLOCATIONS))]),
-        (Cause.HOST_BOUND, "compilation", view.rows(EventKind.COMPILATION)),
+        (Cause.HOST_BOUND, COMPILATION, compiling(view)),
         (Cause.HOST_BOUND, "communication calls", talking),
     ]
     if with_operators:
@@ -86,6 +86,16 @@ def activity_of(view: RankView, lanes: Int64s, *, with_operators: bool = True) -
     if len(rows):
         recorded = Spans.between(int(events.start[rows].min()), int(events.end[rows].max()))
     return HostActivity(claims, recorded, waits)
+
+
+def compiling(view: RankView) -> Int64s:
+    """The phases of torch.compile: those of a compile log, and the operators that a profile has of them."""
+    phases = view.rows(EventKind.COMPILATION)
+    names = {view.graph.strings[code] for code in np.unique(view.events.name[phases]).tolist()}
+    operators = view.rows(EventKind.OPERATOR)
+    return np.append(
+        phases, operators[view.named(operators, lambda name: name.endswith(TIMED) or name in names)]
+    )
 
 
 def _copies_to_pageable_memory(view: RankView) -> Int64s:
