@@ -50,6 +50,8 @@ COMMANDS = (
     "diagnose hung_job -q --html out/report.html -o out/flight.sqlite",
     "summary gpu_pair",
     "summary gpu_pair --json",
+    "report gpu_pair -o out/answers.html --csv out/tables",
+    "report gpu_pair --md",
     "diff run_before run_after -v",
     "diff run_before run_after --md",
     "collectives gpu_pair",

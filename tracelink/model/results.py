@@ -351,13 +351,15 @@ class ResultTable(Struct, Generic[RowType], frozen=True, eq=False):
         hidden = len(self) - FIRST_ROWS - LAST_ROWS
         return f"\N{HORIZONTAL ELLIPSIS} {number(hidden)} more \N{HORIZONTAL ELLIPSIS}" if hidden > 0 else ""
 
-    def _shown(self) -> list[_Shown]:
+    def _shown(self) -> list[ColumnText]:
         rows = np.arange(len(self))
         if self._hidden():
             rows = np.concatenate([rows[:FIRST_ROWS], rows[-LAST_ROWS:]])
         common = max((_most(self.columns[name]) for name in self._of_one_unit()), default=0)
         return [
-            _shown(name, column[rows], self.units.get(name, ""), common if name in self._of_one_unit() else 0)
+            column_text(
+                name, column[rows], self.units.get(name, ""), common if name in self._of_one_unit() else 0
+            )
             for name, column in self.columns.items()
         ]
 
@@ -413,7 +415,7 @@ def values_of(column: Column) -> list[Any]:
 # Columns in words
 
 
-class _Shown(NamedTuple):
+class ColumnText(NamedTuple):
     """A column as people see it."""
 
     header: str
@@ -426,7 +428,7 @@ class _Shown(NamedTuple):
         """Characters of the longest text."""
         return max(map(len, (self.header, *self.cells)))
 
-    def shortened(self) -> _Shown:
+    def shortened(self) -> ColumnText:
         """The same with texts that leave room for other columns."""
         return self if self.right else self._replace(cells=[both_ends(text, NARROW) for text in self.cells])
 
@@ -436,7 +438,7 @@ class _Shown(NamedTuple):
         return [text.rjust(width) if self.right else text.ljust(width) for text in (self.header, *self.cells)]
 
 
-def _fitting(columns: Sequence[_Shown], width: int) -> Sequence[_Shown]:
+def _fitting(columns: Sequence[ColumnText], width: int) -> Sequence[ColumnText]:
     """The first columns that fit into a line, with long texts shortened if that lets more columns fit."""
     if sum(column.width + 2 for column in columns) > width + 2:
         columns = [column.shortened() for column in columns]
@@ -444,14 +446,14 @@ def _fitting(columns: Sequence[_Shown], width: int) -> Sequence[_Shown]:
     return columns[: max(sum(end <= width + 2 for end in ends), 1)]
 
 
-def _shown(name: str, column: Column, unit: str, most: float) -> _Shown:
+def column_text(name: str, column: Column, unit: str, most: float) -> ColumnText:
     """The column as people see it, in the unit of its largest value, or of `most` if that is larger."""
     values = values_of(column)
     numeric = column.dtype.kind in "if"
     words, write = _scale(name, unit, max(most, _most(column)) if numeric else 0, column.dtype.kind)
     title = without_unit(name)
     header = f"{title} ({words})" if words and words != title else title
-    return _Shown(header, ["" if value is None else write(value) for value in values], numeric)
+    return ColumnText(header, ["" if value is None else write(value) for value in values], numeric)
 
 
 def both_ends(text: str, most: int) -> str:

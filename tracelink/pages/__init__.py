@@ -1,3 +1,3 @@
 """What the HTML pages share: their frame, their look, and plots."""
 
-__all__ = ["page"]
+__all__ = ["markdown", "page"]

@@ -1,9 +1,11 @@
-"""What a comparison says, in sentences."""
+"""What a comparison says: in sentences, and as Markdown for a comment on a pull request."""
 
 from __future__ import annotations
 
 from tracelink.answers.compare.model import Comparison, Gate, Status
+from tracelink.model.errors import Severity
 from tracelink.model.text import shortened, span
+from tracelink.pages.markdown import markdown_escaped, markdown_table
 
 GATES = (
     "Fail (exit code 1) if a change exceeds a limit and the variation between steps: 'step_time > +5%', 'idle > +2ms', "
@@ -56,3 +58,45 @@ def gate_in_words(gate: Gate) -> str:
         f"gate {gate.gate}: {state}; {span(gate.before_ns)} before, {span(gate.after_ns)} after "
         f"({signed(change)}, limit {signed(gate.limit_ns)})"
     )
+
+
+# As Markdown.
+
+
+MOST_CAUSES = 20
+LONGEST_NAME = 80
+
+
+def markdown_of(result: Comparison) -> str:
+    """The comparison as Markdown; names in it have no effect."""
+    lines = [f"**{markdown_escaped(headline(result))}**", ""]
+    lines += [f"- {markdown_escaped(reason)}." for reason in result.why_not]
+    lines += [
+        f"- {'❌' if gate.failed else '✅'} {markdown_escaped(gate_in_words(gate))}" for gate in result.gates
+    ]
+    lines += [""] if len(lines) > 2 else []
+    parts = [(part.part.value.replace("_", " "), part.before_ns, part.after_ns) for part in result.parts]
+    parts.append(("**step**", result.step.before_ns, result.step.after_ns))
+    rows = [[name, span(before), span(after), signed(after - before)] for name, before, after in parts]
+    lines += markdown_table(["part", "before", "after", "change"], rows)
+    causes = [
+        [
+            markdown_escaped(shortened(cause.what, LONGEST_NAME)),
+            cause.status.value,
+            span(cause.before_ns),
+            span(cause.after_ns),
+            signed(cause.delta_ns),
+        ]
+        for cause in result.causes[:MOST_CAUSES]
+    ]
+    if hidden := result.causes[MOST_CAUSES:]:
+        causes.append([f"{len(hidden)} more", "", "", "", signed(sum(cause.delta_ns for cause in hidden))])
+    if causes:
+        lines += ["", "<details><summary>Causes, which add up to the change</summary>", ""]
+        lines += markdown_table(["cause", "status", "before", "after", "change"], causes)
+        lines += ["", "</details>"]
+    notes = [note for note in result.notes if note.severity is not Severity.INFO]
+    lines += (
+        ["", *(f"- {note.severity}: {markdown_escaped(note.message)}" for note in notes)] if notes else []
+    )
+    return "\n".join(lines)

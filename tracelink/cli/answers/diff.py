@@ -7,9 +7,8 @@ from collections.abc import Sequence
 import click
 
 from tracelink.answers.compare.compare import compare
-from tracelink.answers.compare.markdown import markdown_of
 from tracelink.answers.compare.model import Cause, Comparison, Status
-from tracelink.answers.compare.words import GATES, gate_in_words, headline, signed
+from tracelink.answers.compare.words import GATES, gate_in_words, headline, markdown_of, signed
 from tracelink.cli.console import Console
 from tracelink.cli.main import FINE, NO
 from tracelink.cli.options import command, takes_clock, takes_jobs

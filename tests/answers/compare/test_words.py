@@ -1,8 +1,7 @@
-"""Tests of tracelink.answers.compare.markdown."""
+"""Tests of tracelink.answers.compare.words."""
 
 from __future__ import annotations
 
-from tracelink.answers.compare.markdown import escaped, markdown_of
 from tracelink.answers.compare.model import (
     Cause,
     Comparison,
@@ -11,6 +10,7 @@ from tracelink.answers.compare.model import (
     Status,
     StepChange,
 )
+from tracelink.answers.compare.words import markdown_of
 from tracelink.answers.model.results import Note
 from tracelink.answers.rank.costs import CostOf
 from tracelink.model.errors import Severity
@@ -46,7 +46,3 @@ def test_whole_comment() -> None:
         "",
         "- warning: few steps",
     ]
-
-
-def test_names_have_no_effect() -> None:
-    assert escaped("@team [x](y) `z`\n") == "\\@team \\[x\\]\\(y\\) \\`z\\`\\\\n"

@@ -1,0 +1,3 @@
+"""The report as an HTML page."""
+
+__all__ = ["page"]
