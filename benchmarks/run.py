@@ -25,6 +25,7 @@ import capturing
 import chakra_traces
 import compiling
 import diagnosing
+import inspecting
 import nsys_exports
 import perfetto_traces
 import suites
@@ -35,6 +36,7 @@ SUITES = (
     suites.SUITES
     | across.SUITES
     | diagnosing.SUITES
+    | inspecting.SUITES
     | chakra_traces.SUITES
     | perfetto_traces.SUITES
     | compiling.SUITES

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Iterator, Sequence
+from importlib import import_module
 from itertools import groupby
 from operator import attrgetter
 from typing import Any, BinaryIO, cast
@@ -65,8 +66,10 @@ from tracelink.model.events import (
 )
 from tracelink.model.text import counted
 from tracelink.model.trace import Payload, Payloads, RankTrace, SourceInfo
+from tracelink.plugins import Inspected
 
 MESSAGES, NODE_LIST = "chakra", "chakra-nodes"
+_VALIDATION = "tracelink.converters.chakra.validation.validate"
 _PROFILE, _LINKED, _EXECUTION_TRACE, _RECORDER = "kineto", "chakra-json", "execution-trace", "flight-recorder"
 _BATCH = 1024
 """Nodes in a batch of payloads."""
@@ -104,11 +107,21 @@ class ChakraReader:
 
     def read(self, source: Source, engine: Engine) -> RankTrace:
         """One event for each node."""
+        return self._read(source, engine)[0]
+
+    def inspect(self, source: Source, engine: Engine) -> list[Inspected]:
+        """What the file is, with its census and its verdict: all of that from one decoding."""
+        trace, decoded = self._read(source, engine)
+        # Rules know the reader's modules, so the reader finds them by name.
+        content = import_module(_VALIDATION).content_of(source, decoded)
+        return [Inspected(source, trace.source, trace.findings, trace.devices, content)]
+
+    def _read(self, source: Source, engine: Engine) -> tuple[RankTrace, Decoded]:
         with buffered(source, engine.meter.add) as (stream, opened):
             decoded = decode(stream)
             damage = opened.damage
         payloads, numbers = _NodePayloads(source, decoded.offsets), np.arange(len(decoded.nodes))
-        return _trace_of(_Reading(source, self.name, decoded, payloads, numbers, damage))
+        return _trace_of(_Reading(source, self.name, decoded, payloads, numbers, damage)), decoded
 
 
 class ChakraNodesReader:

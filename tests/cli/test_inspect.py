@@ -13,7 +13,7 @@ import pytest
 from builders.chakra_nodes import EtFile
 from builders.chakra_scene import kernel, operator
 from builders.command_line import Job, Run
-from tracelink import samples, schemas
+from tracelink import samples, schemas, validate
 from tracelink.cli.inspect import common_folder
 from tracelink.model.errors import Finding, Severity
 from tracelink.model.trace import SourceInfo
@@ -302,6 +302,32 @@ def test_violations_are_problems_of_the_trace(tracelink: Run, et: Path) -> None:
     assert (problem["severity"], problem["source"], problem["count"]) == ("warning", str(et / "job.1.et"), 1)
     assert "99" in problem["example"]
     assert [source["chakra"]["missing_dependencies"] for source in document["sources"]] == [0, 1]
+
+
+def test_traces_are_decoded_once(tracelink: Run, et: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def decoded_again(_: object) -> None:
+        raise AssertionError("the file is decoded again")
+
+    monkeypatch.setattr("tracelink.converters.chakra.validation.check.decode", decoded_again)
+    result = tracelink("inspect", str(et), "--json", "--jobs", "1")
+    sources = json.loads(result.stdout)["sources"]
+    assert [source["chakra"]["nodes"] for source in sources] == [
+        {"host": 1, "device": 1, "collective": 1}
+    ] * 2
+
+
+def test_problems_are_those_of_the_traces_together(tracelink: Run, tmp_path: Path) -> None:
+    """Traces without ranks are numbered, and what one has is compared with what the others have."""
+    for number, name in enumerate(("first", "second")):
+        trace = rank(number)
+        del trace.metadata["rank"]
+        trace.save(tmp_path).rename(tmp_path / f"{name}.et")
+    found = json.loads(tracelink("inspect", str(tmp_path), "--json").stdout)["findings"]
+    verdict = validate(tmp_path)
+    counts = {**verdict.counts, **verdict.warning_counts}
+    told = {finding["reason"]: finding["count"] for finding in found if "invalid." in finding["reason"]}
+    assert told == {f"invalid.{rule}": count for rule, count in counts.items()}
+    assert told
 
 
 def test_dependency_cycles_are_reported(tracelink: Run, tmp_path: Path) -> None:

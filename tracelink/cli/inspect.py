@@ -67,7 +67,7 @@ def _with_censuses(inspection: Inspection, jobs: int | None) -> tuple[Inspection
         return inspection, {}
     from tracelink.converters.chakra.validation.validate import inspect_traces
 
-    chakra = inspect_traces(traces, engine_for(jobs, None))
+    chakra = inspect_traces(traces, inspection.contents, engine_for(jobs, None))
     findings = in_order([*inspection.findings, *chakra.findings])
     return replace(inspection, findings=findings), chakra.censuses
 

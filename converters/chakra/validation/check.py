@@ -111,10 +111,10 @@ class Checked(Struct, frozen=True):
     """True if what only ASTRA-sim cannot run is a warning."""
 
 
-def check(task: Task) -> Checked:
-    """Reads a file and applies every rule that needs no other file."""
+def check(task: Task, known: Decoded | None = None) -> Checked:
+    """Reads a file and applies every rule that needs no other file; `known` is what it contains, if it was read."""
     try:
-        content = _content(task.file)
+        content = _content(task.file, known)
     except OSError as error:
         text = f"{task.file.source.path} cannot be read: {error.strerror or error}"
         unreadable = Breach(Rule.UNREADABLE, WHOLE_FILE, lambda _: text)
@@ -152,12 +152,12 @@ class _Content(Struct, frozen=True):
     compressed: bool = False
 
 
-def _content(file: TraceFile) -> _Content:
+def _content(file: TraceFile, known: Decoded | None) -> _Content:
     with file.source.opener() as raw:
         head = raw.read(_HEAD)
         raw.seek(0)
         if not head.startswith(GZIP_MAGIC):
-            return _Content(decode(_buffered(raw)), head)
+            return _Content(known or decode(_buffered(raw)), head)
         inflated = Inflated(raw)
         decoded = decode(_buffered(inflated))
     if inflated.damage and not any(fault.reason == BROKEN_OFF for fault in decoded.faults):

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from msgspec import Struct
 
 from tracelink.converters.chakra.census import Census, census
-from tracelink.converters.chakra.decode import buffered, decode
+from tracelink.converters.chakra.decode import Decoded
 from tracelink.converters.chakra.schema import Variant
 from tracelink.converters.chakra.validation.check import Checked, Task, check
 from tracelink.converters.chakra.validation.files import JobFiles, job_files
@@ -27,6 +27,7 @@ from tracelink.model.errors import Finding, Severity, TraceError, UnreadableErro
 
 SHOWN = 100
 """The default limit of violations that are listed for each rule and rank."""
+SHOWN_BY_INSPECT = 1
 
 
 def validate(
@@ -61,11 +62,21 @@ def validate(
         raise UsageError(f"at most {limit} violations", advice="Give at least 1, or None for all.")
     wanted = _variant(variant) if variant else None
     engine = engine_for(jobs, watch)
+    groups_path = os.fspath(groups) if groups is not None else None
+    return _validated(*job_files(paths, groups_path), lambda job: _checked(job, wanted, limit, engine), limit)
+
+
+def _validated(
+    found: Sequence[JobFiles],
+    violations: Sequence[Violation],
+    checked_files: Callable[[JobFiles], list[Checked]],
+    limit: int | None,
+) -> Validation:
+    """The verdict on the files of all jobs."""
     files: list[CheckedFile] = []
-    found, violations = job_files(paths, os.fspath(groups) if groups is not None else None)
     broken: list[Broken] = Broken.of(violations, limit)
     for job in found:
-        checked = _checked(job, wanted, limit, engine)
+        checked = checked_files(job)
         files += [file.file for file in checked]
         broken += [rule for file in checked for rule in file.broken]
         broken += broken_together(job, checked, limit)
@@ -96,6 +107,14 @@ def _variant(name: str) -> Variant:
 # The census and the violations that `tracelink inspect` prints.
 
 
+class Content(Struct, frozen=True):
+    """The census of a file, and what is wrong with it alone."""
+
+    census: Census
+    task: Task | None = None
+    checked: Checked | None = None
+
+
 class Censuses(Struct, frozen=True):
     """The census of each file by its path, and what is wrong with the files."""
 
@@ -103,19 +122,27 @@ class Censuses(Struct, frozen=True):
     findings: Sequence[Finding] = ()
 
 
-def inspect_traces(sources: Sequence[Source], engine: Engine) -> Censuses:
-    """Counts the nodes of every `.et` file and validates the files together."""
-    censuses = engine.map(_census_of, sources)
-    by_path = dict(zip((source.path for source in sources), censuses, strict=True))
-    return Censuses(by_path, _problems(sources, engine))
+def content_of(source: Source, decoded: Decoded) -> Content:
+    """The census and the check of a decoded file, as one of a job of its own."""
+    counted = census(decoded.nodes)
+    try:
+        jobs = job_files([source.path], None)[0] if source.local else []
+    except TraceError:
+        jobs = []
+    for job in jobs:
+        task = Task(job.traces[0], 0, job.groups, None, SHOWN_BY_INSPECT)
+        return Content(counted, task, check(task, decoded))
+    return Content(counted)
 
 
-def _census_of(source: Source) -> Census:
-    with buffered(source) as (stream, _):
-        return census(decode(stream).nodes)
+def inspect_traces(sources: Sequence[Source], contents: Mapping[str, object], engine: Engine) -> Censuses:
+    """The censuses of `.et` files, and the verdict on all of them together."""
+    known = {path: content for path, content in contents.items() if isinstance(content, Content)}
+    censuses = {source.path: known[source.path].census for source in sources if source.path in known}
+    return Censuses(censuses, _problems(sources, known, engine))
 
 
-def _problems(sources: Sequence[Source], engine: Engine) -> list[Finding]:
+def _problems(sources: Sequence[Source], known: Mapping[str, Content], engine: Engine) -> list[Finding]:
     """The verdict of `tracelink validate` on the same files, as one finding for each rule."""
     paths = [source.path for source in sources if source.local]
     found = list[Finding]()
@@ -127,13 +154,34 @@ def _problems(sources: Sequence[Source], engine: Engine) -> list[Finding]:
     if not paths:
         return found
     try:
-        validation = validate(paths, limit=1, jobs=engine.jobs)
+        jobs = job_files(paths, None)
+        validation = _validated(*jobs, lambda job: _known_or_checked(job, known, engine), SHOWN_BY_INSPECT)
     except TraceError as error:
         return [*found, Finding(Severity.WARNING, "not_checked", f"the traces cannot be validated: {error}")]
     counts = {**validation.counts, **validation.warning_counts}
     listed = [*validation.violations, *validation.warnings]
     examples = {violation.rule: violation for violation in reversed(listed)}
     return found + [_problem(examples[rule], count) for rule, count in counts.items()]
+
+
+def _known_or_checked(job: JobFiles, known: Mapping[str, Content], engine: Engine) -> list[Checked]:
+    """The files of a job, sorted by rank; those that were checked otherwise are checked again."""
+    tasks = [Task(file, number, job.groups, None, SHOWN_BY_INSPECT) for number, file in enumerate(job.traces)]
+    checked = [_same_check(task, known.get(task.file.source.path)) for task in tasks]
+    again = iter(engine.map(check, [task for task, done in zip(tasks, checked, strict=True) if done is None]))
+    return sorted((done or next(again) for done in checked), key=lambda file: file.file.rank)
+
+
+def _same_check(task: Task, content: Content | None) -> Checked | None:
+    """The check of a file, if it was for the same rank and the same groups."""
+    if content is None or content.task is None or content.checked is None:
+        return None
+    has_rank = task.file.rank is not None or content.checked.metadata_rank is not None
+    same_rank = has_rank or task.default_rank == content.task.default_rank
+    same_file = (
+        task.file.rank == content.task.file.rank and task.file.source.path == content.task.file.source.path
+    )
+    return content.checked if same_rank and same_file and task.groups == content.task.groups else None
 
 
 def _problem(example: Violation, count: int) -> Finding:
