@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import json
 import pickle
 import re
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from tracelink.model.causes import EventEntry, StackEntry
@@ -183,6 +187,50 @@ def test_an_argument_as_a_column(texts: list[bytes], kind: str, values: list[obj
     assert made.column("a", [2, 0]).tolist() == [values[2], values[0]]
     assert made.column("value", np.array([3])).tolist() == [7]
     assert len(made.column("a", [])) == 0
+
+
+VALUES = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers(-(2**63), 2**64 - 1)
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | st.text(),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner, max_size=3),
+    max_leaves=5,
+)
+
+
+@given(st.lists(VALUES | st.dictionaries(st.sampled_from(["a", "b", "value"]), VALUES)))
+def test_a_column_has_what_the_arguments_have(payloads: list[Any]) -> None:
+    decoded = [payload if isinstance(payload, dict) else {"value": payload} for payload in payloads]
+    texts = [json.dumps(payload).encode() for payload in payloads]
+    made = replace(graph(), payloads=[ListedPayloads([*texts, b'{"a": 0, "value": 0}'])])
+    made = replace(
+        made,
+        events=Events.of(len(texts) + 1, source=[0] * (len(texts) + 1), payload=range(len(texts) + 1)),
+    )
+    assert made.arguments(range(len(texts))) == decoded
+    for name in ("a", "value"):
+        assert made.column(name).tolist() == [*(one.get(name) for one in decoded), 0]
+
+
+@pytest.mark.parametrize(
+    "ask",
+    [
+        lambda made, row: made.arguments(row),
+        lambda made, row: made.arguments([0, row]),
+        lambda made, row: made.column("stream", [row]),
+        lambda made, row: made.stack(row),
+        lambda made, row: made.launched_by(np.array([row])),
+        lambda made, row: made.ancestors(row),
+        lambda made, row: made.describe(row),
+        lambda made, row: made.targets(row, "calls"),
+    ],
+)
+@pytest.mark.parametrize("row", [UNKNOWN, 4])
+def test_a_row_that_is_not_there_is_an_error(ask: Callable[[EventGraph, int], object], row: int) -> None:
+    with pytest.raises(IndexError, match=f"there is no row {row}: the graph has 4 events"):
+        ask(graph(), row)
 
 
 def test_an_argument_that_no_event_has() -> None:

@@ -265,11 +265,11 @@ class EventGraph(Struct, frozen=True, dict=True):
 
     def targets(self, row: Row, relation: Relation | str) -> Int64s:
         """The targets of the edges of one relation that start at `row`."""
-        return self._causes.targets(np.array([row]), member(Relation, relation, "relation"))
+        return self._causes.targets(_rows(row, len(self)), member(Relation, relation, "relation"))
 
     def sources_of(self, row: Row, relation: Relation | str) -> Int64s:
         """The sources of the edges of one relation that end at `row`."""
-        return self._causes.sources(np.array([row]), member(Relation, relation, "relation"))
+        return self._causes.sources(_rows(row, len(self)), member(Relation, relation, "relation"))
 
     def stack(self, row: Row, *, forward: bool = True) -> ResultTable[StackEntry]:
         """Returns what was under way when an event happened: Python functions, modules, operators and runtime calls.
@@ -284,7 +284,7 @@ class EventGraph(Struct, frozen=True, dict=True):
         """
         from tracelink.model.causes import stack_table
 
-        return stack_table(self, self._causes.stack(int(row), forward=forward))
+        return stack_table(self, self._causes.stack(int(_rows(row, len(self))[0]), forward=forward))
 
     @overload
     def launched_by(self, rows: Row, kind: EventKind | str = "operator") -> int | None: ...
@@ -323,7 +323,7 @@ class EventGraph(Struct, frozen=True, dict=True):
         Raises:
             UsageError: There is no such relation.
         """
-        return self._causes.reached(np.array([row]), _relations(relations), effects=False)
+        return self._causes.reached(_rows(row, len(self)), _relations(relations), effects=False)
 
     def descendants(self, row: Row, *relations: Relation | str) -> Int64s:
         """Returns the rows of all events that followed from an event, on any rank, in ascending order.
@@ -336,7 +336,7 @@ class EventGraph(Struct, frozen=True, dict=True):
         Raises:
             UsageError: There is no such relation.
         """
-        return self._causes.reached(np.array([row]), _relations(relations), effects=True)
+        return self._causes.reached(_rows(row, len(self)), _relations(relations), effects=True)
 
     @cached_property
     def _causes(self) -> Causes:
@@ -351,7 +351,7 @@ class EventGraph(Struct, frozen=True, dict=True):
         name: str | re.Pattern[str] = "",
         *,
         kind: EventKind | str | Collection[EventKind | str] = (),
-        rank: int | Collection[int] = (),
+        rank: Row | Collection[int] = (),
     ) -> Int64s:
         """Returns the rows of events by name, kind and rank: `graph.find("flash", kind="kernel")`.
 
@@ -364,7 +364,7 @@ class EventGraph(Struct, frozen=True, dict=True):
             UsageError: There is no such kind.
         """
         kinds = [kind] if isinstance(kind, str | EventKind) else list(kind)
-        ranks = [rank] if isinstance(rank, int) else list(rank)
+        ranks = [int(rank)] if isinstance(rank, int | np.integer) else list(rank)
         chosen = self.events.of_kind(*kinds) if kinds else np.ones(len(self), np.bool_)
         if ranks:
             chosen = chosen & np.isin(self.rank_of_events(), ranks)
@@ -540,14 +540,17 @@ def _relations(given: Collection[Relation | str]) -> list[Relation]:
 
 
 def _rows(selection: Row | Selected | None, length: int) -> Int64s:
-    """The rows that a selection names."""
+    """The rows that a selection names; raises `IndexError` for rows that are not there, such as UNKNOWN."""
     if selection is None:
         return np.arange(length)
     if isinstance(selection, int | np.integer):
-        return np.array([selection], np.int64)
+        selection = [int(selection)]
     chosen = np.asarray(selection if isinstance(selection, np.ndarray) else list(selection))
     if chosen.dtype == np.bool_:
         return np.flatnonzero(chosen)
+    wrong = chosen[(chosen < 0) | (chosen >= length)]
+    if len(wrong):
+        raise IndexError(f"there is no row {int(wrong[0])}: the graph has {length:,} events")
     return chosen.astype(np.int64)
 
 

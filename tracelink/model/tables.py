@@ -89,6 +89,8 @@ def _readable(table: Collectives | Participations | Messages, of: EventGraph | J
 # Arguments of events
 
 
+EXACT = 1 << 53
+"""Whole numbers up to this size are exact as floating-point numbers."""
 SAMPLED = 1000
 """Events whose arguments are listed when none has the wanted one."""
 
@@ -134,7 +136,7 @@ def _typed(values: Sequence[Any]) -> npt.NDArray[Any]:
     """A masked array if all values are numbers, in which None is masked; else an array of objects."""
     types = {type(value) for value in values if value is not None}
     missing = [value is None for value in values]
-    if types in ({float}, {int, float}):
+    if types == {float} or (types == {int, float} and all(abs(value or 0) <= EXACT for value in values)):
         return np.ma.masked_array(np.array([value or 0.0 for value in values], np.float64), missing)
     for dtype, kind in ((np.bool_, bool), (np.int64, int), (np.uint64, int)):
         if types == {kind}:
