@@ -444,7 +444,10 @@ class RereadPayloads(Struct, frozen=True):
 
 
 MOST_CURSORS, MOST_RUNS = 4, 12
-"""Places at which a file is open, and pieces that are kept: together about 20 MB."""
+"""Places at which a file is open, and pieces that are kept, twice as many of a compressed file: about 20 or 40 MB."""
+
+SKIPPED_PER_DECODED = 3
+"""Elements of a compressed file that are skipped in the time that it takes to decode one."""
 
 _Run = tuple[int, Sequence[Payload]]
 
@@ -461,9 +464,9 @@ class PayloadCursors:
 
     def __init__(self, payloads: RereadPayloads, kept: int) -> None:
         self._payloads = payloads
-        self._kept_runs = kept
         self._before = payloads.before
         self._plain = payloads.plain
+        self._kept_runs = kept if self._plain else 2 * kept
         self._cursors: list[_Cursor] = []
         self._runs: list[_Run] = []
         """The last used ones are the last."""
@@ -498,8 +501,10 @@ class PayloadCursors:
             self._cursors, self._process = [], os.getpid()
         piece = bisect_right(self._before, number) - 1
         usable = [cursor for cursor in self._cursors if cursor.end <= number]
-        if self._plain:  # in other files, what is between is read faster than all before it
+        if self._plain:
             usable = [cursor for cursor in usable if cursor.end > self._before[max(piece - 1, 0)]]
+        else:  # to decode what is between takes longer than to decompress all before it, unless that is far more
+            usable = [cursor for cursor in usable if SKIPPED_PER_DECODED * (number - cursor.end) <= number]
         cursor = max(usable, key=lambda cursor: cursor.end, default=None)
         if cursor:
             self._cursors.remove(cursor)
