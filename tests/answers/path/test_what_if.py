@@ -16,6 +16,7 @@ import generators.training
 import tracelink
 from builders.data import shared
 from builders.paths import PathBuilder, generated, pieces_of, ranks_of_pieces
+from generators import many_hosts
 from generators.gpu_pair import write
 from generators.job import Job as Made
 from generators.machine import Machine
@@ -216,3 +217,19 @@ def test_answers_are_within_three_percent_of_the_job_that_ran_so(
 )
 def test_shared_jobs_are_replayed_within_three_percent(name: str) -> None:
     assert answer(shared(name), "operator aten:: 1x").error <= 0.03
+
+
+def test_the_stragglers_of_a_cluster_are_on_the_path_and_without_them_steps_are_as_long_as_they_are(
+    tmp_path: Path,
+) -> None:
+    """Pipeline, tensor and data parallel; a different rank of each step keeps the others waiting for 2 ms."""
+    size = {"ranks": 16, "steps": 3, "drift_ppm": 0.0, "clock_skew_ns": 0}
+    truth = many_hosts.job(tmp_path / "late", straggler_ns=2_000_000, **size)
+    many_hosts.job(tmp_path / "on time", straggler_ns=0, **size)
+    path = tracelink.summarize(tmp_path / "late").critical_path
+    assert path is not None
+    longest = [max(step.by_rank, key=lambda rank: step.by_rank[rank]) for step in path.steps]
+    assert longest == [str(rank) for rank in truth["stragglers"]]
+    question = ", ".join(f"rank {rank} on time" for rank in truth["stragglers"])
+    expected = answer(tmp_path / "late", question).expected_ns
+    assert expected == pytest.approx(answer(tmp_path / "on time", "communication 1x").recorded_ns, rel=0.03)

@@ -72,7 +72,7 @@ class Threads(Struct, frozen=True):
         kinds = (*NAMED, EventKind.ANNOTATION, EventKind.PYTHON)
         on_thread = np.flatnonzero(events.of_kind(*kinds) & known)
         on_thread = on_thread[
-            np.lexsort((-events.duration[on_thread], events.start[on_thread], lane[on_thread]))
+            _outer_first(lane[on_thread], events.start[on_thread], events.duration[on_thread])
         ]
         transfers = np.zeros(len(events), np.bool_)
         transfers[communication] = True
@@ -81,7 +81,7 @@ class Threads(Struct, frozen=True):
         named[named] = ~for_each_text(part.graph.strings, events.name[named], is_step, np.bool_, False)
         outer = outside(caller, innermost(caller, named))
         top = np.flatnonzero(named & ((outer == UNKNOWN) | transfers))
-        top = top[np.lexsort((-events.duration[top], events.start[top], lane[top]))]
+        top = top[_outer_first(lane[top], events.start[top], events.duration[top])]
         working = on_thread[(events.of_kind(*NAMED) | transfers)[on_thread]]
         return cls(part, lane, on_thread, caller, top, transfers[top], working)
 
@@ -110,6 +110,26 @@ class Threads(Struct, frozen=True):
             found = wanted[position > 0]
             since[found] = changes[position[position > 0] - 1]
         return since, events.start[rows]
+
+
+FARTHEST = 1 << 62
+
+
+def _outer_first(lane: Int64s, start: Int64s, duration: Int64s) -> Int64s:
+    """The order by lane, start and length, the longest first: one sort, and another one of what starts together."""
+    if not len(lane):
+        return lane
+    begin = int(start.min())
+    span = int(start.max()) - begin + 1
+    if (int(lane.max()) + 1) * span >= FARTHEST:
+        return np.lexsort((-duration, start, lane))
+    key = lane * span + (start - begin)
+    order = np.argsort(key, kind="stable")
+    same = np.flatnonzero(np.diff(key[order]) == 0)
+    together = np.unique(np.append(same, same + 1))
+    rows = order[together]
+    order[together] = rows[np.lexsort((-duration[rows], key[rows]))]
+    return order
 
 
 def host_pieces(threads: Threads, waits: Waits, cuts: Cuts) -> HostPieces:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import numpy as np
-from msgspec import Struct, field
 
 from tracelink.answers.path.job import JobPieces
 from tracelink.answers.path.nodes import DELAY_OF, PieceKind, Why
@@ -27,77 +26,74 @@ class Segments(Table, frozen=True):
     """The index of the step."""
 
 
-class _Trail(Struct):
-    """The segments so far, the last one first."""
-
-    floor: int
-    time: int
-    rows: list[tuple[int, int, int, int, int]] = field(default_factory=list)
-
-    def back_to(self, time: int, rank: int, kind: int, piece: int) -> None:
-        """Adds a segment from `time` to where the path has come."""
-        time = max(time, self.floor)
-        if time < self.time:
-            self.rows.append((rank, kind, time, self.time, piece))
-            self.time = time
-
-
 def critical_path(job: JobPieces) -> Segments:
     """The segments from the begin of the first step to the end of the last one."""
-    if not len(job.begin) or not len(job):
+    if not len(job.begin) or not len(job) or job.begin[0] >= job.begin[-1]:
         return Segments.empty()
-    trail = _Trail(int(job.begin[0]), int(job.begin[-1]))
-    piece = _last_piece(job, trail)
-    while piece != UNKNOWN and trail.time > trail.floor:
-        piece = _step_back(job, piece, trail)
-    columns = np.array(trail.rows[::-1], np.int64).reshape(-1, 5)
-    return _cut(job, columns)
+    chain = _chain(job, int(job.begin[0]), int(job.begin[-1]))
+    return _cut(job, *_segments(job, chain)) if len(chain) else Segments.empty()
 
 
-def _last_piece(job: JobPieces, trail: _Trail) -> int:
-    """The piece that ended last, of those that started before the end of the job."""
+def _chain(job: JobPieces, floor: int, end: int) -> Int64s:
+    """The pieces on the path, the last one first; each was what the one before it waited for last."""
     pieces = job.pieces
-    begun = np.flatnonzero(pieces.start < trail.time)
+    begun = np.flatnonzero(pieces.start < end)
     if not len(begun):
-        return UNKNOWN
-    ended = np.minimum(pieces.end[begun], trail.time)
-    last = int(begun[np.lexsort((pieces.start[begun], ended))[-1]])
-    trail.back_to(int(pieces.end[last]), int(job.rank[last]), PieceKind.IDLE, last)
-    return last
+        return begun
+    ended = np.minimum(pieces.end[begun], end)
+    piece = int(begun[np.lexsort((pieces.start[begun], ended))[-1]])
+    chain: list[int] = []
+    while piece != UNKNOWN and len(chain) < len(job):
+        chain.append(piece)
+        arrival = job.arrival.item(piece)
+        source = piece if arrival == UNKNOWN else arrival
+        if pieces.start.item(source) <= floor:
+            break
+        piece = job.cause.item(source)
+    return np.array(chain, np.int64)
 
 
-def _step_back(job: JobPieces, piece: int, trail: _Trail) -> int:
-    """Adds a piece and the delay before it; returns its cause, or UNKNOWN where the recording begins."""
-    pieces = job.pieces
-    rank, arrival = job.rank.item(piece), job.arrival.item(piece)
-    start = piece if arrival == UNKNOWN else arrival
-    trail.back_to(pieces.start.item(start), rank, pieces.kind.item(piece), piece)
-    piece, rank = start, job.rank.item(start)
-    cause: int = job.cause.item(piece)
-    if cause == UNKNOWN:
-        trail.back_to(trail.floor, rank, PieceKind.IDLE, piece)
-        return UNKNOWN
-    ended = pieces.end.item(cause)
-    if ended < trail.time:
-        trail.back_to(ended, rank, _delay(job, piece, job.why.item(piece), trail.time - ended), piece)
-    return cause
+def _segments(job: JobPieces, chain: Int64s) -> tuple[Int64s, Int64s, Int64s, Int64s, Int64s]:
+    """Rank, kind, start, end and piece of each segment in the order of time.
+
+    A piece lasts until the one after it could start, and begins when its rank, or the last rank that it waited for,
+    started it; before that is the delay after its cause.
+    """
+    pieces, floor, last = job.pieces, int(job.begin[0]), int(job.begin[-1])
+    arrival = job.arrival[chain]
+    source = np.where(arrival == UNKNOWN, chain, arrival)
+    begins, ends = pieces.start[source], pieces.end[chain]
+    # the end of the path, then the end and the begin of each piece, never later than what comes after it
+    bounds = np.concatenate([[last], np.stack([ends, begins], axis=1).ravel(), [floor]])
+    bounds = np.maximum(np.minimum.accumulate(bounds), floor)
+    upper, lower = bounds[:-1], bounds[1:]
+    count = len(chain)
+    kind = np.full(2 * count + 1, int(PieceKind.IDLE), np.int64)
+    piece = np.empty(2 * count + 1, np.int64)
+    piece[0], piece[1::2], piece[2::2] = chain[0], chain, source
+    kind[1::2] = pieces.kind[chain]
+    kind[2:-1:2] = _delays(job, source[:-1], (upper - lower)[2:-1:2])
+    rank = job.rank[piece].astype(np.int64)
+    some = np.flatnonzero(upper > lower)[::-1]
+    return rank[some], kind[some], lower[some], upper[some], piece[some]
 
 
-def _delay(job: JobPieces, piece: int, why: int, delay: int) -> int:
-    """What the time before a piece is; a thread that only communicates waits for requests."""
-    if why in (Why.STREAM, Why.STREAM_WAIT) and delay > LONGEST_QUEUE_NS:
-        return PieceKind.IDLE
-    if why == Why.SEQUENCE and job.pieces.kind[piece] == PieceKind.COMMUNICATION:
-        return PieceKind.HAND_OVER
-    return DELAY_OF[Why(why)]
+def _delays(job: JobPieces, source: Int64s, delay: Int64s) -> Int64s:
+    """What the time before each piece is; a thread that only communicates waits for requests."""
+    why = job.why[source].astype(np.int64)
+    kinds = np.array([DELAY_OF[each] for each in Why], np.int64)[why]
+    requested = (why == Why.SEQUENCE) & (job.pieces.kind[source] == PieceKind.COMMUNICATION)
+    kinds[requested] = PieceKind.HAND_OVER
+    kinds[np.isin(why, (Why.STREAM, Why.STREAM_WAIT)) & (delay > LONGEST_QUEUE_NS)] = PieceKind.IDLE
+    return kinds
 
 
-def _cut(job: JobPieces, columns: Int64s) -> Segments:
+def _cut(job: JobPieces, rank: Int64s, kind: Int64s, start: Int64s, end: Int64s, piece: Int64s) -> Segments:
     """The segments, divided where steps begin."""
-    rank, kind, start, end, piece = columns.T
     inner = job.begin[1:-1]
     inner = inner[(inner > job.begin[0]) & (inner < job.begin[-1])]
-    times = np.unique(np.concatenate([start, inner, end[-1:]]))
+    times = np.sort(np.concatenate([start, inner, end[-1:]]))
+    times = times[np.append(True, times[1:] > times[:-1])]
     source = np.searchsorted(start, times[:-1], side="right") - 1
     step = np.searchsorted(job.begin[:-1], times[:-1], side="right") - 1
     return Segments(
