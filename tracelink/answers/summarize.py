@@ -19,6 +19,7 @@ from tracelink.answers.model.results import (
     ModuleRow,
     OperatorRow,
     RankSummary,
+    ShapeRow,
     StepTime,
     Summary,
     WaitRow,
@@ -61,6 +62,7 @@ def summarize(
     ranks: Numbers | str | Iterable[int] | None = None,
     steps: Numbers | str | Iterable[int] | None = None,
     what_if: Sequence[str] = (),
+    shapes: bool = False,
 ) -> Summary:
     """Reads traces for where the time went, on every rank and step, without keeping their events.
 
@@ -80,6 +82,7 @@ def summarize(
         ranks: Only these ranks, such as "0-7,64" or [0, 1].
         steps: Only these steps, such as "3-5,7" or range(3, 6).
         what_if: Questions that a replay answers, such as "communication free"; see `what_if`.
+        shapes: Whether operators are also added up by the shapes of their inputs, which takes another reading.
 
     Returns:
         The breakdown of each step of each rank, kernels, collectives, and notes on what limits them.
@@ -109,18 +112,23 @@ def summarize(
     engine = engine_for(jobs, watch)
     selection = Selection(ranks=ranks, steps=steps)
     job = read_job(discovery, engine, clock=clock_choice(clock), selection=Selection(ranks=selection.ranks))
-    return summary_of(job, engine, selection.steps, what_if)
+    return summary_of(job, engine, selection.steps, what_if, with_shapes=shapes)
 
 
 def summary_of(
-    job: Job, engine: Engine | None = None, steps: Numbers | None = None, what_if: Sequence[str] = ()
+    job: Job,
+    engine: Engine | None = None,
+    steps: Numbers | None = None,
+    what_if: Sequence[str] = (),
+    *,
+    with_shapes: bool = False,
 ) -> Summary:
     """The summary of a job that was read; of some of its steps only if `steps` names any."""
 
     def work(part: Part) -> tuple[Account, Splits, RankPieces]:
         graph = part.load()
-        account, splits = account_of(graph, job, steps), splits_of(graph, job, part.rank)
-        return account, splits, contracted(graph, job, part.rank)
+        account = account_of(graph, job, steps, with_shapes=with_shapes)
+        return account, splits_of(graph, job, part.rank), contracted(graph, job, part.rank)
 
     answered = (engine or Engine()).map(work, job.parts)
     accounts = [account for account, _, _ in answered]
@@ -141,6 +149,7 @@ def summary_of(
         lines=_rows(LineRow, (table.lines for table in tables), order=SELF),
         gaps=_rows(GapRow, (table.gaps for table in tables), order=1),
         waits=_rows(WaitRow, (table.waits for table in tables), order=1),
+        shapes=_rows(ShapeRow, (table.shapes for table in tables), order=DEVICE),
         collectives=report.collectives,
         communication=report.communication,
         critical_path=None if path is None else totals_of(path),
@@ -200,6 +209,7 @@ def _kernels(tables: Sequence[Tables]) -> list[KernelRow]:
             module=most.module,
             line=most.line,
             source_lines=most.source_lines,
+            stack=most.stack,
         )
         rows.append(row)
     return rows
@@ -207,7 +217,7 @@ def _kernels(tables: Sequence[Tables]) -> list[KernelRow]:
 
 Row = TypeVar("Row")
 
-TOTAL, SELF = 1, 2
+TOTAL, SELF, DEVICE = 1, 2, 3
 """Columns by which tables are sorted."""
 
 

@@ -62,10 +62,10 @@ class Timeline:
                 self.builder.edge(within, Relation.CALLS, call)
         return row
 
-    def account(self) -> Account:
+    def account(self, *, with_shapes: bool = False) -> Account:
         """What is said of it."""
         graph = self.builder.build()
-        return account_of(graph, Job.of(graph), None)
+        return account_of(graph, Job.of(graph), None, with_shapes=with_shapes)
 
     def steps(self) -> list[Step]:
         """Its steps."""
@@ -203,7 +203,27 @@ def test_kernels_have_their_call_sites_and_delays() -> None:
     (kernel,) = line.account().tables.kernels
     assert (kernel.count, kernel.total_ns, kernel.low_ns, kernel.high_ns) == (2, 54 * US, 25 * US, 29 * US)
     assert (kernel.queue_ns, kernel.launch_ns, kernel.operator) == (27 * US, 5 * US, "aten::mm")
+    assert kernel.stack == ["cudaLaunchKernel", "aten::mm"]
     assert line.account().tables.operators == {("aten::mm",): [1, 20 * US, 18 * US, 54 * US]}
+
+
+def test_operators_that_launch_work_are_added_up_by_their_inputs() -> None:
+    line = Timeline()
+    line.step(1, 0, 100)
+    for start, shape in ((0, [2, 3]), (20, [2, 3]), (40, [5, 7])):
+        operator = line.builder.add(
+            line.thread,
+            "aten::mm",
+            start * US,
+            10 * US,
+            args={"Input Dims": [shape, []], "Input type": ["float"]},
+        )
+        line.run("gemm", start + 4, start + 12, launched=start + 1, within=operator)
+    assert line.account(with_shapes=True).tables.shapes == {
+        ("aten::mm", "[2, 3] float"): [2, 20 * US, 18 * US, 16 * US],
+        ("aten::mm", "[5, 7] float"): [1, 10 * US, 9 * US, 8 * US],
+    }
+    assert line.account().tables.shapes == {}
 
 
 def test_calls_within_calls_of_the_same_name_count_once_in_the_total() -> None:

@@ -146,6 +146,12 @@ class KernelRow(Struct, frozen=True):
     ]
     line: Annotated[str, Meta(description="The same of functions of the program.")]
     source_lines: Annotated[str, Meta(description="Lines of the program that a generated kernel computes.")]
+    stack: Annotated[
+        Sequence[str],
+        Meta(
+            description="The calls around the launch of the longest, innermost first; of the longest kernels."
+        ),
+    ] = ()
 
 
 class OperatorRow(Struct, frozen=True):
@@ -160,6 +166,18 @@ class OperatorRow(Struct, frozen=True):
     device_ns: Annotated[
         Nanoseconds, Meta(description="Of the device work that they launch, also through others.")
     ]
+    ranks: Count
+
+
+class ShapeRow(Struct, frozen=True):
+    """All operators of one name that launch device work themselves, with inputs of the same shapes and types."""
+
+    name: str
+    shapes: Annotated[str, Meta(description="Sizes and types of the inputs, as recorded with record_shapes.")]
+    count: Count
+    total_ns: Nanoseconds
+    self_ns: Nanoseconds
+    device_ns: Nanoseconds
     ranks: Count
 
 
@@ -351,6 +369,7 @@ class Summary(Struct, frozen=True):
     lines: Sequence[LineRow]
     gaps: Sequence[GapRow]
     waits: Sequence[WaitRow]
+    shapes: Annotated[Sequence[ShapeRow], Meta(description="Empty unless they were requested.")]
     collectives: Annotated[
         Sequence[CollectiveRow], Meta(description="Those that ranks spent most time in first.")
     ]

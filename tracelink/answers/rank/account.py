@@ -46,7 +46,7 @@ class RankCosts(Struct, frozen=True):
     costs: Sequence[Cost]
 
 
-def account_of(graph: EventGraph, job: Job, wanted: Numbers | None) -> Account:
+def account_of(graph: EventGraph, job: Job, wanted: Numbers | None, *, with_shapes: bool = False) -> Account:
     """The answers about the rank of a graph of a job, in all steps or in the wanted ones."""
     divided = _divided(graph, job, wanted)
     view, windows = divided.view, divided.windows
@@ -62,9 +62,9 @@ def account_of(graph: EventGraph, job: Job, wanted: Numbers | None) -> Account:
         memory_of(view, windows),
         later_work(view, windows),
     )
-    return Account(
-        summary, tables_of(view, windows, divided.explained, divided.activity.waits), divided.nested
-    )
+    waits = divided.activity.waits
+    tables = tables_of(view, windows, divided.explained, waits, with_shapes=with_shapes)
+    return Account(summary, tables, divided.nested)
 
 
 def rank_costs_of(graph: EventGraph, job: Job, wanted: Numbers | None) -> RankCosts:

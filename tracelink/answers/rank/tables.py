@@ -21,10 +21,20 @@ from tracelink.answers.rank.call_sites import (
 )
 from tracelink.answers.rank.idle import Explained, previous_ends
 from tracelink.answers.rank.steps import Windows
-from tracelink.answers.rank.view import COMMUNICATION, RankView
+from tracelink.answers.rank.view import COMMUNICATION, RankView, Work
+from tracelink.converters.pytorch.arguments import INPUT_DIMS, INPUT_TYPES
 from tracelink.model.columns import NO_TIME, UNKNOWN, Bools, Int64s, distinct, lookup, stable_order
 from tracelink.model.events import ON_THREAD, EventKind, Key
+from tracelink.model.graph import recorded_payloads
 from tracelink.model.ranges import Spans
+from tracelink.model.tables import arguments_of
+from tracelink.model.text import shortened
+from tracelink.model.trace import Payload
+
+MOST_STACKS = 40
+"""Kernels with a stack: those with most time."""
+DEEPEST_STACK = 64
+LONGEST_SHAPES = 240
 
 Texts = tuple[str, ...]
 Rows = dict[Texts, list[int]]
@@ -45,6 +55,7 @@ class KernelTotal(Struct, frozen=True):
     module: str
     line: str
     source_lines: str
+    stack: Sequence[str]
 
 
 class Tables(Struct, frozen=True):
@@ -61,9 +72,13 @@ class Tables(Struct, frozen=True):
     """Operator, what is around it, line: count, idle time."""
     waits: Rows
     """Call, operator, line: count, host time, idle time."""
+    shapes: Rows
+    """Operator, shapes: count, total, self, device time."""
 
 
-def tables_of(view: RankView, windows: Windows, explained: Explained, waits: Int64s) -> Tables:
+def tables_of(
+    view: RankView, windows: Windows, explained: Explained, waits: Int64s, *, with_shapes: bool = False
+) -> Tables:
     """The tables of a rank, of what starts in the windows; `waits` are calls that wait for the device."""
     marks = Marks.of(view)
     sites = call_sites_of(view, marks, np.append(view.work.call, waits))
@@ -79,6 +94,7 @@ def tables_of(view: RankView, windows: Windows, explained: Explained, waits: Int
         calls.by_name(view, python & ~module),
         _gaps(view, sites, explained),
         _waits(view, windows, sites, explained, waits),
+        calls.by_shape(view, operator & np.isin(calls.rows, sites.operator)) if with_shapes else {},
     )
 
 
@@ -116,8 +132,23 @@ def _kernels(view: RankView, sites: CallSites, inside: Bools) -> list[KernelTota
         _module_classes(view, module, group, time, count),
         view.texts(_most(line, group, time, count)),
         view.texts(lines),
+        _stacks(view, work, group, time, count),
     ]
     return [KernelTotal(*values) for values in zip(*columns, strict=True)]
+
+
+def _stacks(view: RankView, work: Work, group: Int64s, time: Int64s, count: int) -> list[list[str]]:
+    """The calls around the launch of the longest kernel of each group; none for all but the longest groups."""
+    order = np.lexsort((time, group))
+    longest = order[np.searchsorted(group[order], np.arange(count), side="right") - 1]
+    shown = np.argsort(-_sums(group, time, count), kind="stable")[:MOST_STACKS]
+    stacks: list[list[str]] = [[] for _ in range(count)]
+    for number in shown.tolist():
+        row = int(work.call[longest[number]])
+        while row != UNKNOWN and len(stacks[number]) < DEEPEST_STACK:
+            stacks[number].append(view.graph.strings[view.events.name[row]])
+            row = int(view.caller[row])
+    return stacks
 
 
 def launch_delays(view: RankView) -> tuple[Int64s, Int64s]:
@@ -225,6 +256,37 @@ class _Calls(Struct, frozen=True):
         columns = [_sums(group, value, len(first)).tolist() for value in values]
         names = view.texts(view.events.name[rows[first]])
         return {(name,): list(numbers) for name, *numbers in zip(names, *columns, strict=True)}
+
+    def by_shape(self, view: RankView, chosen: Bools) -> Rows:
+        """The calls that are chosen, added up by name and the shapes of their inputs."""
+        found: Rows = {}
+        index = {row: number for number, row in enumerate(self.rows.tolist())}
+        texts = view.graph.strings
+        for row, payload in recorded_payloads(view.graph, self.rows[chosen]):
+            number = index[row]
+            key = texts[view.events.name[row]], _inputs(payload)
+            sums = found.setdefault(key, [0, 0, 0, 0])
+            outer = bool(self.outer[number])
+            sums[0] += 1
+            sums[1] += int(self.time[number]) * outer
+            sums[2] += int(self.own[number])
+            sums[3] += int(self.device[number]) * outer
+        return found
+
+
+def _inputs(payload: Payload) -> str:
+    """`[64, 16] float, [16] float` for the inputs of an operator; empty if they were not recorded."""
+    arguments = arguments_of(payload)
+    shapes, types = arguments.get(INPUT_DIMS), arguments.get(INPUT_TYPES)
+    if not isinstance(shapes, list):
+        return ""
+    kinds = types if isinstance(types, list) else []
+    parts = [
+        f"{shape} {kinds[index] if index < len(kinds) else ''}".strip()
+        for index, shape in enumerate(shapes)
+        if shape
+    ]
+    return shortened(", ".join(parts), LONGEST_SHAPES)
 
 
 def _outer(view: RankView, rows: Int64s) -> Bools:

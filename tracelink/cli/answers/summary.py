@@ -54,6 +54,7 @@ WORTH_SHOWING = 0.005
     multiple=True,
     help="How long the steps would take: 'communication free', 'kernel NAME 2x', 'operator NAME 2x', 'rank 3 on time'.",
 )
+@click.option("--shapes", is_flag=True, help="Also add up operators by the shapes of their inputs.")
 @takes_clock
 @takes_jobs
 def summary(
@@ -62,6 +63,7 @@ def summary(
     only_ranks: str | None,
     steps: str | None,
     what_if: tuple[str, ...],
+    shapes: bool,
     clock: str,
     jobs: int | None,
 ) -> None:
@@ -81,6 +83,7 @@ def summary(
             ranks=None if only_ranks is None else Numbers.parse(only_ranks, "--ranks"),
             steps=None if steps is None else Numbers.parse(steps, "--steps"),
             what_if=what_if,
+            shapes=shapes,
         )
     errors = [note for note in result.notes if note.severity is Severity.ERROR]
     if console.json:
@@ -105,6 +108,7 @@ def summary_page(result: Summary, *, verbose: bool = False) -> str:
     show_what_if(page, result, verbose=verbose)
     show_path(page, result, verbose=verbose)
     _show_kernels(page, result, shown)
+    _show_shapes(page, result, shown)
     _show_gaps(page, result, shown)
     _show_waits(page, result, shown)
     show_late_ranks(page, result, verbose=verbose)
@@ -228,6 +232,22 @@ def _show_kernels(page: Page, result: Summary, shown: int | None) -> None:
     ]
     _table(page, header, rows, numbers=header[1:5], optional=("line", "mean", "launched by"))
     _rest(page, result.kernels, shown, "kernel")
+
+
+def _show_shapes(page: Page, result: Summary, shown: int | None) -> None:
+    header = ("operator", "inputs", "count", "on devices", "mean")
+    rows = [
+        [
+            _name(row.name),
+            name_in_words(row.shapes) or EMPTY,
+            number(row.count),
+            fine_span(row.device_ns),
+            fine_span(row.device_ns // row.count),
+        ]
+        for row in result.shapes[:shown]
+    ]
+    _table(page, header, rows, numbers=header[2:])
+    _rest(page, result.shapes, shown, "combination")
 
 
 def _show_gaps(page: Page, result: Summary, shown: int | None) -> None:
