@@ -15,9 +15,14 @@ from tracelink.converters.pytorch.node_communication import communicates, statem
 from tracelink.converters.pytorch.node_schema import (
     COLUMNS,
     DEBUG,
+    FORWARD_THREAD,
     MISSING_COMMUNICATION,
     MISSING_COMMUNICATION_MARK,
     PROCESS_GROUPS,
+    RECORD_FUNCTION,
+    SCOPE,
+    SEQUENCE,
+    THREAD,
     FlatNode,
     Node,
     PositionalNode,
@@ -78,10 +83,15 @@ def decode(text: memoryview, format_: NodeFormat = PLAIN) -> Piece:
     )
     with_statement = {name for name in set(piece.names) if name == PROCESS_GROUPS or communicates(name)}
     if with_statement:
-        texts = TEXTS.decode(bytes(text))
         rows = [row for row, name in enumerate(piece.names) if name in with_statement]
-        _add_details(piece, {row: msgspec.json.decode(texts[row]) for row in rows})
+        _add_details(piece, _nodes_at(text, rows))
     return piece
+
+
+def _nodes_at(text: memoryview, rows: Iterable[int]) -> dict[int, Named]:
+    """The complete nodes in these rows; the texts of all nodes are views of `text`, which end here."""
+    texts = TEXTS.decode(text)
+    return {row: msgspec.json.decode(texts[row]) for row in rows}
 
 
 def _add_details(piece: Piece, nodes: Mapping[int, Named]) -> None:
@@ -99,7 +109,13 @@ def _decode_by_position(text: memoryview, format_: NodeFormat) -> Piece:
     except msgspec.ValidationError:
         return _decode_by_name(text, format_)
     attributes = [node.attrs for node in nodes]
-    columns = {name: int64s([item.value for item in map(attrgetter(name), attributes)]) for name in COLUMNS}
+    columns = {
+        RECORD_FUNCTION: int64s([each.rf_id.value for each in attributes]),
+        SEQUENCE: int64s([each.seq_id.value for each in attributes]),
+        SCOPE: int64s([each.scope.value for each in attributes]),
+        THREAD: int64s([each.tid.value for each in attributes]),
+        FORWARD_THREAD: int64s([each.fw_tid.value for each in attributes]),
+    }
     piece = _piece(nodes, columns, format_)
     if MISSING_COMMUNICATION_MARK.search(text):
         piece.without_communication = _decode_by_name(text, format_).without_communication

@@ -424,6 +424,18 @@ def test_bytes_that_are_not_utf_8_are_replaced() -> None:
     assert json.loads(texts[1])["name"] == "\ufffd\ufffd"
 
 
+def test_a_damaged_record_of_communication_before_a_node_that_is_longer_than_the_buffer() -> None:
+    records = [node(number, "record_param_comms", inputs=[tensor()]) for number in range(10, 20)]
+    long = node(5, inputs=[("STAND-IN", [], "GenericList[]")])
+    many = [node(number, inputs=[tensor()]) for number in range(100, 6000)]
+    whole = trace(thread_root(2), *records, *many, long, process_root())
+    damaged = whole.replace(b'"record_param_comms",', rb'"record_param_comms", "x": "\q",', 1)
+    result = read(damaged.replace(b'"STAND-IN"', b"[" + b"1, " * 2_000_000 + b"1]"))
+    assert ids(result) == [2, *range(10, 20), *range(100, 6000), 5, 1]
+    assert len(result.communications) == 10
+    assert reasons(result) == ["repaired"]
+
+
 def test_a_value_that_is_nested_without_end() -> None:
     deep = "[" * 5000 + "]" * 5000
     whole = trace(thread_root(2), node(5, inputs=[("STAND-IN", [], "GenericList[]")]), process_root())
