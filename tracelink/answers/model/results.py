@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from enum import StrEnum
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal, overload
 
 from msgspec import Meta, Struct
 
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     import pandas
     import pyarrow
 
+    from tracelink.answers.model.tables import BreakdownRow, CauseRow, PathRow, StepRow
     from tracelink.model.results import ResultTable
 
 Count = Annotated[int, Meta(ge=0)]
@@ -387,6 +388,33 @@ class Summary(Struct, frozen=True):
         from tracelink.answers.model.tables import overview_of
 
         return as_html(*overview_of(self))
+
+    @overload
+    def table(self, name: Literal["steps"]) -> ResultTable[StepRow]: ...
+
+    @overload
+    def table(self, name: Literal["breakdown"]) -> ResultTable[BreakdownRow]: ...
+
+    @overload
+    def table(self, name: Literal["causes"]) -> ResultTable[CauseRow]: ...
+
+    @overload
+    def table(self, name: Literal["kernels"]) -> ResultTable[KernelRow]: ...
+
+    @overload
+    def table(self, name: Literal["operators"]) -> ResultTable[OperatorRow]: ...
+
+    @overload
+    def table(self, name: Literal["modules"]) -> ResultTable[ModuleRow]: ...
+
+    @overload
+    def table(self, name: Literal["lines"]) -> ResultTable[LineRow]: ...
+
+    @overload
+    def table(self, name: Literal["critical_path"]) -> ResultTable[PathRow]: ...
+
+    @overload
+    def table(self, name: str) -> ResultTable[Any]: ...
 
     def table(self, name: str) -> ResultTable[Any]:
         """Returns one table of the summary.
