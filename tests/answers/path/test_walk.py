@@ -11,7 +11,8 @@ from hypothesis import given
 
 import tracelink
 from builders.data import shared
-from builders.paths import PathBuilder, generated, path_in_words, pieces_of, ranks_of_pieces
+from builders.graph import START
+from builders.paths import US, PathBuilder, generated, path_in_words, pieces_of, ranks_of_pieces
 from generators.gpu_pair import write
 from generators.job import Job as Made
 from tracelink.answers.path.job import JobPieces
@@ -163,6 +164,26 @@ def test_a_stream_that_starts_right_after_communication_on_another_one_waited_fo
         "0 queue relu 625-630",
         "0 compute relu 630-650",
     ]
+
+
+def test_steps_of_a_job_begin_on_the_first_rank_even_if_ranks_recorded_different_ones() -> None:
+    job = PathBuilder()
+    for rank, steps in ((0, {1: 0, 2: 100}), (1, {2: 90, 3: 200}), (2, {})):
+        for step, start in steps.items():
+            job.note(rank, f"ProfilerStep#{step}", start, start + 80)
+        job.op(rank, "aten::mm", 20, 300)
+    pieces = job.pieces()
+    assert pieces.steps.tolist() == [1, 2, 3]
+    assert ((pieces.begin - START) // US).tolist() == [0, 90, 200, 280]
+
+
+def test_steps_whose_numbers_do_not_ascend_are_one() -> None:
+    job = PathBuilder()
+    for start, step in ((0, 2), (100, 1)):
+        job.note(0, f"ProfilerStep#{step}", start, start + 80)
+        job.op(0, "aten::mm", start + 1, start + 70)
+    pieces = job.pieces()
+    assert (pieces.steps.tolist(), ((pieces.begin - START) // US).tolist()) == ([UNKNOWN], [0, 180])
 
 
 # Generated jobs.

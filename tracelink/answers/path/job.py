@@ -111,17 +111,24 @@ def _with_names(part: RankPieces, names: StringTable) -> Pieces:
 
 
 def _steps(parts: Sequence[RankPieces]) -> tuple[Int64s, Int64s]:
-    """The numbers of the steps, and the times between them; ranks with different steps have only one together."""
-    recorded = [part for part in parts if len(part.steps)]
+    """The numbers of the steps, and the times between them: a step begins when the first rank begins it.
+
+    Ranks without steps do not count if others have some. If the numbers of a rank do not ascend, all is one step.
+    """
+    recorded = [part for part in parts if len(part.steps) and (part.steps != UNKNOWN).all()]
+    recorded = recorded or [part for part in parts if len(part.steps)]
     if not recorded:
         return np.empty(0, np.int64), np.empty(0, np.int64)
-    end = max(int(part.step_end[-1]) for part in recorded)
-    same = all(np.array_equal(part.steps, recorded[0].steps) for part in recorded)
-    if not same:
-        begin = min(int(part.step_start[0]) for part in recorded)
-        return np.array([UNKNOWN], np.int64), np.array([begin, end], np.int64)
-    begins = np.min([part.step_start for part in recorded], axis=0)
-    return recorded[0].steps, np.append(np.maximum.accumulate(begins), end)
+    number = np.concatenate([part.steps for part in recorded])
+    start = np.concatenate([part.step_start for part in recorded])
+    end = max(int(part.step_end.max()) for part in recorded)
+    numbers, which = np.unique(number, return_inverse=True)
+    begins = np.full(len(numbers), np.iinfo(np.int64).max)
+    np.minimum.at(begins, which, start)
+    ascending = all((np.diff(part.steps) > 0).all() for part in recorded)
+    if not ascending or (np.diff(begins) <= 0).any():
+        return np.array([UNKNOWN], np.int64), np.array([int(start.min()), end], np.int64)
+    return numbers, np.append(begins, end)
 
 
 # Where ranks meet.
