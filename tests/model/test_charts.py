@@ -79,6 +79,24 @@ def test_many_steps_are_lines_of_ranks() -> None:
     assert {"rank 0", "rank 1", "compute (ms)", "step"} <= set(texts(plot))
 
 
+class Sample(NamedTuple):
+    rank: int
+    counter: str
+    time_ns: int
+    used_bytes: int
+
+
+def test_each_rank_and_name_is_a_line_of_its_own() -> None:
+    rows = [
+        Sample(rank, name, 10**18 + time, time) for rank in (0, 1) for name in ("a", "b") for time in range(3)
+    ]
+    table = ResultTable.of_rows(Sample, rows, plotted=["used_bytes"])
+    plot = table.plot(x="time_ns")
+    names = ["rank 0, a", "rank 0, b", "rank 1, a", "rank 1, b"]
+    assert [text for text in texts(plot) if text.startswith("rank")] == names
+    assert [text for text in texts(table.plot(x="time_ns", by="counter")) if text in ("a", "b")] == ["a", "b"]
+
+
 def test_bandwidth_over_sizes_is_points_on_logarithmic_axes() -> None:
     rows = [Sent(name, 10**power, power / 2 + 1) for name in ("a", "b") for power in range(2, 8)]
     plot = ResultTable.of_rows(Sent, rows).plot("bus_gb_s", x="size_bytes", by="operation")

@@ -176,7 +176,9 @@ def _graph(
     title: str, series: Sequence[Series], x: tuple[str, str], y: tuple[str, str], joined: bool
 ) -> Plot:
     shown = series[:MOST_SERIES]
-    pairs = {one.name: _known(one) for one in shown}
+    pairs: defaultdict[str, list[list[tuple[float, float]]]] = defaultdict(list)
+    for one in shown:
+        pairs[one.name] += _known(one)
     most = max(MOST_POINTS // max(len(shown), 1), 2)
     colors = _colors(list(pairs))
     top, legend = _legend(colors)
@@ -253,12 +255,12 @@ def chart_of(table: ResultTable[Any], y: Sequence[str], x: str, by: str, kind: s
         parts = {_words(name): values_of(table[name]) for name in heights}
         return bars(title, _labels(table, x), parts, unit)
     x = x or next((name for name in table.columns if _counts_up(table, name)), "")
-    if not by and kind == "lines" and x != "rank" and "rank" in table.columns:
-        by = "rank"
+    texts = [name for name, column in table.columns.items() if column.dtype == object or name == "rank"]
+    keys = [by] if by else [name for name in texts if name != x] if kind == "lines" else []
     draw = lines if kind == "lines" else points
     upward = _words(heights[0]) if len(heights) == 1 else ""
     return draw(
-        title, list(_series(table, heights, x, by)), (_words(x), table.units.get(x, "")), (upward, unit)
+        title, list(_series(table, heights, x, keys)), (_words(x), table.units.get(x, "")), (upward, unit)
     )
 
 
@@ -293,20 +295,19 @@ def _labels(table: ResultTable[Any], x: str) -> list[str]:
     ]
 
 
-def _series(table: ResultTable[Any], heights: Sequence[str], x: str, by: str) -> Iterator[Series]:
-    """A series for each column, and for each value of the column `by`."""
-    rows_of: defaultdict[object, list[int]] = defaultdict(list)
-    for row, key in enumerate(values_of(table[by]) if by else [None] * len(table)):
-        rows_of[key].append(row)
+def _series(table: ResultTable[Any], heights: Sequence[str], x: str, keys: Sequence[str]) -> Iterator[Series]:
+    """A series for each column of heights, and for each combination of the values of the key columns."""
+    rows_of: defaultdict[tuple[object, ...], list[int]] = defaultdict(list)
+    columns = [values_of(table[name]) for name in keys]
+    for row, values in enumerate(zip(*columns, strict=True) if keys else [()] * len(table)):
+        rows_of[values].append(row)
     across = values_of(table[x]) if x else list(range(len(table)))
     for name in heights:
         upward = values_of(table[name])
-        for key, rows in rows_of.items():
-            words = [
-                *([_key(by, key)] if by else []),
-                *([_words(name)] if len(heights) > 1 or not by else []),
-            ]
-            yield Series(" ".join(words), [across[row] for row in rows], [upward[row] for row in rows])
+        for values, rows in rows_of.items():
+            words = [_key(key, value) for key, value in zip(keys, values, strict=True) if value is not None]
+            words += [_words(name)] if len(heights) > 1 or not keys else []
+            yield Series(", ".join(words), [across[row] for row in rows], [upward[row] for row in rows])
 
 
 def _key(name: str, value: object) -> str:

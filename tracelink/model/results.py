@@ -293,7 +293,7 @@ class ResultTable(Struct, Generic[RowType], frozen=True, eq=False):
             *y: The columns with the lengths of stacked bars or the heights of lines and points; by default what the
                 table is about.
             x: The column with the labels of bars, or with the horizontal values; by default the names or ids of rows.
-            by: The column by which rows are lines or colors of their own; by default the rank of lines.
+            by: The column by which rows are lines or colors of their own; by default each rank and name is a line.
             kind: "bars", "lines" or "points"; by default lines over times and long series of steps, points over
                 sizes and durations, else bars.
 
