@@ -153,7 +153,7 @@ def large(options: Options) -> Result:
     for row in result.rows[3:]:
         result.bars.append(Bar(f"{row.job}, CPU s", row.median(cpu), DATABASE_SECONDS))
     result.bars += [
-        Bar(f"{row.job}, peak MB", row.median(memory), LARGE_MEGABYTES) for row in result.rows[1:]
+        Bar(f"{row.job}, peak MB", row.median(memory), LARGE_MEGABYTES) for row in result.rows[1:3]
     ]
     return result
 
