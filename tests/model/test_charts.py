@@ -94,6 +94,8 @@ def test_each_rank_and_name_is_a_line_of_its_own() -> None:
     plot = table.plot(x="time_ns")
     names = ["rank 0, a", "rank 0, b", "rank 1, a", "rank 1, b"]
     assert [text for text in texts(plot) if text.startswith("rank")] == names
+    first = next(tree(plot).iter(f"{SVG}polyline")).attrib["points"].split()
+    assert len(first) == 5, "memory holds until it changes"
     assert [text for text in texts(table.plot(x="time_ns", by="counter")) if text in ("a", "b")] == ["a", "b"]
 
 

@@ -15,6 +15,7 @@ from msgspec import Struct
 from tracelink.model.errors import UsageError, choices
 from tracelink.model.markup import Child, Markup, element
 from tracelink.model.results import (
+    BYTES,
     IDENTIFIERS,
     TIME,
     ResultTable,
@@ -249,27 +250,39 @@ def chart_of(table: ResultTable[Any], y: Sequence[str], x: str, by: str, kind: s
             f"columns of different units: {', '.join(sorted(units))}", advice="Plot those of one unit."
         )
     (unit,) = units
-    kind = kind or _kind(table, x)
+    kind = kind or _kind(table, x, unit)
     title = f"{table.title or table.row_type.__name__}: {', '.join(map(_words, heights))}"
     if kind == "bars":
         parts = {_words(name): values_of(table[name]) for name in heights}
         return bars(title, _labels(table, x), parts, unit)
     x = x or next((name for name in table.columns if _counts_up(table, name)), "")
     texts = [name for name, column in table.columns.items() if column.dtype == object or name == "rank"]
-    keys = [by] if by else [name for name in texts if name != x] if kind == "lines" else []
-    draw = lines if kind == "lines" else points
+    joined = kind in ("lines", "levels")
+    keys = [by] if by else [name for name in texts if name != x] if joined else []
+    series = list(_series(table, heights, x, keys))
+    if kind == "levels":
+        series = [_held(one) for one in series]
+    draw = lines if joined else points
     upward = _words(heights[0]) if len(heights) == 1 else ""
-    return draw(
-        title, list(_series(table, heights, x, keys)), (_words(x), table.units.get(x, "")), (upward, unit)
-    )
+    return draw(title, series, (_words(x), table.units.get(x, "")), (upward, unit))
 
 
-def _kind(table: ResultTable[Any], x: str) -> str:
+def _held(series: Series) -> Series:
+    """The same where each value holds until the next one."""
+    x, y = (
+        [value for value in values for _ in range(2)] for values in (series.x, series.y)
+    )  # each point twice
+    return Series(series.name, x[1:], y[:-1])
+
+
+def _kind(table: ResultTable[Any], x: str, unit: str) -> str:
     if x and table[x].dtype.kind in "if" and x not in IDENTIFIERS and table.units.get(x) != TIME:
         return "points"
     long = len(table) > MOST_STEPS and len(set(table.columns.get("rank", ()))) <= MOST_SERIES
     along = [x] if x else list(table.columns) if long else []
-    return "lines" if any(_counts_up(table, name) for name in along) else "bars"
+    if not any(_counts_up(table, name) for name in along):
+        return "bars"
+    return "levels" if unit == BYTES else "lines"
 
 
 def _counts_up(table: ResultTable[Any], name: str) -> bool:

@@ -285,7 +285,7 @@ class ResultTable(Struct, Generic[RowType], frozen=True, eq=False):
     # For people
 
     def plot(
-        self, *y: str, x: str = "", by: str = "", kind: Literal["", "bars", "lines", "points"] = ""
+        self, *y: str, x: str = "", by: str = "", kind: Literal["", "bars", "lines", "levels", "points"] = ""
     ) -> Plot:
         """Returns a chart of some columns, which notebooks draw: `table.plot("total_ns", x="name")`.
 
@@ -294,8 +294,9 @@ class ResultTable(Struct, Generic[RowType], frozen=True, eq=False):
                 table is about.
             x: The column with the labels of bars, or with the horizontal values; by default the names or ids of rows.
             by: The column by which rows are lines or colors of their own; by default each rank and name is a line.
-            kind: "bars", "lines" or "points"; by default lines over times and long series of steps, points over
-                sizes and durations, else bars.
+            kind: "bars", "lines", "levels" (each value holds until the next one) or "points"; by default levels of
+                sizes and lines of others over times and long series of steps, points over sizes and durations,
+                else bars.
 
         Raises:
             UsageError: There is no such column, none that could be drawn, or the columns have different units.
