@@ -107,7 +107,7 @@ def tracks_of(nodes: NodeTable, kinds: Kinds, process: str) -> tuple[Int32s, lis
     _, first, track = np.unique(code, return_index=True, return_inverse=True)
     rows = ([column[row] for column in columns] for row in first.tolist())
     return track.astype(np.int32), [
-        _track(_TRACK_KINDS[kind], process, str(lane)) for kind, process, lane in rows
+        _track(_TRACK_KINDS[kind], str(process), str(lane)) for kind, process, lane in rows
     ]
 
 

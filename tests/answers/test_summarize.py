@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from itertools import chain
+from pathlib import Path
 
+import msgspec
 import pytest
 
-from tracelink import samples, summarize
+from tracelink import merge, samples, summarize
 from tracelink.answers.model.results import Step, Summary, WorkIn
 from tracelink.model.errors import UsageError
 
@@ -43,3 +45,9 @@ def test_only_the_wanted_steps_are_summed() -> None:
 def test_a_step_that_no_rank_has_is_an_error() -> None:
     with pytest.raises(UsageError, match="there is no step 7"):
         summarize(samples.path("gpu_pair"), steps=[7])
+
+
+def test_a_summary_of_chakra_traces_can_be_encoded(tmp_path: Path) -> None:
+    merge(samples.path("gpu_pair"), output=tmp_path / "job", to="chakra")
+    encoded = msgspec.json.encode(summarize(tmp_path))
+    assert msgspec.json.encode(msgspec.json.decode(encoded, type=Summary)) == encoded

@@ -26,6 +26,8 @@ COMMANDS: dict[str, list[list[str]]] = {
         ["merge", "-o", "{out}/x", "-t", "chakra", "--variant", "astra-sim"],
         ["merge", "-o", "{out}/", "-t", "chakra-json"],
         ["merge", "-o", "{out}/x.tar", "--bundle"],
+        ["summary", "-v", "--shapes"],
+        ["summary", "--json"],
         ["collectives", "--messages"],
         ["clocks"],
         ["diagnose"],

@@ -38,7 +38,8 @@ def _definitions(accounts: Sequence[Account]) -> Iterator[Note]:
         yield Note(
             Severity.WARNING,
             f"{OWN}no_profile",
-            f"{ranks_in_words(nothing)}: no profile, so there is no breakdown of the time.",
+            f"{ranks_in_words(nothing)}: no profile, so there is no breakdown of the time. "
+            "`tracelink run` records profiles; `tracelink inspect` shows what the inputs are.",
         )
     whole = [each.summary.rank for each in accounts if any(step.step is None for step in each.summary.steps)]
     if whole:
