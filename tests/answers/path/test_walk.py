@@ -17,10 +17,12 @@ from generators.gpu_pair import write
 from generators.job import Job as Made
 from tracelink.answers.path.job import JobPieces
 from tracelink.answers.path.nodes import PieceKind
+from tracelink.answers.path.replay import Model, replayed
 from tracelink.answers.path.walk import critical_path
 from tracelink.io.engine import Engine
 from tracelink.io.sources import discover_inputs
 from tracelink.model.columns import UNKNOWN
+from tracelink.model.events import Relation
 from tracelink.pipeline.job_reader import read_job
 
 
@@ -184,6 +186,29 @@ def test_steps_whose_numbers_do_not_ascend_are_one() -> None:
         job.op(0, "aten::mm", start + 1, start + 70)
     pieces = job.pieces()
     assert (pieces.steps.tolist(), ((pieces.begin - START) // US).tolist()) == ([UNKNOWN], [0, 180])
+
+
+def test_operators_that_enclose_each_other_in_a_circle_end() -> None:
+    job = PathBuilder()
+    first, second = job.note(0, "one", 0, 4), job.note(0, "other", 1, 3)
+    job.graph.edge(first, Relation.CALLS, second)
+    job.graph.edge(second, Relation.CALLS, first)
+    job.op(0, "aten::mm", 2, 20)
+    job.op(0, "aten::add", 30, 40)
+    assert path_in_words(job.pieces())[-1] == "0 host aten::add 30-40"
+
+
+def test_causes_in_a_circle_end() -> None:
+    """By its clock a kernel ran before the call that launched it, which waited for it."""
+    job = PathBuilder()
+    sync = job.call(0, "cudaDeviceSynchronize", 0, 10)
+    kernel = job.kernel(0, "gemm", 2, 8)
+    job.graph.edge(job.call(0, "cudaLaunchKernel", 12, 13), Relation.LAUNCHES, kernel)
+    job.op(0, "aten::add", 14, 20)
+    pieces = job.pieces()
+    assert sync != kernel
+    assert critical_path(pieces).end[-1] == pieces.begin[-1]
+    assert replayed(Model.of(pieces)) >= 0
 
 
 # Generated jobs.

@@ -10,6 +10,7 @@ from msgspec import Struct
 from tracelink.answers.model.intervals import without_overlaps
 from tracelink.answers.path.modules import is_step
 from tracelink.answers.path.nodes import PieceKind
+from tracelink.answers.rank.call_sites import DEEPEST
 from tracelink.answers.rank.host import DATA_LOADER
 from tracelink.model.call_tree import callers, innermost, outside
 from tracelink.model.columns import UNKNOWN, Bools, Int64s, Table, UInt8s, for_each_text
@@ -227,11 +228,13 @@ def _innermost(threads: Threads, rows: Int64s, begin: Int64s, until: Int64s) -> 
     events = threads.part.events
     position = np.searchsorted(events.start[rows], begin, side="right") - 1
     row = np.where(position >= 0, np.append(rows, UNKNOWN)[position], UNKNOWN)
-    while True:
-        too_short = (row != UNKNOWN) & (np.append(events.end, 0)[row] < until)
+    end, caller = np.append(events.end, 0), np.append(threads.caller, UNKNOWN)
+    for _ in range(DEEPEST):
+        too_short = (row != UNKNOWN) & (end[row] < until)
         if not too_short.any():
             return row
-        row = np.where(too_short, np.append(threads.caller, UNKNOWN)[row], row)
+        row = np.where(too_short, caller[row], row)
+    return np.where(too_short, UNKNOWN, row)
 
 
 def _kinds(threads: Threads, row: Int64s, inside: Int64s, of_transfer: Int64s) -> UInt8s:

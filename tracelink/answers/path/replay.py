@@ -245,9 +245,11 @@ def _late_arrivals(job: JobPieces, rank: int) -> Sequence[tuple[int, int]]:
 
 def _own_work(job: JobPieces, piece: int, meeting_pieces: Bools) -> Int64s:
     """The pieces of a rank that led to the start of one of them, back to its last meeting."""
-    chain = []
+    chain: list[int] = []
+    passed: set[int] = set()
     current = job.cause.item(piece)
-    while current != UNKNOWN and not meeting_pieces[current]:
+    while current != UNKNOWN and not meeting_pieces[current] and current not in passed:
+        passed.add(current)
         if job.pieces.kind.item(current) in WORK:
             chain.append(current)
         current = job.cause.item(current)
