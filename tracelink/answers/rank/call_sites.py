@@ -15,7 +15,7 @@ from tracelink.model.selection import STEP_NAMES
 
 MODULE = "nn.Module: "
 """How a profile names the calls of modules."""
-DEEPEST = 4096
+DEEPEST = 1200
 """Calls around a launch that are looked at; Python itself ends deeper recursions."""
 
 
