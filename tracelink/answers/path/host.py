@@ -58,12 +58,15 @@ class Threads(Struct, frozen=True):
     on_thread: Int64s
     """All events that are on threads and have a time, by lane, start and length."""
     caller: Int64s
+    """The caller of each event, or UNKNOWN; and once more UNKNOWN."""
     top: Int64s
     """The outermost operators and calls, and communication on threads; by lane and start."""
     communicates: Bools
     """Which of `top` are communication."""
     working: Int64s
     """Operators, calls and communication on threads, by lane."""
+    end: Int64s
+    """The end of each event; and once more 0, for UNKNOWN."""
 
     @classmethod
     def of(cls, part: Excerpt, lane: Int64s, communication: Int64s) -> Threads:
@@ -84,7 +87,8 @@ class Threads(Struct, frozen=True):
         top = np.flatnonzero(named & ((outer == UNKNOWN) | transfers))
         top = top[_outer_first(lane[top], events.start[top], events.duration[top])]
         working = on_thread[(events.of_kind(*NAMED) | transfers)[on_thread]]
-        return cls(part, lane, on_thread, caller, top, transfers[top], working)
+        end = np.append(events.end, 0)
+        return cls(part, lane, on_thread, np.append(caller, UNKNOWN), top, transfers[top], working, end)
 
     def lanes(self) -> Iterator[tuple[int, Int64s, Int64s]]:
         """Each lane with its events and its outermost ones."""
@@ -105,7 +109,7 @@ class Threads(Struct, frozen=True):
         since = np.full(len(rows), np.iinfo(np.int64).min)
         for lane in np.unique(self.lane[rows]).tolist():
             mine = self.working[slice(*np.searchsorted(lanes, [lane, lane + 1]).tolist())]
-            changes = np.sort(np.concatenate([events.start[mine], events.end[mine]]))
+            changes = np.sort(np.concatenate([events.start[mine], self.end[mine]]))
             wanted = np.flatnonzero(self.lane[rows] == lane)
             position = np.searchsorted(changes, events.start[rows[wanted]])
             found = wanted[position > 0]
@@ -155,13 +159,13 @@ def _pieces_of_lane(
 ) -> HostPieces:
     events = threads.part.events
     transfer_start, transfer_end = without_overlaps(
-        events.start[top[communicates]], events.end[top[communicates]]
+        events.start[top[communicates]], threads.end[top[communicates]]
     )
-    start, end = _without(events.start[top], events.end[top], communicates)
+    start, end = _without(events.start[top], threads.end[top], communicates)
     wanted = cuts.time[cuts.lane == lane]
     wait_start, wait_end = _merged(waits.start, waits.end)
     times = np.concatenate(
-        [start, end, wanted, wait_start, wait_end, [events.start[rows].min(), events.end[rows].max()]]
+        [start, end, wanted, wait_start, wait_end, [events.start[rows].min(), threads.end[rows].max()]]
     )
     times = times[~_within(times, transfer_start, transfer_end)]
     times = _distinct(np.concatenate([times, transfer_start, transfer_end]))
@@ -228,12 +232,11 @@ def _innermost(threads: Threads, rows: Int64s, begin: Int64s, until: Int64s) -> 
     events = threads.part.events
     position = np.searchsorted(events.start[rows], begin, side="right") - 1
     row = np.where(position >= 0, np.append(rows, UNKNOWN)[position], UNKNOWN)
-    end, caller = np.append(events.end, 0), np.append(threads.caller, UNKNOWN)
     for _ in range(DEEPEST):
-        too_short = (row != UNKNOWN) & (end[row] < until)
+        too_short = (row != UNKNOWN) & (threads.end[row] < until)
         if not too_short.any():
             return row
-        row = np.where(too_short, caller[row], row)
+        row = np.where(too_short, threads.caller[row], row)
     return np.where(too_short, UNKNOWN, row)
 
 
