@@ -166,7 +166,7 @@ def with_stacks(size: int) -> Input:
 
 
 def with_communication(size: int) -> Input:
-    """A profile in which every seventh event says what it communicates, of `size` bytes or a little more."""
+    """A profile in which almost every fifth event tells of a communication, of `size` bytes or a little more."""
     return replicated(samples.path("gpu_pair") / "kineto_0.json.gz", size)
 
 

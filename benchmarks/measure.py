@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import statistics
 import subprocess
 import sys
@@ -30,7 +31,7 @@ NOT_COMPILING, COMPILING_TO = "PYTHONDONTWRITEBYTECODE", "PYTHONPYCACHEPREFIX"
 JOBS = Path(__file__).with_name("jobs.py")
 SAMPLING_SECONDS = 0.01
 LONGEST_SECONDS = 1800.0
-LONG_SECONDS = 15.0
+LONG_SECONDS = 5.0
 """A peer that takes longer runs once."""
 
 
@@ -47,7 +48,7 @@ class Job:
     arguments: Sequence[object]
     python: str = sys.executable
     remark: str = ""
-    longest_seconds: float = LONGEST_SECONDS
+    cpu_limit: int | None = None
 
     @property
     def command(self) -> list[str]:
@@ -131,7 +132,7 @@ def environment(python: str, *, compiled: bool = True) -> Mapping[str, str]:
 
 def run(job: Job) -> Cost:
     """One run, as the job tells."""
-    return as_told(output_of(job.command, job.longest_seconds))
+    return as_told(output_of(job.command, job.cpu_limit))
 
 
 def as_told(output: str) -> Cost:
@@ -141,19 +142,22 @@ def as_told(output: str) -> Cost:
     return Cost(**numbers, tree_peak_mb=numbers["peak_mb"], details=told)
 
 
-def output_of(command: Sequence[str], longest_seconds: float) -> str:
-    """What a command prints."""
+def output_of(command: Sequence[str], cpu_limit: int | None) -> str:
+    """What a command prints; with a limit, its processes are stopped after so many seconds of CPU."""
+    limited = ["prlimit", f"--cpu={cpu_limit}", *command] if cpu_limit else command
     try:
         done = subprocess.run(
-            command,
+            limited,
             capture_output=True,
             text=True,
             check=False,
-            timeout=longest_seconds,
+            timeout=LONGEST_SECONDS,
             env=environment(command[0]),
         )
     except subprocess.TimeoutExpired as error:
-        raise JobFailed(f"still running after {longest_seconds:.0f} s") from error
+        raise JobFailed(f"still running after {LONGEST_SECONDS:.0f} s") from error
+    if cpu_limit and done.returncode == -signal.SIGKILL:
+        raise JobFailed(f"stopped after {cpu_limit} s of CPU")
     check(done.returncode, done.stdout, done.stderr)
     return done.stdout
 

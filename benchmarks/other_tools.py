@@ -16,7 +16,7 @@ import perfetto_engine
 from measure import Job, JobFailed, Peer
 from results import Options, Result, failures_of
 
-LONGEST_SECONDS = 90.0
+CPU_LIMIT = 60
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +65,7 @@ def of_tool(tool: Tool, arguments: Sequence[object], options: Options, result: R
     """The job of a tool, if an interpreter has it; otherwise its row says so."""
     with failures_of(tool.name, result):
         python = first_that_imports(tool.module, options)
-        yield Job(tool.name, tool.job, arguments, python, version(tool, python), LONGEST_SECONDS)
+        yield Job(tool.name, tool.job, arguments, python, version(tool, python), CPU_LIMIT)
 
 
 def first_that_imports(module: str, options: Options) -> str:

@@ -2,6 +2,7 @@
 
 python benchmarks/run.py [--size 200] [--only NAME]... [--repeat 3] [--output results.json]
     [--peer-python PATH]...
+python benchmarks/run.py --page [--peer-python PATH]...    # the suites of docs/performance.md, then the page itself
 """
 
 from __future__ import annotations
@@ -10,8 +11,11 @@ import argparse
 import json
 import os
 import platform
+import subprocess
 import sys
+from collections.abc import Sequence
 from dataclasses import asdict
+from datetime import UTC, datetime
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -27,6 +31,7 @@ import compiling
 import diagnosing
 import inspecting
 import nsys_exports
+import page
 import perfetto_traces
 import suites
 from measure import JobFailed
@@ -36,12 +41,12 @@ SUITES = (
     suites.SUITES
     | across.SUITES
     | diagnosing.SUITES
-    | inspecting.SUITES
     | chakra_traces.SUITES
     | perfetto_traces.SUITES
     | compiling.SUITES
     | nsys_exports.SUITES
     | capturing.SUITES
+    | inspecting.SUITES
 )
 PYTHONS_OF_PEERS = ("TRACELINK_TRACELENS_PYTHON",)
 """Variables that name the interpreter of a peer, as in the peer tests."""
@@ -58,16 +63,25 @@ def main() -> int:
     print(
         f"{facts['cores']} cores, Python {facts['python']}, load {facts['load_before']}; {arguments.size} MB inputs"
     )
-    results = {name: measured(name, options) for name in arguments.only or SUITES}
+    results = {name: measured(name, options) for name in arguments.only or default_suites(arguments)}
     print_bars(results)
     saved = {
         "machine": facts | {"load_after": load_average()},
         "options": {"size_mb": options.size_mb, "repeats": options.repeats},
         "suites": {name: as_json(result) for name, result in results.items()},
     }
-    if arguments.output:
-        arguments.output.write_text(json.dumps(saved, indent=1) + "\n")
+    output = arguments.output or (page.RESULTS if arguments.page else Path("results.json"))
+    if arguments.page and arguments.only:
+        saved["suites"] = json.loads(output.read_text("utf-8"))["suites"] | saved["suites"]
+    output.write_text(json.dumps(saved, indent=1) + "\n")
+    if arguments.page:
+        page.write(json.loads(output.read_text("utf-8")))
     return int(any(not result.rows for result in results.values()))
+
+
+def default_suites(arguments: argparse.Namespace) -> Sequence[str]:
+    """Those of the page, or all."""
+    return page.SUITES if arguments.page else tuple(SUITES)
 
 
 def parsed_arguments() -> argparse.Namespace:
@@ -76,9 +90,16 @@ def parsed_arguments() -> argparse.Namespace:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--size", type=int, default=200, help="megabytes (10^6 bytes) of an input")
-    parser.add_argument("--only", action="append", choices=list(SUITES), help="run this; may be given again")
+    parser.add_argument(
+        "--only", action="append", default=[], choices=list(SUITES), help="run this; may be given again"
+    )
+    parser.add_argument(
+        "--page",
+        action="store_true",
+        help="run the suites of docs/performance.md (with --only: replace these), then write its numbers",
+    )
     parser.add_argument("--repeat", type=int, default=3, help="rounds; the best of them counts")
-    parser.add_argument("--output", type=Path, default=Path("results.json"), help="where the JSON goes")
+    parser.add_argument("--output", type=Path, help="where the JSON goes (results.json)")
     parser.add_argument(
         "--peer-python",
         action="append",
@@ -91,6 +112,8 @@ def parsed_arguments() -> argparse.Namespace:
 def machine() -> dict[str, Any]:
     """What the numbers depend on."""
     return {
+        "date": datetime.now(UTC).date().isoformat(),
+        "commit": commit(),
         "cores": len(os.sched_getaffinity(0)),
         "processor": processor(),
         "system": f"{platform.system()} {platform.machine()}",
@@ -98,6 +121,12 @@ def machine() -> dict[str, Any]:
         "versions": {name: metadata.version(name) for name in PACKAGES},
         "load_before": load_average(),
     }
+
+
+def commit() -> str:
+    """The commit that is measured."""
+    words = ["git", "-C", str(Path(__file__).parent), "rev-parse", "--short", "HEAD"]
+    return subprocess.run(words, capture_output=True, text=True, check=False).stdout.strip() or "unknown"
 
 
 def processor() -> str:
