@@ -39,7 +39,7 @@ def written(options: Options) -> Result:
             ]
         )
         mine, parsing = (row.costs for row in result.rows[:2])
-        result.bars = [Bar("CPU / orjson.loads", measure.median_ratio(mine, parsing, cpu), BESIDE_PARSING)]
+        result.bars = [Bar("CPU / orjson.loads", measure.best_ratio(mine, parsing, cpu), BESIDE_PARSING)]
         with failures_of("upstream", result):
             beside_upstream(files, folder, options, result)
         with failures_of("sizes", result):

@@ -16,8 +16,6 @@ import perfetto_engine
 from measure import Job, JobFailed, Peer
 from results import Options, Result, failures_of
 
-CPU_LIMIT = 60
-
 
 @dataclass(frozen=True, slots=True)
 class Tool:
@@ -27,6 +25,7 @@ class Tool:
     module: str
     job: str
     distributions: Sequence[str]
+    cpu_limit: int = 60
 
 
 HTA = Tool("HTA", "hta.common.trace", "holistic_trace_analysis", ("traceinsight", "HolisticTraceAnalysis"))
@@ -41,7 +40,7 @@ TRACE_LENS_ANSWERS = Tool(
     TRACE_LENS.distributions,
 )
 TRACE_FUSE = Tool("TraceLens TraceFuse", "TraceLens.TraceFusion", "trace_fuse", ("TraceLens",))
-CHAKRA = Tool("chakra_trace_link", "et_replay, chakra", "chakra_trace_link", ("mlc-chakra", "chakra"))
+CHAKRA = Tool("chakra_trace_link", "et_replay, chakra", "chakra_trace_link", ("mlc-chakra", "chakra"), 150)
 
 
 def of_profile(path: Path, options: Options, result: Result) -> list[Peer]:
@@ -50,7 +49,7 @@ def of_profile(path: Path, options: Options, result: Result) -> list[Peer]:
         *of_tool(HTA, [path], options, result),
         *of_tool(TRACE_LENS, [path], options, result),
     ]
-    return peers + [perfetto_engine.Load(engine, path) for engine in perfetto_engine.engines(result)]
+    return peers + [perfetto_engine.Load(engine, path) for engine in perfetto_engine.newest(result)]
 
 
 def answers_on(path: Path, options: Options, result: Result) -> list[Peer]:
@@ -65,7 +64,7 @@ def of_tool(tool: Tool, arguments: Sequence[object], options: Options, result: R
     """The job of a tool, if an interpreter has it; otherwise its row says so."""
     with failures_of(tool.name, result):
         python = first_that_imports(tool.module, options)
-        yield Job(tool.name, tool.job, arguments, python, version(tool, python), CPU_LIMIT)
+        yield Job(tool.name, tool.job, arguments, python, version(tool, python), tool.cpu_limit)
 
 
 def first_that_imports(module: str, options: Options) -> str:

@@ -40,6 +40,7 @@ SECTIONS: Mapping[str, Mapping[str, str]] = {
     "others": {
         "pair": "execution trace + profile",
         "linear": "no stacks, 25 to 400 MB",
+        "diagnose-large": "512 dumps of 2000 entries",
         "inspect": "written by tracelink",
         "start-up": "whole commands",
     },
@@ -96,12 +97,16 @@ def filled(page: str, results: Results) -> str:
 def machine(results: Results) -> str:
     """What the numbers were measured on."""
     facts = results["machine"]
+    suites = [results["suites"][name] for name in SUITES if name in results["suites"]]
+    commits = ", ".join(dict.fromkeys(f"`{suite['commit']}`" for suite in suites))
+    loads = [suite["load"] for suite in suites]
+    rounds = " to ".join(map(str, sorted({suite["rounds"] for suite in suites})))
     versions = ", ".join(f"{name} {version}" for name, version in facts["versions"].items())
     return (
-        f"Measured {facts['date']} at commit `{facts['commit']}`: {facts['cores']} cores ({facts['processor']}), "
+        f"Measured {facts['date']} at commit {commits}: {facts['cores']} cores ({facts['processor']}), "
         f"{facts['system']}, Python {facts['python']}; {versions}. Inputs of {results['options']['size_mb']} MB, "
-        f"best of {results['options']['repeats']} rounds; load average {facts['load_before']} at the start of the run, "
-        f"{facts['load_after']} at its end."
+        f"best of {rounds} rounds; load average {min(loads)} to {max(loads)} "
+        f"(above {facts['cores']}: other programs ran too)."
     )
 
 

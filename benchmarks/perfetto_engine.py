@@ -52,6 +52,13 @@ def engines(result: Result) -> Iterator[PerfettoEngine]:
             yield found(version)
 
 
+def newest(result: Result) -> Iterator[PerfettoEngine]:
+    """The newest version, if it is there."""
+    version = max(ENGINES)
+    with failures_of(f"Perfetto's engine {version}", result):
+        yield found(version)
+
+
 def found(version: str) -> PerfettoEngine:
     """A version of the engine, and what runs it."""
     node, folder = shutil.which("node"), cache() / ENGINES[version]
@@ -95,6 +102,6 @@ def heap(cost: Cost) -> float:
 
 
 def ratio(costs: Loads, ours: str, other: str, pick: measure.Pick) -> float | None:
-    """The middle of the ratios, if both could be loaded."""
+    """The best by the best, if both could be loaded."""
     both = ours in costs and other in costs
-    return measure.median_ratio(costs[ours], costs[other], pick) if both else None
+    return measure.best_ratio(costs[ours], costs[other], pick) if both else None

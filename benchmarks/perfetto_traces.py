@@ -69,7 +69,7 @@ def written(files: Sequence[Input], folder: Path, options: Options) -> Result:
     ]
     rows = rows_of(jobs, files, options.repeats)
     parser = rows[2].costs
-    times = {row.job: measure.median_ratio(row.costs, parser, cpu) for row in rows}
+    times = {row.job: measure.best_ratio(row.costs, parser, cpu) for row in rows}
     remarked = [replace(row, remark=f"{times[row.job]:.2f} x CPU of orjson") for row in rows]
     bars = [
         bar
@@ -116,12 +116,12 @@ def load_row(version: str, name: str, trace: Path, costs: Loads) -> Row:
     """What loading a trace took, beside an empty trace, JSON, and the same with all arguments."""
     if name == EMPTY:
         return Row(
-            f"{version} loads {name}", costs[name], remark=f"heap {measure.median(costs[name], heap):.0f} MB"
+            f"{version} loads {name}", costs[name], remark=f"heap {measure.best(costs[name], heap):.0f} MB"
         )
     row = Row(f"{version} loads {name}", costs[name], trace.stat().st_size / 1e6)
-    said = [f"heap {row.median(heap):.0f} MB"]
+    said = [f"heap {row.best(heap):.0f} MB"]
     if EMPTY in costs:
-        said.append(f"net {row.median(memory) - measure.median(costs[EMPTY], memory):.0f} MB")
+        said.append(f"net {row.peak_mb - measure.best(costs[EMPTY], memory):.0f} MB")
     others = dict.fromkeys((JSON, ALL_ARGUMENTS.get(name, JSON)))
     ratios = {other: perfetto_engine.ratio(costs, name, other, cpu) for other in others if other != name}
     said += [f"{times:.2f} x CPU of {other}" for other, times in ratios.items() if times is not None]

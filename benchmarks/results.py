@@ -171,4 +171,4 @@ def warmed(files: Sequence[Input]) -> list[Path]:
 def slope(short: Row, long: Row) -> float:
     """Processor seconds for each further megabyte; 0 if the inputs are equally long."""
     further = long.megabytes - short.megabytes
-    return (long.median(cpu) - short.median(cpu)) / further if further else 0.0
+    return (long.best(cpu) - short.best(cpu)) / further if further else 0.0

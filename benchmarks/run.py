@@ -63,17 +63,21 @@ def main() -> int:
     print(
         f"{facts['cores']} cores, Python {facts['python']}, load {facts['load_before']}; {arguments.size} MB inputs"
     )
-    results = {name: measured(name, options) for name in arguments.only or default_suites(arguments)}
-    print_bars(results)
-    saved = {
-        "machine": facts | {"load_after": load_average()},
-        "options": {"size_mb": options.size_mb, "repeats": options.repeats},
-        "suites": {name: as_json(result) for name, result in results.items()},
-    }
     output = arguments.output or (page.RESULTS if arguments.page else Path("results.json"))
+    saved: dict[str, Any] = {
+        "machine": facts,
+        "options": {"size_mb": options.size_mb, "repeats": options.repeats},
+        "suites": {},
+    }
     if arguments.page and arguments.only:
-        saved["suites"] = json.loads(output.read_text("utf-8"))["suites"] | saved["suites"]
-    output.write_text(json.dumps(saved, indent=1) + "\n")
+        saved["suites"] = json.loads(output.read_text("utf-8"))["suites"]
+    results = {}
+    for name in arguments.only or default_suites(arguments):
+        results[name] = measured(name, options)
+        conditions = {"rounds": options.repeats, "commit": facts["commit"], "load": load_average()}
+        saved["suites"][name] = conditions | as_json(results[name])
+        output.write_text(json.dumps(saved, indent=1) + "\n")
+    print_bars(results)
     if arguments.page:
         page.write(json.loads(output.read_text("utf-8")))
     return int(any(not result.rows for result in results.values()))
