@@ -1,6 +1,6 @@
 """Whole commands, from the start of the interpreter to its end, as a user who has installed them types them.
 
-The first, untimed run of each fills the folder of compiled modules (see measure.py).
+The first, untimed run of each, in which memory is sampled, fills the folder of compiled modules (see measure.py).
 """
 
 from __future__ import annotations
@@ -41,13 +41,12 @@ class Command:
 
 
 def alternately(commands: Sequence[Command], rounds: int) -> list[list[Cost]]:
-    """The costs of each: all once without a clock, then one run of each in a round, then once for the memory."""
-    for command in commands:
-        run(command)
+    """The costs of each: all once without a clock but for the memory, then one run of each in a round."""
+    peaks = [watched(command).tree_peak_mb for command in commands]
     columns = zip(*[[run(command) for command in commands] for _ in range(rounds)], strict=True)
     return [
         [replace(cost, tree_peak_mb=peak, peak_mb=peak) for cost in costs]
-        for costs, peak in zip(columns, [watched(command).tree_peak_mb for command in commands], strict=True)
+        for costs, peak in zip(columns, peaks, strict=True)
     ]
 
 

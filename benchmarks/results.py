@@ -50,10 +50,6 @@ class Row:
         """The least of its runs."""
         return measure.best(self.costs, pick)
 
-    def median(self, pick: measure.Pick) -> float:
-        """The middle of its runs."""
-        return measure.median(self.costs, pick)
-
     @property
     def peak_mb(self) -> float:
         """The most megabytes in any run."""
