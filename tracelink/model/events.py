@@ -196,9 +196,10 @@ class Events(Table, frozen=True):
 
     def of_kind(self, *kinds: EventKind | str) -> Bools:
         """Whether the event is of one of these kinds, such as `EventKind.KERNEL` or "kernel"."""
-        wanted = np.zeros(256, np.bool_)
-        wanted[[member(EventKind, kind, "kind of events") for kind in kinds]] = True
-        return wanted[self.kind]
+        found = np.zeros(len(self), np.bool_)
+        for kind in kinds:
+            found |= self.kind == int(member(EventKind, kind, "kind of events"))
+        return found
 
 
 class Edges(Table, frozen=True):

@@ -78,10 +78,10 @@ def _by_rank(segments: Segments) -> dict[str, int]:
 
 
 def _sums(values: Int64s, length: Int64s) -> dict[int, int]:
-    distinct_values, which = np.unique(values, return_inverse=True)
-    sums = np.zeros(len(distinct_values), np.int64)
+    which, first = distinct(values)
+    sums = np.zeros(len(first), np.int64)
     np.add.at(sums, which, length)
-    return dict(zip(distinct_values.tolist(), sums.tolist(), strict=True))
+    return dict(zip(values[first].tolist(), sums.tolist(), strict=True))
 
 
 def _step(pieces: JobPieces, segments: Segments, step: int) -> PathStep:

@@ -42,14 +42,14 @@ def _chain(job: JobPieces, floor: int, end: int) -> Int64s:
         return begun
     ended = np.minimum(pieces.end[begun], end)
     piece = int(begun[np.lexsort((pieces.start[begun], ended))[-1]])
+    source = np.where(job.arrival == UNKNOWN, np.arange(len(job)), job.arrival)
+    previous = np.where(pieces.start[source] <= floor, UNKNOWN, job.cause[source])
     chain: list[int] = []
-    while piece != UNKNOWN and len(chain) < len(job):
-        chain.append(piece)
-        arrival = job.arrival.item(piece)
-        source = piece if arrival == UNKNOWN else arrival
-        if pieces.start.item(source) <= floor:
+    for _ in range(len(job)):
+        if piece == UNKNOWN:
             break
-        piece = job.cause.item(source)
+        chain.append(piece)
+        piece = previous.item(piece)
     return np.array(chain, np.int64)
 
 
