@@ -283,6 +283,7 @@ def test_styles_of_a_page_are_printed_only_to_a_terminal(
         (None, ""),
         ("", ""),
         ([0, 1, 2], "0-2"),
+        (["a", "=b"], "a; =b"),
     ],
 )
 def test_no_cell_is_a_formula(cell: Any, written: str) -> None:

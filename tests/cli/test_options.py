@@ -19,7 +19,9 @@ def options_of_writers() -> Mapping[str, Mapping[str, set[str]]]:
 
 
 def shown(option: str) -> click.Option:
-    (parameter,) = (parameter for parameter in merge.params if f"--{option}" in parameter.opts)
+    (parameter,) = (
+        parameter for parameter in merge.params if f"--{option.replace('_', '-')}" in parameter.opts
+    )
     assert isinstance(parameter, click.Option)
     return parameter
 

@@ -60,6 +60,8 @@ SAMPLES: Mapping[str, Named] = {
         ("group mesh_tp [6, 7] · HUNG", 15): "HUNG all_reduce 8 B",
         (WORLD, 8): "HUNG all_reduce 4 B: rank 3 missing",
     },
+    "run_after": {},
+    "run_before": {},
 }
 """In `hung_job` rank 3 never joins mesh_dp 21; all others wait for it, or in what they asked for after that."""
 

@@ -277,7 +277,7 @@ def inspect_sources(discovery: Discovery, engine: Engine) -> Inspection:
     outer, inner = engine.split(len(tasks))
     sampled = [task for task in tasks if isinstance(task.reader, MetricsReader)]
     tasks = [task for task in tasks if task not in sampled]
-    results = outer.map(lambda task: inspected(task, inner), tasks)
+    results = outer.map(lambda task: inspected(task, inner), tasks, shared=[task.source for task in tasks])
     of_reading = [result for result in results if isinstance(result, Finding)]
     found = [each for result in results if not isinstance(result, Finding) for each in result]
     if not found and not sampled:

@@ -114,8 +114,10 @@ def csv_lines(table: Table) -> list[str]:
 
 
 def _csv_cell(value: Any) -> Any:
-    if isinstance(value, list):
-        return _ranks(tuple(value))
+    if isinstance(value, list | tuple):
+        if all(isinstance(item, int) for item in value):
+            return _ranks(tuple(value))
+        return _csv_text("; ".join(map(str, value)))
     return _csv_text(value) if isinstance(value, str) else value
 
 

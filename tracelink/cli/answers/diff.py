@@ -36,7 +36,7 @@ STYLES = {
 @command(
     "tracelink diff samples/run_before samples/run_after",
     "tracelink diff samples/run_before samples/run_after --gate 'step_time > +5%' --gate 'idle > +100us'",
-    "tracelink diff samples/run_before samples/run_after --md >> comment.md",
+    "tracelink diff samples/run_before samples/run_after --md > comment.md",
 )
 @click.argument("before", type=click.Path())
 @click.argument("after", type=click.Path())
