@@ -1,4 +1,4 @@
-"""`tracelink.report`: the summary of a job as a page for everybody, or as Markdown."""
+"""`tracelink.report`: the summary of a job as an HTML page, or as Markdown."""
 
 from __future__ import annotations
 
@@ -7,14 +7,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from tracelink.answers.html.page import Facts, write_page
-from tracelink.answers.model.results import Summary
-from tracelink.answers.model.words import kernel_in_words, percent
+from tracelink.answers.model.results import PARTS, Summary
+from tracelink.answers.model.words import kernel_in_words, notes_in_markdown, percent
 from tracelink.answers.path.questions import changes_in
 from tracelink.answers.summarize import summary_of
 from tracelink.clock.clock import clock_choice
 from tracelink.io.sources import Paths, Watch, discover_inputs, engine_for
 from tracelink.model.clock import ClockMode, Clocks
-from tracelink.model.errors import Severity
 from tracelink.model.ranges import Numbers
 from tracelink.model.selection import Selection
 from tracelink.model.text import fine_span, name_in_words, number
@@ -26,7 +25,6 @@ if TYPE_CHECKING:
 
 MOST_ROWS = 20
 """Rows of a table of Markdown."""
-PARTS = ("compute_ns", "exposed_communication_ns", "exposed_copy_ns", "idle_ns")
 
 
 def report(
@@ -122,11 +120,7 @@ def markdown_of(summary: Summary) -> str:
             lines += ["", f"### {title}", "", *markdown_table(header, rows[:MOST_ROWS])]
             hidden = len(rows) - MOST_ROWS
             lines += ["", f"{number(hidden)} more."] if hidden > 0 else []
-    notes = [note for note in summary.notes if note.severity is not Severity.INFO]
-    lines += (
-        ["", *(f"- {note.severity}: {markdown_escaped(note.message)}" for note in notes)] if notes else []
-    )
-    return "\n".join(lines)
+    return "\n".join([*lines, *notes_in_markdown(summary.notes)])
 
 
 def _ranks(summary: Summary) -> list[list[str]]:

@@ -136,7 +136,9 @@ def summary_of(
     ranks_in_pieces = [pieces for _, _, pieces in answered]
     path = path_of(ranks_in_pieces, job, steps)
     if steps is not None and not any(account.summary.steps for account in accounts):
-        raise UsageError(f"there is no {steps.called('step')} on any rank", advice=_known_steps(job))
+        raise UsageError(
+            f"there is no {steps.called('step')} on any rank", advice="Without --steps, all steps are shown."
+        )
     ranks = [account.summary for account in accounts]
     tables = [account.tables for account in accounts]
     summary = Summary(
@@ -160,10 +162,6 @@ def summary_of(
         ],
     )
     return structs.replace(summary, verdict=verdict_on(summary))
-
-
-def _known_steps(job: Job) -> str:
-    return "Without --steps, all steps are shown."
 
 
 def _step_time(ranks: Sequence[RankSummary]) -> StepTime:
@@ -230,6 +228,6 @@ def _rows(row_type: Callable[..., Row], tables: Iterable[Rows], *, order: int) -
             if known is None:
                 sums[texts] = [*numbers, 1]
             else:
-                sums[texts] = [one + other for one, other in zip(known, [*numbers, 1], strict=True)]
+                sums[texts] = [total + added for total, added in zip(known, [*numbers, 1], strict=True)]
     ordered = sorted(sums.items(), key=lambda item: (-item[1][order], item[0]))
     return [row_type(*texts, *numbers) for texts, numbers in ordered]

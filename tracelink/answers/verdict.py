@@ -14,7 +14,7 @@ from tracelink.model.text import fine_span, name_in_words, number, size
 
 WELL_USED = 0.9
 """The share of compute from which on only faster kernels help."""
-WORTH_SAYING = 0.03
+WORTH_MENTIONING = 0.03
 """Causes of a smaller share of the time are not mentioned."""
 LARGE = 0.1
 """A second cause is mentioned from this share on."""
@@ -80,15 +80,15 @@ def verdict_on(summary: Summary) -> list[str]:
         return []
     kernel, uneven = list(_largest_kernel(summary)), list(_uneven_steps(summary))
     causes = sorted(((shares.of_cause(cause), cause) for cause in Cause), reverse=True)
-    said = [
+    sentences = [
         (ns, _because(cause, ns, summary, shares))
         for ns, cause in causes
-        if ns >= WORTH_SAYING * shares.total
+        if ns >= WORTH_MENTIONING * shares.total
     ]
-    first, second = ([text for _, text in said[index : index + 1]] for index in (0, 1))
+    first, second = ([text for _, text in sentences[index : index + 1]] for index in (0, 1))
     if shares.compute >= WELL_USED * shares.total:
         return [_where(summary, shares), *kernel, *first, *uneven][:3]
-    if not (said[1:] and said[1][0] >= LARGE * shares.total):
+    if not (sentences[1:] and sentences[1][0] >= LARGE * shares.total):
         second, kernel = [], [*kernel, *second]
     return [_where(summary, shares), *first, *second, *uneven, *kernel][:3]
 

@@ -12,21 +12,21 @@ from hypothesis import strategies as st
 import tracelink
 from tracelink import samples
 from tracelink.answers.compare.compare import comparison_of
-from tracelink.answers.compare.model import Cause, Comparison, Status
+from tracelink.answers.compare.model import CauseChange, Comparison, Status
 from tracelink.answers.compare.side import Series, Side, What
 from tracelink.answers.model.results import Note, WorkIn
-from tracelink.answers.rank.costs import CostOf
+from tracelink.answers.rank.costs import StepPart
 from tracelink.model.errors import Severity, UsageError
 
-MM = What(CostOf.COMPUTE, "aten::mm", "gemm")
-OLD_MM = What(CostOf.COMPUTE, "aten::mm", "old_gemm")
-IDLE = What(CostOf.IDLE, "idle: data loading", "")
+MM = What(StepPart.COMPUTE, "aten::mm", "gemm")
+OLD_MM = What(StepPart.COMPUTE, "aten::mm", "old_gemm")
+IDLE = What(StepPart.IDLE, "idle: data loading", "")
 
 
 def side(costs: Mapping[What, list[float]], *, ranks: int = 2, **changes: object) -> Side:
     """A run whose steps took these times, in microseconds."""
     series = {
-        what: Series(np.array(times) * 1e3, np.full(len(times), 0.0 if what.part is CostOf.IDLE else 2.0))
+        what: Series(np.array(times) * 1e3, np.full(len(times), 0.0 if what.part is StepPart.IDLE else 2.0))
         for what, times in costs.items()
     }
     steps = len(next(iter(costs.values())))
@@ -133,7 +133,7 @@ def test_notes_on_versions_ranks_and_few_steps() -> None:
 
 TIMES = st.lists(st.floats(0, 1e6), min_size=4, max_size=4)
 COSTS = st.dictionaries(
-    st.builds(What, st.sampled_from(CostOf), st.sampled_from(["a", "b"]), st.sampled_from(["x", "y", "z"])),
+    st.builds(What, st.sampled_from(StepPart), st.sampled_from(["a", "b"]), st.sampled_from(["x", "y", "z"])),
     TIMES,
     min_size=1,
 )
@@ -149,7 +149,7 @@ def test_causes_add_up_to_the_change_of_the_step(
     assert all(cause.delta_ns == cause.after_ns - cause.before_ns for cause in found.causes)
 
 
-def the(cause: str, comparison: Comparison) -> Cause:
+def the(cause: str, comparison: Comparison) -> CauseChange:
     (found,) = [each for each in comparison.causes if each.what == cause]
     return found
 

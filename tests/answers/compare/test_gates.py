@@ -5,14 +5,16 @@ from __future__ import annotations
 import pytest
 
 from tracelink.answers.compare.gates import Limit, gates_of
-from tracelink.answers.compare.model import Cause, Gate, Interval, PartChange, Status, StepChange
-from tracelink.answers.rank.costs import CostOf
+from tracelink.answers.compare.model import CauseChange, Gate, Interval, PartChange, Status, StepChange
+from tracelink.answers.rank.costs import StepPart
 from tracelink.model.errors import UsageError
 
 STEP = StepChange(1_000_000, 1_100_000, 100_000, 5, 5, Interval(40_000, 160_000))
-PARTS = [PartChange(CostOf.IDLE, 200_000, 210_000, 10_000)]
+PARTS = [PartChange(StepPart.IDLE, 200_000, 210_000, 10_000)]
 CAUSES = [
-    Cause("aten::mm", CostOf.COMPUTE, Status.SAME, 50_000, 100_000, 150_000, 4.0, 4.0, Interval(-10, 100_010))
+    CauseChange(
+        "aten::mm", StepPart.COMPUTE, Status.SAME, 50_000, 100_000, 150_000, 4.0, 4.0, Interval(-10, 100_010)
+    )
 ]
 
 

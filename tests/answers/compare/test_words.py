@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tracelink.answers.compare.model import (
-    Cause,
+    CauseChange,
     Comparison,
     Gate,
     PartChange,
@@ -12,7 +12,7 @@ from tracelink.answers.compare.model import (
 )
 from tracelink.answers.compare.words import markdown_of
 from tracelink.answers.model.results import Note
-from tracelink.answers.rank.costs import CostOf
+from tracelink.answers.rank.costs import StepPart
 from tracelink.model.errors import Severity
 
 
@@ -21,8 +21,8 @@ def test_whole_comment() -> None:
         True,
         [],
         StepChange(1_000_000, 1_200_000, 200_000, 5, 5),
-        [PartChange(CostOf.IDLE, 1_000_000, 1_200_000, 200_000)],
-        [Cause("idle: <b>|x", CostOf.IDLE, Status.SLOWER, 200_000, 1_000_000, 1_200_000)],
+        [PartChange(StepPart.IDLE, 1_000_000, 1_200_000, 200_000)],
+        [CauseChange("idle: <b>|x", StepPart.IDLE, Status.SLOWER, 200_000, 1_000_000, 1_200_000)],
         [Gate("idle > 5%", True, 1_000_000, 1_200_000, 50_000)],
         [Note(Severity.WARNING, "few_steps", "few steps"), Note(Severity.INFO, "other_version", "version")],
     )

@@ -10,14 +10,14 @@ import tracelink
 from builders.data import shared
 from tracelink import samples
 from tracelink.answers.rank.account import rank_costs_of
-from tracelink.answers.rank.costs import CostOf
+from tracelink.answers.rank.costs import StepPart
 from tracelink.model.job import Job
 
 FIELDS = {
-    CostOf.COMPUTE: "compute_ns",
-    CostOf.EXPOSED_COMMUNICATION: "exposed_communication_ns",
-    CostOf.EXPOSED_COPY: "exposed_copy_ns",
-    CostOf.IDLE: "idle_ns",
+    StepPart.COMPUTE: "compute_ns",
+    StepPart.EXPOSED_COMMUNICATION: "exposed_communication_ns",
+    StepPart.EXPOSED_COPY: "exposed_copy_ns",
+    StepPart.IDLE: "idle_ns",
 }
 
 
@@ -26,11 +26,11 @@ def check(path: str) -> None:
     for part in job.parts:
         rank = rank_costs_of(part.load(), job, None)
         for number, step in enumerate(rank.steps):
-            spent: Counter[CostOf] = Counter()
+            spent: Counter[StepPart] = Counter()
             for cost in rank.costs:
                 assert cost.ns[number] >= 0
                 spent[cost.part] += cost.ns[number]
-            assert {of: spent[of] for of in CostOf} == {
+            assert {of: spent[of] for of in StepPart} == {
                 of: getattr(step, name) for of, name in FIELDS.items()
             }
 

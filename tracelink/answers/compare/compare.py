@@ -11,7 +11,7 @@ import numpy as np
 from tracelink.answers.compare.confidence import LEAST_STEPS, change_interval
 from tracelink.answers.compare.gates import Limit, gates_of
 from tracelink.answers.compare.model import (
-    Cause,
+    CauseChange,
     Comparison,
     Interval,
     KernelChange,
@@ -21,7 +21,7 @@ from tracelink.answers.compare.model import (
 )
 from tracelink.answers.compare.side import Series, Side, What, side_of
 from tracelink.answers.model.results import Note, WorkIn
-from tracelink.answers.rank.costs import CostOf
+from tracelink.answers.rank.costs import StepPart
 from tracelink.clock.clock import clock_choice
 from tracelink.io.engine import Engine
 from tracelink.io.sources import Paths, Watch, discover_inputs, engine_for
@@ -38,7 +38,7 @@ from tracelink.pipeline.job_reader import read_job
 SAME_BYTES = 0.1
 """Two runs move the same bytes if they differ by less than this share."""
 SAME_COUNT = 0.01
-COUNTED = (CostOf.COMPUTE, CostOf.EXPOSED_COPY)
+COUNTED = (StepPart.COMPUTE, StepPart.EXPOSED_COPY)
 """Parts whose costs are of whole calls; those of others are of reasons."""
 MOST_KERNELS = 20
 """Kernels that are listed of one cause."""
@@ -145,14 +145,14 @@ def _interval(before: Float64s, after: Float64s) -> Interval | None:
 # Causes: costs of both runs, aligned by operator or family of kernels.
 
 
-def _causes(before: Side, after: Side, step: StepChange) -> list[Cause]:
+def _causes(before: Side, after: Side, step: StepChange) -> list[CauseChange]:
     """All costs of both sides; averages are rounded so that they add up to the durations."""
     keys = list(dict.fromkeys([*before.costs, *after.costs]))
     firsts, seconds = (
         _apportioned([_mean(side.costs.get(key)) for key in keys], total)
         for side, total in ((before, step.before_ns), (after, step.after_ns))
     )
-    members: dict[tuple[CostOf, str], list[int]] = defaultdict(list)
+    members: dict[tuple[StepPart, str], list[int]] = defaultdict(list)
     for index, key in enumerate(keys):
         members[key.part, key.what].append(index)
     return [
@@ -182,20 +182,20 @@ def _apportioned(values: Sequence[float], total: int) -> list[int]:
 
 
 def _cause(
-    part: CostOf,
+    part: StepPart,
     what: str,
     keys: Sequence[What],
     times: Sequence[tuple[int, int]],
     before: Side,
     after: Side,
-) -> Cause:
+) -> CauseChange:
     first, second = sum(time for time, _ in times), sum(time for _, time in times)
     together = [
         _together([side.costs[key] for key in keys if key in side.costs], side) for side in (before, after)
     ]
     interval = _interval(together[0].ns, together[1].ns)
     counts = [float(series.count.mean()) for series in together]
-    return Cause(
+    return CauseChange(
         what,
         part,
         _status(first, second, counts, interval),
@@ -205,7 +205,7 @@ def _cause(
         counts[0] if part in COUNTED else None,
         counts[1] if part in COUNTED else None,
         interval,
-        [] if part is CostOf.IDLE else _kernels(keys, times, before, after),
+        [] if part is StepPart.IDLE else _kernels(keys, times, before, after),
     )
 
 
@@ -243,9 +243,9 @@ def _count(side: Side, key: What) -> float:
     return 0.0 if series is None else float(series.count.mean())
 
 
-def _parts(causes: Sequence[Cause]) -> list[PartChange]:
+def _parts(causes: Sequence[CauseChange]) -> list[PartChange]:
     result = []
-    for part in CostOf:
+    for part in StepPart:
         mine = [cause for cause in causes if cause.part is part]
         first, second = sum(cause.before_ns for cause in mine), sum(cause.after_ns for cause in mine)
         result.append(PartChange(part, first, second, second - first))

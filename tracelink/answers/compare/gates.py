@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 
 from msgspec import Struct
 
-from tracelink.answers.compare.model import Cause, Gate, Interval, PartChange, StepChange
+from tracelink.answers.compare.model import CauseChange, Gate, Interval, PartChange, StepChange
 from tracelink.model.errors import UsageError, did_you_mean
 
 STEP_TIME = "step_time"
@@ -46,7 +46,7 @@ class _Measured(Struct, frozen=True):
 
 
 def gates_of(
-    limits: Sequence[Limit], step: StepChange, parts: Sequence[PartChange], causes: Sequence[Cause]
+    limits: Sequence[Limit], step: StepChange, parts: Sequence[PartChange], causes: Sequence[CauseChange]
 ) -> list[Gate]:
     """What became of each gate; raises `UsageError` if a gate is for something that neither run has."""
     measured = {STEP_TIME: _Measured(step.before_ns, step.after_ns, step.interval)}

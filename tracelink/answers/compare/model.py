@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from msgspec import Meta, Struct
 
 from tracelink.answers.model.results import Count, Nanoseconds, Note
-from tracelink.answers.rank.costs import CostOf
+from tracelink.answers.rank.costs import StepPart
 from tracelink.model.errors import UsageError, choices
 from tracelink.model.results import ResultTable, as_html, as_text
 from tracelink.model.text import number
@@ -54,11 +54,11 @@ class KernelChange(Struct, frozen=True):
     after_count: Per
 
 
-class Cause(Struct, frozen=True):
+class CauseChange(Struct, frozen=True):
     """A part of the change of the step."""
 
     what: Annotated[str, Meta(description="An operator, a kernel, a copy, or the cause of idle time.")]
-    part: CostOf
+    part: StepPart
     status: Status
     delta_ns: int
     before_ns: Nanoseconds
@@ -87,7 +87,7 @@ class StepChange(Struct, frozen=True):
 class PartChange(Struct, frozen=True):
     """One of the four parts of a step; their changes add up to that of the step."""
 
-    part: CostOf
+    part: StepPart
     before_ns: Nanoseconds
     after_ns: Nanoseconds
     delta_ns: int
@@ -115,7 +115,7 @@ class Comparison(Struct, frozen=True):
     step: StepChange
     parts: Sequence[PartChange]
     causes: Annotated[
-        Sequence[Cause], Meta(description="Add up to the change of the step; the largest first.")
+        Sequence[CauseChange], Meta(description="Add up to the change of the step; the largest first.")
     ]
     gates: Sequence[Gate]
     notes: Sequence[Note]
@@ -134,7 +134,7 @@ class Comparison(Struct, frozen=True):
     def _overview(self) -> tuple[str, dict[str, str]]:
         from tracelink.answers.compare.words import gate_in_words, headline
 
-        gates = {f"gate {place}": gate_in_words(gate) for place, gate in enumerate(self.gates, 1)}
+        gates = {f"gate {index}": gate_in_words(gate) for index, gate in enumerate(self.gates, 1)}
         parts = {"verdict": headline(self), "not comparable": " ".join(self.why_not), **gates}
         parts["tables"] = ", ".join(f"{name} {number(len(self.table(name)))}" for name in TABLES)
         return "Comparison", {name: text for name, text in parts.items() if text}
@@ -194,7 +194,7 @@ class CauseRow(Struct, frozen=True):
     high_ns: int | None
 
     @classmethod
-    def of(cls, cause: Cause) -> CauseRow:
+    def of(cls, cause: CauseChange) -> CauseRow:
         """The row of a cause."""
         low, high = (cause.interval.low_ns, cause.interval.high_ns) if cause.interval else (None, None)
         return cls(
@@ -223,7 +223,7 @@ class KernelRow(Struct, frozen=True):
     after_count: float
 
     @classmethod
-    def of(cls, cause: Cause, kernel: KernelChange) -> KernelRow:
+    def of(cls, cause: CauseChange, kernel: KernelChange) -> KernelRow:
         """The row of a kernel of a cause."""
         change = kernel.after_ns - kernel.before_ns
         counts = kernel.before_count, kernel.after_count

@@ -11,7 +11,7 @@ from msgspec import Struct
 
 from tracelink.answers.model.results import WorkIn
 from tracelink.answers.rank.account import RankCosts, rank_costs_of
-from tracelink.answers.rank.costs import Cost, CostOf
+from tracelink.answers.rank.costs import Cost, StepPart
 from tracelink.io.engine import Engine
 from tracelink.model.columns import UNKNOWN, Float64s
 from tracelink.model.job import Job, Part
@@ -26,7 +26,7 @@ StepKey = tuple[int | None, int]
 class What(Struct, frozen=True):
     """What a cost is of; costs with equal `part` and `what` are one cause."""
 
-    part: CostOf
+    part: StepPart
     what: str
     name: str
 
@@ -126,11 +126,11 @@ def _what(cost: Cost) -> What:
     found = FAMILY.match(cost.name)
     family = (found["family"].strip() if found else cost.name) or "not known"
     match cost.part:
-        case CostOf.IDLE:
+        case StepPart.IDLE:
             return What(cost.part, f"idle: {cost.reason}", "")
-        case CostOf.EXPOSED_COMMUNICATION:
+        case StepPart.EXPOSED_COMMUNICATION:
             return What(cost.part, f"{family}: {cost.reason}", cost.name)
-        case CostOf.EXPOSED_COPY:
+        case StepPart.EXPOSED_COPY:
             return What(cost.part, cost.name or family, cost.name)
         case _:
             return What(cost.part, cost.operator or family, cost.name)

@@ -1,9 +1,9 @@
-"""What a comparison says: in sentences, and as Markdown for a comment on a pull request."""
+"""The results of a comparison in sentences, and as Markdown for a comment on a pull request."""
 
 from __future__ import annotations
 
 from tracelink.answers.compare.model import Comparison, Gate, Status
-from tracelink.model.errors import Severity
+from tracelink.answers.model.words import notes_in_markdown
 from tracelink.model.text import shortened, span
 from tracelink.pages.markdown import markdown_escaped, markdown_table
 
@@ -95,8 +95,4 @@ def markdown_of(result: Comparison) -> str:
         lines += ["", "<details><summary>Causes, which add up to the change</summary>", ""]
         lines += markdown_table(["cause", "status", "before", "after", "change"], causes)
         lines += ["", "</details>"]
-    notes = [note for note in result.notes if note.severity is not Severity.INFO]
-    lines += (
-        ["", *(f"- {note.severity}: {markdown_escaped(note.message)}" for note in notes)] if notes else []
-    )
-    return "\n".join(lines)
+    return "\n".join([*lines, *notes_in_markdown(result.notes)])

@@ -14,8 +14,7 @@ from msgspec import Struct
 from tracelink.answers.html.drawings import STYLE, figure, heat_map
 from tracelink.answers.html.tables import plain, sortable
 from tracelink.answers.model.communication import BandwidthRow
-from tracelink.answers.model.results import Summary
-from tracelink.answers.model.tables import PARTS
+from tracelink.answers.model.results import PARTS, Summary
 from tracelink.answers.model.words import cause_in_words, kernel_in_words, percent
 from tracelink.io.targets import FileTarget, abandoned_files_removed
 from tracelink.model import charts

@@ -18,19 +18,20 @@ Label = TypeVar("Label")
 NOTHING = Spans(np.empty(0, np.int64), np.empty(0, np.int64))
 
 
-def intersection(one: Spans, other: Spans) -> Spans:
+def intersection(left: Spans, right: Spans) -> Spans:
     """What both cover."""
-    first = np.searchsorted(other.ends, one.starts, side="right")
-    count = np.maximum(np.searchsorted(other.starts, one.ends) - first, 0)
-    mine, theirs = np.repeat(np.arange(len(one)), count), ranges(first, count)
+    first = np.searchsorted(right.ends, left.starts, side="right")
+    count = np.maximum(np.searchsorted(right.starts, left.ends) - first, 0)
+    of_left, of_right = np.repeat(np.arange(len(left)), count), ranges(first, count)
     return Spans(
-        np.maximum(one.starts[mine], other.starts[theirs]), np.minimum(one.ends[mine], other.ends[theirs])
+        np.maximum(left.starts[of_left], right.starts[of_right]),
+        np.minimum(left.ends[of_left], right.ends[of_right]),
     )
 
 
-def difference(one: Spans, other: Spans) -> Spans:
+def difference(left: Spans, right: Spans) -> Spans:
     """What the first covers and the second does not."""
-    return intersection(one, gaps_of(other)) if len(other) else one
+    return intersection(left, gaps_of(right)) if len(right) else left
 
 
 def gaps_of(spans: Spans) -> Spans:

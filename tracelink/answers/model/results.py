@@ -104,6 +104,10 @@ class Step(Struct, frozen=True):
     exposed_copies: Annotated[Sequence[Portion], Meta(description="Adds up to exposed_copy_ns.")] = ()
 
 
+PARTS = ("compute_ns", "exposed_communication_ns", "exposed_copy_ns", "idle_ns")
+"""The fields of steps that add up to the duration."""
+
+
 class RankSummary(Struct, frozen=True):
     """One rank."""
 

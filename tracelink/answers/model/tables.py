@@ -18,6 +18,7 @@ from tracelink.answers.model.communication import (
     PatternRow,
 )
 from tracelink.answers.model.results import (
+    PARTS,
     Cause,
     CriticalPath,
     GapRow,
@@ -41,9 +42,6 @@ from tracelink.answers.model.results import (
 from tracelink.model.errors import UsageError, choices
 from tracelink.model.results import ResultTable, without_unit
 from tracelink.model.text import counted, number, span
-
-PARTS = ("compute_ns", "exposed_communication_ns", "exposed_copy_ns", "idle_ns")
-"""The columns of steps that add up to the duration."""
 
 EXPLAINED = {
     "idle": "idle",
@@ -239,8 +237,8 @@ def _memory_over_time(rank: RankSummary) -> Iterable[MemorySample]:
 def _of_rank(row_type: type[Struct], field: str) -> Callable[[RankSummary], Iterable[Struct]]:
     def rows(rank: RankSummary) -> Iterable[Struct]:
         found = getattr(rank, field)
-        for one in [found] if isinstance(found, Struct) else found or ():
-            yield row_type(rank.rank, *(getattr(one, name) for name in row_type.__struct_fields__[1:]))
+        for value in [found] if isinstance(found, Struct) else found or ():
+            yield row_type(rank.rank, *(getattr(value, name) for name in row_type.__struct_fields__[1:]))
 
     return rows
 

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 
-from tracelink.answers.model.results import NOTHING_LAUNCHED, Cause, Portion, WorkIn
+from tracelink.answers.model.results import NOTHING_LAUNCHED, Cause, Note, Portion, WorkIn
+from tracelink.model.errors import Severity
 from tracelink.model.text import name_in_words, shortened
+from tracelink.pages.markdown import markdown_escaped
 
-FUNCTOR = re.compile(r"(\w*[Ff]unctor\w*)")
+_FUNCTOR = re.compile(r"(\w*[Ff]unctor\w*)")
 """What a generic kernel of PyTorch computes, among the arguments of its template."""
-NOISE = re.compile(r"\(anonymous namespace\)::|^void ")
-LONGEST_KERNEL = 72
+_NOISE = re.compile(r"\(anonymous namespace\)::|^void ")
+_LONGEST_KERNEL = 72
 
 
 def percent(part: int, whole: int) -> str:
@@ -21,13 +24,13 @@ def percent(part: int, whole: int) -> str:
 
 def kernel_in_words(name: str) -> str:
     """`at::native::vectorized_elementwise_kernel<AddFunctor>` for a kernel with the arguments of its template."""
-    plain = NOISE.sub("", name_in_words(name) if len(name) < LONGEST_KERNEL else name)
+    plain = _NOISE.sub("", name_in_words(name) if len(name) < _LONGEST_KERNEL else name)
     base = re.split(r"[<(]", plain, maxsplit=1)[0] or plain
-    functor = FUNCTOR.search(plain[len(base) :])
-    return shortened(name_in_words(f"{base}<{functor[1]}>" if functor else base), LONGEST_KERNEL)
+    functor = _FUNCTOR.search(plain[len(base) :])
+    return shortened(name_in_words(f"{base}<{functor[1]}>" if functor else base), _LONGEST_KERNEL)
 
 
-CAUSES = {
+_CAUSES = {
     Cause.HOST_BOUND: "launched too late",
     Cause.DATA_LOADING: "data loading",
     Cause.SYNCHRONIZATION: "host waited for the device",
@@ -44,7 +47,7 @@ CAUSES = {
 
 def cause_in_words(portion: Portion, work: WorkIn) -> str:
     """`launched too late: operators`, `waiting for rank 3`; of ranks without devices only what the host did."""
-    words = CAUSES[portion.cause]
+    words = _CAUSES[portion.cause]
     if portion.rank is not None:
         return f"{words} {portion.rank}"
     if portion.cause is Cause.HOST_BOUND and (
@@ -52,3 +55,9 @@ def cause_in_words(portion: Portion, work: WorkIn) -> str:
     ):
         return portion.during
     return f"{words}: {portion.during}" if portion.during else words
+
+
+def notes_in_markdown(notes: Sequence[Note]) -> list[str]:
+    """Lines of Markdown with the warnings and errors among notes, after an empty line; none if there are none."""
+    shown = [note for note in notes if note.severity is not Severity.INFO]
+    return ["", *(f"- {note.severity}: {markdown_escaped(note.message)}" for note in shown)] if shown else []

@@ -47,8 +47,6 @@ class JobPieces(Struct, frozen=True):
     pieces: Pieces
     rank: Int32s
     """The rank of each piece."""
-    lane_label: Sequence[Sequence[str]]
-    """For each of `ranks` the labels of its lanes."""
     causes: Causes
     """By the later piece, and of each piece by time."""
     cause: Int64s
@@ -90,7 +88,6 @@ def joined(parts: Sequence[RankPieces], job: Job) -> JobPieces:
         [part.rank for part in parts],
         pieces,
         np.repeat([part.rank for part in parts], [len(part.pieces) for part in parts]).astype(np.int32),
-        [part.lanes for part in parts],
         causes,
         cause,
         why,
@@ -172,7 +169,7 @@ def _of_collectives(job: Job, placed: _PiecesOfEvents) -> Meetings:
 
 
 def _roles(job: Job, parts: Participations) -> tuple[Bools, Bools]:
-    """Which participations wait for others, and which are waited for; the root of a broadcast waits for nobody."""
+    """Which participations wait for others, and which are waited for; the root of a broadcast does not wait."""
     operation, root = job.collectives.operation[parts.collective], job.collectives.root[parts.collective]
     known, is_root = root != UNKNOWN, parts.rank == root
     from_root = known & np.isin(operation, _codes(job, FROM_ROOT))

@@ -1,4 +1,4 @@
-"""What one rank's graph says, in tables that are small enough to be sent to the first process."""
+"""The costs and tables of one rank, small enough to be sent to the first process."""
 
 from __future__ import annotations
 

@@ -27,7 +27,7 @@ Causes = Mapping[str, Sequence[tuple[Reason, Spans]]]
 """The reasons of each part of a step, by the names of the fields of `Step`."""
 
 
-class CostOf(StrEnum):
+class StepPart(StrEnum):
     """The part of a step that a cost is in."""
 
     COMPUTE = "compute"
@@ -39,7 +39,7 @@ class CostOf(StrEnum):
 class Cost(Struct, frozen=True):
     """What took the time: work of one name, launched by one operator, for one reason."""
 
-    part: CostOf
+    part: StepPart
     operator: str
     """The operator that launched it; empty if unknown."""
     name: str
@@ -61,9 +61,9 @@ def costs_of(view: RankView, breakdown: Breakdown, windows: Windows, causes: Cau
         return []
     found = []
     for part, of, reasons in (
-        (COMPUTE, CostOf.COMPUTE, [("", breakdown.compute)]),
-        (COMMUNICATION, CostOf.EXPOSED_COMMUNICATION, _in_words(causes["exposed_communication"])),
-        (COPY, CostOf.EXPOSED_COPY, [("", breakdown.exposed_copies)]),
+        (COMPUTE, StepPart.COMPUTE, [("", breakdown.compute)]),
+        (COMMUNICATION, StepPart.EXPOSED_COMMUNICATION, _in_words(causes["exposed_communication"])),
+        (COPY, StepPart.EXPOSED_COPY, [("", breakdown.exposed_copies)]),
     ):
         if breakdown.work is WorkIn.KERNELS:
             pieces = _device_pieces(view, part)
@@ -73,7 +73,7 @@ def costs_of(view: RankView, breakdown: Breakdown, windows: Windows, causes: Cau
             found += _costs(view, of, reason, pieces, spans, windows)
     for reason, spans in _in_words(causes["idle"]):
         ns = covered(spans, windows.start, windows.end)
-        found.append(Cost(CostOf.IDLE, "", "", reason, [0] * len(windows), ns.tolist()))
+        found.append(Cost(StepPart.IDLE, "", "", reason, [0] * len(windows), ns.tolist()))
     return found
 
 
@@ -139,7 +139,7 @@ def _thread_pieces(view: RankView, part: int, spans: Spans) -> _Pieces:
 
 
 def _costs(
-    view: RankView, part: CostOf, reason: str, pieces: _Pieces, spans: Spans, windows: Windows
+    view: RankView, part: StepPart, reason: str, pieces: _Pieces, spans: Spans, windows: Windows
 ) -> list[Cost]:
     """These stretches by the name and the operator of the pieces that cover them, and what no piece covers."""
     width = len(windows)

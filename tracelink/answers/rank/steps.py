@@ -27,7 +27,7 @@ class Windows(Table, frozen=True):
 
 
 class StepWindows(Struct, frozen=True):
-    """The windows of a rank, and what could not be told exactly."""
+    """The windows of a rank, and what is not exact about them."""
 
     windows: Windows
     recorded: tuple[int, int] | None

@@ -31,10 +31,6 @@ COMPUTE, COMMUNICATION, COPY = range(3)
 """Values of `Work.part`."""
 
 
-COPIES_OF_ROCM = ("__amd_rocclr_copy", "__amd_rocclr_fill")
-"""Kernels by which ROCm copies and fills memory."""
-
-
 class Work(Table, frozen=True):
     """One row for each kernel, copy and memset with a start and an end, in the order of their starts."""
 

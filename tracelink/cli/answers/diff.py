@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import click
 
 from tracelink.answers.compare.compare import compare
-from tracelink.answers.compare.model import Cause, Comparison, Status
+from tracelink.answers.compare.model import CauseChange, Comparison, Status
 from tracelink.answers.compare.words import GATES, gate_in_words, headline, markdown_of, signed
 from tracelink.cli.console import Console
 from tracelink.cli.main import FINE, NO
@@ -155,13 +155,13 @@ def _show_causes(page: Page, result: Comparison, *, verbose: bool) -> None:
     page.gap()
 
 
-def _count_hidden(page: Page, hidden: Sequence[Cause], thing: str, which: str = "") -> None:
+def _count_hidden(page: Page, hidden: Sequence[CauseChange], thing: str, which: str = "") -> None:
     if hidden:
         rest = signed(sum(cause.delta_ns for cause in hidden))
         page.line(f"{counted(len(hidden), thing)}{which}, {rest} together: -v shows all.")
 
 
-def _cells(cause: Cause) -> list[str]:
+def _cells(cause: CauseChange) -> list[str]:
     return [
         signed(cause.delta_ns),
         shortened(cause.what, LONGEST_NAME),

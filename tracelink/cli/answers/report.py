@@ -1,4 +1,4 @@
-"""`tracelink report`: where the time went, as a page for everybody."""
+"""`tracelink report`: where the time went as an HTML page, CSV files or Markdown."""
 
 from __future__ import annotations
 
@@ -65,11 +65,11 @@ def report(
     clock: str,
     jobs: int | None,
 ) -> None:
-    """Write a page on where the time went, for everybody.
+    """Write where the time went as an HTML page, CSV files or Markdown.
 
     One HTML file that needs no network: the verdict, the time of each rank and step, causes, the critical path,
-    collectives, kernels, memory and clocks. Tables sort and filter; rows say the command that shows them in a timeline.
-    docs/answers.md defines every number.
+    collectives, kernels, memory and clocks. Tables sort and filter; rows have the command that shows them in a
+    timeline. docs/answers.md defines every number.
 
     PATHS are files, directories, globs and archives; - is standard input.
     """

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import click
 
-from tracelink.answers.model.results import OWN, RankSummary, Step, Summary
+from tracelink.answers.model.results import OWN, PARTS, RankSummary, Step, Summary
 from tracelink.answers.model.words import cause_in_words, kernel_in_words, percent
 from tracelink.answers.summarize import summarize
 from tracelink.cli.answers.causes import show_late_ranks, show_path, show_what_if
@@ -27,7 +27,6 @@ SHOWN = 6
 LONGEST_NAME = 44
 BAR = 32
 """Characters of the bar of a rank."""
-PARTS = ("compute_ns", "exposed_communication_ns", "exposed_copy_ns", "idle_ns")
 BLOCKS, ASCII = (
     ("\N{FULL BLOCK}", "\N{DARK SHADE}", "\N{LIGHT SHADE}", "\N{MIDDLE DOT}"),
     ("#", "=", "-", "."),
