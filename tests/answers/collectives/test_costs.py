@@ -15,7 +15,7 @@ from tracelink.answers.collectives.report import collectives_of
 from tracelink.answers.model.communication import (
     BandwidthRow,
     CollectiveRow,
-    Cost,
+    CostKind,
     RankWaits,
     Scope,
 )
@@ -56,7 +56,7 @@ def test_a_late_rank_makes_arrivals_the_cost_and_the_transfer_is_that_of_the_las
         scope=Scope.INTRA_HOST,
         count=1,
         measured=1,
-        cost=Cost.ARRIVAL,
+        cost=CostKind.ARRIVAL,
         why="",
         residence_ns=23 * MS,
         wait_ns=20 * MS,
@@ -70,23 +70,23 @@ def test_a_late_rank_makes_arrivals_the_cost_and_the_transfer_is_that_of_the_las
 
 
 def test_ranks_that_come_together_pay_for_the_transfer() -> None:
-    assert row_of(job_of({0: (0, 10), 1: (1, 10)})).cost is Cost.TRANSFER
+    assert row_of(job_of({0: (0, 10), 1: (1, 10)})).cost is CostKind.TRANSFER
 
 
 def test_half_and_half_is_mixed() -> None:
-    assert row_of(job_of({0: (0, 10), 1: (0, 10), 2: (5, 10), 3: (0, 10)})).cost is Cost.MIXED
+    assert row_of(job_of({0: (0, 10), 1: (0, 10), 2: (5, 10), 3: (0, 10)})).cost is CostKind.MIXED
 
 
 def test_stays_tell_waits_apart_where_clocks_do_not() -> None:
     """The clock of rank 1 may be wrong by any amount: its stay is the shortest, so the others waited for it."""
     row = row_of(job_of({0: (0, 11), 1: (3, 4), 2: (0, 11)}, bounds=None))
-    assert (row.cost, row.wait_ns, row.transfer_ns) == (Cost.ARRIVAL, 20 * MS, MS)
+    assert (row.cost, row.wait_ns, row.transfer_ns) == (CostKind.ARRIVAL, 20 * MS, MS)
     assert [waits.last for waits in row.by_rank] == [0, 1, 0]
 
 
 def test_an_uncertain_clock_makes_a_broadcast_inconclusive() -> None:
     row = row_of(job_of({0: (0, 11), 1: (10, 11)}, bounds=None, operation="broadcast"))
-    assert (row.cost, row.why) == (Cost.INCONCLUSIVE, "clocks are more uncertain than ranks are late")
+    assert (row.cost, row.why) == (CostKind.INCONCLUSIVE, "clocks are more uncertain than ranks are late")
 
 
 def test_the_baseline_is_the_transfer_of_the_quarter_with_the_least_skew() -> None:
@@ -99,7 +99,7 @@ def test_missing_ranks_are_inconclusive() -> None:
     builder = JobBuilder([Clock(0, low_ns=0, high_ns=0)])
     builder.collective(builder.group("0", (0, 1)), {0: (0, 5 * MS)}, verdict=Verdict.PARTIAL, order=0)
     row = row_of(builder.build())
-    assert (row.cost, row.why, row.measured, row.count) == (Cost.INCONCLUSIVE, "ranks are missing", 0, 1)
+    assert (row.cost, row.why, row.measured, row.count) == (CostKind.INCONCLUSIVE, "ranks are missing", 0, 1)
 
 
 def test_bandwidth_by_size_has_the_groups_of_one_number_of_ranks_together() -> None:
@@ -134,7 +134,7 @@ def test_four_derived_ranks_are_late_in_turn_as_they_were_made() -> None:
     last = {late.rank: late.last for late in report.communication.late}
     assert last == {0: 8, 3: 7, 1: 6, 2: 0}
     costs = {(row.operation, row.cost) for row in report.collectives}
-    assert costs == {("all_reduce", Cost.TRANSFER), ("broadcast", Cost.INCONCLUSIVE)}
+    assert costs == {("all_reduce", CostKind.TRANSFER), ("broadcast", CostKind.INCONCLUSIVE)}
     assert [row.pattern for row in report.communication.patterns] == ["rotating"]
 
 

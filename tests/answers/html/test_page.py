@@ -13,7 +13,7 @@ from builders.html_page import Element, read_html
 from tracelink import samples
 from tracelink.answers.html.drawings import heat_map
 from tracelink.answers.html.page import Facts, html_report
-from tracelink.answers.model.communication import CollectiveRow, Cost, RankWaits, Scope
+from tracelink.answers.model.communication import CollectiveRow, CostKind, RankWaits, Scope
 from tracelink.answers.model.results import Summary
 from tracelink.model.clock import Clock
 from tracelink.model.events import Counters
@@ -93,7 +93,7 @@ def test_without_profiles() -> None:
 def row(*waits: int) -> CollectiveRow:
     """A class of collectives in which ranks waited so long."""
     ranks = [RankWaits(rank, wait, 1 if not wait else 0) for rank, wait in enumerate(waits)]
-    measured = (4, 4, Cost.ARRIVAL, "", sum(waits), sum(waits), 1, None, 0, None, None)
+    measured = (4, 4, CostKind.ARRIVAL, "", sum(waits), sum(waits), 1, None, 0, None, None)
     return CollectiveRow(0, "dp", "all_reduce", 1024, len(waits), Scope.INTRA_HOST, *measured, ranks)
 
 

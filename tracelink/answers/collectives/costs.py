@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 from msgspec import Struct
 
-from tracelink.answers.model.communication import BandwidthRow, CollectiveRow, Cost, RankWaits, Scope
+from tracelink.answers.model.communication import BandwidthRow, CollectiveRow, CostKind, RankWaits, Scope
 from tracelink.model.collectives import Verdict
 from tracelink.model.columns import NO_TIME, UNKNOWN, Bools, Float64s, Int64s, distinct, ranges, starts_of
 from tracelink.model.communications import Evidence
@@ -215,28 +215,28 @@ def _baseline(spent: Measured, timed: Int64s) -> int | None:
     return int(np.median(spent.transfer[closest]))
 
 
-def _cost(spent: Measured, rows: Int64s, timed: Int64s, stay: int, wait: int) -> tuple[Cost, str]:
+def _cost(spent: Measured, rows: Int64s, timed: Int64s, stay: int, wait: int) -> tuple[CostKind, str]:
     if not len(timed):
-        return Cost.INCONCLUSIVE, _why_not(spent, rows)
+        return CostKind.INCONCLUSIVE, _why_not(spent, rows)
     parts = int(spent.size[timed].sum())
     if stay < SHORTEST_NS * parts:
-        return Cost.INCONCLUSIVE, "shorter than the resolution of times"
+        return CostKind.INCONCLUSIVE, "shorter than the resolution of times"
     if 2 * len(timed) < len(rows):
         return (
-            Cost.INCONCLUSIVE,
+            CostKind.INCONCLUSIVE,
             f"{len(rows) - len(timed)} of {len(rows)} are incomplete: {_why_not(spent, rows)}",
         )
     slack = min(float((spent.uncertainty[timed].astype(np.float64) * spent.size[timed]).sum()), stay)
     labels = {_label(max(wait - slack, 0) / stay), _label(min(wait + slack, stay) / stay)}
     if len(labels) > 1:
-        return Cost.INCONCLUSIVE, "clocks are more uncertain than ranks are late"
+        return CostKind.INCONCLUSIVE, "clocks are more uncertain than ranks are late"
     return labels.pop(), ""
 
 
-def _label(share: float) -> Cost:
+def _label(share: float) -> CostKind:
     if share >= MOST:
-        return Cost.ARRIVAL
-    return Cost.TRANSFER if share <= 1 - MOST else Cost.MIXED
+        return CostKind.ARRIVAL
+    return CostKind.TRANSFER if share <= 1 - MOST else CostKind.MIXED
 
 
 def _why_not(spent: Measured, rows: Int64s) -> str:

@@ -11,7 +11,7 @@ from enum import StrEnum
 from msgspec import Struct
 
 
-class Cost(StrEnum):
+class CostKind(StrEnum):
     """What most of the time of a class of collectives is."""
 
     TRANSFER = "transfer"
@@ -64,7 +64,7 @@ class CollectiveRow(Struct, frozen=True):
     count: int
     measured: int
     """How many of them have times of all ranks."""
-    cost: Cost
+    cost: CostKind
     why: str
     """Why it is inconclusive; else empty."""
     residence_ns: int

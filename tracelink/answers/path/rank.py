@@ -16,7 +16,7 @@ from tracelink.answers.rank.view import RankView, Work
 from tracelink.converters.pytorch.synchronizations import recorded_synchronizations
 from tracelink.model.columns import NO_TIME, UNKNOWN, Int64s, StringTable, lookup, values_at
 from tracelink.model.communications import Evidence
-from tracelink.model.events import GPU_WORK, EventKind, Track, TrackKind
+from tracelink.model.events import GPU_WORK, EventKind
 from tracelink.model.graph import EventGraph, Excerpt
 from tracelink.model.job import Job, event_of
 from tracelink.ordering.host import WaitingCalls, waiting_calls
@@ -37,8 +37,6 @@ class RankPieces(Struct, frozen=True):
     """The number of each step, or UNKNOWN."""
     step_start: Int64s
     step_end: Int64s
-    lanes: Sequence[str]
-    """A label for each lane."""
     unresolved: int = 0
     """Waits of the host for which no device work was found."""
 
@@ -72,7 +70,6 @@ def contracted(graph: EventGraph, job: Job, rank: int) -> RankPieces:
         windows.number,
         windows.start,
         windows.end,
-        [_label(track) for track in graph.tracks],
         joints.unexplained,
     )
 
@@ -314,12 +311,6 @@ def _named(part: Excerpt, lane: Int64s, host: HostPieces, device: Work, names: S
         code[name],
         of_module[module_name],
     )
-
-
-def _label(track: Track) -> str:
-    if track.kind == TrackKind.STREAM:
-        return track.label.strip() or f"stream {track.identity}"
-    return track.label.strip() or f"{track.kind} {track.identity}"
 
 
 assert (PieceKind.COMPUTE, PieceKind.COMMUNICATION, PieceKind.COPY) == (0, 1, 2), "as in `Work.part`"
