@@ -136,7 +136,7 @@ def collective_rows(spent: Measured) -> list[CollectiveRow]:
     numbers, _ = distinct(table.operation, spent.sizes, table.group)
     order = np.argsort(numbers, kind="stable")
     classes = np.split(order, starts_of(numbers[order])[1:])
-    scopes = [scope_of(spent.job, group) for group in spent.job.groups]
+    scopes = [_scope_of(spent.job, group) for group in spent.job.groups]
     rows = [_row(spent, rows, scopes) for rows in classes]
     return sorted(
         rows, key=lambda row: (-row.residence_ns, -row.count, row.group, row.operation, row.bytes or 0)
@@ -151,7 +151,7 @@ def _sizes(job: Job) -> Int64s:
     return np.where(varies, power, size)
 
 
-def scope_of(job: Job, group: ProcessGroup) -> Scope:
+def _scope_of(job: Job, group: ProcessGroup) -> Scope:
     """Whether the ranks of a group are on one host."""
     return scope_of_ranks(job, group.ranks)
 
@@ -281,7 +281,7 @@ def bandwidth_rows(spent: Measured) -> list[BandwidthRow]:
     job, table = spent.job, spent.job.collectives
     members = np.array([max(group.size, len(group.ranks)) for group in job.groups] + [0], np.int64)
     scopes = list(Scope)
-    scope = np.array([scopes.index(scope_of(job, group)) for group in job.groups] + [0], np.int64)
+    scope = np.array([scopes.index(_scope_of(job, group)) for group in job.groups] + [0], np.int64)
     rated = np.flatnonzero(
         spent.timed & (table.bytes > 0) & (spent.transfer > 0) & np.isfinite(table.bus_gb_s)
     )

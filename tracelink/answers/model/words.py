@@ -10,10 +10,10 @@ from tracelink.model.errors import Severity
 from tracelink.model.text import name_in_words, shortened
 from tracelink.pages.markdown import markdown_escaped
 
-_FUNCTOR = re.compile(r"(\w*[Ff]unctor\w*)")
+FUNCTOR = re.compile(r"(\w*[Ff]unctor\w*)")
 """What a generic kernel of PyTorch computes, among the arguments of its template."""
-_NOISE = re.compile(r"\(anonymous namespace\)::|^void ")
-_LONGEST_KERNEL = 72
+NOISE = re.compile(r"\(anonymous namespace\)::|^void ")
+LONGEST_KERNEL = 72
 
 
 def percent(part: int, whole: int) -> str:
@@ -24,13 +24,13 @@ def percent(part: int, whole: int) -> str:
 
 def kernel_in_words(name: str) -> str:
     """`at::native::vectorized_elementwise_kernel<AddFunctor>` for a kernel with the arguments of its template."""
-    plain = _NOISE.sub("", name_in_words(name) if len(name) < _LONGEST_KERNEL else name)
+    plain = NOISE.sub("", name_in_words(name) if len(name) < LONGEST_KERNEL else name)
     base = re.split(r"[<(]", plain, maxsplit=1)[0] or plain
-    functor = _FUNCTOR.search(plain[len(base) :])
-    return shortened(name_in_words(f"{base}<{functor[1]}>" if functor else base), _LONGEST_KERNEL)
+    functor = FUNCTOR.search(plain[len(base) :])
+    return shortened(name_in_words(f"{base}<{functor[1]}>" if functor else base), LONGEST_KERNEL)
 
 
-_CAUSES = {
+CAUSES = {
     Cause.HOST_BOUND: "launched too late",
     Cause.DATA_LOADING: "data loading",
     Cause.SYNCHRONIZATION: "host waited for the device",
@@ -47,7 +47,7 @@ _CAUSES = {
 
 def cause_in_words(portion: Portion, work: WorkIn) -> str:
     """`launched too late: operators`, `waiting for rank 3`; of ranks without devices only what the host did."""
-    words = _CAUSES[portion.cause]
+    words = CAUSES[portion.cause]
     if portion.rank is not None:
         return f"{words} {portion.rank}"
     if portion.cause is Cause.HOST_BOUND and (

@@ -42,7 +42,7 @@ def windows_of(graph: EventGraph) -> StepWindows:
     A step lasts from its start on the host to the start of the next one. The last one lasts until its own end, or
     until the end of the device work that it launched.
     """
-    recorded = recorded_span(graph)
+    recorded = _recorded_span(graph)
     steps = steps_of(graph)
     if recorded is None:
         return StepWindows(Windows.empty(), None)
@@ -60,7 +60,7 @@ def windows_of(graph: EventGraph) -> StepWindows:
     return StepWindows(windows, recorded, int(np.count_nonzero(~outer)))
 
 
-def recorded_span(graph: EventGraph) -> tuple[int, int] | None:
+def _recorded_span(graph: EventGraph) -> tuple[int, int] | None:
     """The first start and the last end of what profilers record of a running program."""
     events = graph.events
     rows = np.flatnonzero(events.of_kind(*RECORDED) & events.timed)

@@ -98,7 +98,7 @@ def report(
 def _print(
     console: Console, result: Summary, output: str | None, csv_folder: str | None, *, markdown: bool
 ) -> None:
-    written = [] if csv_folder is None else write_csv(result, csv_folder)
+    written = [] if csv_folder is None else _write_csv(result, csv_folder)
     if console.json:
         console.document(result)
         return
@@ -119,7 +119,7 @@ def _errors(result: Summary) -> list[str]:
     return [note.message for note in result.notes if note.severity is Severity.ERROR]
 
 
-def write_csv(result: Summary, folder: str) -> list[str]:
+def _write_csv(result: Summary, folder: str) -> list[str]:
     """Writes each table that has rows as `NAME.csv`; returns the names."""
     target = DirectoryTarget(Path(folder))
     names = []
