@@ -14,9 +14,10 @@ from tracelink.model.graph import Excerpt
 
 def callers(part: Excerpt) -> Int64s:
     """The caller of each event, or UNKNOWN."""
-    calls = part.where(Relation.CALLS)
+    edges = part.graph.edges
+    calls = np.flatnonzero(edges.relation == Relation.CALLS)
     caller = np.full(len(part.events), UNKNOWN, np.int64)
-    caller[calls.target] = calls.source
+    caller[edges.target[calls]] = edges.source[calls]
     return caller
 
 

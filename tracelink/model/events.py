@@ -189,6 +189,10 @@ class Events(Table, frozen=True):
         """Start plus duration; the start if the end was not recorded."""
         return self.start + np.maximum(self.duration, 0)
 
+    def end_of(self, rows: Int64s | Bools) -> Int64s:
+        """The end of some events, without that of all others."""
+        return self.start[rows] + np.maximum(self.duration[rows], 0)
+
     @property
     def timed(self) -> Bools:
         """Whether the event has a time."""
@@ -217,7 +221,7 @@ class Edges(Table, frozen=True):
 
     def where(self, relation: Relation | str) -> Edges:
         """The edges of one relation, such as `Relation.LAUNCHES` or "launches"."""
-        return self.take(self.relation == member(Relation, relation, "relation"))
+        return self.take(np.flatnonzero(self.relation == member(Relation, relation, "relation")))
 
 
 BYTES, COUNT = "bytes", "count"

@@ -52,7 +52,7 @@ class _AwaitedWork(Struct, frozen=True):
     def of(cls, part: Excerpt, launched: Launched) -> _AwaitedWork:
         """The look-ups for all work."""
         lane = lane_of_tracks(part.graph.tracks)
-        end = part.events.end[launched.row]
+        end = part.events.end_of(launched.row)
         records = runtime_calls(part, EVENT_RECORDS)
         return cls(
             part,
@@ -211,7 +211,7 @@ def _blocking_copies(part: Excerpt, launched: Launched) -> Iterator[_Wait]:
     copies = np.flatnonzero((events.kind[launched.row] == EventKind.MEMCPY) & (launched.call != UNKNOWN))
     row, call = launched.row[copies], launched.call[copies]
     blocks = ~early[events.name[call]] | pageable[events.name[row]]
-    done = events.end[row] <= events.end[call] + CLOCKS_DIFFER_NS
+    done = events.end_of(row) <= events.end_of(call) + CLOCKS_DIFFER_NS
     for index in np.flatnonzero(blocks & done).tolist():
         yield _Wait(int(call[index]), (int(row[index]),))
 
@@ -226,7 +226,7 @@ def _followed(waits: Sequence[_Wait], part: Excerpt) -> tuple[Int64s, Int64s, in
     rows = rows[events.timed[rows]]
     rows = rows[np.argsort(-events.duration[rows], kind="stable")]
     thread = Lanes.of(lane[events.track[rows]], events.start[rows])
-    returned = np.maximum(events.end[call], events.end[work])
+    returned = np.maximum(events.end_of(call), events.end_of(work))
     first = thread.first_since(lane[events.track[call]], returned)
     found = first != UNKNOWN
     return work[found], rows[first[found]], len(np.setdiff1d(call[~found], call[found]))

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from msgspec import Struct, field
 
-from tracelink.model.columns import NO_TIME, UNKNOWN, Bools, Int64s, Table, lookup
+from tracelink.model.columns import NO_TIME, UNKNOWN, Bools, Int64s, Table, lexical_order, lookup
 from tracelink.model.events import GPU_WORK, EventKind, Events, Key, KeyColumn, Relation, Track, TrackKind
 from tracelink.model.graph import Excerpt
 from tracelink.model.trace import Synchronizations
@@ -30,7 +30,7 @@ class Order(Struct, frozen=True):
         """Distinct pairs, by the row that had to wait and then by the row that it waited for."""
         if not len(before):
             return cls(np.empty(0, np.int64), np.empty(0, np.int64), counts or {})
-        order = np.lexsort((before, after))
+        order = lexical_order(after, before)
         before, after = before[order], after[order]
         distinct = np.append(True, (before[1:] != before[:-1]) | (after[1:] != after[:-1]))
         return cls(before[distinct], after[distinct], counts or {})
@@ -43,7 +43,7 @@ def can_follow(events: Events, before: Int64s, after: Int64s) -> Bools:
     together have no cycle.
     """
     known = events.timed[before] & events.timed[after] & (events.duration[before] >= 0)
-    ended, started = events.end[before], events.start[after]
+    ended, started = events.end_of(before), events.start[after]
     instant = (events.start[before] == started) & (events.duration[after] == 0)
     allowed: Bools = known & (ended <= started) & (~instant | (before < after))
     return allowed
@@ -128,7 +128,7 @@ def launched_work(part: Excerpt) -> Launched:
     lane = lane_of_tracks(part.graph.tracks)
     call = launch[work]
     launched_at = np.where(call == UNKNOWN, NO_TIME, events.start[call]) if len(work) else work
-    order = np.lexsort((work, events.start[work], launched_at))
+    order = lexical_order(launched_at, events.start[work])
     work, call, launched_at = work[order], call[order], launched_at[order]
     if not len(work):
         return Launched(work, call, launched_at, work, work)

@@ -48,11 +48,11 @@ def stream_order(part: Excerpt) -> Order:
         previous[positions] = _previous(
             rows[positions],
             events.start[rows[positions]],
-            events.end[rows[positions]],
+            events.end_of(rows[positions]),
             events.duration[rows[positions]],
         )
         ended = positions[events.duration[rows[positions]] >= 0]
-        following[ended] = _following(rows[ended], events.start[rows[ended]], events.end[rows[ended]])
+        following[ended] = _following(rows[ended], events.start[rows[ended]], events.end_of(rows[ended]))
     found = previous != UNKNOWN
     ahead = np.flatnonzero(following != UNKNOWN)
     ahead = ahead[can_follow(events, rows[ahead], following[ahead])]
@@ -97,7 +97,7 @@ class _JoinedCommunications:
     """
 
     def __init__(self, events: Events, launched: Launched, communicates: Bools) -> None:
-        self._start, self._end = events.start[launched.row], events.end[launched.row]
+        self._start, self._end = events.start[launched.row], events.end_of(launched.row)
         self._launched_at, self._stream = launched.launched_at, launched.stream
         self._communications = np.flatnonzero(communicates)
         self._communication_launched_at = launched.launched_at[self._communications]

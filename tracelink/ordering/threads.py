@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from tracelink.model.call_tree import callers, innermost, outside
-from tracelink.model.columns import UNKNOWN, Int64s
+from tracelink.model.columns import UNKNOWN, Int64s, lexical_order
 from tracelink.model.events import EventKind, Events, Relation
 from tracelink.model.graph import Excerpt
 from tracelink.ordering.order import Order, can_follow, lane_of_tracks
@@ -70,7 +70,7 @@ def _hand_over_pairs(part: Excerpt, backward: Int64s, forward: Int64s) -> Iterat
         yield _last_and_first(
             events, calls, _heads(runs, np.searchsorted(events.start[calls], events.start[runs]))
         )
-        ends = np.sort(events.end[runs])
+        ends = np.sort(events.end_of(runs))
         yield _last_and_first(
             events, runs, _heads(waits, np.searchsorted(ends, events.start[waits], side="right"))
         )
@@ -78,7 +78,7 @@ def _hand_over_pairs(part: Excerpt, backward: Int64s, forward: Int64s) -> Iterat
 
 def _by_start(events: Events, rows: Int64s) -> Int64s:
     """Rows in the order of their starts, outer ones first."""
-    ordered: Int64s = rows[np.lexsort((-events.end[rows], events.start[rows]))]
+    ordered: Int64s = rows[lexical_order(events.start[rows], -events.end_of(rows))]
     return ordered
 
 
@@ -91,8 +91,8 @@ def _heads(rows: Int64s, passed: Int64s) -> Int64s:
 
 def _last_and_first(events: Events, ended: Int64s, first: Int64s) -> tuple[Int64s, Int64s]:
     """For each of `first` the last of `ended` when it started (of several the earliest to start), if there is one."""
-    by_end = ended[np.lexsort((-events.start[ended], events.end[ended]))]
-    count = np.searchsorted(events.end[by_end], events.start[first], side="right")
+    by_end = ended[lexical_order(events.end_of(ended), -events.start[ended])]
+    count = np.searchsorted(events.end_of(by_end), events.start[first], side="right")
     known = count > 0
     return by_end[count[known] - 1], first[known]
 
@@ -119,7 +119,7 @@ def resumptions(part: Excerpt, requesting: Int64s, done: Int64s) -> Order:
     for thread in np.unique(lane[lane != own_lane]).tolist():
         chosen = np.flatnonzero((lane == thread) & (own_lane != thread) & (events.duration[done] >= 0))
         on_thread = on_threads[lanes[events.track[on_threads]] == thread]
-        after[chosen] = _resumed(part, on_thread, events.end[done[chosen]])
+        after[chosen] = _resumed(part, on_thread, events.end_of(done[chosen]))
     found = after != UNKNOWN
     counts = {"requested": len(done), "waited": int(np.count_nonzero(found))}
     return Order.of(done[found], after[found], counts)
@@ -130,7 +130,7 @@ def _resumed(part: Excerpt, rows: Int64s, ended: Int64s) -> Int64s:
     events = part.events
     rows = rows[np.argsort(events.start[rows], kind="stable")]
     starts = events.start[rows]
-    changes = np.unique(np.concatenate([starts, events.end[rows]]))
+    changes = np.unique(np.concatenate([starts, events.end_of(rows)]))
     following = np.searchsorted(starts, ended)
     change = np.searchsorted(changes, ended)
     if not len(changes):

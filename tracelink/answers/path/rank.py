@@ -130,7 +130,7 @@ class _Joints(Struct, frozen=True):
         waits = Waits(
             np.concatenate([lane[host_waits.call], lane[paused]]),
             np.concatenate([events.start[host_waits.call], since]),
-            np.concatenate([events.end[host_waits.call], until]),
+            np.concatenate([events.end_of(host_waits.call), until]),
         )
         has_calls = len(part.rows(EventKind.RUNTIME)) > 0
         of_streams = stream_waits(part, launched, recorded) if has_calls else Order.of(lane[:0], lane[:0])
@@ -150,7 +150,7 @@ class _Joints(Struct, frozen=True):
         starting = np.concatenate([calls, self.between.after, talking])
         return Cuts(
             np.concatenate([lane[starting], lane[on_host], self.issues[0]]),
-            np.concatenate([events.start[starting], events.end[on_host], self.issues[1]]),
+            np.concatenate([events.start[starting], events.end_of(on_host), self.issues[1]]),
         )
 
 
@@ -169,7 +169,7 @@ def _binding(part: Excerpt, threads: Threads, orders: list[Order]) -> Order:
     elsewhere = threads.lane[before] != threads.lane[after]
     before, after = before[elsewhere], after[elsewhere]
     since, until = threads.pauses(after)
-    ended = part.events.end[before]
+    ended = part.events.end_of(before)
     bound = (ended >= since) & (ended <= until) & part.events.timed[before]
     return Order.of(before[bound], after[bound])
 
@@ -181,7 +181,7 @@ def _issues(part: Excerpt, lane: Int64s, talks: _Talks) -> tuple[Int64s, Int64s,
     requesting, done = talks.requesting[known], talks.done[known]
     other = (lane[requesting] != lane[done]) & ~events.of_kind(*GPU_WORK)[done] & events.timed[requesting]
     requesting, done = requesting[other], done[other]
-    time = np.minimum(events.end[requesting], events.start[done])
+    time = np.minimum(events.end_of(requesting), events.start[done])
     return lane[requesting], time, done
 
 
@@ -203,7 +203,7 @@ class _Placed:
     def at_end(self, rows: Int64s) -> Int64s:
         """The piece that ends with each event, or UNKNOWN."""
         events = self._part.events
-        return self._of(rows, self._found(self._host.end, self._lane[rows], events.end[rows]))
+        return self._of(rows, self._found(self._host.end, self._lane[rows], events.end_of(rows)))
 
     def until(self, lane: Int64s, time: Int64s) -> Int64s:
         """The piece of each thread that ends at a time, or UNKNOWN."""
@@ -255,7 +255,7 @@ def _causes(joints: _Joints, pieces: _Placed) -> Causes:
             pieces.until(lane[launched.call], events.start[launched.call]),
             pieces.work(launched.row),
         ),
-        (Why.HOST_WAIT, pieces.work(waits.work), pieces.since(lane[waits.call], events.end[waits.call])),
+        (Why.HOST_WAIT, pieces.work(waits.work), pieces.since(lane[waits.call], events.end_of(waits.call))),
         (Why.HAND_OVER, pieces.at_end(joints.between.before), pieces.at_start(joints.between.after)),
         (Why.HAND_OVER, pieces.until(issued[0], issued[1]), pieces.at_start(issued[2])),
     )

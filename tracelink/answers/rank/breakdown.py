@@ -91,8 +91,8 @@ def _on_threads(view: RankView) -> tuple[Spans, Spans]:
     found = []
     for number in np.unique(lane[computing]).tolist():
         mine, theirs = (
-            Spans.of(events.start[some], events.end[some])
+            Spans.of(events.start[some], events.end_of(some))
             for some in (computing[lane[computing] == number], other[lane[other] == number])
         )
         found.append(difference(mine, theirs))
-    return union(*found), Spans.of(events.start[talking], events.end[talking])
+    return union(*found), Spans.of(events.start[talking], events.end_of(talking))

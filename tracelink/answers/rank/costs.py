@@ -130,12 +130,12 @@ def _thread_pieces(view: RankView, part: int, spans: Spans) -> _Pieces:
     if part == COMMUNICATION:
         talking = annotations[view.named(annotations, matching(COLLECTIVE_ANNOTATION))]
         rows = np.append(operators[communicates], talking)
-    start, end = events.start[rows], events.end[rows]
+    start, end = events.start[rows], events.end_of(rows)
     overlaps = np.searchsorted(spans.ends, start, side="right") < np.searchsorted(spans.starts, end)
     order = np.lexsort((-end, start))
     chosen = rows[order[overlaps[order]]]
     unknown = np.full(len(chosen), UNKNOWN, np.int64)
-    return _Pieces(events.start[chosen], events.end[chosen], events.name[chosen].astype(np.int64), unknown)
+    return _Pieces(events.start[chosen], events.end_of(chosen), events.name[chosen].astype(np.int64), unknown)
 
 
 def _costs(

@@ -134,5 +134,5 @@ def _running_at(view: RankView, time: int) -> str:
     """The operator that started last of those that run at this time."""
     events = view.events
     rows = view.rows(EventKind.OPERATOR)
-    rows = rows[(events.start[rows] <= time) & (events.end[rows] >= time)]
+    rows = rows[(events.start[rows] <= time) & (events.end_of(rows) >= time)]
     return view.graph.strings[events.name[rows[np.argmax(events.start[rows])]]] if len(rows) else ""

@@ -84,7 +84,7 @@ def activity_of(view: RankView, lanes: Int64s, *, with_operators: bool = True) -
         ]
     recorded = NOTHING
     if len(rows):
-        recorded = Spans.between(int(events.start[rows].min()), int(events.end[rows].max()))
+        recorded = Spans.between(int(events.start[rows].min()), int(events.end_of(rows).max()))
     return HostActivity(claims, recorded, waits)
 
 
@@ -110,4 +110,4 @@ def _waits(name: str) -> bool:
 
 
 def _spans(view: RankView, rows: Int64s) -> Spans:
-    return Spans.of(view.events.start[rows], view.events.end[rows])
+    return Spans.of(view.events.start[rows], view.events.end_of(rows))

@@ -66,7 +66,7 @@ def _recorded_span(graph: EventGraph) -> tuple[int, int] | None:
     rows = np.flatnonzero(events.of_kind(*RECORDED) & events.timed)
     if not len(rows):
         return None
-    return int(events.start[rows].min()), int(events.end[rows].max())
+    return int(events.start[rows].min()), int(events.end_of(rows).max())
 
 
 def _end_of_launched(graph: EventGraph, start: int, end: int) -> int:
@@ -76,7 +76,7 @@ def _end_of_launched(graph: EventGraph, start: int, end: int) -> int:
     on_device = events.of_kind(*GPU_WORK)[launches.target]
     launched_at = events.start[launches.source]
     inside = on_device & (launched_at >= start) & (launched_at < end)
-    return int(events.end[launches.target[inside]].max(initial=end))
+    return int(events.end_of(launches.target[inside]).max(initial=end))
 
 
 def only_steps(windows: Windows, wanted: Numbers) -> Windows:

@@ -23,7 +23,16 @@ from tracelink.answers.rank.idle import Explained, previous_ends
 from tracelink.answers.rank.steps import Windows
 from tracelink.answers.rank.view import COMMUNICATION, RankView, Work
 from tracelink.converters.pytorch.arguments import INPUT_DIMS, INPUT_TYPES
-from tracelink.model.columns import NO_TIME, UNKNOWN, Bools, Int64s, distinct, lookup, stable_order
+from tracelink.model.columns import (
+    NO_TIME,
+    UNKNOWN,
+    Bools,
+    Int64s,
+    distinct,
+    lexical_order,
+    lookup,
+    stable_order,
+)
 from tracelink.model.events import ON_THREAD, EventKind, Key
 from tracelink.model.graph import recorded_payloads
 from tracelink.model.ranges import Spans
@@ -231,7 +240,7 @@ class _Calls(Struct, frozen=True):
             _time_inside(
                 spans,
                 np.maximum(start[nested], events.start[around]),
-                np.minimum(end[nested], events.end[around]),
+                np.minimum(end[nested], events.end_of(around)),
             ),
         )
         kind = events.kind[every]
@@ -296,7 +305,7 @@ def _outer(view: RankView, rows: Int64s) -> Bools:
     outer = np.ones(len(rows), np.bool_)
     if len(rows) < 2:
         return outer
-    order = _outer_first(start, duration)
+    order = lexical_order(start, -duration)
     group, _ = distinct(events.name[rows[order]], view.lane[events.track[rows[order]]])
     by_group = stable_order(group)
     order, group = order[by_group], group[by_group]
@@ -306,16 +315,6 @@ def _outer(view: RankView, rows: Int64s) -> Bools:
     reached = np.maximum.accumulate(group * span + end)
     outer[order[1:]] = group[1:] * span + begin[1:] >= reached[:-1]
     return outer
-
-
-def _outer_first(start: Int64s, duration: Int64s) -> Int64s:
-    """The order of starts, the longest of those that start together first; starts are nearly in order already."""
-    order = np.argsort(start, kind="stable")
-    same = start[order[1:]] == start[order[:-1]]
-    tied = np.flatnonzero(np.append(same, False) | np.append(False, same))
-    together = order[tied]
-    order[tied] = together[np.lexsort((-duration[together], start[together]))]
-    return order
 
 
 def _time_inside(spans: Spans, start: Int64s, end: Int64s) -> Int64s:
@@ -346,7 +345,7 @@ def _waits(view: RankView, windows: Windows, sites: CallSites, explained: Explai
     idle = np.zeros(len(waits) + 1, np.int64)
     late = gaps.take(gaps.launched_at > gaps.start)
     last = np.searchsorted(events.start[waits], late.start, side="right") - 1
-    during = (last != UNKNOWN) & (late.start <= np.append(events.end[waits], NO_TIME)[last])
+    during = (last != UNKNOWN) & (late.start <= np.append(events.end_of(waits), NO_TIME)[last])
     np.add.at(idle, last[during], (late.launched_at - late.start)[during])
     site = sites.take(lookup(sites.call, waits))
     numbers = [np.ones(len(waits), np.int64), events.duration[waits], idle[:-1]]
