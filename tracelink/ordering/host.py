@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
+from itertools import pairwise
 
 import numpy as np
 from msgspec import Struct
@@ -67,47 +68,61 @@ class _AwaitedWork(Struct, frozen=True):
             Lanes.of(lane[part.events.track[records]], part.events.start[records]),
         )
 
-    def launched_before(self, streams: Int64s, before: int, call: int) -> tuple[int, ...]:
-        """The last work launched on each stream before a time that had ended when `call` returned, as rows."""
-        last = self.by_stream.last_before(streams, np.full(len(streams), before))
-        last = last[last != UNKNOWN]
-        return tuple(self.row[last[self.end[last] <= self._returned(call)]].tolist())
+    def launched_before(
+        self, streams: Sequence[Int64s], before: Int64s, calls: Int64s
+    ) -> list[tuple[int, ...]]:
+        """For each call the last work launched on each of its streams before a time, if it had ended on return."""
+        if not len(calls):
+            return []
+        which = np.repeat(np.arange(len(calls)), [len(each) for each in streams])
+        last = self.by_stream.last_before(np.concatenate(streams), before[which])
+        ended = np.flatnonzero(last != UNKNOWN)
+        ended = ended[self.end[last[ended]] <= self._returned(calls)[which[ended]]]
+        rows, bounds = (
+            self.row[last[ended]].tolist(),
+            np.searchsorted(which[ended], np.arange(len(calls) + 1)),
+        )
+        return [tuple(rows[begin:end]) for begin, end in pairwise(bounds.tolist())]
 
-    def inferred(self, call: int, awaited: Awaited) -> tuple[int, ...]:
-        """`launched_before` for a call without stream or event: those that its thread used last.
+    def inferred(self, calls: Int64s, awaited: Awaited) -> list[tuple[int, ...]]:
+        """`launched_before` for calls without stream or event: those that their thread used last.
 
         If that work had not ended, the last work that ended during the call.
         """
         events = self.part.events
-        thread = self.lane[events.track[[call]]]
-        before = self._recorded(thread, call) if awaited == Awaited.EVENT else int(events.start[call])
-        used = self.by_thread.last_before(thread, np.array([before]))
+        thread, before = self.lane[events.track[calls]], events.start[calls]
+        if awaited == Awaited.EVENT:
+            before = self._recorded(thread, before)
+        used = self.by_thread.last_before(thread, before)
+        stream = np.append(self.stream, UNKNOWN)[used]
         if awaited == Awaited.DEVICE:
-            return self.launched_before(self._device(int(used[0])), before, call)
-        streams = self.stream[used[used != UNKNOWN]]
-        return self.launched_before(streams, before, call) or self._ended_during(call)
+            of_device = {each: self._device(each) for each in np.unique(stream).tolist()}
+            return self.launched_before([of_device[each] for each in stream.tolist()], before, calls)
+        found = self.launched_before(list(stream.reshape(-1, 1)), before, calls)
+        during = self._ended_during(calls)
+        return [works or others for works, others in zip(found, during, strict=True)]
 
-    def _recorded(self, thread: Int64s, call: int) -> int:
-        """When the thread recorded its last event, else the start of the call."""
-        start = self.part.events.start
-        last = int(self.records_by_thread.last_before(thread, start[[call]])[0])
-        return int(start[call if last == UNKNOWN else self.records[last]])
+    def _recorded(self, thread: Int64s, started: Int64s) -> Int64s:
+        """When each thread recorded its last event before these times, else the times themselves."""
+        last = self.records_by_thread.last_before(thread, started)
+        recorded = np.append(self.part.events.start[self.records], 0)
+        return np.where(last == UNKNOWN, started, recorded[last])
 
-    def _device(self, used: int) -> Int64s:
-        """The streams of the device of the work at this position, or all streams."""
-        if used == UNKNOWN:
+    def _device(self, stream: int) -> Int64s:
+        """The streams of the device of a stream, or all streams."""
+        if stream == UNKNOWN:
             return np.unique(self.stream)
-        return lanes_of_device(self.part, self.part.graph.tracks[int(self.stream[used])].process)
+        return lanes_of_device(self.part, self.part.graph.tracks[stream].process)
 
-    def _ended_during(self, call: int) -> tuple[int, ...]:
-        last = int(self.by_end.last_before(np.array([0]), np.array([self._returned(call) + 1]))[0])
-        if last == UNKNOWN or self.end[last] < self.part.events.start[call]:
-            return ()
-        return (int(self.row[last]),)
+    def _ended_during(self, calls: Int64s) -> list[tuple[int, ...]]:
+        last = self.by_end.last_before(np.zeros(len(calls), np.int64), self._returned(calls) + 1)
+        during = last != UNKNOWN
+        during[during] = self.end[last[during]] >= self.part.events.start[calls[during]]
+        rows = np.append(self.row, UNKNOWN)[np.where(during, last, UNKNOWN)]
+        return [() if row == UNKNOWN else (row,) for row in rows.tolist()]
 
-    def _returned(self, call: int) -> int:
-        events = self.part.events
-        return int(events.start[call]) + max(int(events.duration[call]), 0) + CLOCKS_DIFFER_NS
+    def _returned(self, calls: Int64s) -> Int64s:
+        return self.part.events.end_of(calls) + CLOCKS_DIFFER_NS
 
 
 # Waits of threads.
@@ -168,12 +183,12 @@ def _host_waits(
     work = _AwaitedWork.of(part, launched)
     recorded_waits = list(_recorded_waits(part, work, recorded.where(*WAITING)))
     recorded_calls = {wait.call for wait in recorded_waits}
-    inferred = [
-        _Wait(call, work.inferred(call, awaited))
-        for awaited, name in WAITING.items()
-        for call in runtime_calls(part, name).tolist()
-        if call not in recorded_calls
-    ]
+    inferred: list[_Wait] = []
+    for awaited, name in WAITING.items():
+        calls = runtime_calls(part, name)
+        calls = calls[[call not in recorded_calls for call in calls.tolist()]] if len(calls) else calls
+        works = work.inferred(calls, awaited)
+        inferred += [_Wait(call, rows) for call, rows in zip(calls.tolist(), works, strict=True)]
     return recorded_waits, inferred, list(_blocking_copies(part, launched))
 
 
@@ -193,13 +208,21 @@ def _recorded_waits(part: Excerpt, work: _AwaitedWork, waits: Synchronizations) 
     )
     streams = lanes_of_streams(part, waits.device, np.where(by_event, waits.event_stream, waits.stream))
     waiting = np.array([bool(WAITS.search(text)) for text in part.graph.strings], np.bool_)
-    for wait, call in enumerate(calls.tolist()):
-        if call == UNKNOWN or not waiting[part.events.name[call]]:
-            continue  # queries of an event are recorded too, but do not wait
-        lanes = streams[[wait]]
-        if waits.awaited[wait] == Awaited.DEVICE:
-            lanes = lanes_of_device(part, str(waits.device[wait]))
-        yield _Wait(call, work.launched_before(lanes, int(before[wait]), call))
+    # queries of an event are recorded too, but do not wait
+    some = np.flatnonzero((calls != UNKNOWN) & np.append(waiting, False)[part.events.name[calls]])
+    of_device = {
+        device: lanes_of_device(part, str(device))
+        for device in np.unique(waits.device[some[waits.awaited[some] == Awaited.DEVICE]]).tolist()
+    }
+    lanes = [
+        of_device[device] if awaited == Awaited.DEVICE else streams[[wait]]
+        for wait, device, awaited in zip(
+            some.tolist(), waits.device[some].tolist(), waits.awaited[some].tolist(), strict=True
+        )
+    ]
+    works = work.launched_before(lanes, before[some], calls[some])
+    for call, rows in zip(calls[some].tolist(), works, strict=True):
+        yield _Wait(call, rows)
 
 
 def _blocking_copies(part: Excerpt, launched: Launched) -> Iterator[_Wait]:
