@@ -51,3 +51,28 @@ def test_output_in_a_missing_folder(tracelink: Run) -> None:
     found = tracelink("report", JOB, "-o", "no/such/report.html")
     assert found.exit_code == 2
     assert "no/such" in found.stderr
+
+
+def test_output_that_is_no_page(tracelink: Run, tmp_path: Path) -> None:
+    for name in ("report.md", "-", "folder/", "kineto_0.json.gz"):
+        found = tracelink("report", JOB, "-o", name)
+        assert found.exit_code == 2
+        assert "Name it with .html at the end" in found.stderr
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_output_that_is_an_input(tracelink: Run, tmp_path: Path) -> None:
+    trace = tmp_path / "traces" / "trace.html"
+    trace.parent.mkdir()
+    trace.write_bytes(next(samples.path("run_before").iterdir()).read_bytes())
+    before = trace.read_bytes()
+    found = tracelink("report", str(trace), "-o", str(trace))
+    assert found.exit_code == 2
+    assert "is one of the inputs" in found.stderr
+    assert trace.read_bytes() == before
+
+
+def test_csv_folder_that_is_a_file(tracelink: Run, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("kept")
+    assert tracelink("report", JOB, "--csv", "file").exit_code == 2
+    assert (tmp_path / "file").read_text() == "kept"

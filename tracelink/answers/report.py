@@ -13,7 +13,9 @@ from tracelink.answers.path.questions import changes_in
 from tracelink.answers.summarize import summary_of
 from tracelink.clock.clock import clock_choice
 from tracelink.io.sources import Paths, Watch, discover_inputs, engine_for
+from tracelink.io.targets import check_folder, check_not_read
 from tracelink.model.clock import ClockMode, Clocks
+from tracelink.model.errors import UsageError
 from tracelink.model.ranges import Numbers
 from tracelink.model.selection import Selection
 from tracelink.model.text import fine_span, name_in_words, number
@@ -49,7 +51,7 @@ def report(
 
     Args:
         paths: Files, directories, globs and archives; `-` is standard input. Formats are found by looking inside.
-        output: The HTML file; by default none is written.
+        output: The HTML file, with .html at the end; by default none is written.
         et: Paths that contain execution traces.
         kineto: Paths that contain Kineto profiles.
         fr: Paths that contain flight-recorder dumps.
@@ -88,6 +90,8 @@ def report(
         metrics=metrics,
         include=include,
     )
+    if output is not None:
+        _check_output(os.fspath(output), [source.path for source in discovery.sources])
     engine = engine_for(jobs, watch)
     selection = Selection(ranks=ranks, steps=steps)
     job = read_job(discovery, engine, clock=clock_choice(clock), selection=Selection(ranks=selection.ranks))
@@ -95,6 +99,14 @@ def report(
     if output is not None:
         write_page(summary, Facts.of(job, [str(path) for path in discovery.paths]), os.fspath(output))
     return summary
+
+
+def _check_output(path: str, read: Sequence[str]) -> None:
+    """Raises `UsageError` unless the page can be written there without overwriting an input."""
+    if not path.endswith((".html", ".htm")):
+        raise UsageError(f"{path}: the report is an HTML file", advice="Name it with .html at the end.")
+    check_folder(path)
+    check_not_read(path, read)
 
 
 # As Markdown, for an issue or a chat.

@@ -19,6 +19,7 @@ from tracelink.answers.model.words import cause_in_words, kernel_in_words, perce
 from tracelink.io.targets import FileTarget, abandoned_files_removed
 from tracelink.model import charts
 from tracelink.model.clock import Clock
+from tracelink.model.errors import printable
 from tracelink.model.events import Counters, Track
 from tracelink.model.job import Job
 from tracelink.model.markup import Child, element
@@ -32,6 +33,8 @@ MOST_NOTES = 200
 MOST_CHARTS = 12
 MOST_SAMPLES = 400
 """Samples of a metric that are drawn."""
+LONGEST_FOUND = 60
+"""Characters of a name to look for in a timeline."""
 PART_NAMES = ("compute", "exposed communication", "exposed copies", "idle")
 
 
@@ -141,7 +144,8 @@ def _of_step(facts: Facts, rank: int, step: int | None) -> str:
 
 
 def _of_name(facts: Facts, name: str) -> str:
-    return f"{_merge(facts)}  # then find: {name_in_words(name)}"
+    """Perfetto finds parts of names: one without arguments of templates is enough."""
+    return f"{_merge(facts)}  # then find: {printable(name)[:LONGEST_FOUND]}"
 
 
 # Sections.

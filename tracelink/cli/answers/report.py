@@ -15,8 +15,8 @@ from tracelink.cli.console import Console
 from tracelink.cli.main import FINE, NO
 from tracelink.cli.options import Inputs, command, takes_clock, takes_inputs, takes_jobs
 from tracelink.cli.terminal import watching
-from tracelink.io.targets import DirectoryTarget, abandoned_files_removed, check_folder, check_not_read
-from tracelink.model.errors import Severity
+from tracelink.io.targets import DirectoryTarget, abandoned_files_removed, check_folder
+from tracelink.model.errors import Severity, UsageError
 from tracelink.model.ranges import Numbers
 from tracelink.model.results import values_of
 from tracelink.model.text import size
@@ -77,9 +77,10 @@ def report(
         raise click.UsageError("--md and --json cannot be combined.")
     if output is None and csv_folder is None and not markdown and not console.json:
         output = "report.html"
-    for path in filter(None, (output, csv_folder)):
-        check_folder(path)
-        check_not_read(path, inputs.named)
+    if csv_folder is not None:
+        check_folder(csv_folder)
+        if Path(csv_folder).is_file():
+            raise UsageError(f"{csv_folder} is a file", advice="Name a folder for the CSV files.")
     with watching(console, inputs.named) as watch:
         result = written_report(
             **inputs.keywords(),
