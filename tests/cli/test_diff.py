@@ -22,9 +22,12 @@ RUNS = (str(samples.path("run_before")), str(samples.path("run_after")))
         ((*RUNS, "--gate", "nothing > 5%"), 2),
         ((*RUNS, "--steps", "9"), 2),
         ((RUNS[0], str(samples.path("cpu_job"))), 3),
+        ((RUNS[0], str(samples.path("cpu_job")), "--gate", "step_time > +5%"), 3),
         ((RUNS[0], str(samples.path("cpu_job")), "--anyway"), 0),
         ((RUNS[0], str(samples.path("cpu_job")), "--anyway", "--gate", "step_time > +5%"), 1),
         (RUNS[:1], 2),
+        ((*RUNS, "--md", "--json"), 2),
+        ((RUNS[0], str(samples.path("hung_job"))), 3),
     ],
 )
 def test_exit_codes(tracelink: Run, arguments: tuple[str, ...], code: int) -> None:

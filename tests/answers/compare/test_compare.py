@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -10,16 +12,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import tracelink
+from builders import dumps, kineto
 from tracelink import samples
 from tracelink.answers.compare.compare import comparison_of
-from tracelink.answers.compare.model import CauseChange, Comparison, Status
+from tracelink.answers.compare.gates import Limit
+from tracelink.answers.compare.model import CauseChange, Comparison, GateState, Status
 from tracelink.answers.compare.side import Series, Side, What
 from tracelink.answers.model.results import Note, WorkIn
 from tracelink.answers.rank.costs import StepPart
-from tracelink.model.errors import Severity, UsageError
+from tracelink.model.errors import Finding, RankConflictError, Severity, UnreadableError, UsageError
+from tracelink.model.ranges import Numbers
 
 MM = What(StepPart.COMPUTE, "aten::mm", "gemm")
 OLD_MM = What(StepPart.COMPUTE, "aten::mm", "old_gemm")
+TRUNCATED = Finding(Severity.WARNING, "truncated", "b.json is truncated.", source="b.json")
 IDLE = What(StepPart.IDLE, "idle: data loading", "")
 
 
@@ -40,6 +46,7 @@ def side(costs: Mapping[What, list[float]], *, ranks: int = 2, **changes: object
         "moved": {"all_reduce": 1e6},
         "versions": {},
         "skipped": [],
+        "recorded": {rank: Numbers.of(range(steps)) for rank in range(ranks)},
     }
     return Side(**(facts | changes))  # type: ignore[arg-type]
 
@@ -104,6 +111,7 @@ def test_status(before: list[float], after: list[float], status: Status) -> None
             {"steps": [(None, 0)] * 3},
             "the second run has no steps (ProfilerStep#N): all of its recording is compared with single steps",
         ),
+        ({"findings": [TRUNCATED]}, "the second run is incomplete: 1 file is truncated or unreadable"),
         ({"moved": {"all_reduce": 2e6}}, "all_reduce moves 1.0 MB per rank and step before, 2.0 MB after"),
     ],
 )
@@ -180,5 +188,130 @@ def test_a_run_with_itself_has_no_cause() -> None:
 
 def test_a_run_without_the_steps_is_an_error() -> None:
     path = samples.path("run_before")
-    with pytest.raises(UsageError, match="there is no step 9 on any rank"):
+    with pytest.raises(UsageError, match="the first run has no step 9 on any rank") as raised:
         tracelink.compare(path, path, steps=[9])
+    assert (raised.value.source, raised.value.advice) == (str(path), "Its recordings have steps 1-6.")
+
+
+def test_steps_that_are_missing_are_named() -> None:
+    path = samples.path("run_before")
+    notes = tracelink.compare(path, path, steps="3,99").notes
+    assert [note.message for note in notes if note.reason == "no_such_step"] == [
+        "First run: most ranks have no step 99; only step 3 is compared.",
+        "Second run: most ranks have no step 99; only step 3 is compared.",
+    ]
+
+
+def recorded(folder: Path, steps: dict[int, Sequence[int]], name: str = "rank{}.json") -> str:
+    """A run whose ranks recorded these steps, each with an operator."""
+    folder.mkdir()
+    for rank, numbers in steps.items():
+        events = [
+            element
+            for number in numbers
+            for element in (
+                kineto.slice_("user_annotation", f"ProfilerStep#{number}", number * 100, 90),
+                kineto.cpu_op("aten::mm", number * 100 + 10, 50),
+            )
+        ] or [kineto.cpu_op("aten::mm", 10, 50)]
+        kineto.write(
+            folder / name.format(rank), kineto.trace(*events, distributedInfo=kineto.distributed(rank, 2))
+        )
+    return str(folder)
+
+
+def test_ranks_without_a_common_step(tmp_path: Path) -> None:
+    good, run = (
+        recorded(tmp_path / "a", {0: [1, 2], 1: [1, 2]}),
+        recorded(tmp_path / "b", {0: [1, 2], 1: [5]}),
+    )
+    with pytest.raises(UnreadableError, match="the ranks of the second run have no step in common") as raised:
+        tracelink.compare(good, run)
+    assert raised.value.source == run
+    assert raised.value.advice == (
+        "Rank 0 has steps 1-2; Rank 1 has step 5. Choose ranks that recorded the same steps."
+    )
+
+
+def test_a_run_without_profiles_is_named(tmp_path: Path) -> None:
+    good = recorded(tmp_path / "a", {0: [1, 2]})
+    dumps.dumps(tmp_path / "dumps", dumps.healthy(1))
+    with pytest.raises(
+        UnreadableError, match="the second run has no breakdown of time on any rank"
+    ) as raised:
+        tracelink.compare(good, tmp_path / "dumps")
+    assert raised.value.source == str(tmp_path / "dumps")
+
+
+def test_a_truncated_run_is_incomplete(tmp_path: Path) -> None:
+    good, cut = (recorded(tmp_path / name, {0: [1, 2, 3], 1: [1, 2, 3]}) for name in "ab")
+    file = tmp_path / "b" / "rank1.json"
+    file.write_bytes(file.read_bytes()[:-60])
+    found = tracelink.compare(good, cut, gates="step_time > 5%")
+    assert found.why_not[0] == "the second run is incomplete: 1 file is truncated or unreadable"
+    assert any(note.reason == "truncated" and note.message.startswith("Second run: ") for note in found.notes)
+    assert (found.gates[0].state, found.failed) == (GateState.NOT_DECIDED, False)
+
+
+def test_whole_recordings(tmp_path: Path) -> None:
+    run = recorded(tmp_path / "a", {0: [], 1: []})
+    found = tracelink.compare(run, run)
+    assert (found.comparable, found.step.whole_recordings) == (True, True)
+    assert [note.reason for note in found.notes if note.severity is Severity.WARNING] == ["whole_recordings"]
+    assert "A recording takes" in repr(found)
+
+
+def test_two_files_of_one_rank_are_refused_with_advice_that_fits(tmp_path: Path) -> None:
+    run = recorded(tmp_path / "a", {0: [1]})
+    kineto.write(
+        tmp_path / "a" / "other_rank0.json",
+        kineto.trace(kineto.cpu_op("aten::mm", 110, 50), distributedInfo=kineto.distributed(0, 2)),
+    )
+    with pytest.raises(RankConflictError) as raised:
+        tracelink.compare(run, run)
+    assert "--rank" not in str(raised.value)
+
+
+def test_gates_of_runs_that_are_not_comparable() -> None:
+    sides = side({MM: [10, 10, 10]}), side({MM: [20, 20, 20]}, ranks=3)
+    limits = [Limit.parsed("step_time > 5%")]
+    found, forced = (comparison_of(*sides, limits, anyway=anyway) for anyway in (False, True))
+    assert [(each.gates[0].state, each.failed) for each in (found, forced)] == [
+        (GateState.NOT_DECIDED, False),
+        (GateState.FAILED, True),
+    ]
+
+
+def test_a_gate_for_a_family_is_for_the_sum_of_its_causes() -> None:
+    transfer, wait = (
+        What(StepPart.EXPOSED_COMMUNICATION, f"all_reduce: {reason}", "")
+        for reason in ("transfer", "waiting for rank")
+    )
+    found = comparison_of(
+        side({transfer: [10, 10, 10], wait: [5, 5, 5]}),
+        side({transfer: [8, 8, 8], wait: [9, 9, 9]}),
+        [Limit.parsed("all_reduce > 1us"), Limit.parsed("all_reduce: transfer > 1us")],
+    )
+    assert [(gate.before_ns, gate.after_ns, gate.state) for gate in found.gates] == [
+        (15_000, 17_000, GateState.FAILED),
+        (10_000, 8_000, GateState.PASSED),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "problem"),
+    [
+        ((None, "a"), "before: NoneType is not a path"),
+        (("a", 5), "after: int is not a path"),
+        (([1], "a"), "before: list is not a path"),
+        ((b"a", "a"), "before: bytes is not a path"),
+    ],
+)
+def test_runs_of_wrong_types(arguments: tuple[Any, Any], problem: str) -> None:
+    with pytest.raises(UsageError, match=problem):
+        tracelink.compare(*arguments)
+
+
+def test_a_gate_of_a_wrong_type() -> None:
+    with pytest.raises(UsageError, match="gates: 5 is not a limit"):
+        tracelink.compare("a", "b", gates=5)  # type: ignore[arg-type]

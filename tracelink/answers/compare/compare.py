@@ -5,11 +5,12 @@ from __future__ import annotations
 import os
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
 from tracelink.answers.compare.confidence import LEAST_STEPS, change_interval
-from tracelink.answers.compare.gates import Limit, gates_of
+from tracelink.answers.compare.gates import Limit, Measured, gates_of
 from tracelink.answers.compare.model import (
     CauseChange,
     Comparison,
@@ -27,12 +28,12 @@ from tracelink.io.engine import Engine
 from tracelink.io.sources import Paths, Watch, discover_inputs, engine_for
 from tracelink.model.clock import ClockMode, Clocks
 from tracelink.model.columns import Float64s
-from tracelink.model.errors import Severity, UsageError
+from tracelink.model.errors import Finding, RankConflictError, Severity, UnreadableError, UsageError
 from tracelink.model.graph import EventGraph
 from tracelink.model.job import Job
 from tracelink.model.ranges import Numbers
 from tracelink.model.selection import Selection
-from tracelink.model.text import counted, rank_list, size
+from tracelink.model.text import counted, rank_list, ranks_in_words, size, subject
 from tracelink.pipeline.job_reader import read_job
 
 SAME_BYTES = 0.1
@@ -40,6 +41,12 @@ SAME_BYTES = 0.1
 SAME_COUNT = 0.01
 COUNTED = (StepPart.COMPUTE, StepPart.EXPOSED_COPY)
 """Parts whose costs are of whole calls; those of others are of reasons."""
+INCOMPLETE = {"truncated", "unreadable"}
+"""Reasons of findings on sources of which events are missing."""
+MOST_FINDINGS = 5
+"""Findings of one reason and run that are notes; more are counted."""
+MOST_STEPS = 4
+"""Ranges of steps, and ranks with different steps, that an error lists."""
 MOST_KERNELS = 20
 """Kernels that are listed of one cause."""
 
@@ -52,6 +59,7 @@ def compare(
     after: Run,
     *,
     gates: Sequence[str] = (),
+    anyway: bool = False,
     jobs: int | None = None,
     watch: Watch | None = None,
     clock: str | os.PathLike[str] | Clocks = ClockMode.HOST,
@@ -63,7 +71,8 @@ def compare(
     Args:
         before: Files, directories, globs and archives of the first run; or its graph.
         after: The same of the second run.
-        gates: Limits such as `step_time > +5%` or `aten::mm > +2ms`; see `Comparison.gates`.
+        gates: Limits such as `step_time > +5%` or `aten::mm > +2ms`, or a single one; see `Comparison.gates`.
+        anyway: Decide the gates also if the runs are not comparable.
         jobs: The number of processes that work at once; by default one for each core.
         watch: Is called with the total number of bytes processed so far, as work goes on.
         clock: How the clocks of ranks are corrected, as for `load`.
@@ -74,41 +83,120 @@ def compare(
         The change of the step with its causes, whether the runs can be compared, and what became of the gates.
 
     Raises:
-        UsageError: A path does not exist, an argument is invalid, a run has no step, or a gate is for something that
-            neither run has.
-        UnreadableError: No source of a run can be read.
+        UsageError: A path does not exist, an argument is invalid, a run has none of the steps, or a gate is for
+            something that neither run has.
+        UnreadableError: No source of a run can be read, a run has no breakdown, or its ranks have no step in common.
+        RankConflictError: Two files of a run are of the same rank, or the name of a file contradicts its content.
 
     Example:
         tracelink.compare("monday/", "friday/", gates=["step_time > +5%"]).causes
     """
-    limits = [Limit.parsed(text) for text in gates]
+    limits = [Limit.parsed(text) for text in _texts(gates)]
+    runs = [("first", before), ("second", after)]
+    for (_, run), argument in zip(runs, ("before", "after"), strict=True):
+        _check_type(run, argument)
     engine = engine_for(jobs, watch)
     selection = Selection(ranks=ranks, steps=steps)
     sides = []
-    for run in (before, after):
-        if isinstance(run, EventGraph):
-            job = Job.of(run)
-        else:
-            chosen = Selection(ranks=selection.ranks)
-            job = read_job(discover_inputs(run), engine, clock=clock_choice(clock), selection=chosen)
-        sides.append(_side(job, engine, selection.steps))
-    return comparison_of(sides[0], sides[1], limits)
+    for which, run in runs:
+        job = Job.of(run) if isinstance(run, EventGraph) else _read(run, engine, clock, selection.ranks)
+        side = side_of(job, engine, selection.steps)
+        if not side.steps:
+            raise _nothing_to_compare(side, which, _path(run), selection.steps)
+        sides.append(side)
+    return comparison_of(sides[0], sides[1], limits, anyway=anyway, steps=selection.steps)
 
 
-def _side(job: Job, engine: Engine, steps: Numbers | None) -> Side:
-    side = side_of(job, engine, steps)
-    if not len(side.steps):
-        path = job.sources[0].path if job.sources else "the run"
-        wanted = f" {steps.called('step')}" if steps is not None else " step"
+def _texts(gates: object) -> list[str]:
+    texts: list[Any] = [gates] if isinstance(gates, str) or not isinstance(gates, Iterable) else list(gates)
+    for text in texts:
+        if not isinstance(text, str):
+            raise UsageError(
+                f"gates: {text!r} is not a limit", advice='Write, for example, "step_time > +5%".'
+            )
+    return texts
+
+
+def _check_type(run: object, argument: str) -> None:
+    paths = [run] if isinstance(run, str | os.PathLike | EventGraph) else run
+    if not isinstance(paths, Sequence) or not all(
+        isinstance(path, str | os.PathLike | EventGraph) for path in paths
+    ):
         raise UsageError(
-            f"{path}: there is no{wanted} on any rank",
+            f"{argument}: {type(run).__name__} is not a path, a list of paths, or a graph",
+            advice="Give the folder of a run, or what tracelink.load returns.",
+        )
+    if not isinstance(run, EventGraph) and any(isinstance(path, EventGraph) for path in paths):
+        raise UsageError(f"{argument}: a list of graphs", advice="Give one graph, of all ranks of the run.")
+
+
+def _read(paths: Paths, engine: Engine, clock: str | os.PathLike[str] | Clocks, ranks: Numbers | None) -> Job:
+    try:
+        return read_job(
+            discover_inputs(paths), engine, clock=clock_choice(clock), selection=Selection(ranks=ranks)
+        )
+    except RankConflictError as conflict:
+        conflict.advice = (
+            "Name the folder of one job, with one file of each format for each rank, and rename files whose names have "
+            "another rank."
+        )
+        raise
+
+
+def _path(run: Run) -> str:
+    if isinstance(run, EventGraph):
+        return ""
+    paths = [run] if isinstance(run, str | os.PathLike) else run
+    return ", ".join(os.fspath(path) for path in paths[:2]) + (", …" if len(paths) > 2 else "")
+
+
+def _nothing_to_compare(
+    side: Side, which: str, path: str, wanted: Numbers | None
+) -> UsageError | UnreadableError:
+    """The error if no step of a run can be compared."""
+    if not side.recorded:
+        return UnreadableError(
+            f"the {which} run has no breakdown of time on any rank",
+            source=path,
             advice="Record a profile of each rank with torch.profiler; tracelink inspect shows what the files contain.",
         )
-    return side
+    present = Numbers.of(step for steps in side.recorded.values() for step in steps)
+    if wanted is not None and wanted.without(present) == wanted:
+        have = f"Its recordings have {_steps_in_words(present)}."
+        return UsageError(
+            f"the {which} run has no {wanted.called('step')} on any rank", source=path, advice=have
+        )
+    ranks: dict[Numbers, list[int]] = defaultdict(list)
+    for rank, steps in side.recorded.items():
+        ranks[steps].append(rank)
+    have = "; ".join(
+        f"{ranks_in_words(same)} {'has' if len(same) == 1 else 'have'} {_steps_in_words(steps)}"
+        for steps, same in list(ranks.items())[:MOST_STEPS]
+    )
+    return UnreadableError(
+        f"the ranks of the {which} run have no step in common",
+        source=path,
+        advice=f"{have}. Choose ranks that recorded the same steps.",
+    )
 
 
-def comparison_of(before: Side, after: Side, limits: Sequence[Limit] = ()) -> Comparison:
-    """The comparison of two runs."""
+def _steps_in_words(steps: Numbers) -> str:
+    if not steps:
+        return "no steps (ProfilerStep#N)"
+    return Numbers(steps.ranges[:MOST_STEPS]).called("step") + (
+        ", …" if len(steps.ranges) > MOST_STEPS else ""
+    )
+
+
+def comparison_of(
+    before: Side,
+    after: Side,
+    limits: Sequence[Limit] = (),
+    *,
+    anyway: bool = False,
+    steps: Numbers | None = None,
+) -> Comparison:
+    """The comparison of two runs, of which these steps were wanted."""
     step = _step(before, after)
     causes = _causes(before, after, step)
     parts = _parts(causes)
@@ -120,8 +208,15 @@ def comparison_of(before: Side, after: Side, limits: Sequence[Limit] = ()) -> Co
         step=step,
         parts=parts,
         causes=changed,
-        gates=gates_of(limits, step, parts, causes),
-        notes=list(_notes(before, after)),
+        gates=gates_of(
+            limits,
+            step,
+            parts,
+            causes,
+            _families(limits, causes, before, after),
+            decided=anyway or not why_not,
+        ),
+        notes=list(_notes(before, after, steps)),
     )
 
 
@@ -134,6 +229,7 @@ def _step(before: Side, after: Side) -> StepChange:
         len(before.steps),
         len(after.steps),
         _interval(before.duration, after.duration),
+        before.whole_recordings and after.whole_recordings,
     )
 
 
@@ -252,22 +348,49 @@ def _parts(causes: Sequence[CauseChange]) -> list[PartChange]:
     return result
 
 
+def _families(
+    limits: Sequence[Limit], causes: Sequence[CauseChange], before: Side, after: Side
+) -> dict[str, Measured]:
+    """The sums of the causes `NAME: …`, for the limits of `NAME`."""
+    found = {}
+    for limit in limits:
+        prefix = f"{limit.what}: "
+        mine = [cause for cause in causes if cause.what.startswith(prefix)]
+        if mine:
+            first, second = (
+                _together([series for key, series in side.costs.items() if key.what.startswith(prefix)], side)
+                for side in (before, after)
+            )
+            found[limit.what] = Measured(
+                sum(cause.before_ns for cause in mine),
+                sum(cause.after_ns for cause in mine),
+                _interval(first.ns, second.ns),
+            )
+    return found
+
+
 # Whether the runs can be compared.
 
 
 def _differences(before: Side, after: Side) -> Iterable[str]:
     """Why a step of one run is not comparable with a step of the other."""
+    for which, side in (("first", before), ("second", after)):
+        damaged = {finding.source for finding in side.findings if finding.reason in INCOMPLETE}
+        if damaged:
+            files = subject(len(damaged), "file", "are")
+            yield f"the {which} run is incomplete: {files} truncated or unreadable"
     if len(before.ranks) != len(after.ranks):
         yield f"the first run has {counted(len(before.ranks), 'rank')}, the second one {len(after.ranks)}"
     if before.world_size and after.world_size and before.world_size != after.world_size:
         yield f"the world size was {before.world_size} and is {after.world_size}"
     if before.work != after.work:
         yield f"steps of the first run are times of {_works(before)}, those of the second one of {_works(after)}"
-    if (before.steps[0][0] is None) != (after.steps[0][0] is None):
-        which = "first" if before.steps[0][0] is None else "second"
+    if before.whole_recordings != after.whole_recordings:
+        which = "first" if before.whole_recordings else "second"
         yield f"the {which} run has no steps (ProfilerStep#N): all of its recording is compared with single steps"
     for operation, first, second in _moved_differently(before.moved, after.moved):
-        yield f"{operation} moves {size(round(first))} per rank and step before, {size(round(second))} after"
+        unit = "recording" if before.whole_recordings and after.whole_recordings else "step"
+        yield f"{operation} moves {size(round(first))} per rank and {unit} before, {size(round(second))} after"
 
 
 def _works(side: Side) -> str:
@@ -283,7 +406,17 @@ def _moved_differently(
             yield operation, first, second
 
 
-def _notes(before: Side, after: Side) -> Iterable[Note]:
+def _notes(before: Side, after: Side, steps: Numbers | None) -> Iterable[Note]:
+    for which, side in (("First", before), ("Second", after)):
+        yield from _notes_on_inputs(which, side.findings)
+        compared = Numbers.of(number for number, _ in side.steps if number is not None)
+        missing = steps.without(compared) if steps is not None else None
+        if missing:
+            message = (
+                f"{which} run: most ranks have no {_steps_in_words(missing)}; only {_steps_in_words(compared)} "
+                f"{'is' if len(side.steps) == 1 else 'are'} compared."
+            )
+            yield Note(Severity.WARNING, "no_such_step", message)
     for name in sorted(before.versions.keys() | after.versions.keys()):
         first, second = (
             ", ".join(sorted(side.versions.get(name, ()))) or "unknown" for side in (before, after)
@@ -297,9 +430,27 @@ def _notes(before: Side, after: Side) -> Iterable[Note]:
                 "breakdown, or other steps than most ranks; not compared."
             )
             yield Note(Severity.WARNING, "ranks_not_compared", message)
-    if min(len(before.steps), len(after.steps)) < LEAST_STEPS:
+    if before.whole_recordings and after.whole_recordings:
+        message = (
+            "Neither run has steps (ProfilerStep#N): whole recordings are compared, with as many iterations as each "
+            "contains. Call profiler.step() after each step."
+        )
+        yield Note(Severity.WARNING, "whole_recordings", message)
+    elif min(len(before.steps), len(after.steps)) < LEAST_STEPS:
         message = (
             f"With {counted(len(before.steps), 'step')} before and {len(after.steps)} after, the variation between "
             f"steps is unknown: record at least {LEAST_STEPS} steps to know which changes are noise."
         )
         yield Note(Severity.WARNING, "few_steps", message)
+
+
+def _notes_on_inputs(which: str, findings: Sequence[Finding]) -> Iterable[Note]:
+    """The warnings and errors of the inputs of a run."""
+    by_reason: dict[tuple[Severity, str], list[Finding]] = defaultdict(list)
+    for finding in findings:
+        by_reason[finding.severity, finding.reason].append(finding)
+    for (severity, reason), mine in by_reason.items():
+        for finding in mine[:MOST_FINDINGS]:
+            yield Note(severity, reason, f"{which} run: {finding.message}")
+        if more := len(mine[MOST_FINDINGS:]):
+            yield Note(severity, reason, f"{which} run: {counted(more, 'more message')} of this kind.")

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 
 from msgspec import Struct
 
-from tracelink.answers.compare.model import CauseChange, Gate, Interval, PartChange, StepChange
+from tracelink.answers.compare.model import CauseChange, Gate, GateState, Interval, PartChange, StepChange
 from tracelink.model.errors import UsageError, did_you_mean
 
 STEP_TIME = "step_time"
@@ -39,24 +39,36 @@ class Limit(Struct, frozen=True):
         return int(self.number * NANOSECONDS[self.unit])
 
 
-class _Measured(Struct, frozen=True):
+class Measured(Struct, frozen=True):
+    """The values that a gate is for."""
+
     before_ns: int
     after_ns: int
     interval: Interval | None = None
 
 
 def gates_of(
-    limits: Sequence[Limit], step: StepChange, parts: Sequence[PartChange], causes: Sequence[CauseChange]
+    limits: Sequence[Limit],
+    step: StepChange,
+    parts: Sequence[PartChange],
+    causes: Sequence[CauseChange],
+    families: Mapping[str, Measured],
+    *,
+    decided: bool,
 ) -> list[Gate]:
-    """What became of each gate; raises `UsageError` if a gate is for something that neither run has."""
-    measured = {STEP_TIME: _Measured(step.before_ns, step.after_ns, step.interval)}
-    measured |= {part.part.value: _Measured(part.before_ns, part.after_ns) for part in parts}
+    """What became of each gate; raises `UsageError` if a gate is for something that neither run has.
+
+    `families` are sums of causes by the beginning of their names.
+    """
+    measured = {STEP_TIME: Measured(step.before_ns, step.after_ns, step.interval)}
+    measured |= {part.part.value: Measured(part.before_ns, part.after_ns) for part in parts}
     for cause in causes:
-        measured.setdefault(cause.what, _Measured(cause.before_ns, cause.after_ns, cause.interval))
-    return [_gate(limit, measured) for limit in limits]
+        measured.setdefault(cause.what, Measured(cause.before_ns, cause.after_ns, cause.interval))
+    measured = {**families, **measured}
+    return [_gate(limit, measured, decided=decided) for limit in limits]
 
 
-def _gate(limit: Limit, measured: Mapping[str, _Measured]) -> Gate:
+def _gate(limit: Limit, measured: Mapping[str, Measured], *, decided: bool) -> Gate:
     found = measured.get(limit.what)
     if found is None:
         advice = did_you_mean(limit.what, measured) or f"There are {', '.join(list(measured)[:8])}."
@@ -64,6 +76,12 @@ def _gate(limit: Limit, measured: Mapping[str, _Measured]) -> Gate:
             f"the gate {limit.text!r} is for {limit.what!r}, which neither run has", advice=advice
         )
     most = limit.of(found.before_ns)
-    exceeded = found.after_ns - found.before_ns > most
-    uncertain = exceeded and found.interval is not None and found.interval.low_ns <= 0
-    return Gate(limit.text, exceeded and not uncertain, found.before_ns, found.after_ns, most, uncertain)
+    if not decided:
+        state = GateState.NOT_DECIDED
+    elif found.after_ns - found.before_ns <= most:
+        state = GateState.PASSED
+    elif found.interval is not None and found.interval.low_ns <= 0:
+        state = GateState.WITHIN_VARIATION
+    else:
+        state = GateState.FAILED
+    return Gate(limit.text, state, found.before_ns, found.after_ns, most)

@@ -36,6 +36,17 @@ class Status(StrEnum):
     """The change is not larger than the variation between steps."""
 
 
+class GateState(StrEnum):
+    """What became of a gate."""
+
+    PASSED = "passed"
+    FAILED = "failed"
+    WITHIN_VARIATION = "within_variation"
+    """The change exceeds the limit, but not the variation between steps: the gate passes."""
+    NOT_DECIDED = "not_decided"
+    """The runs are not comparable."""
+
+
 class Interval(Struct, frozen=True):
     """The change is between these two with 95 % confidence, by the variation between steps."""
 
@@ -74,7 +85,7 @@ class CauseChange(Struct, frozen=True):
 
 
 class StepChange(Struct, frozen=True):
-    """The duration of a step."""
+    """The duration of a step, or of a recording without steps."""
 
     before_ns: Nanoseconds
     after_ns: Nanoseconds
@@ -82,6 +93,9 @@ class StepChange(Struct, frozen=True):
     before_steps: Count
     after_steps: Count
     interval: Interval | None = None
+    whole_recordings: Annotated[
+        bool, Meta(description="Neither run has steps: whole recordings are compared.")
+    ] = False
 
 
 class PartChange(Struct, frozen=True):
@@ -97,14 +111,15 @@ class Gate(Struct, frozen=True):
     """A limit for a change, and whether the change exceeds it."""
 
     gate: str
-    failed: bool
+    state: GateState
     before_ns: Nanoseconds
     after_ns: Nanoseconds
     limit_ns: Annotated[int, Meta(description="The largest change that passes.")]
-    uncertain: Annotated[
-        bool,
-        Meta(description="The change exceeds the limit, but not the variation between steps: it passes."),
-    ] = False
+
+    @property
+    def failed(self) -> bool:
+        """True if the change exceeds the limit and the variation between steps, and the runs are comparable."""
+        return self.state is GateState.FAILED
 
 
 class Comparison(Struct, frozen=True):
@@ -122,7 +137,7 @@ class Comparison(Struct, frozen=True):
 
     @property
     def failed(self) -> bool:
-        """Whether a gate failed."""
+        """True if a gate failed; gates of runs that are not comparable are not decided."""
         return any(gate.failed for gate in self.gates)
 
     def __repr__(self) -> str:

@@ -14,6 +14,7 @@ from tracelink.answers.rank.account import RankCosts, rank_costs_of
 from tracelink.answers.rank.costs import Cost, StepPart
 from tracelink.io.engine import Engine
 from tracelink.model.columns import UNKNOWN, Float64s
+from tracelink.model.errors import Finding, Severity
 from tracelink.model.job import Job, Part
 from tracelink.model.ranges import Numbers
 
@@ -53,16 +54,26 @@ class Side(Struct, frozen=True):
     versions: Mapping[str, frozenset[str]]
     skipped: Sequence[int]
     """Ranks that have no breakdown or other steps than most."""
+    recorded: Mapping[int, Numbers]
+    """The steps of each rank that has a breakdown, also those that are not compared."""
+    findings: Sequence[Finding] = ()
+    """Warnings and errors of the inputs."""
+
+    @property
+    def whole_recordings(self) -> bool:
+        """True if there are no steps, so that each recording is compared as a whole."""
+        return bool(self.steps) and self.steps[0][0] is None
 
 
 def side_of(job: Job, engine: Engine, steps: Numbers | None) -> Side:
-    """What a job spent its steps on."""
+    """What a job spent its steps on, or these steps of it."""
 
     def work(part: Part) -> RankCosts:
-        return rank_costs_of(part.load(), job, steps)
+        return rank_costs_of(part.load(), job, None)
 
     found = engine.map(work, job.parts)
-    used, keys = _comparable_ranks(found)
+    profiled = [rank for rank in found if rank.work is not WorkIn.NOTHING and rank.steps]
+    used, keys = _comparable_ranks(profiled, steps)
     chosen = [_positions(rank, keys) for rank in used]
     durations = [
         np.array([rank.steps[at].duration_ns for at in places], np.float64)
@@ -76,9 +87,14 @@ def side_of(job: Job, engine: Engine, steps: Numbers | None) -> Side:
         steps=keys,
         duration=np.mean(durations, axis=0) if durations else np.empty(0),
         costs=_costs(used, chosen, len(keys)),
-        moved=_moved(job, max(len(used) * len(keys), 1)),
+        moved=_moved(job, profiled),
         versions=_versions(job),
         skipped=sorted({rank.rank for rank in found} - set(numbers)),
+        recorded={
+            rank.rank: Numbers.of(step.step for step in rank.steps if step.step is not None)
+            for rank in profiled
+        },
+        findings=[finding for finding in job.findings if finding.severity is not Severity.INFO],
     )
 
 
@@ -91,16 +107,19 @@ def _keys(rank: RankCosts) -> list[StepKey]:
     return keys
 
 
-def _comparable_ranks(found: Sequence[RankCosts]) -> tuple[list[RankCosts], list[StepKey]]:
-    """The ranks with a breakdown whose steps are those of most ranks, and the steps that all of them have."""
-    some = [rank for rank in found if rank.work is not WorkIn.NOTHING and rank.steps]
-    if not some:
+def _comparable_ranks(
+    profiled: Sequence[RankCosts], wanted: Numbers | None
+) -> tuple[list[RankCosts], list[StepKey]]:
+    """The ranks whose wanted steps are those of most ranks, and the steps that all of them have."""
+    steps = [[key for key in _keys(rank) if wanted is None or key[0] in wanted] for rank in profiled]
+    times = Counter(key for keys in steps for key in keys)
+    most = sum(1 for keys in steps if keys)
+    frequent = [[key for key in keys if 2 * times[key] > most] for keys in steps]
+    shared = max(frequent, key=len, default=[])
+    if not shared:
         return [], []
-    times = Counter(key for rank in some for key in _keys(rank))
-    frequent = _keys(max(some, key=lambda rank: len(rank.steps)))
-    keys = [key for key in frequent if 2 * times[key] > len(some)]
-    used = [rank for rank in some if set(keys) <= set(_keys(rank))]
-    return (used, keys) if keys else ([], [])
+    used = [rank for rank, keys in zip(profiled, steps, strict=True) if set(shared) <= set(keys)]
+    return used, shared
 
 
 def _positions(rank: RankCosts, keys: Sequence[StepKey]) -> list[int]:
@@ -136,11 +155,12 @@ def _what(cost: Cost) -> What:
             return What(cost.part, cost.operator or family, cost.name)
 
 
-def _moved(job: Job, share: int) -> dict[str, float]:
-    """Bytes of collectives for each rank and step, by operation."""
+def _moved(job: Job, profiled: Sequence[RankCosts]) -> dict[str, float]:
+    """Bytes of collectives for each rank and step, by operation; of all recorded steps."""
     parts, collectives = job.participations, job.collectives
     bytes_ = collectives.bytes[parts.collective]
-    known = bytes_ != UNKNOWN
+    known = (bytes_ != UNKNOWN) & np.isin(parts.rank, [rank.rank for rank in profiled])
+    share = max(sum(len(rank.steps) for rank in profiled), 1)
     operation = collectives.operation[parts.collective[known]]
     total: dict[str, float] = defaultdict(float)
     for code, moved in zip(operation.tolist(), bytes_[known].tolist(), strict=True):

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 import click
 
 from tracelink.answers.compare.compare import compare
-from tracelink.answers.compare.model import CauseChange, Comparison, Status
-from tracelink.answers.compare.words import GATES, gate_in_words, headline, markdown_of, signed
+from tracelink.answers.compare.model import CauseChange, Comparison, GateState, Status
+from tracelink.answers.compare.words import GATES, gate_in_words, headline, markdown_of, signed, unit
 from tracelink.cli.console import Console
 from tracelink.cli.main import FINE, NO
 from tracelink.cli.options import command, takes_clock, takes_jobs
@@ -18,6 +18,7 @@ from tracelink.model.ranges import Numbers
 from tracelink.model.text import counted, shortened, span
 
 NOT_COMPARABLE = 3
+GATE_STYLES = {GateState.FAILED: "bold red", GateState.NOT_DECIDED: "yellow"}
 SHOWN = 15
 """Causes without -v."""
 SHOWN_KERNELS = 3
@@ -68,15 +69,19 @@ def diff(
     marked as the same.
 
     The exit code is 0 if all gates pass, 1 if one fails, 2 if an argument is wrong, and 3 if the runs are not
-    comparable: another number of ranks, no steps in one of them, or collectives of other sizes.
+    comparable: another number of ranks, no steps in one of them, collectives of other sizes, or damaged files. Then
+    gates are not decided, except with --anyway.
 
     BEFORE and AFTER are directories, files or archives.
     """
+    if markdown and console.json:
+        raise click.UsageError("--md and --json cannot be combined.")
     with watching(console, (before, after)) as watch:
         result = compare(
             before,
             after,
             gates=gates,
+            anyway=anyway,
             clock=clock,
             jobs=jobs,
             watch=watch,
@@ -88,6 +93,8 @@ def diff(
     elif markdown:
         console.result(*markdown_of(result).splitlines())
     elif console.quiet:
+        for reason in result.why_not:
+            console.error(f"not comparable: {reason}")
         for gate in result.gates:
             if gate.failed:
                 console.error(gate_in_words(gate))
@@ -112,7 +119,7 @@ def diff_page(result: Comparison, *, verbose: bool) -> str:
     _show_parts(page, result)
     _show_causes(page, result, verbose=verbose)
     for gate in result.gates:
-        page.line(gate_in_words(gate), "bold red" if gate.failed else "green")
+        page.line(gate_in_words(gate), GATE_STYLES.get(gate.state, "green"))
     for note in result.notes:
         if verbose or note.severity is not Severity.INFO:
             page.line(f"{note.severity}: {note.message}")
@@ -120,13 +127,13 @@ def diff_page(result: Comparison, *, verbose: bool) -> str:
 
 
 def _show_parts(page: Page, result: Comparison) -> None:
-    header = ("part of the step", "before", "after", "change")
+    header = (f"part of the {unit(result)}", "before", "after", "change")
     rows = [
         [part.part.value.replace("_", " "), span(part.before_ns), span(part.after_ns), signed(part.delta_ns)]
         for part in result.parts
     ]
     step = result.step
-    rows.append(["step", span(step.before_ns), span(step.after_ns), signed(step.delta_ns)])
+    rows.append([unit(result), span(step.before_ns), span(step.after_ns), signed(step.delta_ns)])
     page.table(header, rows, numbers=header[1:])
     page.gap()
 
