@@ -17,10 +17,12 @@ from tracelink import samples
 from tracelink.answers.compare.compare import comparison_of
 from tracelink.answers.compare.gates import Limit
 from tracelink.answers.compare.model import CauseChange, Comparison, GateState, Status
-from tracelink.answers.compare.side import Series, Side, What
+from tracelink.answers.compare.side import Series, Side, What, side_of
 from tracelink.answers.model.results import Note, WorkIn
 from tracelink.answers.rank.costs import StepPart
+from tracelink.io.sources import engine_for
 from tracelink.model.errors import Finding, RankConflictError, Severity, UnreadableError, UsageError
+from tracelink.model.job import Job
 from tracelink.model.ranges import Numbers
 
 MM = What(StepPart.COMPUTE, "aten::mm", "gemm")
@@ -231,6 +233,22 @@ def test_ranks_without_a_common_step(tmp_path: Path) -> None:
     assert raised.value.advice == (
         "Rank 0 has steps 1-2; Rank 1 has step 5. Choose ranks that recorded the same steps."
     )
+
+
+def test_the_steps_of_most_ranks_are_compared(tmp_path: Path) -> None:
+    run = recorded(tmp_path / "a", {0: [1, 2, 3], 1: [7], 2: [7]})
+    found = tracelink.compare(run, run)
+    assert found.step.before_steps == 1
+    assert "Rank 0 of the first run: no breakdown, or other steps than most ranks; not compared." in [
+        note.message for note in found.notes
+    ]
+
+
+def test_bytes_per_step_do_not_depend_on_the_steps_that_are_compared() -> None:
+    job, engine = Job.of(tracelink.load(samples.path("run_before"))), engine_for(1, None)
+    every, one = (side_of(job, engine, steps) for steps in (None, Numbers.of([1])))
+    assert (len(every.steps), len(one.steps)) == (6, 1)
+    assert every.moved == one.moved
 
 
 def test_a_run_without_profiles_is_named(tmp_path: Path) -> None:
