@@ -5,9 +5,13 @@ from __future__ import annotations
 import json
 
 import pytest
+from msgspec import structs
 
 from builders.command_line import Run
-from tracelink import samples
+from tracelink import samples, summarize
+from tracelink.answers.model.results import CriticalPath
+from tracelink.cli.answers.causes import show_path
+from tracelink.cli.terminal import Page
 
 PAIR = str(samples.path("gpu_pair"))
 
@@ -50,7 +54,7 @@ def test_ranks_and_steps_are_selected(tracelink: Run) -> None:
     [
         (("--steps", "9"), "there is no step 9 on any rank"),
         (("--steps", "x"), "--steps: 'x' is not a number or a range of numbers"),
-        (("--ranks", "7"), "there is no rank 7"),
+        (("--ranks", "7"), "there is no rank 7. The inputs are of ranks 0-1."),
     ],
 )
 def test_what_does_not_exist_is_an_error_of_usage(
@@ -62,4 +66,30 @@ def test_what_does_not_exist_is_an_error_of_usage(
 
 def test_dumps_alone_have_no_breakdown(tracelink: Run) -> None:
     result = tracelink("summary", str(samples.path("hung_job")))
-    assert "Ranks 0-7: no profile, so there is no breakdown of the time." in result.stdout
+    assert (
+        "Ranks 0-7: no profile, so there is no breakdown of the time. `tracelink diagnose PATH` says what "
+        "flight-recorder dumps show; `tracelink run` records profiles." in result.stdout
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        (
+            "aten::mm",
+            "operator 'aten::mm' runs only within other operators, and what-if changes the outermost ones. Ask about "
+            "what it is in, such as 'operator autograd::engine::evaluate_function: AddmmBackward0 2x'.",
+        ),
+        ("nothing", "there is no operator 'nothing'. tracelink summary -v lists the operators."),
+    ],
+)
+def test_an_operator_that_cannot_be_asked_about_is_explained(tracelink: Run, name: str, message: str) -> None:
+    result = tracelink("summary", PAIR, "--what-if", f"operator {name} 2x")
+    assert (result.exit_code, result.stderr) == (2, f"tracelink: {message}\n")
+
+
+def test_ranks_on_the_critical_path_without_a_majority() -> None:
+    path = CriticalPath(100, {"compute": 100}, {"0": 25, "1": 45, "2": 30}, {}, [], [], 0, 0)
+    page = Page()
+    show_path(page, structs.replace(summarize(PAIR), critical_path=path), verbose=False)
+    assert "It is 45 % on rank 1, 30 % on rank 2, 25 % on rank 0." in page.text

@@ -81,7 +81,10 @@ def test_nothing_is_known_of_ranks_that_never_meet() -> None:
         2: Clock(2, "a", 0, 0.0, 0, 0),
     }
     (finding,) = found.findings
-    assert (finding.reason, finding.count, finding.example) == ("clock_unbounded", 1, "ranks 1")
+    assert (finding.reason, finding.count, finding.example) == ("clock_unbounded", 1, "rank 1")
+    assert finding.message == (
+        "1 rank has a clock offset from rank 0 without a bound on one or both sides: its uncertainty is unknown."
+    )
 
 
 def test_ranks_of_one_host_share_a_clock_that_is_exactly_right() -> None:

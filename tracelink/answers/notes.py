@@ -3,21 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from pathlib import PurePath
 
 from tracelink.answers.model.results import OWN, Note, WorkIn
 from tracelink.answers.model.words import percent
 from tracelink.answers.rank.account import Account
 from tracelink.model.errors import Finding, Severity
-from tracelink.model.text import number, ranks_in_words, subject
+from tracelink.model.job import Job
+from tracelink.model.text import counted, name_in_words, number, ranks_in_words, subject
 
 COLLECTIVES = f"{OWN}collectives"
+RECORDER = "flight-recorder"
+TRUNCATED = "truncated"
 NOTICEABLE = 0.01
 """The share of the work of a rank from which on it is noted."""
 
 
-def notes_on(accounts: Sequence[Account]) -> list[Note]:
+def notes_on(accounts: Sequence[Account], job: Job) -> list[Note]:
     """The notes on the breakdowns of all ranks."""
-    return [*_definitions(accounts), *_unlaunched(accounts), *_later_work(accounts)]
+    return [*_definitions(accounts, job), *_unlaunched(accounts), *_later_work(accounts)]
 
 
 def notes_of(findings: Sequence[Finding], on_collectives: Sequence[str]) -> list[Note]:
@@ -26,7 +30,37 @@ def notes_of(findings: Sequence[Finding], on_collectives: Sequence[str]) -> list
     return [*own, *(Note(finding.severity, finding.reason, finding.message) for finding in findings)]
 
 
-def _definitions(accounts: Sequence[Account]) -> Iterator[Note]:
+def lost_data(job: Job) -> list[str]:
+    """A sentence on inputs that are truncated or cannot be read; none if all are whole."""
+    ranks = {source.path: source.rank for source in job.sources}
+    truncated = {finding.source for finding in job.findings if finding.reason == TRUNCATED}
+    unreadable = {
+        finding.source
+        for finding in job.findings
+        if finding.severity is Severity.ERROR and finding.source and finding.source not in truncated
+    }
+    of = sorted({rank for path in truncated if (rank := ranks.get(path)) is not None})
+    parts = []
+    if of:
+        whose = ranks_in_words(of)
+        whose = f"{whose[0].lower()}{whose[1:]}"
+        sources = "A file of {} is" if len(truncated) == 1 else "Files of {} are"
+        parts.append(
+            f"{sources.format(whose)} truncated: what the lost end contains is missing in all numbers"
+        )
+    if unreadable:
+        parts.append(
+            f"{_files(sorted(unreadable))} cannot be read, and {'is' if len(unreadable) == 1 else 'are'} missing"
+        )
+    return [f"{'; '.join(parts)}."] if parts else []
+
+
+def _files(paths: Sequence[str]) -> str:
+    first = name_in_words(PurePath(paths[0]).name)
+    return first if len(paths) == 1 else f"{first} and {counted(len(paths) - 1, 'other file')}"
+
+
+def _definitions(accounts: Sequence[Account], job: Job) -> Iterator[Note]:
     if on_threads := [each.summary.rank for each in accounts if each.summary.work is WorkIn.OPERATORS]:
         yield Note(
             Severity.INFO,
@@ -38,8 +72,7 @@ def _definitions(accounts: Sequence[Account]) -> Iterator[Note]:
         yield Note(
             Severity.WARNING,
             f"{OWN}no_profile",
-            f"{ranks_in_words(nothing)}: no profile, so there is no breakdown of the time. "
-            "`tracelink run` records profiles; `tracelink inspect` shows what the inputs are.",
+            f"{ranks_in_words(nothing)}: no profile, so there is no breakdown of the time. {_instead(job)}",
         )
     whole = [each.summary.rank for each in accounts if any(step.step is None for step in each.summary.steps)]
     if whole:
@@ -52,6 +85,13 @@ def _definitions(accounts: Sequence[Account]) -> Iterator[Note]:
     if nested := sum(account.nested_steps for account in accounts):
         message = f"{subject(nested, 'step', 'are')} within another step and not listed."
         yield Note(Severity.INFO, f"{OWN}nested_steps", message)
+
+
+def _instead(job: Job) -> str:
+    """What to do without profiles."""
+    if {source.format for source in job.sources} == {RECORDER}:
+        return "`tracelink diagnose PATH` says what flight-recorder dumps show; `tracelink run` records profiles."
+    return "`tracelink run` records profiles; `tracelink inspect` shows what the inputs are."
 
 
 def _unlaunched(accounts: Sequence[Account]) -> Iterator[Note]:

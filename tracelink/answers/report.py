@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from tracelink.answers.html.page import Facts, write_page
 from tracelink.answers.model.results import PARTS, Summary
 from tracelink.answers.model.words import kernel_in_words, notes_in_markdown, percent
-from tracelink.answers.path.questions import changes_in
+from tracelink.answers.path.questions import asked
 from tracelink.answers.summarize import summary_of
 from tracelink.clock.clock import clock_choice
 from tracelink.io.sources import Paths, Watch, discover_inputs, engine_for
@@ -78,8 +78,7 @@ def report(
     Example:
         tracelink.report("traces/", output="report.html")
     """
-    for question in what_if:
-        changes_in(question)
+    questions = asked(what_if)
     discovery = discover_inputs(
         paths,
         et=et,
@@ -95,7 +94,7 @@ def report(
     engine = engine_for(jobs, watch)
     selection = Selection(ranks=ranks, steps=steps)
     job = read_job(discovery, engine, clock=clock_choice(clock), selection=Selection(ranks=selection.ranks))
-    summary = summary_of(job, engine, selection.steps, what_if)
+    summary = summary_of(job, engine, selection.steps, questions)
     if output is not None:
         write_page(summary, Facts.of(job, [str(path) for path in discovery.paths]), os.fspath(output))
     return summary

@@ -13,10 +13,12 @@ from msgspec import structs
 from tracelink.answers.collectives.exchanges import Splits, splits_of
 from tracelink.answers.collectives.report import collectives_of
 from tracelink.answers.model.results import (
+    OWN,
     GapRow,
     KernelRow,
     LineRow,
     ModuleRow,
+    Note,
     OperatorRow,
     RankSummary,
     ShapeRow,
@@ -24,19 +26,21 @@ from tracelink.answers.model.results import (
     Summary,
     WaitRow,
 )
-from tracelink.answers.notes import notes_of, notes_on
-from tracelink.answers.path.questions import changes_in
+from tracelink.answers.notes import lost_data, notes_of, notes_on
+from tracelink.answers.path.questions import asked
 from tracelink.answers.path.rank import RankPieces, contracted
 from tracelink.answers.path.report import path_of, totals_of
+from tracelink.answers.path.times import unusable_times
 from tracelink.answers.rank.account import Account, account_of
 from tracelink.answers.rank.tables import KernelTotal, Rows, Tables, Texts
-from tracelink.answers.verdict import verdict_on
+from tracelink.answers.verdict import MOST_SENTENCES, verdict_on
 from tracelink.answers.what_if import answers_of_ranks
 from tracelink.clock.clock import clock_choice
 from tracelink.io.engine import Engine
 from tracelink.io.sources import Paths, Watch, discover_inputs, engine_for
 from tracelink.model.clock import ClockMode, Clocks
-from tracelink.model.errors import UsageError
+from tracelink.model.columns import UNKNOWN
+from tracelink.model.errors import Severity, UsageError
 from tracelink.model.job import Job, Part
 from tracelink.model.ranges import Numbers
 from tracelink.model.selection import Selection
@@ -97,8 +101,7 @@ def summarize(
         summary = tracelink.summarize("traces/")
         summary.step_time.p50
     """
-    for question in what_if:
-        changes_in(question)
+    questions = asked(what_if)
     discovery = discover_inputs(
         paths,
         et=et,
@@ -112,7 +115,7 @@ def summarize(
     engine = engine_for(jobs, watch)
     selection = Selection(ranks=ranks, steps=steps)
     job = read_job(discovery, engine, clock=clock_choice(clock), selection=Selection(ranks=selection.ranks))
-    return summary_of(job, engine, selection.steps, what_if, with_shapes=shapes)
+    return summary_of(job, engine, selection.steps, questions, with_shapes=shapes)
 
 
 def summary_of(
@@ -135,10 +138,7 @@ def summary_of(
     report = collectives_of(job, [splits for _, splits, _ in answered])
     ranks_in_pieces = [pieces for _, _, pieces in answered]
     path = path_of(ranks_in_pieces, job, steps)
-    if steps is not None and not any(account.summary.steps for account in accounts):
-        raise UsageError(
-            f"there is no {steps.called('step')} on any rank", advice="Without --steps, all steps are shown."
-        )
+    missing = _missing_steps(ranks_in_pieces, steps) if steps is not None else []
     ranks = [account.summary for account in accounts]
     tables = [account.tables for account in accounts]
     summary = Summary(
@@ -157,11 +157,36 @@ def summary_of(
         critical_path=None if path is None else totals_of(path),
         what_if=answers_of_ranks(ranks_in_pieces, job, what_if),
         notes=[
-            *notes_on(accounts),
+            *missing,
+            *notes_on(accounts, job),
             *notes_of(job.findings, report.notes),
         ],
     )
-    return structs.replace(summary, verdict=verdict_on(summary))
+    reason = unusable_times(ranks_in_pieces)
+    sentences = [reason] if reason else verdict_on(summary)
+    lost = lost_data(job) if sentences else []
+    return structs.replace(summary, verdict=[*sentences[: MOST_SENTENCES - len(lost)], *lost])
+
+
+def _missing_steps(parts: Sequence[RankPieces], wanted: Numbers) -> list[Note]:
+    """A warning on wanted steps that no rank has; an error if it has none of them."""
+    there = sorted({step for part in parts for step in part.steps.tolist() if step != UNKNOWN})
+    missing = wanted.without(there)
+    if not missing:
+        return []
+    known = f"There are steps {Numbers.of(there)}." if there else "No rank has recorded steps."
+    if not any(step in wanted for step in there):
+        raise UsageError(f"there is no {wanted.called('step')} on any rank", advice=f"{known} {WITHOUT}")
+    return [
+        Note(
+            Severity.WARNING,
+            f"{OWN}missing_steps",
+            f"There is no {missing.called('step')} on any rank. {known}",
+        )
+    ]
+
+
+WITHOUT = "Without --steps, all steps are shown."
 
 
 def _step_time(ranks: Sequence[RankSummary]) -> StepTime:

@@ -12,6 +12,7 @@ from tracelink.answers.model.words import kernel_in_words, percent
 from tracelink.model.records import readable_name
 from tracelink.model.text import fine_span, name_in_words, number, size
 
+MOST_SENTENCES = 3
 WELL_USED = 0.9
 """The share of compute from which on only faster kernels help."""
 WORTH_MENTIONING = 0.03
@@ -23,8 +24,11 @@ SLOWEST = 0.1
 UNEVEN = 1.5
 """The slowest tenth of steps is mentioned if it takes so many times as long as the median."""
 
-Reason = tuple[Cause, str]
-"""A cause, and what the host did."""
+Reason = tuple[str, Cause, str]
+"""The part of a step, one of `NOT_COMPUTING`; a cause of it, and what the host did."""
+
+IDLE, COMMUNICATION, COPIES = NOT_COMPUTING = "idle", "exposed_communication", "exposed_copies"
+"""The fields of steps with the causes of their parts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +42,7 @@ class Shares:
     copies: int
     idle: int
     reasons: dict[Reason, int]
-    """Of idle and exposed time, by cause and what the host did."""
+    """Of idle and exposed time."""
     by_rank: dict[int, int]
     """How long others waited for each rank."""
 
@@ -49,10 +53,11 @@ class Shares:
         reasons: dict[Reason, int] = defaultdict(int)
         by_rank: dict[int, int] = defaultdict(int)
         for step in steps:
-            for portion in (*step.idle, *step.exposed_communication, *step.exposed_copies):
-                reasons[portion.cause, portion.during] += portion.ns
-                if portion.rank is not None:
-                    by_rank[portion.rank] += portion.ns
+            for part in NOT_COMPUTING:
+                for portion in getattr(step, part):
+                    reasons[part, portion.cause, portion.during] += portion.ns
+                    if portion.rank is not None:
+                        by_rank[portion.rank] += portion.ns
         return cls(
             sum(step.duration_ns for step in steps),
             len(steps),
@@ -64,9 +69,16 @@ class Shares:
             by_rank,
         )
 
-    def of_cause(self, cause: Cause) -> int:
-        """The time of a cause."""
-        return sum(ns for (each, _), ns in self.reasons.items() if each is cause)
+    def largest(self) -> list[tuple[int, Reason]]:
+        """The time of each cause of each part, the longest first; what is unknown by why it is."""
+        sums: dict[Reason, int] = defaultdict(int)
+        for (part, cause, during), ns in self.reasons.items():
+            sums[part, cause, during if cause is Cause.UNKNOWN else ""] += ns
+        return sorted(((ns, reason) for reason, ns in sums.items()), reverse=True)
+
+    def activities(self, part: str, cause: Cause) -> dict[str, int]:
+        """The time of a cause of a part by what the host did, or by the kind of copies."""
+        return {during: ns for (of, each, during), ns in self.reasons.items() if (of, each) == (part, cause)}
 
     def each(self, ns: int) -> str:
         """The time in a step of a rank."""
@@ -79,26 +91,27 @@ def verdict_on(summary: Summary) -> list[str]:
     if not shares.total:
         return []
     kernel, uneven = list(_largest_kernel(summary)), list(_uneven_steps(summary))
-    causes = sorted(((shares.of_cause(cause), cause) for cause in Cause), reverse=True)
     sentences = [
-        (ns, _because(cause, ns, summary, shares))
-        for ns, cause in causes
+        (ns, _because(reason, ns, summary, shares))
+        for ns, reason in shares.largest()
         if ns >= WORTH_MENTIONING * shares.total
     ]
     first, second = ([text for _, text in sentences[index : index + 1]] for index in (0, 1))
     if shares.compute >= WELL_USED * shares.total:
-        return [_where(summary, shares), *kernel, *first, *uneven][:3]
+        return [_where(summary, shares), *kernel, *first, *uneven][:MOST_SENTENCES]
     if not (sentences[1:] and sentences[1][0] >= LARGE * shares.total):
         second, kernel = [], [*kernel, *second]
-    return [_where(summary, shares), *first, *second, *uneven, *kernel][:3]
+    return [_where(summary, shares), *first, *second, *uneven, *kernel][:MOST_SENTENCES]
 
 
 def _where(summary: Summary, shares: Shares) -> str:
     time = summary.step_time
     if all(step.step is None for rank in summary.ranks for step in rank.steps):
         steps = f"The recording lasts {fine_span(time.p50)}"
-    elif _runs_ahead(summary):
+    elif _runs_ahead(summary) and shares.steps > 1:
         steps = f"A step takes {fine_span(shares.total // shares.steps)} (mean of {shares.steps}; the host runs ahead)"
+    elif time.count == 1:
+        steps = f"The step takes {fine_span(time.p50)}"
     else:
         steps = f"A step takes {fine_span(time.p50)} (median of {time.count})"
     parts = [
@@ -117,12 +130,13 @@ def _runs_ahead(summary: Summary) -> bool:
     return later > LARGE * sum(stream.busy_ns for rank in summary.ranks for stream in rank.streams)
 
 
-def _because(cause: Cause, ns: int, summary: Summary, shares: Shares) -> str:
-    """One sentence on a cause."""
+def _because(reason: Reason, ns: int, summary: Summary, shares: Shares) -> str:
+    """One sentence on a cause of one part."""
+    part, cause, during = reason
     cost = f"{percent(ns, shares.total)} of the time ({shares.each(ns)} a step)"
     match cause:
         case Cause.HOST_BOUND:
-            return _host_bound(cost, summary, shares)
+            return _host_bound(part, cost, summary, shares)
         case Cause.DATA_LOADING:
             return f"Data loading holds the job back for {cost}."
         case Cause.SYNCHRONIZATION:
@@ -145,30 +159,25 @@ def _because(cause: Cause, ns: int, summary: Summary, shares: Shares) -> str:
         case Cause.NOT_RECORDED:
             return f"No thread of the process has recorded events for {cost}."
         case Cause.UNKNOWN:
-            return _unknown(cost, shares)
+            return _unknown(part, during, cost)
 
 
-def _host_bound(cost: str, summary: Summary, shares: Shares) -> str:
-    during = {name: ns for (cause, name), ns in shares.reasons.items() if cause is Cause.HOST_BOUND}
+def _host_bound(part: str, cost: str, summary: Summary, shares: Shares) -> str:
+    if part == COMMUNICATION:
+        return f"Only communication runs for {cost}, while the host has nothing launched that computes."
+    during = shares.activities(part, Cause.HOST_BOUND)
     name = max(during, key=lambda name: during[name])
     if name == results.COMPILATION:
         much = f"{percent(during[name], shares.total)} of the time ({shares.each(during[name])} a step)"
         return f"torch.compile compiles for {much}; `tracelink compile` shows what a compile log says of it."
-    did = WORDS.get(name, f"in {name}")
+    did = "between recorded events" if name == results.BETWEEN else f"in {name}"
     if all(rank.work is not WorkIn.KERNELS for rank in summary.ranks):
-        return f"No operator runs for {cost}, mostly {did}."
+        return f"Neither computation nor communication runs for {cost}; the host is mostly {did}."
     before = ""
     if summary.gaps and (where := summary.gaps[0].within or summary.gaps[0].operator):
         line = f" ({readable_name(summary.gaps[0].line)})" if summary.gaps[0].line else ""
         before = f"; the longest gaps are before {name_in_words(where)}{name_in_words(line)}"
     return f"The host launches work too late for {cost}, mostly {did}{before}."
-
-
-WORDS = {
-    results.BETWEEN: "between recorded events",
-    results.NOTHING_LAUNCHED: "while only communication ran",
-}
-"""Of the values of `Portion.during` those that do not name an activity."""
 
 
 def _launches(summary: Summary, shares: Shares) -> str:
@@ -200,13 +209,12 @@ def _most_transfer(summary: Summary) -> str:
 
 
 def _most_copies(shares: Shares) -> str:
-    copies = {name: ns for (cause, name), ns in shares.reasons.items() if cause is Cause.COPY}
+    copies = shares.activities(COPIES, Cause.COPY)
     return f", most of it {name_in_words(max(copies, key=lambda name: copies[name]))}" if copies else ""
 
 
-def _unknown(cost: str, shares: Shares) -> str:
-    unknown = {name: ns for (cause, name), ns in shares.reasons.items() if cause is Cause.UNKNOWN and name}
-    match max(unknown, key=lambda name: unknown[name], default=""):
+def _unknown(part: str, why: str, cost: str) -> str:
+    match why:
         case results.NOT_MATCHED:
             return (
                 f"Only communication runs for {cost}; whether it waits for other ranks or transfers data is unknown, "
@@ -218,7 +226,7 @@ def _unknown(cost: str, shares: Shares) -> str:
             return (
                 f"Nothing runs for {cost} before work whose launch was not recorded, so the cause is unknown."
             )
-    return f"The recording does not explain {cost}."
+    return f"The recording does not explain {part.replace('_', ' ')} for {cost}."
 
 
 def _largest_kernel(summary: Summary) -> Iterator[str]:

@@ -3,18 +3,25 @@
 from __future__ import annotations
 
 import os
+from collections import Counter
 from collections.abc import Mapping, Sequence
+
+import numpy as np
 
 from tracelink.answers.model.results import WhatIf
 from tracelink.answers.path.job import joined
-from tracelink.answers.path.questions import answered, changes_in
+from tracelink.answers.path.questions import EXAMPLES, answered, asked, not_answered
 from tracelink.answers.path.rank import RankPieces, contracted
+from tracelink.answers.path.times import unusable_times
 from tracelink.clock.clock import clock_choice
 from tracelink.io.engine import Engine
 from tracelink.io.sources import Paths, Watch, discover_inputs, engine_for
+from tracelink.model.call_tree import callers, innermost, outside
 from tracelink.model.clock import ClockMode, Clocks
+from tracelink.model.columns import UNKNOWN
 from tracelink.model.errors import UsageError
-from tracelink.model.graph import EventGraph
+from tracelink.model.events import EventKind
+from tracelink.model.graph import EventGraph, Excerpt
 from tracelink.model.job import Job, Part
 from tracelink.pipeline.job_reader import read_job
 
@@ -43,16 +50,16 @@ def what_if(
         answer.
 
     Raises:
-        UsageError: A question is not understood, names a rank or kernel that the job does not have, or no rank has a
-            profile.
+        UsageError: There is no question, one is not understood, names a rank, kernel or operator that the job does not
+            have, or no rank has a profile.
         UnreadableError: No source can be read.
 
     Example:
         (answer,) = tracelink.what_if("traces/", "communication free")
         answer.share
     """
-    for question in questions:
-        changes_in(question)
+    if not asked(questions):
+        raise UsageError("no what-if question", advice=f"Ask, for example, {EXAMPLES}.")
     engine = engine_for(jobs, watch)
     return answers_of(_job_of(traces, engine, rank_of, clock), questions, engine)
 
@@ -83,7 +90,26 @@ def answers_of_ranks(parts: Sequence[RankPieces], job: Job, questions: Sequence[
     """The answers of the contracted graphs of all ranks."""
     if not questions:
         return []
+    if reason := unusable_times(parts):
+        return not_answered(questions, reason)
     pieces = joined(parts, job)
     if not len(pieces.begin) or pieces.begin[-1] <= pieces.begin[0]:
         raise UsageError("no rank has a profile, so nothing can be replayed")
-    return answered(pieces, questions)
+    return answered(pieces, questions, lambda name: _operators_around(job, name))
+
+
+def _operators_around(job: Job, name: str) -> list[str]:
+    """The outermost operators around those of a name, in full or as a part of it; the most frequent first."""
+    counts: Counter[str] = Counter()
+    for part in job.parts:
+        graph = part.load()
+        operator = graph.events.of_kind(EventKind.OPERATOR)
+        names = {code for code, text in enumerate(graph.strings) if name.lower() in text.lower()}
+        caller = callers(Excerpt(graph))
+        outer = outside(caller, innermost(caller, operator))
+        row = np.flatnonzero(operator & np.isin(graph.events.name, list(names)) & (outer != UNKNOWN))
+        while len(row):
+            top = row[outer[row] == UNKNOWN]
+            counts.update(graph.strings[code] for code in graph.events.name[top].tolist())
+            row = outer[row[outer[row] != UNKNOWN]]
+    return [text for text, _ in counts.most_common()]

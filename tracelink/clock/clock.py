@@ -17,6 +17,7 @@ from tracelink.io.sources import LARGEST_RANK
 from tracelink.model.clock import Clock, ClockMode, Clocks
 from tracelink.model.columns import NO_TIME, Bools, Int32s, Int64s, Table
 from tracelink.model.errors import Finding, Severity, UsageError, did_you_mean
+from tracelink.model.text import subject
 
 
 class Crossings(Table, frozen=True):
@@ -135,14 +136,15 @@ def _unbounded_finding(clocks: Mapping[int, Clock]) -> list[Finding]:
     ranks = [rank for rank, clock in clocks.items() if clock.uncertainty_ns is None]
     if not ranks:
         return []
+    shown = ", ".join(map(str, ranks[:8]))
     return [
         Finding(
             Severity.INFO,
             "clock_unbounded",
-            f"The clock offsets of {len(ranks)} ranks from rank {min(clocks)} have no bound on one or both sides:"
-            " their uncertainty is unknown.",
+            f"{subject(len(ranks), 'rank', 'have')} a clock offset from rank {min(clocks)} without a bound on one or "
+            "both sides: its uncertainty is unknown.",
             len(ranks),
-            example="ranks " + ", ".join(map(str, ranks[:8])) + (", ..." if len(ranks) > 8 else ""),
+            example=f"{'rank' if len(ranks) == 1 else 'ranks'} {shown}" + (", ..." if len(ranks) > 8 else ""),
         )
     ]
 

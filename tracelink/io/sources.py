@@ -668,4 +668,9 @@ def engine_for(jobs: int | None, watch: Watch | None) -> Engine:
 def _listed(paths: Paths) -> list[str]:
     if isinstance(paths, str | os.PathLike):
         return [os.fspath(paths)]
-    return [os.fspath(path) for path in paths]
+    try:
+        return [os.fspath(path) for path in paths]
+    except TypeError as error:
+        raise UsageError(
+            f"{paths!r:.80} is no path and no list of paths", advice="Name files or directories."
+        ) from error

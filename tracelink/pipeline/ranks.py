@@ -309,7 +309,10 @@ def _is_selected(task: Task, wanted: Numbers) -> bool:
 
 def _unknown_rank(missing: Numbers, known: Sequence[int], tasks: Sequence[Task]) -> UsageError:
     there = Numbers.of([*known, *(task.likely_rank for task in tasks if task.likely_rank is not None)])
-    return UsageError(f"there is no rank {missing}", advice=f"The inputs are of ranks {there or 'unknown'}.")
+    return UsageError(
+        f"there is no rank {missing}",
+        advice=f"The inputs are of {there.called('rank') if there else 'unknown ranks'}.",
+    )
 
 
 def _calls_of(linked: LinkedRank, graph: EventGraph) -> RankCalls:

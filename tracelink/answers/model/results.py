@@ -323,7 +323,10 @@ class WhatIf(Struct, frozen=True):
 
     question: str
     answered: Annotated[
-        bool, Meta(description="False: the replay of the unchanged job is off by more than 3 %.")
+        bool,
+        Meta(
+            description="False: the replay of the unchanged job is off by more than 3 %, or times are wrong."
+        ),
     ]
     why_not: str
     steps: Count
@@ -379,7 +382,9 @@ class Summary(Struct, frozen=True):
         Sequence[CollectiveRow], Meta(description="Those that ranks spent most time in first.")
     ]
     communication: Communication
-    critical_path: CriticalPath | None
+    critical_path: Annotated[
+        CriticalPath | None, Meta(description="Null: no rank has a profile, or times are wrong.")
+    ]
     what_if: Annotated[Sequence[WhatIf], Meta(description="Empty without --what-if.")]
     notes: Sequence[Note]
 

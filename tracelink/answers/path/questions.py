@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import numpy as np
 from msgspec import Struct
@@ -19,6 +19,8 @@ from tracelink.model.text import number, rank_list
 LARGEST_ERROR = 0.03
 """A replay that differs more from the unchanged job cannot answer."""
 
+MOST_AROUND = 3
+"""Outermost operators that an advice names."""
 EXAMPLES = "'communication free', 'kernel NAME 2x', 'operator NAME 1.5x', or 'rank 3 on time'"
 _FACTOR = r"(?:(?P<free>free)|(?P<factor>\d{1,6}(?:\.\d{1,6})?)\s*(?:x|times)(?:\s+(?:as\s+)?fast(?:er)?)?)"
 _QUESTIONS = (
@@ -70,15 +72,64 @@ def _change(text: str) -> Change:
         if not found["free"] and not times:
             break
         return Change(None, found["kind"].lower(), found.get("name") or "", 1 / times if times else 0.0)
-    raise UsageError(f"what-if question not understood: {text!r}", advice=f"Ask, for example, {EXAMPLES}.")
+    raise _not_understood(text)
 
 
-def answered(job: JobPieces, questions: Sequence[str]) -> list[WhatIf]:
+def _not_understood(question: object) -> UsageError:
+    return UsageError(
+        f"what-if question not understood: {question!r}", advice=f"Ask, for example, {EXAMPLES}."
+    )
+
+
+def asked(questions: Sequence[str]) -> list[str]:
+    """The questions as a list; one that is given as a text is one question.
+
+    Raises:
+        UsageError: One of them cannot be understood.
+    """
+    several: Iterable[str] = [questions] if isinstance(questions, str) else questions
+    if not isinstance(several, Iterable):
+        raise _not_understood(several)
+    listed = list(several)
+    for question in listed:
+        if not isinstance(question, str):
+            raise _not_understood(question)
+        changes_in(question)
+    return listed
+
+
+def not_answered(questions: Sequence[str], why_not: str) -> list[WhatIf]:
+    """No answer to any question, for one reason."""
+    return [
+        WhatIf(
+            question=question,
+            answered=False,
+            why_not=why_not,
+            steps=0,
+            recorded_ns=0,
+            replayed_ns=0,
+            error=0.0,
+            expected_ns=None,
+            saving_ns=None,
+            share=None,
+            changed=0,
+            notes=[],
+        )
+        for question in questions
+    ]
+
+
+Around = Callable[[str], Sequence[str]]
+"""The outermost operators around those of a name, in full or as a part of it; the most frequent first."""
+
+
+def answered(job: JobPieces, questions: Sequence[str], around: Around) -> list[WhatIf]:
     """Returns an answer to each question.
 
     Args:
         job: The contracted graph of the job.
         questions: The questions.
+        around: Finds outermost operators for the advice on operators that are within others.
 
     Raises:
         UsageError: A question cannot be understood, or names a rank or kernel that the job does not have.
@@ -87,19 +138,19 @@ def answered(job: JobPieces, questions: Sequence[str]) -> list[WhatIf]:
     model = Model.of(job)
     unchanged = replayed(model)
     return [
-        _answer(model, unchanged, question, changes)
+        _answer(model, unchanged, question, changes, around)
         for question, changes in zip(questions, parsed, strict=True)
     ]
 
 
-def _answer(model: Model, unchanged: int, question: str, changes: Sequence[Change]) -> WhatIf:
+def _answer(model: Model, unchanged: int, question: str, changes: Sequence[Change], around: Around) -> WhatIf:
     recorded = model.recorded_ns()
     error = abs(unchanged - recorded) / recorded if recorded else 1.0
     own: Float64s = model.own.astype(np.float64)
     changed = 0
     for change in changes:
         before = own
-        own = _changed(model, own, change)
+        own = _changed(model, own, change, around)
         changed += int(np.count_nonzero(own != before))
     why_not = (
         f"The replay of the unchanged job takes {100 * unchanged / recorded:.1f} % of its time, so the causes of "
@@ -125,7 +176,7 @@ def _answer(model: Model, unchanged: int, question: str, changes: Sequence[Chang
     )
 
 
-def _changed(model: Model, own: Float64s, change: Change) -> Float64s:
+def _changed(model: Model, own: Float64s, change: Change, around: Around) -> Float64s:
     job = model.job
     if change.rank is not None:
         if change.rank not in job.ranks:
@@ -134,10 +185,10 @@ def _changed(model: Model, own: Float64s, change: Change) -> Float64s:
                 advice=f"There are ranks {rank_list(job.ranks)}.",
             )
         return on_time(model, own, change.rank)
-    return scaled(own, _pieces(job, change), change.factor)
+    return scaled(own, _pieces(job, change, around), change.factor)
 
 
-def _pieces(job: JobPieces, change: Change) -> Bools:
+def _pieces(job: JobPieces, change: Change, around: Around) -> Bools:
     """The pieces of a kind, and of a name if one is given: in full, else as a part of it."""
     chosen: Bools = np.isin(job.pieces.kind, _KINDS[change.kind])
     if change.name:
@@ -147,18 +198,30 @@ def _pieces(job: JobPieces, change: Change) -> Bools:
         codes = [code for code, name in names.items() if name == wanted]
         codes = codes or [code for code, name in names.items() if wanted in name]
         if not codes:
-            known = sorted({job.names[code] for code in names})
-            advice = did_you_mean(change.name, known) or "tracelink summary lists the kernels."
-            raise UsageError(f"there is no {change.kind} {change.name!r}", advice=advice)
+            raise _nothing_of(change, sorted({job.names[code] for code in names}), around)
         chosen &= np.isin(job.pieces.name, codes)
     elif not chosen.any():
         raise UsageError(f"the job has no {change.kind} with times")
     return chosen
 
 
+def _nothing_of(change: Change, known: Sequence[str], around: Around) -> UsageError:
+    """Why no piece has the name that a question names."""
+    if change.kind == "operator" and (outer := around(change.name)):
+        most = ", ".join(repr(f"operator {name} 2x") for name in outer[:MOST_AROUND])
+        return UsageError(
+            f"operator {change.name!r} runs only within other operators, and what-if changes the outermost ones",
+            advice=f"Ask about what it is in, such as {most}.",
+        )
+    advice = did_you_mean(change.name, known) or f"tracelink summary -v lists the {change.kind}s."
+    return UsageError(f"there is no {change.kind} {change.name!r}", advice=advice)
+
+
 def _notes(model: Model, changes: Sequence[Change]) -> Iterator[str]:
     if any(change.kind == "communication" for change in changes):
         yield "Ranks still wait for each other: only transfers take less time."
+    if any(change.kind == "operator" for change in changes):
+        yield "Operators within other operators take as long as before: only outermost ones change."
     if any(change.rank is not None for change in changes):
         yield "The rank works faster before each collective at which it came last: it comes with the one before it."
     if model.anchored:

@@ -11,6 +11,7 @@ from tracelink.answers.model.results import CriticalPath, PathPart, PathStep
 from tracelink.answers.path.job import JobPieces, joined
 from tracelink.answers.path.nodes import PieceKind
 from tracelink.answers.path.rank import RankPieces
+from tracelink.answers.path.times import unusable_times
 from tracelink.answers.path.walk import Segments, critical_path
 from tracelink.model.columns import UNKNOWN, Int64s, distinct
 from tracelink.model.job import Job
@@ -30,13 +31,15 @@ class PathOfJob(Struct, frozen=True):
 
 
 def path_of(parts: Sequence[RankPieces], job: Job, steps: Numbers | None = None) -> PathOfJob | None:
-    """Returns the critical path of a job; None if no rank has a profile.
+    """Returns the critical path of a job; None if no rank has a profile, or times are wrong.
 
     Args:
         parts: The contracted graph of each rank.
         job: The job; its events are not read.
         steps: Only these steps; all if ranks recorded different ones.
     """
+    if unusable_times(parts):
+        return None
     pieces = joined(parts, job)
     segments = critical_path(pieces)
     if steps is not None and (pieces.steps != UNKNOWN).all():

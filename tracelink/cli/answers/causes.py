@@ -28,11 +28,21 @@ def show_path(page: Page, result: Summary, *, verbose: bool) -> None:
     if len(path.by_rank) > 1:
         longest = sorted(path.by_rank.items(), key=lambda item: -item[1])
         shown = dict(longest[: None if verbose else SHOWN])
-        page.line(f"Most of it is on rank {_shares(shown, path.length_ns, least)}.")
+        page.line(f"{_on_ranks(shown, path.length_ns, least)}.")
     if path.uncertainty_ns != 0 and len(path.by_rank) > 1:
         bound = "unknown" if path.uncertainty_ns is None else f"±{fine_span(path.uncertainty_ns)}"
         page.line(f"Where it changes ranks, clock uncertainty is {bound}.")
     page.gap()
+
+
+def _on_ranks(parts: Mapping[str, int], whole: int, least: float) -> str:
+    """`Most of it is on rank 1: 60 %, 0: 40 %`; `It is 30 % on rank 2, 25 % on rank 0` if no rank has most of it."""
+    if max(parts.values()) > whole / 2:
+        return f"Most of it is on rank {_shares(parts, whole, least)}"
+    listed = [
+        f"{percent(part, whole)} on rank {rank}" for rank, part in parts.items() if part >= least * whole
+    ]
+    return f"It is {', '.join(listed)}"
 
 
 def _shares(parts: Mapping[str, int], whole: int, least: float) -> str:
