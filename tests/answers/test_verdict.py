@@ -86,3 +86,10 @@ def test_no_sentence_has_a_larger_share_than_its_part(name: str) -> None:
         if match := re.search(r"([\d.]+) % of the time", sentence):
             part = next(part for begin, part in PARTS.items() if sentence.startswith(begin))
             assert float(match[1]) <= parts[part]
+
+
+def test_a_recording_without_steps_has_times_of_ranks() -> None:
+    assert summarize(samples.path("compile_job")).verdict[1] == (
+        "torch.compile compiles for 98 % of the time (76.857 s a rank); `tracelink compile` shows what a compile log "
+        "says of it."
+    )

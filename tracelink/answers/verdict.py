@@ -37,6 +37,7 @@ class Shares:
 
     total: int
     steps: int
+    has_steps: bool
     compute: int
     communication: int
     copies: int
@@ -61,6 +62,7 @@ class Shares:
         return cls(
             sum(step.duration_ns for step in steps),
             len(steps),
+            any(step.step is not None for step in steps),
             sum(step.compute_ns for step in steps),
             sum(step.exposed_communication_ns for step in steps),
             sum(step.exposed_copy_ns for step in steps),
@@ -81,8 +83,13 @@ class Shares:
         return {during: ns for (of, each, during), ns in self.reasons.items() if (of, each) == (part, cause)}
 
     def each(self, ns: int) -> str:
-        """The time in a step of a rank."""
-        return fine_span(ns // self.steps)
+        """The time in a step, of recordings without steps in that of a rank: `1.5 ms a step`."""
+        return f"{fine_span(ns // self.steps)}{self.of_each}"
+
+    @property
+    def of_each(self) -> str:
+        """What a mean is of: ` a step`, of recordings without steps ` a rank`, of one of these nothing."""
+        return " a step" if self.has_steps else " a rank" if self.steps > 1 else ""
 
 
 def verdict_on(summary: Summary) -> list[str]:
@@ -106,7 +113,7 @@ def verdict_on(summary: Summary) -> list[str]:
 
 def _where(summary: Summary, shares: Shares) -> str:
     time = summary.step_time
-    if all(step.step is None for rank in summary.ranks for step in rank.steps):
+    if not shares.has_steps:
         steps = f"The recording lasts {fine_span(time.p50)}"
     elif _runs_ahead(summary) and shares.steps > 1:
         steps = f"A step takes {fine_span(shares.total // shares.steps)} (mean of {shares.steps}; the host runs ahead)"
@@ -133,7 +140,7 @@ def _runs_ahead(summary: Summary) -> bool:
 def _because(reason: Reason, ns: int, summary: Summary, shares: Shares) -> str:
     """One sentence on a cause of one part."""
     part, cause, during = reason
-    cost = f"{percent(ns, shares.total)} of the time ({shares.each(ns)} a step)"
+    cost = f"{percent(ns, shares.total)} of the time ({shares.each(ns)})"
     match cause:
         case Cause.HOST_BOUND:
             return _host_bound(part, cost, summary, shares)
@@ -168,7 +175,7 @@ def _host_bound(part: str, cost: str, summary: Summary, shares: Shares) -> str:
     during = shares.activities(part, Cause.HOST_BOUND)
     name = max(during, key=lambda name: during[name])
     if name == results.COMPILATION:
-        much = f"{percent(during[name], shares.total)} of the time ({shares.each(during[name])} a step)"
+        much = f"{percent(during[name], shares.total)} of the time ({shares.each(during[name])})"
         return f"torch.compile compiles for {much}; `tracelink compile` shows what a compile log says of it."
     did = "between recorded events" if name == results.BETWEEN else f"in {name}"
     if all(rank.work is not WorkIn.KERNELS for rank in summary.ranks):
@@ -185,7 +192,7 @@ def _launches(summary: Summary, shares: Shares) -> str:
     calls = sum(each.calls for each in launches) // shares.steps
     longer = sum(each.shorter_than_launch for each in launches), sum(each.calls for each in launches)
     return (
-        f": {number(calls)} launches a step, {percent(*longer)} of them longer than their kernel"
+        f": {number(calls)} launches{shares.of_each}, {percent(*longer)} of them longer than their kernel"
         if calls
         else ""
     )

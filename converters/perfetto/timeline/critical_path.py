@@ -12,6 +12,7 @@ from msgspec.structs import asdict, replace
 from tracelink.answers.path.nodes import PieceKind
 from tracelink.answers.path.rank import RankPieces, contracted
 from tracelink.answers.path.report import PathOfJob, path_of
+from tracelink.answers.path.times import unusable_times
 from tracelink.converters.perfetto.timeline.schema import PATH_CATEGORY
 from tracelink.io.engine import Engine
 from tracelink.model.columns import UNKNOWN, Int64s, Table
@@ -22,9 +23,7 @@ from tracelink.model.job import Job, Part, Ties
 
 TRACK = "critical path"
 """Identity and name of the track."""
-NOTHING = Finding(
-    Severity.WARNING, "no_critical_path", "No critical path is drawn: no rank has a profile with times.", 1
-)
+NO_PROFILE = "No rank has a profile with times."
 
 
 class DrawnSegments(Table, frozen=True):
@@ -77,15 +76,17 @@ def with_critical_path(job: Job, engine: Engine) -> tuple[Job, tuple[Finding, ..
         return contracted(graph, job, part.rank), len(graph)
 
     found = engine.map(work, job.parts)
-    path = path_of([pieces for pieces, _ in found], job)
+    parts = [pieces for pieces, _ in found]
+    path = path_of(parts, job)
     if path is None:
-        return job, (NOTHING,)
+        why = unusable_times(parts) or NO_PROFILE
+        return job, (Finding(Severity.WARNING, "no_critical_path", f"No critical path is drawn. {why}", 1),)
     names, segments, ties = _drawn(path, {pieces.rank: count for pieces, count in found})
-    parts = [
+    drawn = [
         PartWithPath(part, segments[part.rank], names) if part.rank in segments else part
         for part in job.parts
     ]
-    return JobWithPath(**{**asdict(job), "parts": parts, "of_job": job.ties, "changes": ties}), ()
+    return JobWithPath(**{**asdict(job), "parts": drawn, "of_job": job.ties, "changes": ties}), ()
 
 
 def _drawn(

@@ -11,10 +11,10 @@ import pytest
 
 import tracelink
 from builders.paths import PathBuilder
-from tracelink.converters.perfetto.timeline.critical_path import NOTHING
 from tracelink.model.graph import EventGraph
 
 US = 1000
+DAY_US = 86_400_000_000
 
 
 def late_pair() -> EventGraph:
@@ -88,7 +88,19 @@ def test_native_traces_have_it_too(tmp_path: Path) -> None:
 @pytest.mark.parametrize("output", ["job.json", "job.pftrace"])
 def test_a_job_without_profiles_has_none_and_a_finding(tmp_path: Path, output: str) -> None:
     merged = tracelink.merge("samples/hung_job", output=tmp_path / output, options={"critical_path": "yes"})
-    assert NOTHING in merged.outputs[0].findings
+    assert [found.message for found in merged.outputs[0].findings if found.reason == "no_critical_path"] == [
+        "No critical path is drawn. No rank has a profile with times."
+    ]
+
+
+def test_ranks_of_two_jobs_have_none_and_a_finding(tmp_path: Path) -> None:
+    job = PathBuilder()
+    job.op(0, "aten::mm", 0, 4)
+    job.op(1, "aten::mm", 100 * DAY_US, 100 * DAY_US + 4)
+    (output,) = tracelink.write(job.graph.build(), tmp_path / "job.json", options={"critical_path": "yes"})
+    found = output.findings
+    (message,) = [each.message for each in found if each.reason == "no_critical_path"]
+    assert message.startswith("No critical path is drawn. Rank 0 and rank 1 were recorded 100 days apart (")
 
 
 def test_it_is_as_long_as_the_steps_of_a_sample(tmp_path: Path) -> None:
