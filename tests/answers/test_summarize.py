@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 from itertools import chain
 from pathlib import Path
@@ -162,3 +163,14 @@ def test_the_last_sentence_is_on_inputs_that_are_truncated_or_unreadable(tmp_pat
         "A file of rank 1 is truncated: what the lost end contains is missing in all numbers; rank2.json cannot be "
         "read, and is missing."
     )
+
+
+def test_runs_of_one_program_on_two_days_are_two_jobs_although_their_collectives_fit(tmp_path: Path) -> None:
+    for rank in range(2):
+        packed = samples.path("cpu_job") / f"kineto_{rank}.json.gz"
+        document = json.loads(gzip.decompress(packed.read_bytes()))
+        document["baseTimeNanoseconds"] += rank * 10 * round(DAY_US * 1000)
+        (tmp_path / f"rank{rank}.json").write_text(json.dumps(document))
+    summary = summarize(tmp_path)
+    assert summary.critical_path is None
+    assert summary.verdict[0].startswith("Rank 0 and rank 1 were recorded 10 days apart (")

@@ -162,7 +162,7 @@ def summary_of(
             *notes_of(job.findings, report.notes),
         ],
     )
-    reason = unusable_times(ranks_in_pieces)
+    reason = unusable_times(ranks_in_pieces, job)
     sentences = [reason] if reason else verdict_on(summary)
     lost = lost_data(job) if sentences else []
     return structs.replace(summary, verdict=[*sentences[: MOST_SENTENCES - len(lost)], *lost])

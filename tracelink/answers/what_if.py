@@ -90,7 +90,7 @@ def answers_of_ranks(parts: Sequence[RankPieces], job: Job, questions: Sequence[
     """The answers of the contracted graphs of all ranks."""
     if not questions:
         return []
-    if reason := unusable_times(parts):
+    if reason := unusable_times(parts, job):
         return not_answered(questions, reason)
     pieces = joined(parts, job)
     if not len(pieces.begin) or pieces.begin[-1] <= pieces.begin[0]:

@@ -79,7 +79,7 @@ def with_critical_path(job: Job, engine: Engine) -> tuple[Job, tuple[Finding, ..
     parts = [pieces for pieces, _ in found]
     path = path_of(parts, job)
     if path is None:
-        why = unusable_times(parts) or NO_PROFILE
+        why = unusable_times(parts, job) or NO_PROFILE
         return job, (Finding(Severity.WARNING, "no_critical_path", f"No critical path is drawn. {why}", 1),)
     names, segments, ties = _drawn(path, {pieces.rank: count for pieces, count in found})
     drawn = [

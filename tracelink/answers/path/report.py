@@ -38,7 +38,7 @@ def path_of(parts: Sequence[RankPieces], job: Job, steps: Numbers | None = None)
         job: The job; its events are not read.
         steps: Only these steps; all if ranks recorded different ones.
     """
-    if unusable_times(parts):
+    if unusable_times(parts, job):
         return None
     pieces = joined(parts, job)
     segments = critical_path(pieces)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import pairwise
 
 import numpy as np
@@ -10,6 +10,7 @@ import numpy as np
 from tracelink.answers.path.nodes import PieceKind
 from tracelink.answers.path.rank import RankPieces
 from tracelink.model.columns import SECOND
+from tracelink.model.job import Job
 from tracelink.model.text import date_and_time, number, ranks_in_words
 
 DAY_NS = 86_400 * SECOND
@@ -19,17 +20,19 @@ YEAR_NS = 365 * DAY_NS
 WORK = (PieceKind.COMPUTE, PieceKind.COMMUNICATION, PieceKind.COPY, PieceKind.HOST, PieceKind.DATA_LOADING)
 
 
-def unusable_times(parts: Sequence[RankPieces]) -> str:
+def unusable_times(parts: Sequence[RankPieces], job: Job) -> str:
     """Why times of ranks cannot be compared, and what to do; empty if they can be.
 
     Args:
         parts: The contracted graph of each rank.
+        job: The job, with the clocks of the ranks.
     """
     recorded = [part for part in parts if len(part.steps)]
     for part in recorded:
         if reason := _damaged(part):
             return reason
-    return _apart(recorded)
+    offsets = {rank.rank: rank.clock_offset_ns for rank in job.ranks}
+    return _apart(recorded, offsets)
 
 
 def _damaged(part: RankPieces) -> str:
@@ -46,9 +49,16 @@ def _damaged(part: RankPieces) -> str:
     )
 
 
-def _apart(parts: Sequence[RankPieces]) -> str:
-    """What is wrong if more than a day is between the recordings of some ranks and of others."""
-    spans = sorted((int(part.step_start.min()), int(part.step_end.max()), part.rank) for part in parts)
+def _apart(parts: Sequence[RankPieces], offsets: Mapping[int, int]) -> str:
+    """What is wrong if more than a day is between the recordings of some ranks and of others, by their own clocks.
+
+    Clocks differ by less; the collectives of two runs of one program fit to each other, and so would their clocks.
+    """
+    spans = sorted(
+        (int(part.step_start.min()) + offset, int(part.step_end.max()) + offset, part.rank)
+        for part in parts
+        for offset in [offsets.get(part.rank, 0)]
+    )
     groups: list[list[int]] = []
     begins: list[int] = []
     until = 0
