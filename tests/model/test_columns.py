@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tracelink.model.columns import UNKNOWN, own_ancestors
+from tracelink.model.columns import UNKNOWN, lexical_order, own_ancestors
 
 
 @given(st.lists(st.integers(-1, 12), max_size=13))
@@ -23,3 +23,11 @@ def test_whatever_leads_back_to_itself_is_its_own_ancestor(parents: list[int]) -
 
     found = own_ancestors(np.array(parent, np.int64))
     assert found.tolist() == [index for index in range(len(parent)) if leads_back(index)]
+
+
+@given(st.lists(st.tuples(st.integers(0, 4), st.integers(0, 3))))
+def test_lexical_order_is_that_of_pairs(pairs: list[tuple[int, int]]) -> None:
+    first, second = (np.array([pair[at] for pair in pairs], np.int64) for at in range(2))
+    assert lexical_order(first, second).tolist() == sorted(
+        range(len(pairs)), key=lambda row: (*pairs[row], row)
+    )

@@ -1,0 +1,19 @@
+"""Events."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from tracelink.model.columns import UNKNOWN
+from tracelink.model.events import EventKind, Events
+
+
+def test_end_of_some_events() -> None:
+    times = np.array([10, 20, 30], np.int64)
+    length = np.array([5, UNKNOWN, 0], np.int64)
+    numbers = np.zeros(3, np.int32)
+    kinds = np.full(3, EventKind.KERNEL, np.uint8)
+    events = Events(kinds, numbers, numbers, times, length, numbers, times)
+    assert events.end.tolist() == [15, 20, 30]
+    assert events.end_of(np.array([2, 0])).tolist() == [30, 15]
+    assert events.end_of(np.array([False, True, False])).tolist() == [20]
