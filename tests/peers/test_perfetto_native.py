@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -178,7 +178,14 @@ def test_tracks_stand_below_each_other_in_the_order_of_the_outline(loaded: Loade
         track = native.tracks[number]
         return f"{path(track.parent_uuid)}/{track.name}" if track.parent_uuid else track.name
 
-    assert Counter((row["path"], row["place"]) for row in rows) == Counter(
+    def in_order(tracks: Iterable[tuple[str, int]]) -> list[str]:
+        """The paths by parent and place; the engine gives siblings of one name one place."""
+        return [
+            name
+            for name, _ in sorted(tracks, key=lambda track: (track[0].rpartition("/")[0], track[1], track[0]))
+        ]
+
+    assert in_order((row["path"], row["place"]) for row in rows) == in_order(
         (path(number), track.sibling_order_rank) for number, track in native.tracks.items()
     )
     roots = [line for line in native.outline() if not line.startswith(" ")]
