@@ -31,7 +31,7 @@ JOBS = Path(__file__).with_name("jobs.py")
 SAMPLING_SECONDS = 0.01
 LONGEST_SECONDS = 1800.0
 LONG_SECONDS = 5.0
-"""A peer that takes longer runs once."""
+"""A peer that takes more CPU runs once."""
 
 
 class JobFailed(Exception):  # noqa: N818  reads better where it is caught
@@ -111,7 +111,7 @@ def beside_peers(
 
 
 def _once_more(peer: Peer, costs: list[Cost] | JobFailed) -> list[Cost] | JobFailed:
-    if isinstance(costs, JobFailed) or any(cost.wall_s > LONG_SECONDS for cost in costs):
+    if isinstance(costs, JobFailed) or any(cost.cpu_s > LONG_SECONDS for cost in costs):
         return costs
     try:
         return [*costs, peer.measured()]

@@ -151,12 +151,12 @@ def number(value: float, decimals: int) -> str:
 
 def table_of_bars(results: Results) -> str:
     """Each bar, what was measured, and whether it is met."""
-    lines = ["| suite | what | measured | bar | moonshot | |", "|---|---|--:|--:|--:|---|"]
+    lines = ["| suite | what | measured | bar | goal | |", "|---|---|--:|--:|--:|---|"]
     for suite in SUITES:
         for bar in results["suites"].get(suite, {"bars": []})["bars"]:
             sign = "≥" if bar["at_least"] else "≤"
             moonshot = "" if bar["moonshot"] is None else f"{sign} {bar['moonshot']:g}"
-            word = "moonshot reached" if bar["reached_moonshot"] else WORDS[bar["result"]]
+            word = "goal reached" if bar["reached_moonshot"] else WORDS[bar["result"]]
             lines.append(
                 f"| `{suite}` | {bar['what']} | {bar['measured']:.2f} | {sign} {bar['bar']:g} | {moonshot} | {word} |"
             )
