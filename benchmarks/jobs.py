@@ -269,10 +269,10 @@ def sqlite_scan(path: str) -> Work:
 def read_ranks(path: str) -> Work:
     """Reads the traces of all ranks of a file one after the other, without linking."""
     from tracelink import plugins
-    from tracelink.io.engine import Engine
+    from tracelink.engines.processes import Processes
     from tracelink.io.sources import Request, discover
 
-    reader, engine = plugins.reader("nsys"), Engine()
+    reader, engine = plugins.reader("nsys"), Processes()
 
     def work() -> dict[str, Any]:
         assert isinstance(reader, plugins.Unpacking)

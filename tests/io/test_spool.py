@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tracelink.io.engine import Engine
+from tracelink.engines.processes import Processes
 from tracelink.io.spool import InMemory, Spool, Store
 from tracelink.model.errors import TraceError
 
@@ -32,7 +32,7 @@ def test_processes_put_side_by_side() -> None:
     def work(number: int) -> object:
         return spool.put(np.full(100_000 + number, number))
 
-    tickets = Engine(4).map(work, range(12))
+    tickets = Processes(4).map(work, range(12))
     assert [spool.get(ticket).sum() for ticket in tickets] == [n * (100_000 + n) for n in range(12)]
 
 

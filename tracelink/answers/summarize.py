@@ -36,8 +36,10 @@ from tracelink.answers.rank.tables import KernelTotal, Rows, Tables, Texts
 from tracelink.answers.verdict import MOST_SENTENCES, verdict_on
 from tracelink.answers.what_if import answers_of_ranks
 from tracelink.clock.clock import clock_choice
+from tracelink.engines.choice import Watch, engine_for
+from tracelink.engines.processes import Processes
 from tracelink.io.engine import Engine
-from tracelink.io.sources import Paths, Watch, discover_inputs, engine_for
+from tracelink.io.sources import Paths, discover_inputs
 from tracelink.model.clock import ClockMode, Clocks
 from tracelink.model.columns import UNKNOWN
 from tracelink.model.errors import Severity, UsageError
@@ -133,7 +135,7 @@ def summary_of(
         account = account_of(graph, job, steps, with_shapes=with_shapes)
         return account, splits_of(graph, job, part.rank), contracted(graph, job, part.rank)
 
-    answered = (engine or Engine()).map(work, job.parts)
+    answered = (engine or Processes()).map(work, job.parts)
     accounts = [account for account, _, _ in answered]
     report = collectives_of(job, [splits for _, splits, _ in answered])
     ranks_in_pieces = [pieces for _, _, pieces in answered]

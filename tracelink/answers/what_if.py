@@ -14,8 +14,9 @@ from tracelink.answers.path.questions import EXAMPLES, answered, asked, not_answ
 from tracelink.answers.path.rank import RankPieces, contracted
 from tracelink.answers.path.times import unusable_times
 from tracelink.clock.clock import clock_choice
+from tracelink.engines.choice import Watch, engine_for
 from tracelink.io.engine import Engine
-from tracelink.io.sources import Paths, Watch, discover_inputs, engine_for
+from tracelink.io.sources import Paths, discover_inputs
 from tracelink.model.call_tree import callers, innermost, outside
 from tracelink.model.clock import ClockMode, Clocks
 from tracelink.model.columns import UNKNOWN

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 
 from tracelink.clock.clock import clock_choice
+from tracelink.engines.choice import Watch, engine_for
 from tracelink.io.engine import Engine
-from tracelink.io.sources import Discovery, Paths, Source, Watch, discover_inputs, engine_for
+from tracelink.io.sources import Discovery, Paths, Source, discover_inputs
 from tracelink.model.clock import ClockMode, Clocks
 from tracelink.model.errors import Finding, in_order
 from tracelink.model.graph import EventGraph

@@ -33,8 +33,9 @@ from tracelink.compiling.model import (
     caller_in_words,
 )
 from tracelink.compiling.runs import Run, findings_of_runs, runs_of
+from tracelink.engines.choice import Watch, engine_for
 from tracelink.io.engine import Engine
-from tracelink.io.sources import Discovery, Paths, Source, Watch, discover_inputs, engine_for
+from tracelink.io.sources import Discovery, Paths, Source, discover_inputs
 from tracelink.model.compiles import Artifact, Compilation, CompileLog
 from tracelink.model.errors import Finding, RankConflictError, Severity, UnreadableError, UsageError, in_order
 from tracelink.model.text import counted

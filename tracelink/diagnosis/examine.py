@@ -56,17 +56,9 @@ from tracelink.diagnosis.verdicts import (
     without_dumps_but_logs,
 )
 from tracelink.diagnosis.waits import collective_waits, standings_of
+from tracelink.engines.choice import Watch, engine_for
 from tracelink.io.engine import Engine
-from tracelink.io.sources import (
-    RECORDER_FORMAT,
-    Discovery,
-    Paths,
-    Source,
-    Watch,
-    discover_inputs,
-    engine_for,
-    only_with_prefix,
-)
+from tracelink.io.sources import RECORDER_FORMAT, Discovery, Paths, Source, discover_inputs, only_with_prefix
 from tracelink.linking.groups import UNDEFINED
 from tracelink.model.columns import NO_TIME
 from tracelink.model.errors import Finding, Severity, UnreadableError, UsageError

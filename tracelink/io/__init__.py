@@ -4,6 +4,7 @@ __all__ = [
     "engine",
     "framing",
     "json_array",
+    "packing",
     "protobuf",
     "salvage",
     "signals",

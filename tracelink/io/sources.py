@@ -17,9 +17,8 @@ from typing import TYPE_CHECKING, BinaryIO, cast
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from tracelink.io.engine import Engine, Meter
 from tracelink.io.streams import GZIP_MAGIC, Inflated, Unzipped
-from tracelink.io.system import cores, most_processes, read_into_at
+from tracelink.io.system import read_into_at
 from tracelink.model.errors import (
     ChangedError,
     Finding,
@@ -619,11 +618,10 @@ def _ranked(source: Source, prefix: str) -> Source:
     return replace(source, prefix_rank=int(rest)) if RANK.fullmatch(rest) else source
 
 
-# Inputs and engine of the functions of the library
+# Inputs of the functions of the library
 
 
 Paths = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
-Watch = Callable[[int], None]
 
 RECORDER_FORMAT = "flight-recorder"
 
@@ -654,15 +652,6 @@ def discover_inputs(
     if include:
         found.sources = [replace(source, include=frozenset(include)) for source in found.sources]
     return found
-
-
-def engine_for(jobs: int | None, watch: Watch | None) -> Engine:
-    """An engine with this many processes, else one for each core; calls `watch` with the bytes read so far."""
-    if jobs is not None and jobs < 1:
-        raise UsageError(f"{jobs} jobs", advice="Give at least 1.")
-    engine = Engine(min(cores() if jobs is None else jobs, most_processes()))
-    engine.meter = Meter(watch)
-    return engine
 
 
 def _listed(paths: Paths) -> list[str]:

@@ -11,7 +11,7 @@ from typing import Any, Generic, TypeVar, cast
 
 from msgspec import Struct
 
-from tracelink.io.engine import packed, unpacked
+from tracelink.io.packing import packed, unpacked
 from tracelink.io.system import locked, write_at
 from tracelink.model.errors import TraceError
 

@@ -175,7 +175,7 @@ def read_ranks(
     tasks = by_rank(tasks_of(discovery, findings), engine, findings)
     sampled = [task for task in tasks if isinstance(task.reader, MetricsReader)]
     groups = _groups([task for task in tasks if task not in sampled and _is_selected(task, wanted)])
-    store = Store(_shared(discovery, tasks), in_memory=len(groups) < 2)
+    store = engine.store(_shared(discovery, tasks), in_memory=len(groups) < 2)
     rank_reader = _RankReader(engine, store, with_events)
     read_groups = rank_reader.read_groups(groups)
     findings += [finding for group in read_groups for finding in group.findings]

@@ -21,8 +21,9 @@ from tracelink.converters.chakra.validation.rules import (
     Validation,
     Violation,
 )
+from tracelink.engines.choice import Watch, engine_for
 from tracelink.io.engine import Engine
-from tracelink.io.sources import Paths, Source, Watch, engine_for
+from tracelink.io.sources import Paths, Source
 from tracelink.model.errors import Finding, Severity, TraceError, UnreadableError, UsageError
 
 SHOWN = 100

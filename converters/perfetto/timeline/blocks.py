@@ -12,7 +12,6 @@ from itertools import pairwise
 from typing import BinaryIO, Generic, TypeVar, cast
 
 from msgspec import Struct
-from msgspec.structs import replace
 
 from tracelink.io.engine import Engine
 from tracelink.io.system import copy_within_system
@@ -84,7 +83,7 @@ class BlockWriter(Struct):
                 block = makers[number]()
                 if block.head:
                     stream = _same_kind(self.stream, files[number])
-                    _write_block(block, stream, None, replace(self.engine, jobs=1))
+                    _write_block(block, stream, None, self.engine.alone)
                     files[number].flush()
                 return block.result
 
@@ -112,7 +111,7 @@ def row_ranges(begin: int, end: int, most: int) -> list[tuple[int, int]]:
 
 def _write_block(block: Block[Result], stream: Stream, directory: str | None, engine: Engine) -> None:
     stream.write(block.head)
-    write_sections(block.sections, stream, directory, engine if block.large else replace(engine, jobs=1))
+    write_sections(block.sections, stream, directory, engine if block.large else engine.alone)
 
 
 def write_sections(

@@ -1,0 +1,3 @@
+"""Engines: where work runs."""
+
+__all__ = ["choice", "processes"]
