@@ -12,7 +12,7 @@ from tracelink.answers.model.words import kernel_in_words, notes_in_markdown, pe
 from tracelink.answers.path.questions import asked
 from tracelink.answers.summarize import summary_of
 from tracelink.clock.clock import clock_choice
-from tracelink.engines.choice import Watch, engine_for
+from tracelink.engines import Watch, engine_for
 from tracelink.io.sources import Paths, discover_inputs
 from tracelink.io.targets import check_folder, check_not_read
 from tracelink.model.clock import ClockMode, Clocks

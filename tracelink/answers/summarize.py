@@ -36,7 +36,7 @@ from tracelink.answers.rank.tables import KernelTotal, Rows, Tables, Texts
 from tracelink.answers.verdict import MOST_SENTENCES, verdict_on
 from tracelink.answers.what_if import answers_of_ranks
 from tracelink.clock.clock import clock_choice
-from tracelink.engines.choice import Watch, engine_for
+from tracelink.engines import Watch, engine_for
 from tracelink.engines.processes import Processes
 from tracelink.io.engine import Engine
 from tracelink.io.sources import Paths, discover_inputs

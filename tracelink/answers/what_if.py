@@ -14,7 +14,7 @@ from tracelink.answers.path.questions import EXAMPLES, answered, asked, not_answ
 from tracelink.answers.path.rank import RankPieces, contracted
 from tracelink.answers.path.times import unusable_times
 from tracelink.clock.clock import clock_choice
-from tracelink.engines.choice import Watch, engine_for
+from tracelink.engines import Watch, engine_for
 from tracelink.io.engine import Engine
 from tracelink.io.sources import Paths, discover_inputs
 from tracelink.model.call_tree import callers, innermost, outside

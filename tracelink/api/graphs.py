@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 
 from tracelink.clock.clock import clock_choice
-from tracelink.engines.choice import Watch, engine_for
+from tracelink.engines import Watch, engine_for
 from tracelink.io.engine import Engine
 from tracelink.io.sources import Discovery, Paths, Source, discover_inputs
 from tracelink.model.clock import ClockMode, Clocks

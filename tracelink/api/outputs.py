@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 import tracelink.plugins as plugins
 from tracelink.clock.clock import clock_choice
-from tracelink.engines.choice import Watch, engine_for
+from tracelink.engines import Watch, engine_for
 from tracelink.io.engine import Engine
 from tracelink.io.sources import Discovery, Paths, discover_inputs
 from tracelink.io.targets import (

@@ -15,7 +15,7 @@ from tracelink.api import Inspection
 from tracelink.cli.console import Console
 from tracelink.cli.options import Inputs, command, takes_inputs, takes_jobs
 from tracelink.cli.terminal import EMPTY, Page, exit_code, print_errors, show_findings, watching
-from tracelink.engines.choice import engine_for
+from tracelink.engines import engine_for
 from tracelink.model.columns import SECOND
 from tracelink.model.errors import Severity, in_order
 from tracelink.model.text import counted, date_and_time, fine_span, moment, number, size, span

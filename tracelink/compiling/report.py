@@ -33,7 +33,7 @@ from tracelink.compiling.model import (
     caller_in_words,
 )
 from tracelink.compiling.runs import Run, findings_of_runs, runs_of
-from tracelink.engines.choice import Watch, engine_for
+from tracelink.engines import Watch, engine_for
 from tracelink.io.engine import Engine
 from tracelink.io.sources import Discovery, Paths, Source, discover_inputs
 from tracelink.model.compiles import Artifact, Compilation, CompileLog

@@ -56,7 +56,7 @@ from tracelink.diagnosis.verdicts import (
     without_dumps_but_logs,
 )
 from tracelink.diagnosis.waits import collective_waits, standings_of
-from tracelink.engines.choice import Watch, engine_for
+from tracelink.engines import Watch, engine_for
 from tracelink.io.engine import Engine
 from tracelink.io.sources import RECORDER_FORMAT, Discovery, Paths, Source, discover_inputs, only_with_prefix
 from tracelink.linking.groups import UNDEFINED

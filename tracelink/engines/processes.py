@@ -22,9 +22,8 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from tracelink.io.engine import Meter
-from tracelink.io.packing import packed, unpacked
 from tracelink.io.signals import AT_ONCE, ENDING, DeferredSignals, deferred_signals
-from tracelink.io.spool import Store
+from tracelink.io.spool import Store, packed, unpacked
 from tracelink.io.system import HAS_FORK, end_with_parent
 from tracelink.model.errors import TraceError
 

@@ -4,7 +4,6 @@ __all__ = [
     "engine",
     "framing",
     "json_array",
-    "packing",
     "protobuf",
     "salvage",
     "signals",

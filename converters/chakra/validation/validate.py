@@ -21,7 +21,7 @@ from tracelink.converters.chakra.validation.rules import (
     Validation,
     Violation,
 )
-from tracelink.engines.choice import Watch, engine_for
+from tracelink.engines import Watch, engine_for
 from tracelink.io.engine import Engine
 from tracelink.io.sources import Paths, Source
 from tracelink.model.errors import Finding, Severity, TraceError, UnreadableError, UsageError

@@ -24,7 +24,7 @@ from tracelink.answers.compare.side import Series, Side, What, side_of
 from tracelink.answers.model.results import Note, WorkIn
 from tracelink.answers.rank.costs import StepPart
 from tracelink.clock.clock import clock_choice
-from tracelink.engines.choice import Watch, engine_for
+from tracelink.engines import Watch, engine_for
 from tracelink.io.engine import Engine
 from tracelink.io.sources import Paths, discover_inputs
 from tracelink.model.clock import ClockMode, Clocks
