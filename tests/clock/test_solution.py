@@ -15,7 +15,7 @@ from builders.data import shared
 from tracelink.api import load
 from tracelink.clock import bounds as envelopes
 from tracelink.clock.clock import Crossings, estimate_clocks
-from tracelink.linking import job as across
+from tracelink.matching import job as across
 from tracelink.model.clock import Clock, ClockMode, Clocks
 from tracelink.model.columns import NO_TIME
 

@@ -3,4 +3,4 @@
 One module for each relation; linkers work on columns and know no file format.
 """
 
-__all__ = ["compilation", "groups", "job", "nesting", "rank", "stack"]
+__all__ = ["alignment", "compilation", "nesting", "rank"]

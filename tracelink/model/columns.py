@@ -316,7 +316,7 @@ _RADIX = 16
 _MASK = (1 << _RADIX) - 1
 
 
-def distinct(*columns: Integers) -> tuple[Int64s, Int64s]:
+def distinct(*columns: Integers | Bools) -> tuple[Int64s, Int64s]:
     """Numbers for rows, equal where all columns are and in the order of the columns; the first row of each."""
     length = len(columns[0])
     numbers, count = np.zeros(length, np.int64), 1
@@ -364,7 +364,7 @@ def ranges(starts: Int64s, lengths: Int64s) -> Int64s:
     return np.arange(total) + np.repeat(starts - before, lengths)
 
 
-def _small_codes(column: Integers, times: int) -> tuple[Int64s, int]:
+def _small_codes(column: Integers | Bools, times: int) -> tuple[Int64s, int]:
     """Small numbers for the values of a column, and how many there can be."""
     low, high = int(column.min()), int(column.max())
     span = high - low + 1

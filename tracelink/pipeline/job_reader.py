@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from tracelink.io.engine import Engine
 from tracelink.io.sources import Discovery
 from tracelink.io.spool import Store, Stored
-from tracelink.linking.job import JobTables, link_ranks
+from tracelink.matching.job import JobTables, link_ranks
 from tracelink.model.clock import Clock, ClockMode, Clocks
 from tracelink.model.columns import StringTable
 from tracelink.model.errors import Finding, Severity, UsageError, in_order
@@ -44,7 +44,7 @@ def read_job(
         )
     wanted = (selection.ranks if selection else None) or ALL_RANKS
     stored = read_ranks(discovery, engine, wanted=wanted, with_events=with_events)
-    tables = link_ranks([rank.calls for rank in stored.ranks], clock)
+    tables = link_ranks([rank.calls for rank in stored.ranks], engine, stored.store, clock)
     job = _job(stored, tables)
     if selection is None or not selection.cuts or not with_events:
         return job

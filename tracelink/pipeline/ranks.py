@@ -13,8 +13,10 @@ from msgspec.structs import replace
 from tracelink.io.engine import Engine
 from tracelink.io.sources import Discovery, Source
 from tracelink.io.spool import Store, Stored
-from tracelink.linking.groups import names_by_backend, with_suffix
 from tracelink.linking.rank import LinkedRank, link_rank
+from tracelink.matching.groups import names_by_backend, with_suffix
+from tracelink.matching.job import StoredCalls
+from tracelink.matching.outlines import with_common_texts
 from tracelink.model.collectives import RankCalls
 from tracelink.model.columns import UNKNOWN, StringTable
 from tracelink.model.communications import Calls
@@ -52,7 +54,7 @@ class StoredRank(Struct, frozen=True):
     """A rank whose graph is in the store, on the clock of the rank."""
 
     sources: Sequence[SourceInfo]
-    calls: RankCalls
+    calls: StoredCalls
     graph: Stored[EventGraph] | None
     events: int
     first_ns: int | None
@@ -118,7 +120,7 @@ class _RankReader(Struct, frozen=True):
         shared = [task.source for group in groups for task in group]
 
         def work(batch: Sequence[Sequence[Task]]) -> list[_Group]:
-            return [self._read_group(group, inner) for group in batch]
+            return self._outlines_stored([self._read_group(group, inner) for group in batch])
 
         return list(chain.from_iterable(outer.map(work, batches, shared=[*shared, *_readers(groups)])))
 
@@ -139,6 +141,18 @@ class _RankReader(Struct, frozen=True):
             group.unassigned = [_Unassigned(trace.source, self.store.put(trace)) for trace in traces]
         return group
 
+    def _outlines_stored(self, groups: Sequence[_Group]) -> list[_Group]:
+        """The groups, with the outlines of their ranks stored together: ranks have many texts in common."""
+        ranks = [group.rank for group in groups if group.rank]
+        outlines = with_common_texts([self.store.get(rank.calls.outlines)[rank.rank] for rank in ranks])
+        ticket = self.store.put({outline.rank: outline for outline in outlines})
+        return [
+            replace(group, rank=replace(group.rank, calls=replace(group.rank.calls, outlines=ticket)))
+            if group.rank
+            else group
+            for group in groups
+        ]
+
     def link(self, traces: Sequence[RankTrace]) -> StoredRank:
         """Links the traces of one rank."""
         originals, findings = without_derived(traces)
@@ -150,7 +164,7 @@ class _RankReader(Struct, frozen=True):
         first_ns, last_ns = graph.span
         return StoredRank(
             graph.sources,
-            _calls_of(linked, graph),
+            StoredCalls.of(_calls_of(linked, graph), self.store),
             self.store.put(graph) if self.with_events else None,
             len(graph),
             first_ns,
