@@ -28,6 +28,16 @@ class Meter:
         self._slot = 0
         self._count = 0
 
+    def __reduce__(self) -> tuple[type[Meter], tuple[()]]:
+        """A worker of a cluster counts by itself."""
+        return Meter, ()
+
+    def restart(self, watch: Callable[[int], None] | None) -> None:
+        """Counts from 0 again, for another watcher."""
+        self.watch = watch
+        self._memory[:] = bytes(SLOTS * SLOT.size)
+        self._count = 0
+
     def add(self, count: int) -> None:
         """Counts `count` more bytes as done."""
         self._count += count
