@@ -28,7 +28,7 @@ from tracelink.engines.worker import (
     run,
     versions,
 )
-from tracelink.io.engine import Meter
+from tracelink.io.engine import Meter, worker_of
 from tracelink.io.spool import Store, unpacked
 from tracelink.io.system import cores
 from tracelink.model import __version__
@@ -171,6 +171,11 @@ class DaskEngine:
         """An engine of one process, for work inside of an item."""
         return Processes(1, self.meter)
 
+    @property
+    def shares_files(self) -> bool:
+        """False: workers have files of their own."""
+        return False
+
     def for_events(self, count: int) -> DaskEngine:
         """This engine: the events are on the cluster."""
         return self
@@ -193,7 +198,7 @@ class DaskEngine:
         if not items:
             return []
         packed = [packed_item(item, shared) for item in items]
-        places = [_worker_of(item) for item in items]
+        places = [worker_of(item) for item in items]
         batch = _Batch(self.connection, self.meter, Work.of(work, shared, self.meter), packed, places)
         answers: dict[int, Answer] = {}
         for _ in range(TRIES):
@@ -210,12 +215,6 @@ class DaskEngine:
         if not answer.fine:
             raise content
         return content
-
-
-def _worker_of(item: object) -> str:
-    """The worker that has what an item needs; empty if there is none."""
-    worker = getattr(item, "worker", "")
-    return worker if isinstance(worker, str) else ""
 
 
 class _Batch(Struct):

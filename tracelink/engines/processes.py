@@ -45,6 +45,11 @@ class Processes(Struct):
         """The engine of one process."""
         return self if self.jobs == 1 else replace(self, jobs=1)
 
+    @property
+    def shares_files(self) -> bool:
+        """True: children have the files of their parent."""
+        return True
+
     def for_events(self, count: int) -> Processes:
         """An engine for work on so many events: few are dealt with faster than processes are forked."""
         return self if count >= WORTH_FORKING else self.alone

@@ -26,7 +26,7 @@ from distributed.protocol import to_serialize
 from msgspec import Struct
 
 from tracelink.io.engine import Meter
-from tracelink.io.spool import InMemory, Stored, laid_out, packed, taken_out, unpacked
+from tracelink.io.spool import InMemory, LostError, Stored, laid_out, packed, taken_out, unpacked
 from tracelink.model import __version__
 from tracelink.model.errors import TraceError
 
@@ -170,8 +170,8 @@ class ClusterStore:
         if memory is not None:
             return cast(Item, taken_out(memory, stored.ends, self.shared))
         if stored.again is None:
-            raise TraceError(
-                f"the worker {stored.address} is lost, and with it what it had read",
+            raise LostError(
+                f"the worker {stored.address} is lost, and with it what it had made",
                 advice="Run the command again.",
             )
         return cast(Item, stored.again())

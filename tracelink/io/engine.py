@@ -57,6 +57,12 @@ class Meter:
         return sum(count for (count,) in SLOT.iter_unpack(self._memory[:]))
 
 
+def worker_of(item: object) -> str:
+    """The worker of a cluster that has what an item needs; empty if there is none."""
+    worker = getattr(item, "worker", "")
+    return worker if isinstance(worker, str) else ""
+
+
 class Engine(Protocol):
     """Runs work on many items, in one process or in several, on one machine or on a cluster."""
 
@@ -73,6 +79,11 @@ class Engine(Protocol):
     @property
     def alone(self) -> Engine:
         """An engine for work inside of an item: it runs where the item is worked on, in one process."""
+        ...
+
+    @property
+    def shares_files(self) -> bool:
+        """True if work can write to files that this process has opened."""
         ...
 
     def for_events(self, count: int) -> Engine:

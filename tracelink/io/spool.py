@@ -147,6 +147,10 @@ def _write_all(handle: int, parts: Sequence[Any], begin: int) -> None:
 # Stores: what some work leaves for later work
 
 
+class LostError(TraceError):
+    """What was stored is lost, together with the machine that had it."""
+
+
 class InMemory(Stored[Item], frozen=True):
     """An object in memory."""
 
