@@ -11,6 +11,7 @@ import mmap
 import os
 import re
 import shutil
+import socket
 import sys
 import traceback
 import uuid
@@ -106,6 +107,9 @@ def _packed_error(error: Exception) -> bytes:
 CHUNK = 32 << 20
 """Bytes that a worker sends at once."""
 
+PROBE = 5
+"""Seconds after which a machine that does not answer is lost."""
+
 NAME = re.compile(r"[0-9a-f]{32}/[0-9a-f]{32}", re.ASCII)
 FOLDER = "tracelink"
 
@@ -135,6 +139,8 @@ class ClusterStore:
         self._token = token
         self._engine = engine
         """The engine, in the client: as long as there is a store, it stays connected."""
+        self._lost: set[str] = set()
+        """Addresses of workers that have ended."""
 
     def __reduce__(self) -> tuple[Any, ...]:
         return ClusterStore, (self.shared, self._token)
@@ -178,6 +184,9 @@ class ClusterStore:
 
     def _fetched(self, stored: WorkerFile[Any]) -> memoryview | None:
         """The bytes of a file, from the worker that has it; None if that is lost."""
+        if stored.address in self._lost or not _listens(stored.address):
+            self._lost.add(stored.address)
+            return None
         node = _this_worker() or self._engine.connection.client
 
         async def read() -> memoryview:
@@ -197,6 +206,16 @@ class ClusterStore:
         except (OSError, ValueError):  # the worker has ended, or it was started again without the file
             return None
         return found
+
+
+def _listens(address: str) -> bool:
+    """Whether there is still a worker at an address; Dask itself would try for half a minute."""
+    host, port = distributed.comm.get_address_host_port(address)
+    try:
+        socket.create_connection((host, port), timeout=PROBE).close()
+    except OSError:
+        return False
+    return True
 
 
 def _mapped(path: Path, size: int) -> memoryview | None:
