@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tracelink.engines.processes import Processes
-from tracelink.io.spool import InMemory, Spool, Store
+from tracelink.io.spool import InMemory, LocalStore, Spool
 from tracelink.model.errors import TraceError
 
 THINGS = st.lists(st.tuples(st.text(), st.integers(0, 3000)))
@@ -65,7 +65,7 @@ def test_a_full_disk_is_said_in_words(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_keeper_in_memory_gives_the_very_thing_back() -> None:
-    keeper, thing = Store([], in_memory=True), object()
+    keeper, thing = LocalStore([], in_memory=True), object()
     place = keeper.put(thing)
     assert isinstance(place, InMemory)
     assert keeper.get(place) is thing

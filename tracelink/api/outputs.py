@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 import tracelink.plugins as plugins
 from tracelink.clock.clock import clock_choice
-from tracelink.engines import Watch, engine_for
+from tracelink.engines import EngineChoice, Watch, engine_for
 from tracelink.io.engine import Engine
 from tracelink.io.sources import Discovery, Paths, discover_inputs
 from tracelink.io.targets import (
@@ -111,6 +111,7 @@ def merge(
     metrics: Metrics | None = None,
     include: Sequence[str] = (),
     jobs: int | None = None,
+    engine: EngineChoice = None,
     watch: Watch | None = None,
     clock: str | os.PathLike[str] | Clocks = ClockMode.HOST,
     selection: Selection | None = None,
@@ -133,6 +134,8 @@ def merge(
         metrics: Zone, start and interval of metrics that do not contain them, and ranks of devices; see `Metrics`.
         include: What readers leave out by default, such as `osrt` (calls of the operating system of Nsight Systems).
         jobs: The number of processes that work at once; by default one for each core.
+        engine: Where the work runs: by default in processes of this machine; "dask", the address of a Dask scheduler
+            such as "dask://host:8786", or a `distributed.Client`.
         watch: Is called with the total number of bytes processed so far, as work goes on.
         clock: How the clocks of ranks are corrected: "host" (ranks of one host share a clock), "collectives" (every
             rank has its own), "none" (no correction), a file written by `tracelink clocks --json`, or known `Clocks`.
@@ -167,9 +170,9 @@ def merge(
         metrics=metrics,
         include=include,
     )
-    engine = engine_for(jobs, watch)
-    job = read_job(discovery, engine, clock=clock_choice(clock), selection=selection, with_events=not copying)
-    return _merged(job, path, _of_files(writer, discovery), options or {}, engine, on_forecast)
+    chosen = engine_for(jobs, watch, engine)
+    job = read_job(discovery, chosen, clock=clock_choice(clock), selection=selection, with_events=not copying)
+    return _merged(job, path, _of_files(writer, discovery), options or {}, chosen, on_forecast)
 
 
 def convert(
@@ -184,6 +187,7 @@ def convert(
     metrics: Metrics | None = None,
     include: Sequence[str] = (),
     jobs: int | None = None,
+    engine: EngineChoice = None,
     watch: Watch | None = None,
     on_forecast: OnForecast | None = None,
 ) -> Merged | Converted:
@@ -204,6 +208,8 @@ def convert(
         metrics: Zone, start and interval of metrics that do not contain them, and ranks of devices; see `Metrics`.
         include: What readers leave out by default, such as `osrt` (calls of the operating system of Nsight Systems).
         jobs: The number of processes that work at once; by default one for each core.
+        engine: Where the work runs: by default in processes of this machine; "dask", the address of a Dask scheduler
+            such as "dask://host:8786", or a `distributed.Client`.
         watch: Is called with the total number of bytes processed so far, as work goes on.
         on_forecast: Is called with a forecast of the size before a large timeline is written.
 
@@ -216,16 +222,16 @@ def convert(
     """
     discovery = discover_inputs(path, max_unpacked=max_unpacked, metrics=metrics, include=include)
     check_not_read(os.fspath(output), [source.path for source in discovery.sources])
-    engine = engine_for(jobs, watch)
+    chosen = engine_for(jobs, watch, engine)
     changes = _Changes(options or {}, selection or Selection(), view or View())
-    if converted := _rewritten(discovery, os.fspath(output), to, engine, changes):
+    if converted := _rewritten(discovery, os.fspath(output), to, chosen, changes):
         return converted
     writer = _writer(os.fspath(output), to, options)
     copying = isinstance(writer, Copying)
     if copying and selection and selection.cuts:
         raise _uncuttable(writer, selection)
-    job = read_job(discovery, engine, clock=ClockMode.HOST, selection=selection, with_events=not copying)
-    return _merged(job, os.fspath(output), _of_files(writer, discovery), options or {}, engine, on_forecast)
+    job = read_job(discovery, chosen, clock=ClockMode.HOST, selection=selection, with_events=not copying)
+    return _merged(job, os.fspath(output), _of_files(writer, discovery), options or {}, chosen, on_forecast)
 
 
 def write(
@@ -235,6 +241,7 @@ def write(
     to: str | None = None,
     options: Mapping[str, str] | None = None,
     jobs: int | None = None,
+    engine: EngineChoice = None,
     watch: Watch | None = None,
 ) -> list[Output]:
     """Writes a graph in another format.
@@ -246,6 +253,8 @@ def write(
             means.
         options: Options of the writer by name, such as {"variant": "astra-sim"} of chakra.
         jobs: The number of processes that work at once; by default one for each core.
+        engine: Where the work runs: by default in processes of this machine; "dask", the address of a Dask scheduler
+            such as "dask://host:8786", or a `distributed.Client`.
         watch: Is called with the total number of bytes processed so far, as work goes on.
 
     Returns:
@@ -257,7 +266,7 @@ def write(
     path = os.fspath(output)
     job, writer = Job.of(graph), _writer(path, to, options)
     with abandoned_files_removed(path):
-        return writer.write(job, _target(writer, path, len(job.ranks)), engine_for(jobs, watch))
+        return writer.write(job, _target(writer, path, len(job.ranks)), engine_for(jobs, watch, engine))
 
 
 def _writer(path: str | None, to: str | None, options: Mapping[str, str] | None) -> Writer:

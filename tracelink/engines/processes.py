@@ -23,7 +23,7 @@ from msgspec.structs import replace
 
 from tracelink.io.engine import Meter
 from tracelink.io.signals import AT_ONCE, ENDING, DeferredSignals, deferred_signals
-from tracelink.io.spool import Store, packed, unpacked
+from tracelink.io.spool import LocalStore, Store, packed, unpacked
 from tracelink.io.system import HAS_FORK, end_with_parent
 from tracelink.model.errors import TraceError
 
@@ -44,6 +44,11 @@ class Processes(Struct):
     def alone(self) -> Processes:
         """The engine of one process."""
         return self if self.jobs == 1 else replace(self, jobs=1)
+
+    @property
+    def shares_files(self) -> bool:
+        """True: children have the files of their parent."""
+        return True
 
     def for_events(self, count: int) -> Processes:
         """An engine for work on so many events: few are dealt with faster than processes are forked."""
@@ -86,7 +91,7 @@ class Processes(Struct):
 
     def store(self, shared: Sequence[object], *, in_memory: bool) -> Store:
         """A store in memory, or in a temporary file that the children of this process can use, too."""
-        return Store(shared, in_memory=in_memory)
+        return LocalStore(shared, in_memory=in_memory)
 
     def _collect(self, running: list[_Child], results: dict[int, Any], patience: int) -> None:
         for child in _answering(running, patience):

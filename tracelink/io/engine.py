@@ -28,6 +28,16 @@ class Meter:
         self._slot = 0
         self._count = 0
 
+    def __reduce__(self) -> tuple[type[Meter], tuple[()]]:
+        """A worker of a cluster counts by itself."""
+        return Meter, ()
+
+    def restart(self, watch: Callable[[int], None] | None) -> None:
+        """Counts from 0 again, for another watcher."""
+        self.watch = watch
+        self._memory[:] = bytes(SLOTS * SLOT.size)
+        self._count = 0
+
     def add(self, count: int) -> None:
         """Counts `count` more bytes as done."""
         self._count += count
@@ -47,6 +57,12 @@ class Meter:
         return sum(count for (count,) in SLOT.iter_unpack(self._memory[:]))
 
 
+def worker_of(item: object) -> str:
+    """The worker of a cluster that has what an item needs; empty if there is none."""
+    worker = getattr(item, "worker", "")
+    return worker if isinstance(worker, str) else ""
+
+
 class Engine(Protocol):
     """Runs work on many items, in one process or in several, on one machine or on a cluster."""
 
@@ -63,6 +79,11 @@ class Engine(Protocol):
     @property
     def alone(self) -> Engine:
         """An engine for work inside of an item: it runs where the item is worked on, in one process."""
+        ...
+
+    @property
+    def shares_files(self) -> bool:
+        """True if work can write to files that this process has opened."""
         ...
 
     def for_events(self, count: int) -> Engine:

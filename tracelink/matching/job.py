@@ -6,16 +6,18 @@ the same steps over the same functions: few calls are one part, and are kept in 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from typing import TypeVar
 
 import numpy as np
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from tracelink.clock.clock import estimate_clocks
+from tracelink.clock.clock import Crossings, estimate_clocks
 from tracelink.io.engine import Engine
-from tracelink.io.spool import InMemory, Store, Stored
+from tracelink.io.spool import InMemory, LostError, Store, Stored
 from tracelink.matching.collectives import (
     Matching,
     Verdicts,
@@ -39,6 +41,9 @@ MOST_CALLS = 1 << 18
 """Calls of one part: more are matched by several workers."""
 BATCH_CALLS = 1 << 16
 """Calls of ranks that one worker cuts at once."""
+
+TRIES = 3
+"""How often everything is matched, if workers are lost."""
 
 
 class JobTables(Struct, frozen=True):
@@ -66,10 +71,11 @@ class StoredCalls(Struct, frozen=True):
     """By rank, of this one and of those that were read together with it."""
 
     @classmethod
-    def of(cls, calls: RankCalls, store: Store) -> StoredCalls:
-        """Puts the calls into the store; the outline stays in memory."""
-        outlines: InMemory[Mapping[int, Outline]] = InMemory({calls.rank: outlined(calls)})
-        return cls(calls.rank, calls.host, calls.world_size, len(calls.calls), store.put(calls), outlines)
+    def of(cls, calls: RankCalls, store: Store, again: Callable[[], RankCalls] | None = None) -> StoredCalls:
+        """Puts the calls into the store; the outline stays in memory. `again` makes the calls once more."""
+        outlines: Stored[Mapping[int, Outline]] = InMemory({calls.rank: outlined(calls)})
+        stored = store.put(calls, again)
+        return cls(calls.rank, calls.host, calls.world_size, len(calls.calls), stored, outlines)
 
 
 def link_ranks(
@@ -83,18 +89,24 @@ def link_ranks(
 ) -> JobTables:
     """Resolves groups, matches calls, estimates clocks (or uses those given), and measures the collectives.
 
-    Matching comes first and uses each rank's own clock: clocks are estimated from what is matched.
+    Matching comes first and uses each rank's own clock: clocks are estimated from what is matched. What a lost worker
+    had matched is matched again.
     """
     if sum(rank.count for rank in ranks) <= most_calls:
-        matcher = _Matcher(
-            ranks, engine.alone, store, engine.store((), in_memory=True), most_calls, batch_calls
-        )
+        engine, kept = engine.alone, engine.store((), in_memory=True)
     else:
-        matcher = _Matcher(ranks, engine, store, store, most_calls, batch_calls)
-    planned = matcher.plan()
-    parts = matcher.match(planned, matcher.cut(planned))
-    clocks = matcher.clocks(planned, parts, clock)
-    tables = matcher.measured(planned, parts, clocks)
+        kept = store
+    for _ in range(TRIES - 1):
+        with suppress(LostError):
+            return _linked(_Steps(engine, store, kept, most_calls, batch_calls), ranks, clock)
+    return _linked(_Steps(engine, store, kept, most_calls, batch_calls), ranks, clock)
+
+
+def _linked(steps: _Steps, ranks: Sequence[StoredCalls], clock: ClockMode | Clocks) -> JobTables:
+    planned = steps.plan(ranks)
+    parts = steps.match(planned, steps.cut(planned, ranks))
+    clocks = steps.clocks(planned, parts, ranks, clock)
+    tables = steps.measured(planned, parts, clocks)
     repeated, mismatched, missing, unmatched = (
         sum((getattr(part, name) for part in parts), NOTHING)
         for name in ("repeated", "mismatched", "missing", "unmatched")
@@ -133,12 +145,10 @@ class _Part(Struct, frozen=True):
 
     matched: Stored[_MatchedPart]
     crossed: Stored[Crossed]
-    collectives: int
-    crossings: int
-    """Messages among the crossings."""
+    crossed_messages: int
     rows: tuple[int, int, int]
     """Collectives, participations and messages."""
-    groups: Sequence[tuple[int, int]]
+    divided: Sequence[tuple[int, int]]
     """Groups that are divided, and their collectives in this part."""
     findings: Sequence[Finding]
     repeated: Tally
@@ -147,14 +157,18 @@ class _Part(Struct, frozen=True):
     unmatched: Tally
     unmatched_sends: int
 
+    @property
+    def worker(self) -> str:
+        """The worker of a cluster that has matched it; empty if there is none."""
+        return self.matched.worker
+
 
 _Tables = tuple[Collectives, Participations, Messages]
 
 
-class _Matcher(Struct, frozen=True):
-    """The steps of matching, each on all ranks or all parts."""
+class _Steps(Struct, frozen=True):
+    """The steps of matching, each on all ranks or on all parts."""
 
-    ranks: Sequence[StoredCalls]
     engine: Engine
     store: Store
     """Has the calls."""
@@ -163,45 +177,47 @@ class _Matcher(Struct, frozen=True):
     most_calls: int
     batch_calls: int
 
-    def plan(self) -> _Planned:
+    def plan(self, ranks: Sequence[StoredCalls]) -> _Planned:
         """Resolves groups, and decides which calls are matched together."""
+        store, kept, most_calls = self.store, self.kept, self.most_calls
 
         def work(ranks: Sequence[StoredCalls]) -> _Planned:
-            roster = roster_of(_outlines(ranks, self.store))
-            plan = plan_of(roster, self.most_calls)
+            roster = roster_of(_outlines(ranks, store))
+            plan = plan_of(roster, most_calls)
             findings = [*roster.findings, *plan.groups.findings]
-            return _Planned(self.kept.put(plan), plan.strings.texts(), plan.groups.rows, findings, plan.parts)
+            return _Planned(kept.put(plan), plan.strings.texts(), plan.groups.rows, findings, plan.parts)
 
-        return self.engine.map(work, [self.ranks])[0]
+        return self.engine.map(work, [ranks])[0]
 
-    def cut(self, planned: _Planned) -> list[list[Stored[Piece]]]:
+    def cut(self, planned: _Planned, ranks: Sequence[StoredCalls]) -> list[list[Stored[Piece]]]:
         """Cuts the calls of all ranks; returns the pieces of each part, by rank."""
+        store, kept, ticket = self.store, self.kept, planned.plan
 
-        def work(batch: Sequence[StoredCalls]) -> list[tuple[int, Stored[Piece]]]:
-            plan = self.kept.get(planned.plan)
-            whole = Piece.concatenate([coded(self.store.get(rank.calls), plan) for rank in batch])
-            return [(part, self.kept.put(piece)) for part, piece in cut(whole, plan)]
+        def work(batch: _Batch) -> list[tuple[int, Stored[Piece]]]:
+            plan = kept.get(ticket)
+            whole = Piece.concatenate([coded(store.get(rank.calls), plan) for rank in batch.ranks])
+            return [(part, kept.put(piece)) for part, piece in cut(whole, plan)]
 
         pieces: list[list[Stored[Piece]]] = [[] for _ in range(planned.parts)]
-        for batch in self.engine.map(work, _batches(self.ranks, self.batch_calls)):
+        for batch in self.engine.map(work, _batches(ranks, self.batch_calls)):
             for part, piece in batch:
                 pieces[part].append(piece)
         return pieces
 
     def match(self, planned: _Planned, pieces: Sequence[Sequence[Stored[Piece]]]) -> list[_Part]:
         """Matches the calls of each part."""
+        kept, ticket = self.kept, planned.plan
 
         def work(pieces: Sequence[Stored[Piece]]) -> _Part:
-            plan = self.kept.get(planned.plan)
-            stack = stacked([self.kept.get(piece) for piece in pieces], plan)
+            plan = kept.get(ticket)
+            stack = stacked([kept.get(piece) for piece in pieces], plan)
             matching = match_collectives(stack, plan.groups)
             verdicts = verdicts_of(stack, plan.groups, matching)
             matched = match_messages(stack, plan.groups)
             crossings = crossed(stack, plan.groups, matching, verdicts, matched.messages)
             return _Part(
-                self.kept.put(_MatchedPart(matching, verdicts, matched)),
-                self.kept.put(crossings),
-                len(matching),
+                kept.put(_MatchedPart(matching, verdicts, matched)),
+                kept.put(crossings),
                 len(crossings.sends),
                 (len(matching), len(matching.collective), len(matched.messages)),
                 _in_divided_groups(matching, plan),
@@ -215,57 +231,63 @@ class _Matcher(Struct, frozen=True):
 
         return self.engine.map(work, pieces)
 
-    def clocks(self, planned: _Planned, parts: Sequence[_Part], clock: ClockMode | Clocks) -> Clocks:
+    def clocks(
+        self,
+        planned: _Planned,
+        parts: Sequence[_Part],
+        ranks: Sequence[StoredCalls],
+        clock: ClockMode | Clocks,
+    ) -> Clocks:
         """The clocks of all ranks: those given, or estimated from all parts."""
+        hosts = {rank.rank: rank.host for rank in _unique(ranks)}
         if isinstance(clock, Clocks):
-            return clock.for_ranks({rank.rank: rank.host for rank in _unique(self.ranks)})
+            return clock.for_ranks(hosts)
+        if clock is ClockMode.NONE:
+            return estimate_clocks(Crossings.empty(), hosts, clock)
+        kept, ticket = self.kept, planned.plan
 
         def work(mode: ClockMode) -> Clocks:
-            plan = self.kept.get(planned.plan)
+            plan = kept.get(ticket)
             collective, message, crossings = 0, 0, []
             for part in parts:
-                crossings.append(self.kept.get(part.crossed).at(collective, message))
-                collective, message = collective + part.collectives, message + part.crossings
-            found = all_crossings(crossings, collective, plan.round_trips)
-            return estimate_clocks(found, plan.hosts, mode)
+                crossings.append(kept.get(part.crossed).at(collective, message))
+                collective, message = collective + part.rows[0], message + part.crossed_messages
+            return estimate_clocks(all_crossings(crossings, collective, plan.round_trips), plan.hosts, mode)
 
         return self.engine.map(work, [clock])[0]
 
     def measured(self, planned: _Planned, parts: Sequence[_Part], clocks: Clocks) -> _Tables:
         """The tables of all parts on the reference clock."""
+        kept, ticket = self.kept, planned.plan
 
         def work(part: _Part) -> Stored[_Tables]:
-            plan, found = self.kept.get(planned.plan), self.kept.get(part.matched)
+            plan, found = kept.get(ticket), kept.get(part.matched)
             clocked = corrected(found.matching.calls, found.matching.rank, clocks)
             tables = measure(plan.strings, plan.groups, found.matching, found.verdicts, clocked)
-            return self.kept.put((*tables, found.messages.clocked(clocks)))
+            return kept.put((*tables, found.messages.clocked(clocks)))
 
         stored = self.engine.map(work, parts)
-        if len(parts) == 1:
-            return self.kept.get(stored[0])
-        return self._joined(parts, stored)
+        return kept.get(stored[0]) if len(parts) == 1 else _joined(parts, stored, kept)
 
-    def _joined(self, parts: Sequence[_Part], stored: Sequence[Stored[_Tables]]) -> _Tables:
-        """One part in memory at a time besides the whole tables."""
-        totals = np.array([part.rows for part in parts], np.int64).sum(axis=0).tolist()
-        whole = (Collectives.of(totals[0]), Participations.of(totals[1]), Messages.of(totals[2]))
-        begin = [0, 0, 0]
-        before: dict[int, int] = {}
-        for part, ticket in zip(parts, stored, strict=True):
-            collectives, participations, messages = self.kept.get(ticket)
-            order = collectives.order.copy()
-            for group, count in part.groups:
-                order[collectives.group == group] += before.get(group, 0)
-                before[group] = before.get(group, 0) + count
-            own = (
-                replace(collectives, order=order),
-                replace(participations, collective=participations.collective + begin[0]),
-                messages,
-            )
-            for table, target, first in zip(own, whole, begin, strict=True):
-                _write(table, target, first)
-            begin = [first + count for first, count in zip(begin, part.rows, strict=True)]
-        return whole
+
+def _joined(parts: Sequence[_Part], stored: Sequence[Stored[_Tables]], kept: Store) -> _Tables:
+    """The tables of all parts, of which one at a time is in memory besides the whole."""
+    totals = np.array([part.rows for part in parts], np.int64).sum(axis=0).tolist()
+    whole = (Collectives.of(totals[0]), Participations.of(totals[1]), Messages.of(totals[2]))
+    begin = [0, 0, 0]
+    before: Counter[int] = Counter()
+    for part, ticket in zip(parts, stored, strict=True):
+        collectives, participations, messages = kept.get(ticket)
+        order = collectives.order.copy()
+        for group, count in part.divided:
+            order[collectives.group == group] += before[group]
+            before[group] += count
+        _write(replace(collectives, order=order), whole[0], begin[0])
+        numbers = participations.collective + begin[0]
+        _write(replace(participations, collective=numbers), whole[1], begin[1])
+        _write(messages, whole[2], begin[2])
+        begin = [first + count for first, count in zip(begin, part.rows, strict=True)]
+    return whole
 
 
 AnyTable = TypeVar("AnyTable", bound=Table)
@@ -282,8 +304,12 @@ def _outlines(ranks: Sequence[StoredCalls], store: Store) -> list[Outline]:
     found = []
     for rank in ranks:
         if id(rank.outlines) not in read:
-            read[id(rank.outlines)] = store.get(rank.outlines)
-        found.append(read[id(rank.outlines)][rank.rank])
+            try:
+                read[id(rank.outlines)] = store.get(rank.outlines)
+            except LostError:
+                read[id(rank.outlines)] = {}
+        outline = read[id(rank.outlines)].get(rank.rank)
+        found.append(outline or outlined(store.get(rank.calls)))
     return found
 
 
@@ -295,15 +321,26 @@ def _unique(ranks: Sequence[StoredCalls]) -> list[StoredCalls]:
     return [by_rank[number] for number in sorted(by_rank)]
 
 
-def _batches(ranks: Sequence[StoredCalls], most_calls: int) -> list[list[StoredCalls]]:
+class _Batch(Struct, frozen=True):
+    """Ranks whose calls are cut at once."""
+
+    ranks: list[StoredCalls]
+
+    @property
+    def worker(self) -> str:
+        """The worker of a cluster that has the calls of the first rank; empty if there is none."""
+        return self.ranks[0].calls.worker
+
+
+def _batches(ranks: Sequence[StoredCalls], most_calls: int) -> list[_Batch]:
     """Ranks in ascending order, about equally many calls in each batch."""
-    batches: list[list[StoredCalls]] = [[]]
-    count = 0
+    batches: list[_Batch] = []
+    count = most_calls
     for rank in _unique(ranks):
-        if count and count + rank.count > most_calls:
-            batches.append([])
+        if not batches or count + rank.count > most_calls:
+            batches.append(_Batch([]))
             count = 0
-        batches[-1].append(rank)
+        batches[-1].ranks.append(rank)
         count += rank.count
     return batches
 

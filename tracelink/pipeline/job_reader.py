@@ -177,6 +177,11 @@ class StoredPart(Struct, frozen=True):
         """Which rank."""
         return self.row.rank
 
+    @property
+    def worker(self) -> str:
+        """The worker of a cluster that has it; empty if it is on this machine."""
+        return self.graph.worker if self.graph else ""
+
     def load(self) -> EventGraph:
         """The rank's graph on the reference clock."""
         if self.graph is None:
