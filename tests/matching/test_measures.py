@@ -219,12 +219,13 @@ PAIR = [group("0", 0, 1)]
 
 
 def crossed(*ranks: RankCalls) -> Crossings:
-    plan = plan_of(roster_of([outlined(rank) for rank in ranks]), 1 << 18)
+    roster = roster_of([outlined(rank) for rank in ranks])
+    plan = plan_of(roster, 1 << 18)
     calls, groups = stacked([coded(rank, plan) for rank in ranks], plan), plan.groups
     matching = match_collectives(calls, groups)
     verdicts = verdicts_of(calls, groups, matching)
     found = crossed_in(calls, groups, matching, verdicts, match_messages(calls, groups).messages)
-    return all_crossings([found], len(matching), plan.round_trips)
+    return all_crossings([found], len(matching), roster.round_trips)
 
 
 def roles(found: Crossings) -> list[tuple[int, int, bool, bool]]:

@@ -484,7 +484,7 @@ def _local_groups(ranks: Sequence[Outline], references: _References) -> dict[tup
             rank = ranks[rank_index].rank
             local = _known_group(known, rank, name, members)
             local.used = True
-            local.partial = local.partial | partial if partial else local.partial
+            local.partial = local.partial | partial if local.partial and partial else partial or local.partial
             local.learn(members, size)
     return {key: group for key, group in known.items() if group.name or not _has_named_twin(group, known)}
 

@@ -33,7 +33,8 @@ from tracelink.matching.parts import Piece, Plan, coded, cut, plan_of, stacked
 from tracelink.matching.stack import NOTHING, Tally, corrected
 from tracelink.model.clock import ClockMode, Clocks
 from tracelink.model.collectives import Collectives, Messages, Participations, RankCalls
-from tracelink.model.columns import Table
+from tracelink.model.columns import Lean, Table
+from tracelink.model.communications import Calls, RoundTrips
 from tracelink.model.errors import Finding
 from tracelink.model.trace import ProcessGroup
 
@@ -104,8 +105,9 @@ def link_ranks(
 
 def _linked(steps: _Steps, ranks: Sequence[StoredCalls], clock: ClockMode | Clocks) -> JobTables:
     planned = steps.plan(ranks)
-    parts = steps.match(planned, steps.cut(planned, ranks))
-    clocks = steps.clocks(planned, parts, ranks, clock)
+    known = _known_clocks(clock, ranks)
+    parts = steps.match(planned, steps.cut(planned, ranks), known)
+    clocks = known or steps.clocks(planned, parts, ranks, clock)
     tables = steps.measured(planned, parts, clocks)
     repeated, mismatched, missing, unmatched = (
         sum((getattr(part, name) for part in parts), NOTHING)
@@ -122,10 +124,14 @@ def _linked(steps: _Steps, ranks: Sequence[StoredCalls], clock: ClockMode | Cloc
     return JobTables(planned.strings, planned.groups, *tables, clocks, findings)
 
 
+_Tables = tuple[Collectives, Participations, Messages]
+
+
 class _Planned(Struct, frozen=True):
     """What the first process knows of the plan."""
 
     plan: Stored[Plan]
+    round_trips: Stored[Mapping[int, RoundTrips]]
     strings: Sequence[str]
     groups: Sequence[ProcessGroup]
     findings: Sequence[Finding]
@@ -136,15 +142,31 @@ class _MatchedPart(Struct, frozen=True):
     """Collectives and messages of a part, on the clocks of their ranks."""
 
     matching: Matching
+    calls: Lean[Calls]
+    """Of the matching, which has none."""
     verdicts: Verdicts
     messages: MatchedMessages
+
+    @classmethod
+    def of(cls, matching: Matching, verdicts: Verdicts, messages: MatchedMessages) -> _MatchedPart:
+        """What was matched, without what is not needed to measure it."""
+        return cls(replace(matching, calls=Calls.empty()), Lean.of(matching.calls), verdicts, messages)
+
+    def measured(self, plan: Plan, clocks: Clocks) -> _Tables:
+        """The tables on the reference clock."""
+        matching = replace(self.matching, calls=self.calls.whole())
+        clocked = corrected(matching.calls, matching.rank, clocks)
+        tables = measure(plan.strings, plan.groups, matching, self.verdicts, clocked)
+        return *tables, self.messages.clocked(clocks)
 
 
 class _Part(Struct, frozen=True):
     """What the first process knows of a part."""
 
-    matched: Stored[_MatchedPart]
-    crossed: Stored[Crossed]
+    tables: Stored[_Tables] | None
+    """If the clocks were known."""
+    matched: Stored[_MatchedPart] | None
+    crossed: Stored[Crossed] | None
     crossed_messages: int
     rows: tuple[int, int, int]
     """Collectives, participations and messages."""
@@ -160,10 +182,7 @@ class _Part(Struct, frozen=True):
     @property
     def worker(self) -> str:
         """The worker of a cluster that has matched it; empty if there is none."""
-        return self.matched.worker
-
-
-_Tables = tuple[Collectives, Participations, Messages]
+        return self.matched.worker if self.matched else ""
 
 
 class _Steps(Struct, frozen=True):
@@ -185,89 +204,101 @@ class _Steps(Struct, frozen=True):
             roster = roster_of(_outlines(ranks, store))
             plan = plan_of(roster, most_calls)
             findings = [*roster.findings, *plan.groups.findings]
-            return _Planned(kept.put(plan), plan.strings.texts(), plan.groups.rows, findings, plan.parts)
+            return _Planned(
+                kept.put(plan),
+                kept.put(roster.round_trips),
+                plan.strings.texts(),
+                plan.groups.rows,
+                findings,
+                plan.parts,
+            )
 
         return self.engine.map(work, [ranks])[0]
 
-    def cut(self, planned: _Planned, ranks: Sequence[StoredCalls]) -> list[list[Stored[Piece]]]:
+    def cut(self, planned: _Planned, ranks: Sequence[StoredCalls]) -> list[list[Stored[Lean[Piece]]]]:
         """Cuts the calls of all ranks; returns the pieces of each part, by rank."""
         store, kept, ticket = self.store, self.kept, planned.plan
 
-        def work(batch: _Batch) -> list[tuple[int, Stored[Piece]]]:
+        def work(batch: _Batch) -> list[tuple[int, Stored[Lean[Piece]]]]:
             plan = kept.get(ticket)
             whole = Piece.concatenate([coded(store.get(rank.calls), plan) for rank in batch.ranks])
-            return [(part, kept.put(piece)) for part, piece in cut(whole, plan)]
+            return [(part, kept.put(Lean.of(piece))) for part, piece in cut(whole, plan)]
 
-        pieces: list[list[Stored[Piece]]] = [[] for _ in range(planned.parts)]
+        pieces: list[list[Stored[Lean[Piece]]]] = [[] for _ in range(planned.parts)]
         for batch in self.engine.map(work, _batches(ranks, self.batch_calls)):
             for part, piece in batch:
                 pieces[part].append(piece)
         return pieces
 
-    def match(self, planned: _Planned, pieces: Sequence[Sequence[Stored[Piece]]]) -> list[_Part]:
-        """Matches the calls of each part."""
+    def match(
+        self, planned: _Planned, pieces: Sequence[Sequence[Stored[Lean[Piece]]]], clocks: Clocks | None
+    ) -> list[_Part]:
+        """Matches the calls of each part, and measures them if the clocks are known."""
         kept, ticket = self.kept, planned.plan
 
-        def work(pieces: Sequence[Stored[Piece]]) -> _Part:
+        def work(pieces: Sequence[Stored[Lean[Piece]]]) -> _Part:
             plan = kept.get(ticket)
-            stack = stacked([kept.get(piece) for piece in pieces], plan)
+            stack = stacked([kept.get(piece).whole() for piece in pieces], plan)
             matching = match_collectives(stack, plan.groups)
             verdicts = verdicts_of(stack, plan.groups, matching)
-            matched = match_messages(stack, plan.groups)
-            crossings = crossed(stack, plan.groups, matching, verdicts, matched.messages)
+            messages = match_messages(stack, plan.groups)
+            matched = _MatchedPart.of(matching, verdicts, messages)
+            crossings = None if clocks else crossed(stack, plan.groups, matching, verdicts, messages.messages)
             return _Part(
-                kept.put(_MatchedPart(matching, verdicts, matched)),
-                kept.put(crossings),
-                len(crossings.sends),
-                (len(matching), len(matching.collective), len(matched.messages)),
+                kept.put(matched.measured(plan, clocks)) if clocks else None,
+                None if clocks else kept.put(matched),
+                kept.put(crossings) if crossings else None,
+                len(crossings.sends) if crossings else 0,
+                (len(matching), len(matching.collective), len(messages.messages)),
                 _in_divided_groups(matching, plan),
                 matching.findings,
                 matching.repeated,
                 verdicts.mismatched,
                 verdicts.missing,
-                matched.unmatched,
-                matched.unmatched_sends,
+                messages.unmatched,
+                messages.unmatched_sends,
             )
 
         return self.engine.map(work, pieces)
 
     def clocks(
-        self,
-        planned: _Planned,
-        parts: Sequence[_Part],
-        ranks: Sequence[StoredCalls],
-        clock: ClockMode | Clocks,
+        self, planned: _Planned, parts: Sequence[_Part], ranks: Sequence[StoredCalls], mode: ClockMode
     ) -> Clocks:
-        """The clocks of all ranks: those given, or estimated from all parts."""
-        hosts = {rank.rank: rank.host for rank in _unique(ranks)}
-        if isinstance(clock, Clocks):
-            return clock.for_ranks(hosts)
-        if clock is ClockMode.NONE:
-            return estimate_clocks(Crossings.empty(), hosts, clock)
-        kept, ticket = self.kept, planned.plan
+        """The clocks of all ranks, estimated from all parts."""
+        kept, round_trips, hosts = self.kept, planned.round_trips, _hosts(ranks)
 
-        def work(mode: ClockMode) -> Clocks:
-            plan = kept.get(ticket)
+        def work(parts: Sequence[_Part]) -> Clocks:
             collective, message, crossings = 0, 0, []
             for part in parts:
+                assert part.crossed, "the clocks were not known"
                 crossings.append(kept.get(part.crossed).at(collective, message))
                 collective, message = collective + part.rows[0], message + part.crossed_messages
-            return estimate_clocks(all_crossings(crossings, collective, plan.round_trips), plan.hosts, mode)
+            found = all_crossings(crossings, collective, kept.get(round_trips))
+            return estimate_clocks(found, hosts, mode)
 
-        return self.engine.map(work, [clock])[0]
+        return self.engine.map(work, [parts])[0]
 
     def measured(self, planned: _Planned, parts: Sequence[_Part], clocks: Clocks) -> _Tables:
         """The tables of all parts on the reference clock."""
         kept, ticket = self.kept, planned.plan
 
         def work(part: _Part) -> Stored[_Tables]:
-            plan, found = kept.get(ticket), kept.get(part.matched)
-            clocked = corrected(found.matching.calls, found.matching.rank, clocks)
-            tables = measure(plan.strings, plan.groups, found.matching, found.verdicts, clocked)
-            return kept.put((*tables, found.messages.clocked(clocks)))
+            assert part.matched, "the clocks were not known"
+            return kept.put(kept.get(part.matched).measured(kept.get(ticket), clocks))
 
-        stored = self.engine.map(work, parts)
+        stored = [part.tables for part in parts if part.tables] or self.engine.map(work, parts)
         return kept.get(stored[0]) if len(parts) == 1 else _joined(parts, stored, kept)
+
+
+def _known_clocks(clock: ClockMode | Clocks, ranks: Sequence[StoredCalls]) -> Clocks | None:
+    """The clocks if they need not be estimated."""
+    if isinstance(clock, Clocks):
+        return clock.for_ranks(_hosts(ranks))
+    return estimate_clocks(Crossings.empty(), _hosts(ranks), clock) if clock is ClockMode.NONE else None
+
+
+def _hosts(ranks: Sequence[StoredCalls]) -> dict[int, str]:
+    return {rank.rank: rank.host for rank in _unique(ranks)}
 
 
 def _joined(parts: Sequence[_Part], stored: Sequence[Stored[_Tables]], kept: Store) -> _Tables:

@@ -315,12 +315,8 @@ def _round_trips(round_trips: Mapping[int, RoundTrips], meeting: int) -> Iterato
 
     A message to rank 0, one back, and the middle of both at the time of the answer: the most likely offset.
     """
-    if 0 not in round_trips:
-        return
     for rank, trips in round_trips.items():
         count = len(trips)
-        if rank == 0 or not count:
-            continue
         numbers, unknown = meeting + np.arange(count), np.full(count, NO_TIME)
         middle = trips.sent + (trips.received - trips.sent) // 2
         meeting += 3 * count

@@ -193,6 +193,13 @@ class Roster(Struct, frozen=True):
     """For each rank the common codes of its texts."""
     findings: Sequence[Finding] = field(default_factory=list)
 
+    @property
+    def round_trips(self) -> dict[int, RoundTrips]:
+        """By rank, how long rank 0 took to answer; nothing without rank 0."""
+        if not any(one.rank == 0 for one in self.outlines):
+            return {}
+        return {one.rank: one.round_trips for one in self.outlines if one.rank and len(one.round_trips)}
+
 
 def roster_of(outlines: Sequence[Outline]) -> Roster:
     """All ranks; of duplicate ranks the first is used."""

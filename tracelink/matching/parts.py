@@ -8,7 +8,6 @@ matched in the parts, one after the other, is what is matched in all calls at on
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any
 
 import numpy as np
 from msgspec import Struct
@@ -19,7 +18,7 @@ from tracelink.matching.outlines import Coverage, References, Roster, references
 from tracelink.matching.stack import Spans, Stack, is_one_of
 from tracelink.model.collectives import RankCalls, Verdict
 from tracelink.model.columns import UNKNOWN, Int32s, Int64s, StringTable, stable_order, starts_of
-from tracelink.model.communications import Calls, RoundTrips
+from tracelink.model.communications import Calls
 from tracelink.model.operations import POINT_TO_POINT, Operation
 
 # Which part each call is matched in.
@@ -92,6 +91,22 @@ class _Sizes(Struct, frozen=True):
         return (min(members), max(members)) if members and not unknown.any() else (0, 0)
 
 
+class Lists(Struct, frozen=True):
+    """Lists of numbers of many ranks in two columns, which are read much faster than the lists."""
+
+    values: Int32s
+    bounds: Int64s
+
+    @classmethod
+    def of(cls, lists: Sequence[Int32s]) -> Lists:
+        """The lists, one after the other."""
+        bounds = np.cumsum([0, *map(len, lists)])
+        return cls(np.concatenate([np.empty(0, np.int32), *lists]), bounds)
+
+    def __getitem__(self, index: int) -> Int32s:
+        return self.values[self.bounds[index] : self.bounds[index + 1]]
+
+
 class Plan(Struct, frozen=True):
     """What matching a part needs to know of all ranks."""
 
@@ -99,17 +114,13 @@ class Plan(Struct, frozen=True):
     groups: Groups
     coverage: Coverage
     divided: Spans
-    codes: Sequence[Int32s]
+    codes: Lists
     """For each rank of the coverage the common codes of the texts in its outline."""
-    rows: Sequence[Int32s]
+    rows: Lists
     """For each rank the groups of the references in its outline."""
     collectives: Cuts
     messages: Cuts
     parts: int
-    hosts: dict[int, str]
-    """Of all ranks."""
-    round_trips: dict[int, RoundTrips]
-    """Of all ranks."""
 
 
 def plan_of(roster: Roster, most: int) -> Plan:
@@ -131,13 +142,11 @@ def plan_of(roster: Roster, most: int) -> Plan:
         groups,
         Coverage.of(roster),
         _divided(sizes, list(cutter.collectives.bounds)),
-        roster.codes,
-        rows,
+        Lists.of(roster.codes),
+        Lists.of(rows),
         cutter.collectives,
         cutter.messages,
         cutter.part + 1,
-        {one.rank: one.host for one in roster.outlines},
-        {one.rank: one.round_trips for one in roster.outlines},
     )
 
 
@@ -172,36 +181,27 @@ def _divided(sizes: _Sizes, rows: Sequence[int]) -> Spans:
 # The calls of ranks, cut into pieces for the parts, and the pieces of a part put together.
 
 
-class Piece(Struct, frozen=True):
-    """Calls of one part, by rank in ascending order."""
+class Piece(Calls, frozen=True):
+    """Calls of one part, by rank in ascending order; `group` is the row of the group in place of its name."""
 
-    calls: Calls
     rank: Int32s
-    group: Int32s
 
-    @classmethod
-    def concatenate(cls, pieces: Sequence[Piece]) -> Piece:
-        """All calls of all pieces, in order."""
-        empty = np.empty(0, np.int32)
-        return cls(
-            Calls.concatenate([piece.calls for piece in pieces]),
-            np.concatenate([empty, *(piece.rank for piece in pieces)]),
-            np.concatenate([empty, *(piece.group for piece in pieces)]),
-        )
 
-    def take(self, rows: Any) -> Piece:
-        """Some of the calls."""
-        return Piece(self.calls.take(rows), self.rank[rows], self.group[rows])
+IN_OUTLINES = ("members", "size", "shape")
+"""What calls have in common with the outline of their rank, and matching does not need."""
 
 
 def coded(rank: RankCalls, plan: Plan) -> Piece:
-    """The calls of a rank with common codes and their groups."""
+    """The calls of a rank with common codes and the rows of their groups."""
     index = int(np.searchsorted(plan.coverage.rank, rank.rank))
-    codes = np.full(len(rank.strings), UNKNOWN, np.int32)
+    codes = np.full(len(rank.strings) + 1, UNKNOWN, np.int32)
     codes[used_codes(rank)] = plan.codes[index]
-    calls, rows = rank.calls.recoded(codes), plan.rows[index]
-    group = rows[references_of(rank)] if len(rows) else np.empty(0, np.int32)
-    return Piece(calls, np.full(len(calls), rank.rank, np.int32), group)
+    calls, rows, unknown = rank.calls, plan.rows[index], np.full(len(rank.calls), UNKNOWN, np.int32)
+    columns = {name: getattr(calls, name) for name in Calls.__struct_fields__}
+    columns |= {name: codes[columns[name]] for name in ("operation", "type", "state")}
+    columns |= dict.fromkeys(IN_OUTLINES, unknown)
+    columns["group"] = rows[references_of(rank)] if len(rows) else unknown
+    return Piece(**columns, rank=np.full(len(calls), rank.rank, np.int32))
 
 
 def cut(piece: Piece, plan: Plan) -> Iterator[tuple[int, Piece]]:
@@ -209,10 +209,9 @@ def cut(piece: Piece, plan: Plan) -> Iterator[tuple[int, Piece]]:
     if plan.parts == 1:
         yield 0, piece
         return
-    calls = piece.calls
-    ends = np.flatnonzero(is_one_of(calls.operation, plan.strings, tuple(POINT_TO_POINT)))
-    waits = is_one_of(calls.operation, plan.strings, (Operation.WAIT,))
-    part = plan.collectives.parts_of(piece.group, calls.sequence)
+    ends = np.flatnonzero(is_one_of(piece.operation, plan.strings, tuple(POINT_TO_POINT)))
+    waits = is_one_of(piece.operation, plan.strings, (Operation.WAIT,))
+    part = plan.collectives.parts_of(piece.group, piece.sequence)
     part[waits | (piece.group == UNKNOWN)] = UNKNOWN
     part[ends] = _parts_of_ends(piece.take(ends), plan)
     order = stable_order(part + 1)
@@ -228,12 +227,12 @@ def _parts_of_ends(ends: Piece, plan: Plan) -> Int32s:
     group = group_of_ends(ends.group, plan.groups)
     if not plan.messages.bounds:
         return plan.messages.part[group + 1]
-    sends = is_one_of(ends.calls.operation, plan.strings, (Operation.SEND,))
-    source, _ = peers_of_ends(ends.calls, ends.rank, group, sends, plan.groups)
+    sends = is_one_of(ends.operation, plan.strings, (Operation.SEND,))
+    source, _ = peers_of_ends(ends, ends.rank, group, sends, plan.groups)
     return plan.messages.parts_of(group, source)
 
 
 def stacked(pieces: Sequence[Piece], plan: Plan) -> Stack:
     """The calls of one part."""
     whole = pieces[0] if len(pieces) == 1 else Piece.concatenate(pieces)
-    return Stack(plan.strings, plan.coverage, whole.calls, whole.rank, whole.group, plan.divided)
+    return Stack(plan.strings, plan.coverage, whole, whole.rank, whole.group, plan.divided)

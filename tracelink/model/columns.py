@@ -6,7 +6,7 @@ Imports nothing of tracelink but its errors, so that every module can build on i
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, Self, TypeVar, get_args, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, Generic, NamedTuple, Self, TypeVar, get_args, get_type_hints
 
 import numpy as np
 import numpy.typing as npt
@@ -179,6 +179,32 @@ class Table(Struct, frozen=True):
 
     def _replaced(self, columns: Mapping[str, Any]) -> Self:
         return type(self)(**{**self.columns(), **columns})
+
+
+AnyTable = TypeVar("AnyTable", bound=Table)
+
+
+class Lean(Struct, Generic[AnyTable], frozen=True):
+    """A table to be stored: of columns with only one value there is only that."""
+
+    kind: type[AnyTable]
+    count: int
+    columns: Mapping[str, npt.NDArray[Any]]
+    constants: Mapping[str, np.generic]
+
+    @classmethod
+    def of(cls, table: AnyTable) -> Lean[AnyTable]:
+        """The table without repetitions."""
+        columns, constants = table.columns(), {}
+        for name, column in list(columns.items()) if len(table) else []:
+            if (column == column[0]).all():
+                constants[name] = columns.pop(name)[0]
+        return cls(type(table), len(table), columns, constants)
+
+    def whole(self) -> AnyTable:
+        """The table."""
+        constants = {name: np.full(self.count, value) for name, value in self.constants.items()}
+        return self.kind(**self.columns, **constants)
 
 
 class _ColumnsOfTables(dict[type[Table], tuple[_Column, ...]]):
