@@ -49,7 +49,7 @@ class RandomJob:
         """The calls of each rank; a rank can be given twice."""
         count = RANKS if self.tidy else self.random.randint(1, RANKS)
         made = [self._rank(number) for number in self.random.sample(range(RANKS), count)]
-        return made + made[:1] * self._seldom()
+        return [*made, *(replace(again) for again in made[: self._seldom()])]
 
     def _seldom(self) -> bool:
         return not self.tidy and self.random.random() < SELDOM

@@ -16,8 +16,7 @@ from builders.calls import linked as matched
 from tracelink.clock.clock import Crossings
 from tracelink.matching.collectives import match_collectives, verdicts_of
 from tracelink.matching.job import JobTables
-from tracelink.matching.measures import all_crossings
-from tracelink.matching.measures import crossed as crossed_in
+from tracelink.matching.measures import crossings_of_collectives, crossings_of_messages
 from tracelink.matching.messages import match_messages
 from tracelink.matching.outlines import outlined, roster_of
 from tracelink.matching.parts import coded, plan_of, stacked
@@ -219,13 +218,13 @@ PAIR = [group("0", 0, 1)]
 
 
 def crossed(*ranks: RankCalls) -> Crossings:
-    roster = roster_of([outlined(rank) for rank in ranks])
-    plan = plan_of(roster, 1 << 18)
+    """Messages are numbered after the collectives."""
+    plan = plan_of(roster_of([outlined(rank) for rank in ranks]), 1 << 18)
     calls, groups = stacked([coded(rank, plan) for rank in ranks], plan), plan.groups
     matching = match_collectives(calls, groups)
-    verdicts = verdicts_of(calls, groups, matching)
-    found = crossed_in(calls, groups, matching, verdicts, match_messages(calls, groups).messages)
-    return all_crossings([found], len(matching), roster.round_trips)
+    collectives = crossings_of_collectives(calls, groups, matching, verdicts_of(calls, groups, matching))
+    messages = crossings_of_messages(plan.strings, match_messages(calls, groups).messages)
+    return Crossings.concatenate([collectives, replace(messages, meeting=messages.meeting + len(matching))])
 
 
 def roles(found: Crossings) -> list[tuple[int, int, bool, bool]]:

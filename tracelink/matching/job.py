@@ -15,7 +15,15 @@ import numpy as np
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from tracelink.clock.clock import Crossings, estimate_clocks
+from tracelink.clock.clock import Crossings, RankHosts, solved_clocks
+from tracelink.clock.observations import (
+    ClockObservations,
+    Glance,
+    SomeObservations,
+    glance_at,
+    observe,
+    share_clocks,
+)
 from tracelink.io.engine import Engine
 from tracelink.io.spool import InMemory, LostError, Store, Stored
 from tracelink.matching.collectives import (
@@ -26,7 +34,12 @@ from tracelink.matching.collectives import (
     verdicts_of,
     wrong_findings,
 )
-from tracelink.matching.measures import Crossed, all_crossings, crossed, measure
+from tracelink.matching.measures import (
+    crossings_of_collectives,
+    crossings_of_messages,
+    crossings_of_round_trips,
+    measure,
+)
 from tracelink.matching.messages import MatchedMessages, match_messages, unmatched_finding
 from tracelink.matching.outlines import Outline, outlined, roster_of
 from tracelink.matching.parts import Piece, Plan, coded, cut, plan_of, stacked
@@ -34,7 +47,7 @@ from tracelink.matching.stack import NOTHING, Tally, corrected
 from tracelink.model.clock import ClockMode, Clocks
 from tracelink.model.collectives import Collectives, Messages, Participations, RankCalls
 from tracelink.model.columns import Lean, Table
-from tracelink.model.communications import Calls, RoundTrips
+from tracelink.model.communications import Calls
 from tracelink.model.errors import Finding
 from tracelink.model.trace import ProcessGroup
 
@@ -105,9 +118,14 @@ def link_ranks(
 
 def _linked(steps: _Steps, ranks: Sequence[StoredCalls], clock: ClockMode | Clocks) -> JobTables:
     planned = steps.plan(ranks)
-    known = _known_clocks(clock, ranks)
+    hosts = {rank.rank: rank.host for rank in _unique(ranks)}
+    known, of_ranks = None, RankHosts.of(hosts, ClockMode.NONE if isinstance(clock, Clocks) else clock)
+    if isinstance(clock, Clocks):
+        known = clock.for_ranks(hosts)
+    elif clock is ClockMode.NONE:
+        known = of_ranks.uncorrected()
     parts = steps.match(planned, steps.cut(planned, ranks), known)
-    clocks = known or steps.clocks(planned, parts, ranks, clock)
+    clocks = known or steps.clocks(planned, parts, of_ranks)
     tables = steps.measured(planned, parts, clocks)
     repeated, mismatched, missing, unmatched = (
         sum((getattr(part, name) for part in parts), NOTHING)
@@ -131,7 +149,7 @@ class _Planned(Struct, frozen=True):
     """What the first process knows of the plan."""
 
     plan: Stored[Plan]
-    round_trips: Stored[Mapping[int, RoundTrips]]
+    round_trips: Stored[Crossings]
     strings: Sequence[str]
     groups: Sequence[ProcessGroup]
     findings: Sequence[Finding]
@@ -166,8 +184,8 @@ class _Part(Struct, frozen=True):
     tables: Stored[_Tables] | None
     """If the clocks were known."""
     matched: Stored[_MatchedPart] | None
-    crossed: Stored[Crossed] | None
-    crossed_messages: int
+    crossings: Sequence[Stored[Crossings]]
+    """Of collectives and of messages, unless the clocks were known."""
     rows: tuple[int, int, int]
     """Collectives, participations and messages."""
     divided: Sequence[tuple[int, int]]
@@ -206,7 +224,7 @@ class _Steps(Struct, frozen=True):
             findings = [*roster.findings, *plan.groups.findings]
             return _Planned(
                 kept.put(plan),
-                kept.put(roster.round_trips),
+                kept.put(crossings_of_round_trips(roster.round_trips)),
                 plan.strings.texts(),
                 plan.groups.rows,
                 findings,
@@ -243,12 +261,16 @@ class _Steps(Struct, frozen=True):
             verdicts = verdicts_of(stack, plan.groups, matching)
             messages = match_messages(stack, plan.groups)
             matched = _MatchedPart.of(matching, verdicts, messages)
-            crossings = None if clocks else crossed(stack, plan.groups, matching, verdicts, messages.messages)
+            crossings: list[Stored[Crossings]] = []
+            if not clocks:
+                crossings = [
+                    kept.put(crossings_of_collectives(stack, plan.groups, matching, verdicts)),
+                    kept.put(crossings_of_messages(plan.strings, messages.messages)),
+                ]
             return _Part(
                 kept.put(matched.measured(plan, clocks)) if clocks else None,
                 None if clocks else kept.put(matched),
-                kept.put(crossings) if crossings else None,
-                len(crossings.sends) if crossings else 0,
+                crossings,
                 (len(matching), len(matching.collective), len(messages.messages)),
                 _in_divided_groups(matching, plan),
                 matching.findings,
@@ -261,22 +283,27 @@ class _Steps(Struct, frozen=True):
 
         return self.engine.map(work, pieces)
 
-    def clocks(
-        self, planned: _Planned, parts: Sequence[_Part], ranks: Sequence[StoredCalls], mode: ClockMode
-    ) -> Clocks:
-        """The clocks of all ranks, estimated from all parts."""
-        kept, round_trips, hosts = self.kept, planned.round_trips, _hosts(ranks)
+    def clocks(self, planned: _Planned, parts: Sequence[_Part], hosts: RankHosts) -> Clocks:
+        """The clocks of all ranks, estimated from all parts: first which ranks share one, then how far each is off."""
+        kept = self.kept
+        items = [_Meetings(part.crossings[kind]) for kind in (0, 1) for part in parts if part.crossings]
+        items.append(_Meetings(planned.round_trips))
 
-        def work(parts: Sequence[_Part]) -> Clocks:
-            collective, message, crossings = 0, 0, []
-            for part in parts:
-                assert part.crossed, "the clocks were not known"
-                crossings.append(kept.get(part.crossed).at(collective, message))
-                collective, message = collective + part.rows[0], message + part.crossed_messages
-            found = all_crossings(crossings, collective, kept.get(round_trips))
-            return estimate_clocks(found, hosts, mode)
+        def glance(meetings: _Meetings) -> Glance:
+            return glance_at(hosts.crossed(kept.get(meetings.crossings)), hosts.shared)
 
-        return self.engine.map(work, [parts])[0]
+        shared = share_clocks(self.engine.map(glance, items), hosts.shared)
+
+        def work(meetings: _Meetings) -> tuple[Stored[SomeObservations], int]:
+            found = observe(hosts.crossed(kept.get(meetings.crossings)), shared)
+            return kept.put(found), len(found.observations)
+
+        def solved(observed: Sequence[tuple[Stored[SomeObservations], int]]) -> Clocks:
+            count = sum(rows for _, rows in observed)
+            some = (kept.get(observations) for observations, _ in observed)
+            return solved_clocks(hosts, shared, ClockObservations.of(some, count, shared))
+
+        return self.engine.map(solved, [self.engine.map(work, items)])[0]
 
     def measured(self, planned: _Planned, parts: Sequence[_Part], clocks: Clocks) -> _Tables:
         """The tables of all parts on the reference clock."""
@@ -288,17 +315,6 @@ class _Steps(Struct, frozen=True):
 
         stored = [part.tables for part in parts if part.tables] or self.engine.map(work, parts)
         return kept.get(stored[0]) if len(parts) == 1 else _joined(parts, stored, kept)
-
-
-def _known_clocks(clock: ClockMode | Clocks, ranks: Sequence[StoredCalls]) -> Clocks | None:
-    """The clocks if they need not be estimated."""
-    if isinstance(clock, Clocks):
-        return clock.for_ranks(_hosts(ranks))
-    return estimate_clocks(Crossings.empty(), _hosts(ranks), clock) if clock is ClockMode.NONE else None
-
-
-def _hosts(ranks: Sequence[StoredCalls]) -> dict[int, str]:
-    return {rank.rank: rank.host for rank in _unique(ranks)}
 
 
 def _joined(parts: Sequence[_Part], stored: Sequence[Stored[_Tables]], kept: Store) -> _Tables:
@@ -350,6 +366,17 @@ def _unique(ranks: Sequence[StoredCalls]) -> list[StoredCalls]:
     for rank in ranks:
         by_rank.setdefault(rank.rank, rank)
     return [by_rank[number] for number in sorted(by_rank)]
+
+
+class _Meetings(Struct, frozen=True):
+    """Crossings that are observed at once."""
+
+    crossings: Stored[Crossings]
+
+    @property
+    def worker(self) -> str:
+        """The worker of a cluster that has them; empty if there is none."""
+        return self.crossings.worker
 
 
 class _Batch(Struct, frozen=True):

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 from msgspec import Struct
-from msgspec.structs import replace
 
 from tracelink.clock.clock import Crossings
 from tracelink.matching.collectives import Matching, Verdicts
@@ -240,30 +239,10 @@ FROM_ROOT = (Operation.BROADCAST, Operation.SCATTER)
 TO_ROOT = (Operation.REDUCE, Operation.GATHER)
 
 
-class Crossed(Struct, frozen=True):
-    """What the collectives and messages of a stack imply; both are numbered from 0."""
-
-    collectives: Crossings
-    sends: Crossings
-    receives: Crossings
-
-    def at(self, collective: int, message: int) -> Crossed:
-        """The same numbered from other numbers."""
-        return Crossed(
-            _shifted(self.collectives, collective),
-            _shifted(self.sends, message),
-            _shifted(self.receives, message),
-        )
-
-
-def _shifted(crossings: Crossings, offset: int) -> Crossings:
-    return replace(crossings, meeting=crossings.meeting + offset) if offset else crossings
-
-
-def crossed(
-    stack: Stack, groups: Groups, matching: Matching, verdicts: Verdicts, messages: Messages
-) -> Crossed:
-    """Rows of collectives in which ranks wait for each other, and of messages."""
+def crossings_of_collectives(
+    stack: Stack, groups: Groups, matching: Matching, verdicts: Verdicts
+) -> Crossings:
+    """Rows of collectives in which ranks wait for each other."""
     calls = matching.calls
     waits, awaited, all_wait = _roles(stack, groups, matching, verdicts)
     certain = ~matching.ambiguous & ~matching.uncertain
@@ -272,49 +251,42 @@ def crossed(
     has_start = np.isin(calls.evidence, (Evidence.KERNEL, Evidence.ANNOTATION)) & (calls.start != NO_TIME)
     left = np.where(calls.evidence > Evidence.NONE, calls.end, NO_TIME)
     simultaneous = all_wait & _all(has_start & (left != NO_TIME), matching)
-    complete = np.flatnonzero((messages.sent != NO_TIME) & (messages.received != NO_TIME))
-    complete = complete[messages.verdict[complete] == stack.strings[Verdict.COMPLETE.value]]
-    pair, unknown = np.arange(len(complete)), np.full(len(complete), NO_TIME)
-    yes, no = np.ones(len(complete), np.bool_), np.zeros(len(complete), np.bool_)
-    source, target = messages.source[complete], messages.target[complete]
-    return Crossed(
-        Crossings(
-            matching.collective[used],
-            matching.rank[used],
-            np.where(has_start, calls.start, calls.enqueued)[used],
-            left[used],
-            waits[used],
-            awaited[used],
-            simultaneous[used],
-        ),
-        Crossings(pair, source, messages.sent[complete], unknown, no, yes, no),
-        Crossings(pair, target, unknown, messages.received[complete], yes, no, no),
+    return Crossings(
+        matching.collective[used],
+        matching.rank[used],
+        np.where(has_start, calls.start, calls.enqueued)[used],
+        left[used],
+        waits[used],
+        awaited[used],
+        simultaneous[used],
     )
 
 
-def all_crossings(
-    parts: Sequence[Crossed], collectives: int, round_trips: Mapping[int, RoundTrips]
-) -> Crossings:
-    """The crossings of all parts of the job, each numbered from its first collective and its first message.
-
-    Messages are numbered behind the collectives, and round trips between clocks behind the messages.
-    """
-    messages = sum(len(part.sends) for part in parts)
+def crossings_of_messages(strings: StringTable, messages: Messages) -> Crossings:
+    """Two rows for each complete message: its receive does not end before its send starts."""
+    complete = np.flatnonzero((messages.sent != NO_TIME) & (messages.received != NO_TIME))
+    complete = complete[messages.verdict[complete] == strings[Verdict.COMPLETE.value]]
+    pair, unknown = np.arange(len(complete)), np.full(len(complete), NO_TIME)
+    yes, no = np.ones(len(complete), np.bool_), np.zeros(len(complete), np.bool_)
+    source, target = messages.source[complete], messages.target[complete]
     return Crossings.concatenate(
         [
-            *(part.collectives for part in parts),
-            *(_shifted(part.sends, collectives) for part in parts),
-            *(_shifted(part.receives, collectives) for part in parts),
-            *_round_trips(round_trips, collectives + messages),
+            Crossings(pair, source, messages.sent[complete], unknown, no, yes, no),
+            Crossings(pair, target, unknown, messages.received[complete], yes, no, no),
         ]
     )
 
 
-def _round_trips(round_trips: Mapping[int, RoundTrips], meeting: int) -> Iterator[Crossings]:
-    """Three meetings for each round trip of each rank, numbered from `meeting`.
+def crossings_of_round_trips(round_trips: Mapping[int, RoundTrips]) -> Crossings:
+    """Three meetings for each round trip of each rank.
 
     A message to rank 0, one back, and the middle of both at the time of the answer: the most likely offset.
     """
+    return Crossings.concatenate(list(_round_trips(round_trips)))
+
+
+def _round_trips(round_trips: Mapping[int, RoundTrips]) -> Iterator[Crossings]:
+    meeting = 0
     for rank, trips in round_trips.items():
         count = len(trips)
         numbers, unknown = meeting + np.arange(count), np.full(count, NO_TIME)
