@@ -8,26 +8,28 @@ import io
 import os
 import re
 import sys
-import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path, PurePath
-from typing import TYPE_CHECKING, BinaryIO, cast
+from typing import TYPE_CHECKING, BinaryIO, Protocol
 
 from msgspec import Struct, field
 from msgspec.structs import replace
 
 from tracelink.io.engine import Engine, Meter
+from tracelink.io.remote.addresses import is_remote, plain_path, shown, within_store
+from tracelink.io.stored import Copied, FileStamp, LocalFile, Opener, Part, Spooled, temporary_file
 from tracelink.io.streams import GZIP_MAGIC, Inflated, Unzipped
-from tracelink.io.system import cores, most_processes, read_into_at
+from tracelink.io.system import cores, most_processes
 from tracelink.model.errors import (
-    ChangedError,
     Finding,
     RankConflictError,
     Severity,
     UnreadableError,
     UsageError,
     did_you_mean,
+    printable,
     similar_to,
 )
 from tracelink.model.text import size
@@ -104,7 +106,7 @@ def rank_in_name(name: str) -> RankHint | None:
 
 def rank_in_path(path: str) -> RankHint | None:
     """The rank in a file name, else in the nearest folder that is named after a rank; a guess in a name comes last."""
-    *folders, name = path.replace(":", "/").split("/")
+    *folders, name = within_store(path).replace(":", "/").split("/")
     hint = rank_in_name(name)
     if hint and (hint.certain or NUMBERED.search(name)):
         return hint
@@ -114,7 +116,7 @@ def rank_in_path(path: str) -> RankHint | None:
 
 def host_in_path(path: str) -> str:
     """The host in a file name (`nccl_trace_rank_<host>_<rank>`), else in the name of the nearest folder; or empty."""
-    *folders, name = path.replace(":", "/").split("/")
+    *folders, name = within_store(path).replace(":", "/").split("/")
     stem = SUFFIXES.sub("", name)
     if not RANK_WORD.search(stem) and (match := RANK_AFTER_HOST.search(stem)):
         return match["host"]
@@ -153,37 +155,27 @@ MAX_UNPACKED = 64 * 10**9
 """Uncompressed bytes of an input, unless the user says otherwise: no trace that anybody can record is as large."""
 
 
-class Stamp(Struct, frozen=True):
-    """By what a changed file is recognised."""
+class Stamp(Protocol):
+    """By what changed stored bytes are recognised."""
 
-    path: Path
-    size: int
-    modified_ns: int
-    inode: int
-    device: int
-
-    @classmethod
-    def of(cls, path: Path) -> Stamp:
-        """The stamp of a file as it is now."""
-        found = path.stat()
-        return cls(path, found.st_size, found.st_mtime_ns, found.st_ino, found.st_dev)
+    @property
+    def modified_ns(self) -> int:
+        """When they were written, in ns since 1970; 0 if unknown."""
+        ...
 
     def check(self) -> None:
-        """Raises ChangedError if the file is not as it was."""
-        try:
-            changed = "was changed" if Stamp.of(self.path) != self else ""
-        except FileNotFoundError:
-            changed = "was removed"
-        if changed:
-            raise ChangedError(
-                f"the file {changed} since it was first read",
-                source=self.path.as_posix(),
-                advice="Run the command again when no program writes to it.",
-            )
+        """Raises ChangedError if they are not as they were."""
+        ...
 
 
 def archive_of(path: str) -> str:
     """The archive in the path of one of its members, or empty; a Windows drive has a colon as well."""
+    if is_remote(path):
+        return (
+            path[: path.find(":", path.index("/", path.index("://") + 3))]
+            if ":" in within_store(path)
+            else ""
+        )
     ends = (at for at, char in enumerate(path) if char == ":" and os.path.isfile(path[:at]))
     return path[: next(ends, 0)]
 
@@ -193,7 +185,7 @@ class Source(Struct, frozen=True):
 
     path: str
     """The path as the user gave it, with / on every system; a member of an archive is `archive:member`."""
-    opener: Callable[[], BinaryIO]
+    opener: Opener
     """Opens the stored bytes."""
     bytes: int = 0
     """Size as stored, compressed if it is."""
@@ -225,6 +217,16 @@ class Source(Struct, frozen=True):
         if self.prefix_rank is not None:
             return RankHint(self.prefix_rank, certain=True)
         return rank_in_path(self.path)
+
+    @property
+    def in_ranges(self) -> bool:
+        """True if the stored bytes can be read from the middle at no more cost, in several processes."""
+        return bool(getattr(self.opener, "in_ranges", False))
+
+    @property
+    def modified_ns(self) -> int:
+        """When the file with the stored bytes was written, in ns since 1970; 0 if unknown."""
+        return self.stamp.modified_ns if self.stamp else 0
 
     def open(self) -> Opened:
         """Opens the uncompressed bytes; raises ChangedError if the file was changed since it was found."""
@@ -339,7 +341,7 @@ class Discovery(Struct):
 
 def discover(request: Request) -> Discovery:
     """All sources of a request; raises UsageError if a path does not exist."""
-    found = Discovery(paths=[path for path, _ in request.paths])
+    found = Discovery(paths=[shown(path) for path, _ in request.paths])
     used: dict[str, str] = {}
     seen: set[tuple[str, str]] = set()
     for path, format_name in request.paths:
@@ -380,14 +382,17 @@ def _with_rank(source: Source, rank: int) -> Source:
 
 def _named_rank(source: Source, rank_of: Mapping[str, int]) -> str:
     known = (source.path, source.name)
-    return next((name for name in rank_of if name in known or PurePath(name).as_posix() in known), "")
+    return next((name for name in rank_of if shown(name) in known or PurePath(name).as_posix() in known), "")
 
 
 def _expand(path: str, format_name: str, limit: int, findings: list[Finding]) -> Iterator[Source]:
     if path == STDIN:
         yield from _standard_input(format_name, limit)
         return
-    here = Path(path)
+    if is_remote(path):
+        yield from _remote(path, format_name, limit, findings)
+        return
+    here = Path(plain_path(path))
     if here.is_dir():
         for file in _files_in(here, findings):
             yield from _file(file, format_name, limit, findings)
@@ -458,14 +463,14 @@ def _pipe(path: Path, format_name: str, limit: int) -> Iterator[Source]:
 
 def _spooled(name: str, stream: BinaryIO, format_name: str, limit: int) -> Source:
     """A source that can be read repeatedly, from a stream that cannot."""
-    spool = tempfile.TemporaryFile()  # noqa: SIM115  lives as long as the source; the system removes it
+    spool = temporary_file()  # lives as long as the source
     while chunk := stream.read(1 << 20):
         spool.write(chunk)
         if spool.tell() > limit:
             raise too_large(name, limit)
     size = spool.tell()
     spool.flush()
-    return Source(name, partial(_window, spool, 0, size), size, None, format_name, limit=limit)
+    return Source(name, Spooled(spool, size), size, None, format_name, limit=limit)
 
 
 def of_spool(path: str, spool: BinaryIO, whole: Source) -> Source:
@@ -475,7 +480,7 @@ def of_spool(path: str, spool: BinaryIO, whole: Source) -> Source:
     return replace(
         whole,
         path=path,
-        opener=partial(_window, spool, 0, size),
+        opener=Spooled(spool, size),
         bytes=size,
         local=None,
         format="",
@@ -485,32 +490,69 @@ def of_spool(path: str, spool: BinaryIO, whole: Source) -> Source:
 
 def _file(path: Path, format_name: str, limit: int, findings: list[Finding]) -> Iterator[Source]:
     name = path.as_posix()
+    with _unreadable_found(name, findings):
+        stamp = FileStamp.of(path)
+        source = Source(name, LocalFile(path), stamp.size, path, format_name, stamp=stamp, limit=limit)
+        yield from _contained(source, findings)
+
+
+def _remote(url: str, format_name: str, limit: int, findings: list[Finding]) -> Iterator[Source]:
+    """The sources at the address of an object, a folder or a pattern."""
+    from tracelink.io.remote.listing import found_at
+    from tracelink.io.remote.objects import RemoteObject, RemoteStamp, copied
+
+    found = found_at(url)
+    if found.strange:
+        message = (
+            f"{shown(url)}: {len(found.strange)} names lead out of the folder; these objects were skipped."
+        )
+        example = printable(shown(min(found.strange)))
+        findings.append(
+            Finding(Severity.WARNING, "skipped", message, len(found.strange), shown(url), example)
+        )
+    for entry in found.entries:
+        name = shown(entry.url)
+        with _unreadable_found(name, findings):
+            opener = RemoteObject(entry) if entry.in_ranges else Copied(partial(copied, entry, limit))
+            if isinstance(opener, Copied):
+                entry = replace(entry, bytes=opener.size)
+            source = Source(
+                name, opener, entry.bytes, None, format_name, stamp=RemoteStamp(entry), limit=limit
+            )
+            for contained in _contained(source, findings):
+                yield replace(contained, named=found.named and contained.path == name)
+
+
+@contextmanager
+def _unreadable_found(name: str, findings: list[Finding]) -> Iterator[None]:
+    """Makes a finding of an input that cannot be read."""
     try:
-        stamp = Stamp.of(path)
-        source = Source(name, partial(_stored, path), stamp.size, path, format_name, stamp=stamp, limit=limit)
-        head = source.head(1 << 10)
-        if head.startswith((ZIP_MAGIC, EMPTY_ZIP_MAGIC)):
-            from tracelink.io.archives import zip_members
-
-            stored = _window(_stored(path), 0, stamp.size)
-            members = zip_members(stored)
-            if _is_checkpoint(members):
-                yield source
-            else:
-                yield from _members(source, members, findings)
-        elif head[TAR_MAGIC_AT : TAR_MAGIC_AT + len(TAR_MAGIC)] == TAR_MAGIC:
-            from tracelink.io.archives import tar_members
-
-            stored = _packed(source, _stored(path))
-            yield from _members(source, tar_members(stored, _window), findings)
-        else:
-            yield source
+        yield
     except UnreadableError as error:
         error.source = error.source or name
         findings.append(Finding(Severity.ERROR, "unreadable", str(error), source=name))
     except OSError as error:
         message = f"{name}: {error.strerror or error}. Check that the file can be read."
         findings.append(Finding(Severity.ERROR, "unreadable", message, source=name))
+
+
+def _contained(source: Source, findings: list[Finding]) -> Iterator[Source]:
+    """The source itself, or those of the members if it is an archive."""
+    head = replace(source, stamp=None).head(1 << 10)  # its stamp is as new as that
+    if head.startswith((ZIP_MAGIC, EMPTY_ZIP_MAGIC)):
+        from tracelink.io.archives import zip_members
+
+        members = zip_members(Part(source.opener, 0, source.bytes))
+        if _is_checkpoint(members):
+            yield source
+        else:
+            yield from _members(source, members, findings)
+    elif head[TAR_MAGIC_AT : TAR_MAGIC_AT + len(TAR_MAGIC)] == TAR_MAGIC:
+        from tracelink.io.archives import tar_members
+
+        yield from _members(source, tar_members(_packed(source)), findings)
+    else:
+        yield source
 
 
 def _is_checkpoint(members: Members) -> bool:
@@ -536,51 +578,18 @@ def _members(source: Source, members: Members, findings: list[Finding]) -> Itera
         yield replace(source, path=path, opener=member.opener, bytes=member.bytes, local=None)
 
 
-def _packed(source: Source, stored: BinaryIO) -> BinaryIO:
-    """The uncompressed bytes of a tar archive, as a file."""
+def _packed(source: Source) -> Opener:
+    """Opens the uncompressed bytes of a tar archive."""
     with source.open() as opened:
-        if opened.plain:
-            return stored
-        spool = cast("BinaryIO", tempfile.TemporaryFile())  # noqa: SIM115  lives as long as the sources in it
+        return source.opener if opened.plain else Copied(partial(_inflated, source))
+
+
+def _inflated(source: Source) -> BinaryIO:
+    spool = temporary_file()  # lives as long as the sources in it
+    with source.open() as opened:
         while chunk := opened.read(1 << 20):
             spool.write(chunk)
-        spool.seek(0)
-        return spool
-
-
-def _stored(path: Path) -> BinaryIO:
-    return path.open("rb", buffering=0)
-
-
-def _window(whole: BinaryIO, start: int, size: int) -> BinaryIO:
-    return io.BufferedReader(_Window(whole, start, size))
-
-
-class _Window(io.RawIOBase):
-    """A part of a file as a file with a position of its own, even if processes share the file."""
-
-    def __init__(self, whole: BinaryIO, start: int, size: int) -> None:
-        self._whole = whole
-        self._start = start
-        self._size = size
-        self._at = 0
-
-    def readable(self) -> bool:
-        return True
-
-    def seekable(self) -> bool:
-        return True
-
-    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
-        base = {io.SEEK_SET: 0, io.SEEK_CUR: self._at, io.SEEK_END: self._size}[whence]
-        self._at = max(0, base + offset)
-        return self._at
-
-    def readinto(self, buffer: bytearray | memoryview) -> int:  # type: ignore[override]
-        view = memoryview(buffer)[: max(0, self._size - self._at)]
-        count = read_into_at(self._whole.fileno(), view, self._start + self._at)
-        self._at += count
-        return count
+    return spool
 
 
 # Dumps of one job among those of several, by the prefix of their names
