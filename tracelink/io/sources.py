@@ -18,6 +18,7 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from tracelink.io.engine import Engine, Meter
+from tracelink.io.folders import dangling, files_in, similar_path
 from tracelink.io.remote.addresses import is_remote, plain_path, shown, within_store
 from tracelink.io.stored import Copied, FileStamp, LocalFile, Opener, Part, Spooled, temporary_file
 from tracelink.io.streams import GZIP_MAGIC, Inflated, Unzipped
@@ -30,7 +31,6 @@ from tracelink.model.errors import (
     UsageError,
     did_you_mean,
     printable,
-    similar_to,
 )
 from tracelink.model.text import size
 
@@ -145,7 +145,6 @@ def resolve_rank(path: str, *, content: int | None, name: RankHint | None, said:
 
 
 STDIN = "-"
-SEPARATORS = os.sep + (os.altsep or "")
 HEAD = 64 << 10
 ZIP_MAGIC = b"PK\x03\x04"
 EMPTY_ZIP_MAGIC = b"PK\x05\x06"
@@ -224,6 +223,11 @@ class Source(Struct, frozen=True):
         return bool(getattr(self.opener, "in_ranges", False))
 
     @property
+    def is_whole(self) -> bool:
+        """True if the stored bytes are a file or an object of their own, and no member of an archive."""
+        return bool(getattr(self.opener, "is_whole", False))
+
+    @property
     def modified_ns(self) -> int:
         """When the file with the stored bytes was written, in ns since 1970; 0 if unknown."""
         return self.stamp.modified_ns if self.stamp else 0
@@ -243,6 +247,23 @@ class Source(Struct, frozen=True):
         """The first uncompressed bytes."""
         with self.open() as stream:
             return stream.read(size)
+
+
+def again(source: Source) -> str:
+    """The path by which a source can be found again; of an object its address with everything that opens it."""
+    return str(getattr(source.opener, "address", "")) or source.path
+
+
+def beside(source: Source) -> Mapping[str, str]:
+    """The files in the folder of a source that is a file or an object of its own: their paths by their names."""
+    if source.local:
+        return {path.name: path.as_posix() for path in source.local.parent.iterdir() if path.is_file()}
+    url = again(source)
+    if not source.is_whole or not is_remote(url):
+        return {}
+    from tracelink.io.remote.listing import objects_in
+
+    return {address.rpartition("/")[2]: address for address in objects_in(f"{url.rpartition('/')[0]}/")}
 
 
 class Opened:
@@ -362,7 +383,7 @@ def discover(request: Request) -> Discovery:
 def _unused_rank(unused: Sequence[str], paths: Sequence[str]) -> UsageError:
     similar = did_you_mean(unused[0], [*paths, *(path.rpartition("/")[2] for path in paths)])
     return UsageError(
-        f"a rank is given for {', '.join(unused)}, which is not among the inputs",
+        f"a rank is given for {', '.join(map(shown, unused))}, which is not among the inputs",
         advice=f"{similar} Name the file by its path or its name.".strip(),
     )
 
@@ -371,7 +392,7 @@ def _check_unambiguous(named: str, source: Source, used: dict[str, str]) -> None
     other = used.setdefault(named, source.path)
     if other != source.path:
         raise UsageError(
-            f"a rank is given for {named}, which fits {other} and {source.path}",
+            f"a rank is given for {shown(named)}, which fits {other} and {source.path}",
             advice="Name the file by its whole path.",
         )
 
@@ -394,7 +415,7 @@ def _expand(path: str, format_name: str, limit: int, findings: list[Finding]) ->
         return
     here = Path(plain_path(path))
     if here.is_dir():
-        for file in _files_in(here, findings):
+        for file in files_in(here, findings):
             yield from _file(file, format_name, limit, findings)
     elif here.is_file():
         for source in _file(here, format_name, limit, findings):
@@ -402,52 +423,12 @@ def _expand(path: str, format_name: str, limit: int, findings: list[Finding]) ->
     elif here.exists():
         yield from _pipe(here, format_name, limit)
     elif here.is_symlink():
-        findings.append(_dangling(here))
+        findings.append(dangling(here))
     elif matches := sorted(glob.glob(path, recursive=True)):
         for match in matches:
             yield from _expand(match, format_name, limit, findings)
     else:
-        raise UsageError(f"{path}: there is no such file or directory", advice=_similar_path(path))
-
-
-def _files_in(folder: Path, findings: list[Finding]) -> list[Path]:
-    """The files in a folder and in folders inside it, sorted, without hidden ones."""
-    found: list[Path] = []
-    links: list[str] = []
-
-    def unreadable(error: OSError) -> None:
-        message = f"{error.filename}: {error.strerror}. Files in this folder were not read."
-        findings.append(Finding(Severity.ERROR, "unreadable", message, source=str(error.filename)))
-
-    for parent, folders, names in os.walk(folder, onerror=unreadable):
-        folders[:] = [name for name in folders if not name.startswith(".")]
-        links += [path.as_posix() for name in folders if (path := Path(parent, name)).is_symlink()]
-        paths = [Path(parent, name) for name in names if not name.startswith(".")]
-        found += [path for path in paths if path.is_file()]
-        findings += [_dangling(path) for path in paths if path.is_symlink() and not path.exists()]
-    if links:
-        message = f"{len(links)} symbolic links to folders were not followed. Name the folders to read them."
-        findings.append(Finding(Severity.INFO, "skipped", message, len(links), example=min(links)))
-    return sorted(found)
-
-
-def _dangling(path: Path) -> Finding:
-    name = path.as_posix()
-    message = f"{name}: a symbolic link to a file that does not exist. Restore the file or remove the link."
-    return Finding(Severity.ERROR, "unreadable", message, source=name)
-
-
-def _similar_path(path: str) -> str:
-    """Advice on a path that does not exist: the similar name in the deepest folder of it that does."""
-    folder, name = os.path.split(path.rstrip(SEPARATORS))
-    while folder and not os.path.isdir(folder):
-        folder, name = os.path.split(folder)
-    try:
-        names = os.listdir(folder or os.curdir)
-    except OSError:
-        names = []
-    similar = similar_to(name, names)
-    return f"Did you mean {os.path.join(folder, similar)}?" if similar else "Check the path."
+        raise UsageError(f"{path}: there is no such file or directory", advice=similar_path(path))
 
 
 def _standard_input(format_name: str, limit: int) -> Iterator[Source]:

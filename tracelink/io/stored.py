@@ -23,6 +23,7 @@ class LocalFile(Struct, frozen=True):
     path: Path
 
     in_ranges = True
+    is_whole = True
 
     def __call__(self) -> BinaryIO:
         """The file, unbuffered."""

@@ -9,11 +9,9 @@ from fnmatch import translate
 from msgspec import Struct, field
 
 from tracelink.io.remote.addresses import WEB, folder_of, scheme_of, shown
-from tracelink.io.remote.stores import UNKNOWN_SIZE, Entry, Folder, Store, store_of
+from tracelink.io.remote.stores import MOST_OBJECTS, UNKNOWN_SIZE, Entry, Folder, Store, store_of
 from tracelink.model.errors import UnreadableError, UsageError
 
-MOST_OBJECTS = 100_000
-"""More objects in one request are refused: no job has that many ranks."""
 PATTERN = re.compile(r"[*?\[]")
 ANY_DEPTH = "**"
 
@@ -65,6 +63,12 @@ def found_at(url: str) -> Found:
     known = (store.find(entry.url) if entry.bytes == UNKNOWN_SIZE else entry for entry in entries)
     found.entries = [entry for entry in known if entry]
     return found
+
+
+def objects_in(folder: str) -> list[str]:
+    """The addresses of the objects in a folder, without those in folders of it."""
+    inside = store_of(folder).folder(folder, deep=False, most=MOST_OBJECTS)
+    return sorted(entry.url for entry in inside.entries)
 
 
 def _has_pattern(url: str) -> bool:

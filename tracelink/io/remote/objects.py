@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import shutil
 import tempfile
 from collections import OrderedDict
 from typing import BinaryIO, cast
@@ -11,10 +12,12 @@ from msgspec import Struct
 
 from tracelink.io.remote.addresses import shown
 from tracelink.io.remote.stores import Entry, store_of
-from tracelink.model.errors import ChangedError
+from tracelink.model.errors import ChangedError, UnreadableError, UsageError
 
 FIRST_BLOCK, LARGEST_BLOCK = 64 << 10, 8 << 20
 """Bytes of a range after a seek, and at most."""
+MOST_COPIED = 64 << 30
+"""Bytes of an object that is copied for a program that needs a file."""
 GROWTH = 4
 """By how much a range is longer than the one that it follows."""
 BLOCKS = 4
@@ -27,6 +30,12 @@ class RemoteObject(Struct, frozen=True):
     entry: Entry
 
     in_ranges = True
+    is_whole = True
+
+    @property
+    def address(self) -> str:
+        """The address, with everything that opens the object."""
+        return self.entry.url
 
     def __call__(self) -> BinaryIO:
         """The object as a file."""
@@ -136,3 +145,21 @@ class _Ranges(io.RawIOBase):
         block = store_of(self._entry.url).read(self._entry, self._at, stop)
         self._blocks[self._at] = block
         return self._at, block
+
+
+def temporary_copy(url: str) -> BinaryIO:
+    """An unnamed temporary file with the bytes of one object; raises UsageError if there is none."""
+    entry = store_of(url).find(url)
+    if entry is None:
+        raise UsageError(f"{shown(url)}: there is no such object", advice="Check the address.")
+    if not entry.in_ranges:
+        return copied(entry, MOST_COPIED)
+    if entry.bytes > MOST_COPIED:
+        raise UnreadableError(
+            f"it has more than {MOST_COPIED >> 30} GiB", source=shown(url), advice="Copy it yourself."
+        )
+    spool = cast(BinaryIO, tempfile.TemporaryFile(prefix="tracelink-"))  # noqa: SIM115  it is the result
+    with RemoteObject(entry)() as stream:
+        shutil.copyfileobj(stream, spool, LARGEST_BLOCK)
+    spool.seek(0)
+    return spool

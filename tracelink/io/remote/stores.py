@@ -28,6 +28,9 @@ Result = TypeVar("Result")
 SEEN_EARLY = frozenset({"ssh", "sftp", "hdfs", "webhdfs", "smb", "ftp"})
 """Stores in which a file is visible while it is written: it is written under another name, and renamed."""
 
+MOST_OBJECTS = 100_000
+"""More objects in one request are refused: no job has that many ranks."""
+
 LONGEST_REQUEST = 600.0
 """Seconds after which a request is tried again."""
 AFTER_INTERRUPT = 30.0
@@ -86,6 +89,10 @@ class Store(Protocol):
 
     def write(self, file: Path, url: str) -> None:
         """Makes an object of a file; it appears whole or not at all."""
+        ...
+
+    def remove(self, url: str) -> None:
+        """Removes an object."""
         ...
 
     def check_writable(self, url: str) -> None:
@@ -245,6 +252,11 @@ class FileSystemStore:
 
         upload = _Upload(Callback())
         self._call("put_file", str(file), path, callback=upload.callback, interrupted=upload)
+
+    def remove(self, url: str) -> None:
+        """Removes an object; there may be none."""
+        with suppress(FileNotFoundError):
+            self._tried(url, lambda: self._call("rm_file", self._path(url)))
 
     def check_writable(self, url: str) -> None:
         """Raises TraceError if the bucket does not exist."""

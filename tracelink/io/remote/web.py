@@ -174,6 +174,10 @@ class WebStore:
         """Raises UsageError: web servers take no files."""
         self.check_writable(url)
 
+    def remove(self, url: str) -> None:
+        """Raises UsageError: web servers take no files."""
+        self.check_writable(url)
+
     def check_writable(self, url: str) -> None:
         """Raises UsageError: web servers take no files."""
         raise UsageError(
