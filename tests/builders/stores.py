@@ -112,6 +112,26 @@ def _wait_for(port: int, process: subprocess.Popen[bytes]) -> None:
     raise AssertionError("the server of S3 does not start")
 
 
+def forwarded(server: S3, handler: BaseHTTPRequestHandler) -> None:
+    """Answers a request as a server of S3 does."""
+    size = int(handler.headers.get("Content-Length") or 0)
+    host = server.endpoint.partition("://")[2]
+    connection = http.client.HTTPConnection(host, timeout=60)
+    headers = {name: value for name, value in handler.headers.items() if name.lower() != "connection"}
+    connection.request(handler.command, handler.path, handler.rfile.read(size), headers)
+    answer = connection.getresponse()
+    data = answer.read()
+    handler.send_response(answer.status)
+    for name, value in answer.getheaders():
+        if name.lower() not in ("connection", "transfer-encoding", "content-length", "date", "server"):
+            handler.send_header(name, value)
+    length = answer.getheader("Content-Length") if handler.command == "HEAD" else str(len(data))
+    handler.send_header("Content-Length", length or "0")
+    handler.end_headers()
+    handler.wfile.write(data)
+    connection.close()
+
+
 # The web
 
 
@@ -168,11 +188,13 @@ def web_server(web: Web | None = None) -> Iterator[Web]:
 
 class _Handler(BaseHTTPRequestHandler):
     state: Web
+    protocol_version = "HTTP/1.1"  # clients of S3 wait for it to go on before they send objects
 
     def log_message(self, format: str, *args: Any) -> None:  # noqa: A002  its name in the base class
         pass
 
     def do_GET(self) -> None:
+        """Answers any request."""
         web = self.state
         web.requests.append(f"{self.path} {self.headers.get('Range', '')}".strip())
         web.logins.append(self.headers.get("Authorization", ""))
@@ -184,6 +206,8 @@ class _Handler(BaseHTTPRequestHandler):
             self._page(path)
         else:
             self._object(data)
+
+    do_HEAD = do_PUT = do_POST = do_DELETE = do_GET  # noqa: N815  names of the base class
 
     def _page(self, path: str) -> None:
         names = sorted(

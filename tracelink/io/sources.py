@@ -479,10 +479,12 @@ def _file(path: Path, format_name: str, limit: int, findings: list[Finding]) -> 
 
 def _remote(url: str, format_name: str, limit: int, findings: list[Finding]) -> Iterator[Source]:
     """The sources at the address of an object, a folder or a pattern."""
-    from tracelink.io.remote.listing import found_at
+    from tracelink.io.remote.listing import Found, found_at
     from tracelink.io.remote.objects import RemoteObject, RemoteStamp, copied
 
-    found = found_at(url)
+    found = Found()
+    with _unreadable_found(shown(url), findings):
+        found = found_at(url)
     if found.strange:
         message = (
             f"{shown(url)}: {len(found.strange)} names lead out of the folder; these objects were skipped."

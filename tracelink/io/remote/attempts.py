@@ -34,23 +34,31 @@ CREDENTIALS = (
 )
 
 ATTEMPTS = 5
+ATTEMPTS_OF_CLIENTS = 2
+"""Attempts by clients that try again by themselves, as those of object stores do."""
 FIRST_PAUSE, LONGEST_PAUSE = 0.2, 5.0
 """Seconds between attempts; each pause is twice as long as the one before, and up to a half longer by chance."""
 LONGEST_MESSAGE = 300
 
 
-def tried(work: Callable[[], Result], url: str, count: Callable[[], None]) -> Result:
-    """What `work` returns, after at most ATTEMPTS attempts; calls `count` before each repetition.
+def tried(
+    work: Callable[[], Result], url: str, count: Callable[[], None], attempts: int = ATTEMPTS
+) -> Result:
+    """What `work` returns, after at most so many attempts; calls `count` before each repetition.
 
     Raises TraceError if it fails in the end; FileNotFoundError is raised as it is.
     """
-    for attempt in range(1, ATTEMPTS + 1):
+    for attempt in range(1, attempts + 1):
         try:
             return work()
-        except (TraceError, FileNotFoundError):
+        except TraceError:
+            raise
+        except FileNotFoundError as error:
+            if _code(error) == "NoSuchBucket":
+                raise failed(url, error, attempt) from None
             raise
         except Exception as error:  # noqa: BLE001  libraries raise errors of many kinds
-            if attempt == ATTEMPTS or not _is_transient(error):
+            if attempt == attempts or not _is_transient(error):
                 raise failed(url, error, attempt) from None  # the cause can contain secrets
         count()
         pause = min(FIRST_PAUSE * 2 ** (attempt - 1), LONGEST_PAUSE)
@@ -149,7 +157,7 @@ def failed(url: str, error: BaseException, attempts: int) -> TraceError:
     if isinstance(error, PermissionError) or status in (401, 403):
         return UnreadableError("access is denied", source=source, advice=CREDENTIALS)
     if _code(error) == "NoSuchBucket":
-        return UnreadableError("there is no such bucket", source=source, advice="Check the address.")
+        return UsageError("there is no such bucket", source=source, advice="Check the address.")
     text = printable(" ".join(without_secrets(str(error)).split()))[:LONGEST_MESSAGE].rstrip(".")
     reason = text or type(error).__name__
     advice = "Try again later." if _is_transient(error) else ANYTHING

@@ -142,7 +142,11 @@ class _Ranges(io.RawIOBase):
         stop = min(self._at + size, self._entry.bytes)
         while len(self._blocks) >= BLOCKS:
             self._blocks.popitem(last=False)
-        block = store_of(self._entry.url).read(self._entry, self._at, stop)
+        try:
+            block = store_of(self._entry.url).read(self._entry, self._at, stop)
+        except UnreadableError:
+            RemoteStamp(self._entry).check()  # of a changed object, there can be no such range
+            raise
         self._blocks[self._at] = block
         return self._at, block
 

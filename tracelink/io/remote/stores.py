@@ -20,7 +20,7 @@ from typing import Any, Protocol, TypeVar, cast
 from msgspec import Struct, field
 
 from tracelink.io.remote.addresses import WEB, folder_of, scheme_of, shown
-from tracelink.io.remote.attempts import ANYTHING, ShortReadError, failed, gone, missing_package, tried
+from tracelink.io.remote.attempts import ATTEMPTS, ATTEMPTS_OF_CLIENTS, ANYTHING, ShortReadError, failed, gone, missing_package, tried
 from tracelink.model.errors import TraceError, UnreadableError
 
 Result = TypeVar("Result")
@@ -33,6 +33,7 @@ MOST_OBJECTS = 100_000
 
 LONGEST_REQUEST = 600.0
 """Seconds after which a request is tried again."""
+LONGEST_UPLOAD = 86_400.0
 AFTER_INTERRUPT = 30.0
 """Seconds for a client to undo an upload after an interrupt."""
 
@@ -242,16 +243,33 @@ class FileSystemStore:
                     self._call("rm_file", temporary)
             if isinstance(error, FileNotFoundError):
                 raise _no_place(url) from None
+            if isinstance(error, TraceError):
+                problem = f"cannot be written: {error.problem}"
+                raise TraceError(problem, source=shown(url), advice=error.advice) from None
             raise
 
     def _upload(self, file: Path, path: str) -> None:
         if self._loop is None:
             with suppress(NotImplementedError, FileExistsError):
                 self._system.makedirs(path.rpartition("/")[0], exist_ok=True)
-        from fsspec.callbacks import Callback
+        try:
+            self._call("put_file", str(file), path)
+        except BaseException:
+            if self._loop and hasattr(self._system, "_call_s3"):
+                with suppress(Exception):
+                    self._loop.run_until_complete(self._without_parts(path))
+            raise
 
-        upload = _Upload(Callback())
-        self._call("put_file", str(file), path, callback=upload.callback, interrupted=upload)
+    async def _without_parts(self, path: str) -> None:
+        """Removes the parts of an upload that failed, also those that arrived after its client had done so."""
+        bucket, key, _ = self._system.split_path(path)
+        async with asyncio.timeout(AFTER_INTERRUPT):
+            answer = await self._system._call_s3("list_multipart_uploads", Bucket=bucket, Prefix=key)
+            for upload in answer.get("Uploads", []):
+                if upload["Key"] == key:
+                    await self._system._call_s3(
+                        "abort_multipart_upload", Bucket=bucket, Key=key, UploadId=upload["UploadId"]
+                    )
 
     def remove(self, url: str) -> None:
         """Removes an object; there may be none."""
@@ -268,51 +286,31 @@ class FileSystemStore:
         return str(self._system._strip_protocol(url))
 
     def _tried(self, url: str, work: Callable[[], Result]) -> Result:
-        return tried(work, url, self._count)
+        attempts = ATTEMPTS_OF_CLIENTS if self._system.async_impl else ATTEMPTS
+        return tried(work, url, self._count, attempts)
 
     def _count(self) -> None:
         self.retries += 1
 
-    def _call(self, name: str, *args: Any, interrupted: _Upload | None = None, **options: Any) -> Any:
+    def _call(self, name: str, *args: Any, **options: Any) -> Any:
         """The result of a method of the file system, which is a coroutine in most of them."""
-        if not self._system.async_impl:
-            return getattr(self._system, name)(*args, **options)
         if self._loop is None:
             return getattr(self._system, name)(*args, **options)
+        limit = LONGEST_UPLOAD if name == "put_file" else LONGEST_REQUEST
         method = getattr(self._system, f"_{name}")
-        limit = None if interrupted else LONGEST_REQUEST
-        task = self._loop.create_task(asyncio.wait_for(method(*args, **options), limit))
         try:
-            return self._loop.run_until_complete(task)
+            return self._loop.run_until_complete(asyncio.wait_for(method(*args, **options), limit))
         except BaseException:
-            self._end(task, interrupted)
+            self._end_tasks(self._loop)
             raise
 
-    def _end(self, task: asyncio.Task[Any], interrupted: _Upload | None) -> None:
-        """Ends a task after an interrupt; an upload by an error within it, after which its client removes its parts."""
-        assert self._loop, "a task has a loop"
-        if task.done():
-            return
-        with suppress(Exception, asyncio.CancelledError):
-            if interrupted:
-                interrupted.stop()
-                self._loop.run_until_complete(asyncio.wait([task], timeout=AFTER_INTERRUPT))
+    def _end_tasks(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Ends what an error or an interrupt left unfinished: the other parts of an upload."""
+        tasks = asyncio.all_tasks(loop)
+        for task in tasks:
             task.cancel()
-            self._loop.run_until_complete(asyncio.wait([task], timeout=1))
-
-
-class _Upload:
-    """The callback of an upload, which can stop it."""
-
-    def __init__(self, callback: Any) -> None:
-        self.callback = callback
-
-    def stop(self) -> None:
-        """Lets the next part that was uploaded be the last."""
-        self.callback.relative_update = self._stopped
-
-    def _stopped(self, *_: Any) -> None:
-        raise InterruptedError("the upload was stopped")
+        if tasks:
+            loop.run_until_complete(asyncio.wait(tasks, timeout=AFTER_INTERRUPT))
 
 
 def _no_place(url: str) -> TraceError:

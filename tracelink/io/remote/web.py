@@ -31,6 +31,7 @@ DEEPEST = 16
 """Folders within each other: a server can make up any number of them."""
 PIECE = 1 << 20
 
+REDIRECTS = (301, 302, 303, 307, 308)
 PARTIAL, NOT_FOUND, GONE, UNSATISFIABLE = 206, 404, 410, 416
 
 
@@ -213,6 +214,8 @@ class WebStore:
             error.close()
             if error.code in (NOT_FOUND, GONE):
                 raise FileNotFoundError(url) from None
+            if error.code in REDIRECTS:
+                raise _elsewhere(url) from None
             raise _RefusedError(error.code) from None
         except urllib.error.URLError as error:
             raise error.reason if isinstance(error.reason, OSError) else OSError(str(error.reason)) from None
@@ -233,12 +236,16 @@ class _Redirects(urllib.request.HTTPRedirectHandler):
         """The request to follow; raises HTTPError for another place."""
         scheme = urlsplit(newurl).scheme
         if scheme not in WEB or (req.type == "https" and scheme == "http"):
-            raise UnreadableError(
-                "the server redirects to an address that is not followed",
-                source=shown(req.full_url),
-                advice="Name the address of the object itself.",
-            )
+            raise _elsewhere(req.full_url)
         return super().redirect_request(req, fp, code, msg, headers, newurl)
+
+
+def _elsewhere(url: str) -> UnreadableError:
+    return UnreadableError(
+        "the server redirects to an address that is not followed",
+        source=shown(url),
+        advice="Name the address of the object itself.",
+    )
 
 
 class _Links(HTMLParser):
