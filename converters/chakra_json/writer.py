@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
@@ -51,7 +50,7 @@ from tracelink.converters.chakra_json.schema import (
     is_refused,
 )
 from tracelink.io.engine import Engine
-from tracelink.io.targets import Target
+from tracelink.io.targets import Target, spool_folder
 from tracelink.model.columns import UNKNOWN, Int64s
 from tracelink.model.errors import Finding, Severity, UsageError
 from tracelink.model.events import EventKind
@@ -411,7 +410,7 @@ class ChakraJsonWriter:
         plan = plan_of(Excerpt(graph), sources[0])
         with ExitStack() as stack:
             stream = stack.enter_context(target.file(name))
-            spool = stack.enter_context(spooled(graph.payloads[sources[0]], os.path.dirname(path) or None))
+            spool = stack.enter_context(spooled(graph.payloads[sources[0]], spool_folder(path)))
             stream.write(_opening(graph.sources[sources[0]], plan.base))
             for text in _together(node_texts(plan, spool).all()):
                 stream.write(text)

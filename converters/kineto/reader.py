@@ -104,7 +104,7 @@ def _parts(source: Source, engine: Engine) -> list[Part]:
     """Byte ranges of similar size that start at an event; one range if the file cannot be split."""
     with source.open() as stream:
         plain = stream.plain
-    if engine.jobs < 2 or source.local is None:
+    if engine.jobs < 2 or not source.in_ranges or (source.local is None and not plain):
         return [Part()]
     size = source.bytes if plain else _inflated_bytes(source)
     if size < WORTH_SPLITTING:

@@ -22,7 +22,7 @@ from msgspec import Struct
 from tracelink.converters.nsys import PARQUET_MAGIC, SQLITE_MAGIC, parquet_table
 from tracelink.converters.nsys.database import identifier
 from tracelink.converters.nsys.schema import CAPTURE, HOST, STRINGS
-from tracelink.io.sources import Source, too_large
+from tracelink.io.sources import Source, beside, too_large
 from tracelink.model.errors import UnreadableError, printable
 
 if TYPE_CHECKING:
@@ -117,12 +117,13 @@ def _exported(source: Source) -> LocalFile:
 
 
 def _of_folder(source: Source) -> LocalFile | None:
-    if source.local is None:
+    if not source.is_whole:
         raise UnreadableError(
             "a table of a Parquet export in an archive", advice="Unpack the archive, and name the folder."
         )
-    files = sorted(path for path in source.local.parent.glob("*.parquet") if parquet_table(path.name))
-    if source.local.name != files[0].name:
+    tables = beside(source)
+    names = sorted(name for name in tables if name.endswith(".parquet") and parquet_table(name))
+    if source.name != names[0]:
         return None
     try:
         import pyarrow.parquet  # noqa: F401  the extra `arrow`
@@ -133,12 +134,25 @@ def _of_folder(source: Source) -> LocalFile | None:
         ) from None
     folder = Path(tempfile.mkdtemp(prefix="tracelink-"))
     copy = _temporary(folder / "export.sqlite", folder)
+    files = [_table_file(source, tables[name], folder) for name in names]
     connection = sqlite3.connect(copy.path, isolation_level=None)
     connection.execute("PRAGMA journal_mode = OFF")
     connection.execute("PRAGMA synchronous = OFF")
     copy.damage = "; ".join(problem for path in files if (problem := _copied(path, connection, source)))
     connection.close()
     return copy
+
+
+def _table_file(source: Source, path: str, folder: Path) -> Path:
+    """A table as a file, which is a temporary copy if it is not on this machine."""
+    if source.local:
+        return Path(path)
+    from tracelink.io.remote.objects import temporary_copy
+
+    file = folder / path.rpartition("/")[2]
+    with temporary_copy(path) as whole, file.open("wb") as copy:
+        shutil.copyfileobj(whole, copy, CHUNK)
+    return file
 
 
 def _copied(path: Path, connection: sqlite3.Connection, source: Source) -> str:

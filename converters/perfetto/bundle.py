@@ -285,6 +285,8 @@ def _size(source: Source) -> int:
     with source.open() as stream:
         if stream.plain and source.local:
             return source.local.stat().st_size
+        if stream.plain and source.in_ranges:
+            return source.bytes
         return sum(len(chunk) for chunk in iter(lambda: stream.read(CHUNK), b""))
 
 

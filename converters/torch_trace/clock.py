@@ -84,7 +84,7 @@ class LogClock(Struct):
         self.stretches = _without_delays(self.stretches)
         if self.stretches:
             return True
-        written = source.local.stat().st_mtime if source.local else 0.0
+        written = source.modified_ns // 10**9 if source.is_whole else 0
         start = _new_year(datetime.fromtimestamp(written, UTC).year - self.years)
         self.stretches = [_Stretch(0, 0, start, 0, 0)]
         return False

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import os
 from collections.abc import Mapping, Sequence
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
@@ -15,16 +15,19 @@ import tracelink.plugins as plugins
 from tracelink.clock.clock import clock_choice
 from tracelink.engines import EngineChoice, Watch, engine_for
 from tracelink.io.engine import Engine
+from tracelink.io.remote.addresses import is_remote, plain_path, shown
 from tracelink.io.sources import Discovery, Paths, discover_inputs
 from tracelink.io.targets import (
-    DirectoryTarget,
     FileTarget,
     PrefixTarget,
+    RemoteFolderTarget,
+    RemoteTarget,
     StreamTarget,
     Target,
     abandoned_files_removed,
     check_folder,
     check_not_read,
+    is_folder,
     target_of,
 )
 from tracelink.model.clock import ClockMode, Clocks
@@ -279,16 +282,24 @@ def _format_of(path: str) -> str:
         (len(suffix), name, suffix) for name, spec in plugins.writers().items() for suffix in spec.suffixes
     ]
     fitting = [(length, name) for length, name, suffix in known if path.endswith(suffix)]
-    strange = Path(path).suffix
-    if not fitting and strange and (Path(path).is_file() or not Path(path).exists()):
+    strange = PurePath(path).suffix
+    if not fitting and strange and _names_file(path):
         suffixes = sorted(suffix for *_, suffix in known)
         similar = similar_to(strange, suffixes)
-        question = f"Did you mean {Path(path).with_suffix(similar)}? " if similar else ""
+        question = f"Did you mean {shown(path).removesuffix(strange)}{similar}? " if similar else ""
         raise UsageError(
             f"no format has names that end in {strange}",
             advice=f"{question}Name the file {', '.join(suffixes)}, or name the format with --to",
         )
     return max(fitting)[1] if fitting else DEFAULT_FORMAT
+
+
+def _names_file(path: str) -> bool:
+    """True if a path is that of a regular file or of nothing."""
+    if is_remote(path):
+        return not is_folder(path)
+    location = Path(plain_path(path))
+    return location.is_file() or not location.exists()
 
 
 def _uncuttable(writer: Writer, selection: Selection) -> UsageError:
@@ -328,8 +339,10 @@ def _target(writer: Writer, path: str, ranks: int) -> Target:
     if isinstance(target, StreamTarget) or spec.files == Files.ONE:
         return target
     if spec.files == Files.WITH_PREFIX:
+        if isinstance(target, RemoteTarget | RemoteFolderTarget):
+            return RemoteFolderTarget.with_prefix(target, spec.suffixes[0], ranks)
         return PrefixTarget.of(target, spec.suffixes[0], ranks)
-    return DirectoryTarget(target.location) if isinstance(target, FileTarget) and ranks > 1 else target
+    return target.as_folder() if isinstance(target, FileTarget | RemoteTarget) and ranks > 1 else target
 
 
 class _Changes(Struct, frozen=True):

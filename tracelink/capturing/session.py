@@ -29,6 +29,7 @@ from tracelink.capturing.options import (
 from tracelink.capturing.profiling import Observer, Profiling, printable_name
 from tracelink.capturing.sampling import Machine, Sampler
 from tracelink.converters.capture import schema
+from tracelink.io.targets import check_local
 from tracelink.model.ranges import Numbers
 from tracelink.model.text import counted
 
@@ -80,6 +81,7 @@ def capture(
     Raises:
         UsageError: An argument makes no sense. Nothing else is ever raised.
     """
+    check_local(os.fspath(output))
     options = Options(
         output=Path(output),
         steps=steps_of(steps),

@@ -29,6 +29,7 @@ from tracelink.compiling.summary import (
     unamortised,
 )
 from tracelink.io.engine import Engine
+from tracelink.io.remote.addresses import shown
 from tracelink.model.errors import UsageError
 from tracelink.model.text import (
     counted,
@@ -126,11 +127,13 @@ def _write(console: Console, logs: Read, html: str | None, artifacts: str | None
         from tracelink.compiling.payloads import write_artifacts
 
         count, written = write_artifacts(logs, artifacts)
-        console.info(f"Wrote {artifacts}: {counted(count, 'artifact')}, {size(written)}.", to_stderr=True)
+        console.info(
+            f"Wrote {shown(artifacts)}: {counted(count, 'artifact')}, {size(written)}.", to_stderr=True
+        )
     if html:
         from tracelink.compiling.html.page import write_page
 
-        console.info(f"Wrote {html}: {size(write_page(logs, html))}.", to_stderr=True)
+        console.info(f"Wrote {shown(html)}: {size(write_page(logs, html))}.", to_stderr=True)
 
 
 # The page: what is open, what differs and what failed; then functions, by cost.

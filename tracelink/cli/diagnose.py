@@ -15,6 +15,7 @@ from tracelink.cli.terminal import print_errors, watching
 from tracelink.diagnosis.examine import Examined, examine
 from tracelink.diagnosis.model import Diagnosis, Verdict
 from tracelink.io.engine import Engine
+from tracelink.io.remote.addresses import shown
 from tracelink.model.errors import UsageError
 from tracelink.model.ranges import Numbers
 from tracelink.model.text import size
@@ -208,9 +209,9 @@ def diagnose(
     else:
         _show_diagnosis(console, examined.diagnosis, limit)
     if database:
-        console.info(f"Wrote {database.path}: {len(examined.journal):,} entries.", to_stderr=True)
+        console.info(f"Wrote {shown(database.path)}: {len(examined.journal):,} entries.", to_stderr=True)
     if html:
-        console.info(f"Wrote {html}: {size(_write_page(examined, html))}.", to_stderr=True)
+        console.info(f"Wrote {shown(html)}: {size(_write_page(examined, html))}.", to_stderr=True)
     click.get_current_context().exit(EXIT_CODES[examined.diagnosis.verdict])
 
 

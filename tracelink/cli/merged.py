@@ -277,7 +277,9 @@ def relation_name(relation: str) -> str:
 def show_outputs(page: Page, outputs: Sequence[Output]) -> None:
     """A line for each file that was written; one line for many."""
     if len(outputs) > FILES:
-        folder = os.path.commonpath([os.path.dirname(output.path) for output in outputs]) or os.curdir
+        from tracelink.io.targets import common_folder
+
+        folder = common_folder([output.path for output in outputs])
         page.line(f"Wrote {counted(len(outputs), 'file')} to {folder} ({_extent(outputs)}).", "bold")
         return
     for output in outputs:

@@ -92,6 +92,9 @@ def run(
     """
     if not steps_of(steps):
         raise UsageError("--steps: no steps", advice="Give at least one.")
+    from tracelink.io.targets import check_local
+
+    check_local(output)
     folder = Path(output)
     options = {
         "stacks": stacks,

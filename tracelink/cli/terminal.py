@@ -18,7 +18,8 @@ from rich.text import Text
 
 from tracelink.cli.console import Console, PageText, canvas, is_terminal, progress_canvas
 from tracelink.cli.main import FINE, NO, UNREADABLE
-from tracelink.model.errors import Finding, Severity, printable
+from tracelink.io.remote.addresses import WEB, is_remote, scheme_of
+from tracelink.model.errors import Finding, Severity, TraceError, printable
 from tracelink.model.text import number, shortened
 
 if TYPE_CHECKING:
@@ -226,6 +227,7 @@ INTERVAL = 0.1
 """Seconds between two updates of the bar."""
 
 COMPRESSED = (b"\x1f\x8b", b"PK")
+PACKED = (".gz", ".tgz", ".zip")
 
 
 @contextmanager
@@ -318,6 +320,12 @@ def total_bytes(paths: Sequence[str]) -> int | None:
     """The size of the inputs; None if it is unknown before they are read."""
     total = 0
     for path in paths:
+        if is_remote(path):
+            found = _remote_bytes(path)
+            if found is None:
+                return None
+            total += found
+            continue
         matches = (
             [Path(path)]
             if Path(path).exists()
@@ -329,6 +337,19 @@ def total_bytes(paths: Sequence[str]) -> int | None:
             return None
         total += sum(size for size in sizes if size is not None)
     return total
+
+
+def _remote_bytes(url: str) -> int | None:
+    """The size of objects that are not compressed by their names; None if it is unknown without reading each."""
+    from tracelink.io.remote.listing import found_at
+
+    try:
+        entries = found_at(url).entries if scheme_of(url) not in WEB else []
+    except TraceError:
+        return None
+    if not entries or any(entry.url.endswith(PACKED) or entry.bytes < 0 for entry in entries):
+        return None
+    return sum(entry.bytes for entry in entries)
 
 
 def _plain_size(file: Path) -> int | None:

@@ -21,6 +21,7 @@ from tracelink.clock.observations import (
     share_clocks,
 )
 from tracelink.clock.solution import Contradiction, Solution, solve
+from tracelink.io.remote.addresses import is_remote, plain_path, shown
 from tracelink.io.sources import LARGEST_RANK
 from tracelink.model.clock import Clock, ClockMode, Clocks
 from tracelink.model.columns import NO_TIME, Bools, Int32s, Int64s, Table
@@ -219,9 +220,9 @@ def clock_choice(clock: str | os.PathLike[str] | Clocks) -> ClockMode | Clocks:
 
 def read_clocks(path: str | os.PathLike[str]) -> Clocks:
     """Clocks as `tracelink clocks --json` writes them, or a plain object of ranks and offsets in ns."""
-    source = os.fspath(path)
+    source = shown(os.fspath(path))
     try:
-        document = msgspec.json.decode(Path(path).read_bytes())
+        document = msgspec.json.decode(_bytes_of(os.fspath(path)))
         if isinstance(document, dict) and "ranks" in document:
             return _from_file(msgspec.convert(document, _ClockFile), source)
         offsets = msgspec.convert(document, dict[_RankNumber, _Nanoseconds], strict=False)
@@ -234,6 +235,15 @@ def read_clocks(path: str | os.PathLike[str]) -> Clocks:
     except msgspec.DecodeError as error:
         raise UsageError(f"is not a clock file: {error}", source=source, advice=_HOW_TO) from error
     return Clocks({rank: Clock(rank, offset_ns=offset) for rank, offset in offsets.items()})
+
+
+def _bytes_of(path: str) -> bytes:
+    if not is_remote(path):
+        return Path(plain_path(path)).read_bytes()
+    from tracelink.io.remote.objects import temporary_copy
+
+    with temporary_copy(path) as copy:
+        return copy.read()
 
 
 _HOW_TO = (

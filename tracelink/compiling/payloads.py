@@ -8,7 +8,8 @@ from pathlib import Path
 
 from tracelink.compiling.divergences import payloads_of
 from tracelink.compiling.report import Read
-from tracelink.io.targets import abandoned_files_removed, temporary_folder_for
+from tracelink.io.remote.addresses import plain_path
+from tracelink.io.targets import abandoned_files_removed, check_local, temporary_folder_for
 from tracelink.model.compiles import Artifact
 from tracelink.model.errors import UsageError
 
@@ -35,7 +36,8 @@ def language(artifact: Artifact) -> str:
 
 def write_artifacts(logs: Read, folder: str) -> tuple[int, int]:
     """Writes each payload to `folder/rank_0/1_5/name.txt`, all or nothing; returns their number and bytes."""
-    final = Path(os.path.realpath(folder))
+    check_local(folder)
+    final = Path(os.path.realpath(plain_path(folder)))
     if final.exists() and (not final.is_dir() or any(final.iterdir())):
         raise UsageError(f"{folder} exists and is not empty", advice="Name a new folder.")
     with abandoned_files_removed(folder), temporary_folder_for(final) as temporary:

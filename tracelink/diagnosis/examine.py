@@ -58,6 +58,7 @@ from tracelink.diagnosis.verdicts import (
 from tracelink.diagnosis.waits import collective_waits, standings_of
 from tracelink.engines import EngineChoice, Watch, engine_for
 from tracelink.io.engine import Engine
+from tracelink.io.remote.addresses import is_remote
 from tracelink.io.sources import RECORDER_FORMAT, Discovery, Paths, Source, discover_inputs, only_with_prefix
 from tracelink.matching.groups import UNDEFINED
 from tracelink.model.columns import NO_TIME
@@ -221,7 +222,8 @@ def examine(
 def _check_not_the_same(discovery: Discovery, earlier: Discovery) -> None:
     """Compared with itself, every job is stuck."""
     now, before = (
-        {os.path.realpath(source.path) for source in found.sources} for found in (discovery, earlier)
+        {source.path if is_remote(source.path) else os.path.realpath(source.path) for source in found.sources}
+        for found in (discovery, earlier)
     )
     if before and now == before:
         raise UsageError(
@@ -263,9 +265,9 @@ def examine_sources(
 
 def _file_times(discovery: Discovery, recordings: Recordings) -> dict[int, int]:
     """When the files of ranks were written, in ns since 1970, of dumps that are files of their own."""
-    local = {source.path: source.local for source in discovery.sources}
-    paths = {rank: local.get(recording.source.path) for rank, recording in recordings.by_rank.items()}
-    return {rank: path.stat().st_mtime_ns for rank, path in paths.items() if path and path.exists()}
+    written = {source.path: source.modified_ns for source in discovery.sources if source.is_whole}
+    times = {rank: written.get(recording.source.path, 0) for rank, recording in recordings.by_rank.items()}
+    return {rank: time for rank, time in times.items() if time}
 
 
 def _with_hint(diagnosis: Diagnosis, journal: Journal, written: Mapping[int, int]) -> Diagnosis:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import queue
+import time
 import uuid
 import weakref
 from collections.abc import Callable, Mapping, Sequence
@@ -57,6 +58,7 @@ class Connection(Struct):
     @classmethod
     def to(cls, address: str, jobs: int | None) -> Connection:
         """Connects to a scheduler, or starts workers on this machine if the address is empty."""
+        logging.getLogger("distributed").setLevel(logging.CRITICAL)  # what matters is raised as an error
         cluster = None
         if not address:
             cluster = _local_cluster(jobs or cores())
@@ -113,6 +115,7 @@ def _local_cluster(workers: int) -> Any:
     """Worker processes on this machine, reachable from this machine only."""
     return distributed.LocalCluster(
         n_workers=workers,
+        env={"MALLOC_TRIM_THRESHOLD_": "268435456"},
         threads_per_worker=1,
         processes=True,
         host="127.0.0.1",
@@ -207,7 +210,7 @@ class DaskEngine:
                 return [self._result(answers[number], shared) for number in range(len(items))]
         raise TraceError(
             f"the cluster lost {len(items) - len(answers)} of {len(items)} tasks {TRIES} times",
-            advice="See the logs of its workers; then run the command again.",
+            advice="Its workers may have run out of memory: start them with a higher --memory-limit, or fewer of them.",
         )
 
     def _result(self, answer: Answer, shared: Sequence[object]) -> Any:
@@ -232,8 +235,9 @@ class _Batch(Struct):
         try:
             work = client.scatter(self.work, broadcast=True, direct=True, hash=False)
             futures = {self._submitted(client, work, number): number for number in numbers}
-        except (OSError, TimeoutError, distributed.comm.CommClosedError) as error:
-            raise self._lost_scheduler() from error
+        except (OSError, TimeoutError) as error:  # a worker that has just ended, or the scheduler
+            self._check_workers(error)
+            return
         done: queue.SimpleQueue[Any] = queue.SimpleQueue()
         for future in futures:
             future.add_done_callback(done.put)
@@ -274,6 +278,16 @@ class _Batch(Struct):
                         advice="Start some, and run the command again.",
                     ) from None
 
+    def _check_workers(self, error: Exception) -> None:
+        """Waits until there is a worker; raises `TraceError` if there is none, or no scheduler."""
+        time.sleep(LOOK)
+        try:
+            self.connection.client.wait_for_workers(1, timeout=WAIT)
+        except (OSError, TimeoutError, ValueError):
+            raise self._lost_scheduler() from error
+        if self.connection.client.status != "running":
+            raise self._lost_scheduler() from error
+
     def _answer(self, future: Any) -> Answer | None:
         """The answer of a task; None if the cluster lost it."""
         if future.status == "finished":
@@ -295,6 +309,8 @@ class _Batch(Struct):
         raise TraceError(f"a task failed on the cluster: {_reason(error)}") from error
 
     def _lost_scheduler(self) -> TraceError:
+        with suppress(Exception):
+            self.connection.client.close(timeout=0)  # or it would try to connect until the program ends
         return TraceError(
             f"the Dask scheduler at {self.connection.client.scheduler.address} does not answer any more",
             advice="Nothing was written. Start it again, and run the command again.",

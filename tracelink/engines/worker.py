@@ -17,7 +17,7 @@ import traceback
 import uuid
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from functools import lru_cache, partial
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
@@ -193,9 +193,10 @@ class ClusterStore:
             whole = bytearray(stored.ends[-1])
             for offset in range(0, len(whole), CHUNK):
                 size = min(CHUNK, len(whole) - offset)
-                data = await node.rpc(stored.address).tracelink_read(
+                reply = await node.rpc(stored.address).tracelink_read(
                     name=stored.name, offset=offset, size=size
                 )
+                data = reply["data"]
                 if len(data) != size:
                     raise OSError(f"{stored.name}: {len(data)} bytes instead of {size}")
                 whole[offset : offset + size] = data
@@ -248,20 +249,25 @@ class FileServer(distributed.WorkerPlugin):  # type: ignore[misc]
 
     def setup(self, worker: Any) -> None:
         """Adds the handler."""
-        worker.handlers["tracelink_read"] = partial(_read, worker_folder(worker))
+        folder = worker_folder(worker)
+
+        async def read(name: str, offset: int, size: int) -> dict[str, Any]:
+            return _part_of_file(folder, name, offset, size)
+
+        worker.handlers["tracelink_read"] = read
 
     def teardown(self, worker: Any) -> None:
         """Removes the files."""
         shutil.rmtree(worker_folder(worker), ignore_errors=True)
 
 
-async def _read(folder: Path, name: str, offset: int, size: int) -> Any:
+def _part_of_file(folder: Path, name: str, offset: int, size: int) -> dict[str, Any]:
     """A part of a file; empty if it is not there."""
     if not NAME.fullmatch(name) or not 0 <= size <= CHUNK:
-        return to_serialize(b"")
+        return {"data": b""}
     with suppress(OSError), (folder / name).open("rb") as file:
-        return to_serialize(os.pread(file.fileno(), size, offset))
-    return to_serialize(b"")
+        return {"data": to_serialize(os.pread(file.fileno(), size, offset))}
+    return {"data": b""}
 
 
 def forget(token: str, dask_worker: Any) -> None:

@@ -5,6 +5,7 @@ __all__ = [
     "framing",
     "json_array",
     "protobuf",
+    "remote",
     "salvage",
     "signals",
     "sources",

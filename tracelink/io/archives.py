@@ -7,12 +7,11 @@ import struct
 import tarfile
 import zipfile
 import zlib
-from collections.abc import Callable
-from functools import partial
-from typing import BinaryIO, cast
+from typing import Any, BinaryIO, cast
 
 from msgspec import Struct, field
 
+from tracelink.io.stored import Opener, Part
 from tracelink.io.streams import Unzipped
 from tracelink.model.errors import UnreadableError
 
@@ -37,15 +36,12 @@ DAMAGED = (
 ENCRYPTED = 1
 """A flag of a zip member."""
 
-Window = Callable[[BinaryIO, int, int], BinaryIO]
-"""Makes a file of a part of another one, from its start and its size."""
-
 
 class Member(Struct, frozen=True):
     """A file in an archive."""
 
     name: str
-    opener: Callable[[], BinaryIO]
+    opener: Opener
     bytes: int
     """Size as stored."""
 
@@ -73,19 +69,54 @@ class Members(Struct):
         return self
 
 
-def zip_members(stored: BinaryIO) -> Members:
+class ZipArchive:
+    """A zip archive, which is opened when it is first needed: also in another process or on another machine."""
+
+    def __init__(self, whole: Part) -> None:
+        self._whole = whole
+        self._archive: zipfile.ZipFile | None = None
+
+    def opened(self) -> zipfile.ZipFile:
+        """The archive; raises UnreadableError if it has no usable directory."""
+        if self._archive is None:
+            try:
+                self._archive = zipfile.ZipFile(self._whole())
+            except UnreadableError:
+                raise
+            except DAMAGED as error:
+                raise UnreadableError(
+                    f"the zip archive is damaged ({_problem(error)})",
+                    advice="Copy it again, or unpack it by other means and name the files in it.",
+                ) from error
+        return self._archive
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return ZipArchive, (self._whole,)
+
+
+class ZipMember(Struct, frozen=True):
+    """Opens a member of a zip archive."""
+
+    archive: ZipArchive
+    info: zipfile.ZipInfo
+
+    def __call__(self) -> BinaryIO:
+        """The uncompressed member."""
+        try:
+            return cast(BinaryIO, Unzipped(self.archive.opened(), self.info))
+        except DAMAGED as error:
+            problem = "it is encrypted" if self.info.flag_bits & ENCRYPTED else _problem(error)
+            raise UnreadableError(
+                f"the zip member cannot be read ({problem})", advice="Unpack it by other means."
+            ) from error
+
+
+def zip_members(whole: Part) -> Members:
     """The members of a zip archive; raises UnreadableError if it has no usable directory."""
-    try:
-        archive = zipfile.ZipFile(stored)
-    except DAMAGED as error:
-        raise UnreadableError(
-            f"the zip archive is damaged ({_problem(error)})",
-            advice="Copy it again, or unpack it by other means and name the files in it.",
-        ) from error
-    found = Members()
-    for member in archive.infolist():
+    archive, found = ZipArchive(whole), Members()
+    for member in archive.opened().infolist():
         if not member.filename.endswith("/"):
-            found.add(Member(member.filename, partial(_unzipped, archive, member), member.compress_size))
+            found.add(Member(member.filename, ZipMember(archive, member), member.compress_size))
     return found.sorted()
 
 
@@ -95,44 +126,37 @@ def _problem(error: Exception) -> str:
     return str(error) or type(error).__name__
 
 
-def _unzipped(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> BinaryIO:
-    try:
-        return cast("BinaryIO", Unzipped(archive, member))
-    except DAMAGED as error:
-        problem = "it is encrypted" if member.flag_bits & ENCRYPTED else _problem(error)
-        raise UnreadableError(
-            f"the zip member cannot be read ({problem})", advice="Unpack it by other means."
-        ) from error
-
-
-def tar_members(stored: BinaryIO, window: Window) -> Members:
+def tar_members(whole: Opener) -> Members:
     """The members of a tar archive that have a valid header; raises UnreadableError if there are none."""
     found = Members()
+    with whole() as stored:
+        _add_all(found, stored, whole)
+    return found.sorted()
+
+
+def _add_all(found: Members, stored: BinaryIO, whole: Opener) -> None:
     try:
         with tarfile.open(fileobj=stored, mode="r:") as archive:
-            _add_members(found, archive, window)
+            _add_members(found, archive, whole)
             end = archive.offset
         stored.seek(end)
         if stored.read(tarfile.BLOCKSIZE).strip(b"\0"):  # an archive ends with zeros
             found.problem = f"there is no valid header at byte {end:,}"
             with tarfile.open(fileobj=stored, mode="r:", ignore_zeros=True) as archive:
-                _add_members(found, archive, window, end)
+                _add_members(found, archive, whole, end)
     except DAMAGED as error:
         found.problem = _problem(error)
         if not found.files:
             raise UnreadableError(
                 f"the tar archive is damaged ({found.problem})", advice="Copy or pack it again."
             ) from error
-    return found.sorted()
 
 
-def _add_members(found: Members, archive: tarfile.TarFile, window: Window, start: int = 0) -> None:
-    stored = cast("BinaryIO", archive.fileobj)
+def _add_members(found: Members, archive: tarfile.TarFile, whole: Opener, start: int = 0) -> None:
     for member in archive:
         if member.offset < start:
             continue
         if member.isfile() and not member.issparse():
-            opener = partial(window, stored, member.offset_data, member.size)
-            found.add(Member(member.name, opener, member.size))
+            found.add(Member(member.name, Part(whole, member.offset_data, member.size), member.size))
         elif not member.isdir():
             found.links += 1

@@ -8,26 +8,27 @@ import io
 import os
 import re
 import sys
-import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path, PurePath
-from typing import TYPE_CHECKING, BinaryIO, cast
+from typing import TYPE_CHECKING, BinaryIO, Protocol
 
 from msgspec import Struct, field
 from msgspec.structs import replace
 
+from tracelink.io.folders import dangling, files_in, similar_path
+from tracelink.io.remote.addresses import is_remote, plain_path, shown, within_store
+from tracelink.io.stored import Copied, FileStamp, LocalFile, Opener, Part, Spooled, temporary_file
 from tracelink.io.streams import GZIP_MAGIC, Inflated, Unzipped
-from tracelink.io.system import read_into_at
 from tracelink.model.errors import (
-    ChangedError,
     Finding,
     RankConflictError,
     Severity,
     UnreadableError,
     UsageError,
     did_you_mean,
-    similar_to,
+    printable,
 )
 from tracelink.model.text import size
 
@@ -103,7 +104,7 @@ def rank_in_name(name: str) -> RankHint | None:
 
 def rank_in_path(path: str) -> RankHint | None:
     """The rank in a file name, else in the nearest folder that is named after a rank; a guess in a name comes last."""
-    *folders, name = path.replace(":", "/").split("/")
+    *folders, name = within_store(path).replace(":", "/").split("/")
     hint = rank_in_name(name)
     if hint and (hint.certain or NUMBERED.search(name)):
         return hint
@@ -113,7 +114,7 @@ def rank_in_path(path: str) -> RankHint | None:
 
 def host_in_path(path: str) -> str:
     """The host in a file name (`nccl_trace_rank_<host>_<rank>`), else in the name of the nearest folder; or empty."""
-    *folders, name = path.replace(":", "/").split("/")
+    *folders, name = within_store(path).replace(":", "/").split("/")
     stem = SUFFIXES.sub("", name)
     if not RANK_WORD.search(stem) and (match := RANK_AFTER_HOST.search(stem)):
         return match["host"]
@@ -142,7 +143,6 @@ def resolve_rank(path: str, *, content: int | None, name: RankHint | None, said:
 
 
 STDIN = "-"
-SEPARATORS = os.sep + (os.altsep or "")
 HEAD = 64 << 10
 ZIP_MAGIC = b"PK\x03\x04"
 EMPTY_ZIP_MAGIC = b"PK\x05\x06"
@@ -152,37 +152,27 @@ MAX_UNPACKED = 64 * 10**9
 """Uncompressed bytes of an input, unless the user says otherwise: no trace that anybody can record is as large."""
 
 
-class Stamp(Struct, frozen=True):
-    """By what a changed file is recognised."""
+class Stamp(Protocol):
+    """By what changed stored bytes are recognised."""
 
-    path: Path
-    size: int
-    modified_ns: int
-    inode: int
-    device: int
-
-    @classmethod
-    def of(cls, path: Path) -> Stamp:
-        """The stamp of a file as it is now."""
-        found = path.stat()
-        return cls(path, found.st_size, found.st_mtime_ns, found.st_ino, found.st_dev)
+    @property
+    def modified_ns(self) -> int:
+        """When they were written, in ns since 1970; 0 if unknown."""
+        ...
 
     def check(self) -> None:
-        """Raises ChangedError if the file is not as it was."""
-        try:
-            changed = "was changed" if Stamp.of(self.path) != self else ""
-        except FileNotFoundError:
-            changed = "was removed"
-        if changed:
-            raise ChangedError(
-                f"the file {changed} since it was first read",
-                source=self.path.as_posix(),
-                advice="Run the command again when no program writes to it.",
-            )
+        """Raises ChangedError if they are not as they were."""
+        ...
 
 
 def archive_of(path: str) -> str:
     """The archive in the path of one of its members, or empty; a Windows drive has a colon as well."""
+    if is_remote(path):
+        return (
+            path[: path.find(":", path.index("/", path.index("://") + 3))]
+            if ":" in within_store(path)
+            else ""
+        )
     ends = (at for at, char in enumerate(path) if char == ":" and os.path.isfile(path[:at]))
     return path[: next(ends, 0)]
 
@@ -192,7 +182,7 @@ class Source(Struct, frozen=True):
 
     path: str
     """The path as the user gave it, with / on every system; a member of an archive is `archive:member`."""
-    opener: Callable[[], BinaryIO]
+    opener: Opener
     """Opens the stored bytes."""
     bytes: int = 0
     """Size as stored, compressed if it is."""
@@ -225,6 +215,21 @@ class Source(Struct, frozen=True):
             return RankHint(self.prefix_rank, certain=True)
         return rank_in_path(self.path)
 
+    @property
+    def in_ranges(self) -> bool:
+        """True if the stored bytes can be read from the middle at no more cost, in several processes."""
+        return bool(getattr(self.opener, "in_ranges", False))
+
+    @property
+    def is_whole(self) -> bool:
+        """True if the stored bytes are a file or an object of their own, and no member of an archive."""
+        return bool(getattr(self.opener, "is_whole", False))
+
+    @property
+    def modified_ns(self) -> int:
+        """When the file with the stored bytes was written, in ns since 1970; 0 if unknown."""
+        return self.stamp.modified_ns if self.stamp else 0
+
     def open(self) -> Opened:
         """Opens the uncompressed bytes; raises ChangedError if the file was changed since it was found."""
         if self.stamp:
@@ -240,6 +245,23 @@ class Source(Struct, frozen=True):
         """The first uncompressed bytes."""
         with self.open() as stream:
             return stream.read(size)
+
+
+def again(source: Source) -> str:
+    """The path by which a source can be found again; of an object its address with everything that opens it."""
+    return str(getattr(source.opener, "address", "")) or source.path
+
+
+def beside(source: Source) -> Mapping[str, str]:
+    """The files in the folder of a source that is a file or an object of its own: their paths by their names."""
+    if source.local:
+        return {path.name: path.as_posix() for path in source.local.parent.iterdir() if path.is_file()}
+    url = again(source)
+    if not source.is_whole or not is_remote(url):
+        return {}
+    from tracelink.io.remote.listing import objects_in
+
+    return {address.rpartition("/")[2]: address for address in objects_in(f"{url.rpartition('/')[0]}/")}
 
 
 class Opened:
@@ -338,7 +360,7 @@ class Discovery(Struct):
 
 def discover(request: Request) -> Discovery:
     """All sources of a request; raises UsageError if a path does not exist."""
-    found = Discovery(paths=[path for path, _ in request.paths])
+    found = Discovery(paths=[shown(path) for path, _ in request.paths])
     used: dict[str, str] = {}
     seen: set[tuple[str, str]] = set()
     for path, format_name in request.paths:
@@ -359,7 +381,7 @@ def discover(request: Request) -> Discovery:
 def _unused_rank(unused: Sequence[str], paths: Sequence[str]) -> UsageError:
     similar = did_you_mean(unused[0], [*paths, *(path.rpartition("/")[2] for path in paths)])
     return UsageError(
-        f"a rank is given for {', '.join(unused)}, which is not among the inputs",
+        f"a rank is given for {', '.join(map(shown, unused))}, which is not among the inputs",
         advice=f"{similar} Name the file by its path or its name.".strip(),
     )
 
@@ -368,7 +390,7 @@ def _check_unambiguous(named: str, source: Source, used: dict[str, str]) -> None
     other = used.setdefault(named, source.path)
     if other != source.path:
         raise UsageError(
-            f"a rank is given for {named}, which fits {other} and {source.path}",
+            f"a rank is given for {shown(named)}, which fits {other} and {source.path}",
             advice="Name the file by its whole path.",
         )
 
@@ -379,16 +401,19 @@ def _with_rank(source: Source, rank: int) -> Source:
 
 def _named_rank(source: Source, rank_of: Mapping[str, int]) -> str:
     known = (source.path, source.name)
-    return next((name for name in rank_of if name in known or PurePath(name).as_posix() in known), "")
+    return next((name for name in rank_of if shown(name) in known or PurePath(name).as_posix() in known), "")
 
 
 def _expand(path: str, format_name: str, limit: int, findings: list[Finding]) -> Iterator[Source]:
     if path == STDIN:
         yield from _standard_input(format_name, limit)
         return
-    here = Path(path)
+    if is_remote(path):
+        yield from _remote(path, format_name, limit, findings)
+        return
+    here = Path(plain_path(path))
     if here.is_dir():
-        for file in _files_in(here, findings):
+        for file in files_in(here, findings):
             yield from _file(file, format_name, limit, findings)
     elif here.is_file():
         for source in _file(here, format_name, limit, findings):
@@ -396,52 +421,12 @@ def _expand(path: str, format_name: str, limit: int, findings: list[Finding]) ->
     elif here.exists():
         yield from _pipe(here, format_name, limit)
     elif here.is_symlink():
-        findings.append(_dangling(here))
+        findings.append(dangling(here))
     elif matches := sorted(glob.glob(path, recursive=True)):
         for match in matches:
             yield from _expand(match, format_name, limit, findings)
     else:
-        raise UsageError(f"{path}: there is no such file or directory", advice=_similar_path(path))
-
-
-def _files_in(folder: Path, findings: list[Finding]) -> list[Path]:
-    """The files in a folder and in folders inside it, sorted, without hidden ones."""
-    found: list[Path] = []
-    links: list[str] = []
-
-    def unreadable(error: OSError) -> None:
-        message = f"{error.filename}: {error.strerror}. Files in this folder were not read."
-        findings.append(Finding(Severity.ERROR, "unreadable", message, source=str(error.filename)))
-
-    for parent, folders, names in os.walk(folder, onerror=unreadable):
-        folders[:] = [name for name in folders if not name.startswith(".")]
-        links += [path.as_posix() for name in folders if (path := Path(parent, name)).is_symlink()]
-        paths = [Path(parent, name) for name in names if not name.startswith(".")]
-        found += [path for path in paths if path.is_file()]
-        findings += [_dangling(path) for path in paths if path.is_symlink() and not path.exists()]
-    if links:
-        message = f"{len(links)} symbolic links to folders were not followed. Name the folders to read them."
-        findings.append(Finding(Severity.INFO, "skipped", message, len(links), example=min(links)))
-    return sorted(found)
-
-
-def _dangling(path: Path) -> Finding:
-    name = path.as_posix()
-    message = f"{name}: a symbolic link to a file that does not exist. Restore the file or remove the link."
-    return Finding(Severity.ERROR, "unreadable", message, source=name)
-
-
-def _similar_path(path: str) -> str:
-    """Advice on a path that does not exist: the similar name in the deepest folder of it that does."""
-    folder, name = os.path.split(path.rstrip(SEPARATORS))
-    while folder and not os.path.isdir(folder):
-        folder, name = os.path.split(folder)
-    try:
-        names = os.listdir(folder or os.curdir)
-    except OSError:
-        names = []
-    similar = similar_to(name, names)
-    return f"Did you mean {os.path.join(folder, similar)}?" if similar else "Check the path."
+        raise UsageError(f"{path}: there is no such file or directory", advice=similar_path(path))
 
 
 def _standard_input(format_name: str, limit: int) -> Iterator[Source]:
@@ -457,14 +442,14 @@ def _pipe(path: Path, format_name: str, limit: int) -> Iterator[Source]:
 
 def _spooled(name: str, stream: BinaryIO, format_name: str, limit: int) -> Source:
     """A source that can be read repeatedly, from a stream that cannot."""
-    spool = tempfile.TemporaryFile()  # noqa: SIM115  lives as long as the source; the system removes it
+    spool = temporary_file()  # lives as long as the source
     while chunk := stream.read(1 << 20):
         spool.write(chunk)
         if spool.tell() > limit:
             raise too_large(name, limit)
     size = spool.tell()
     spool.flush()
-    return Source(name, partial(_window, spool, 0, size), size, None, format_name, limit=limit)
+    return Source(name, Spooled(spool, size), size, None, format_name, limit=limit)
 
 
 def of_spool(path: str, spool: BinaryIO, whole: Source) -> Source:
@@ -474,7 +459,7 @@ def of_spool(path: str, spool: BinaryIO, whole: Source) -> Source:
     return replace(
         whole,
         path=path,
-        opener=partial(_window, spool, 0, size),
+        opener=Spooled(spool, size),
         bytes=size,
         local=None,
         format="",
@@ -484,32 +469,71 @@ def of_spool(path: str, spool: BinaryIO, whole: Source) -> Source:
 
 def _file(path: Path, format_name: str, limit: int, findings: list[Finding]) -> Iterator[Source]:
     name = path.as_posix()
+    with _unreadable_found(name, findings):
+        stamp = FileStamp.of(path)
+        source = Source(name, LocalFile(path), stamp.size, path, format_name, stamp=stamp, limit=limit)
+        yield from _contained(source, findings)
+
+
+def _remote(url: str, format_name: str, limit: int, findings: list[Finding]) -> Iterator[Source]:
+    """The sources at the address of an object, a folder or a pattern."""
+    from tracelink.io.remote.listing import Found, found_at
+    from tracelink.io.remote.objects import RemoteObject, RemoteStamp, copied
+
+    found = Found()
+    with _unreadable_found(shown(url), findings):
+        found = found_at(url)
+    if found.strange:
+        message = (
+            f"{shown(url)}: {len(found.strange)} names lead out of the folder; these objects were skipped."
+        )
+        example = printable(shown(min(found.strange)))
+        findings.append(
+            Finding(Severity.WARNING, "skipped", message, len(found.strange), shown(url), example)
+        )
+    for entry in found.entries:
+        name = shown(entry.url)
+        with _unreadable_found(name, findings):
+            opener = RemoteObject(entry) if entry.in_ranges else Copied(partial(copied, entry, limit))
+            if isinstance(opener, Copied):
+                entry = replace(entry, bytes=opener.size)
+            source = Source(
+                name, opener, entry.bytes, None, format_name, stamp=RemoteStamp(entry), limit=limit
+            )
+            for contained in _contained(source, findings):
+                yield replace(contained, named=found.named and contained.path == name)
+
+
+@contextmanager
+def _unreadable_found(name: str, findings: list[Finding]) -> Iterator[None]:
+    """Makes a finding of an input that cannot be read."""
     try:
-        stamp = Stamp.of(path)
-        source = Source(name, partial(_stored, path), stamp.size, path, format_name, stamp=stamp, limit=limit)
-        head = source.head(1 << 10)
-        if head.startswith((ZIP_MAGIC, EMPTY_ZIP_MAGIC)):
-            from tracelink.io.archives import zip_members
-
-            stored = _window(_stored(path), 0, stamp.size)
-            members = zip_members(stored)
-            if _is_checkpoint(members):
-                yield source
-            else:
-                yield from _members(source, members, findings)
-        elif head[TAR_MAGIC_AT : TAR_MAGIC_AT + len(TAR_MAGIC)] == TAR_MAGIC:
-            from tracelink.io.archives import tar_members
-
-            stored = _packed(source, _stored(path))
-            yield from _members(source, tar_members(stored, _window), findings)
-        else:
-            yield source
+        yield
     except UnreadableError as error:
         error.source = error.source or name
         findings.append(Finding(Severity.ERROR, "unreadable", str(error), source=name))
     except OSError as error:
         message = f"{name}: {error.strerror or error}. Check that the file can be read."
         findings.append(Finding(Severity.ERROR, "unreadable", message, source=name))
+
+
+def _contained(source: Source, findings: list[Finding]) -> Iterator[Source]:
+    """The source itself, or those of the members if it is an archive."""
+    head = replace(source, stamp=None).head(1 << 10)  # its stamp is as new as that
+    if head.startswith((ZIP_MAGIC, EMPTY_ZIP_MAGIC)):
+        from tracelink.io.archives import zip_members
+
+        members = zip_members(Part(source.opener, 0, source.bytes))
+        if _is_checkpoint(members):
+            yield source
+        else:
+            yield from _members(source, members, findings)
+    elif head[TAR_MAGIC_AT : TAR_MAGIC_AT + len(TAR_MAGIC)] == TAR_MAGIC:
+        from tracelink.io.archives import tar_members
+
+        yield from _members(source, tar_members(_packed(source)), findings)
+    else:
+        yield source
 
 
 def _is_checkpoint(members: Members) -> bool:
@@ -535,51 +559,18 @@ def _members(source: Source, members: Members, findings: list[Finding]) -> Itera
         yield replace(source, path=path, opener=member.opener, bytes=member.bytes, local=None)
 
 
-def _packed(source: Source, stored: BinaryIO) -> BinaryIO:
-    """The uncompressed bytes of a tar archive, as a file."""
+def _packed(source: Source) -> Opener:
+    """Opens the uncompressed bytes of a tar archive."""
     with source.open() as opened:
-        if opened.plain:
-            return stored
-        spool = cast("BinaryIO", tempfile.TemporaryFile())  # noqa: SIM115  lives as long as the sources in it
+        return source.opener if opened.plain else Copied(partial(_inflated, source))
+
+
+def _inflated(source: Source) -> BinaryIO:
+    spool = temporary_file()  # lives as long as the sources in it
+    with source.open() as opened:
         while chunk := opened.read(1 << 20):
             spool.write(chunk)
-        spool.seek(0)
-        return spool
-
-
-def _stored(path: Path) -> BinaryIO:
-    return path.open("rb", buffering=0)
-
-
-def _window(whole: BinaryIO, start: int, size: int) -> BinaryIO:
-    return io.BufferedReader(_Window(whole, start, size))
-
-
-class _Window(io.RawIOBase):
-    """A part of a file as a file with a position of its own, even if processes share the file."""
-
-    def __init__(self, whole: BinaryIO, start: int, size: int) -> None:
-        self._whole = whole
-        self._start = start
-        self._size = size
-        self._at = 0
-
-    def readable(self) -> bool:
-        return True
-
-    def seekable(self) -> bool:
-        return True
-
-    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
-        base = {io.SEEK_SET: 0, io.SEEK_CUR: self._at, io.SEEK_END: self._size}[whence]
-        self._at = max(0, base + offset)
-        return self._at
-
-    def readinto(self, buffer: bytearray | memoryview) -> int:  # type: ignore[override]
-        view = memoryview(buffer)[: max(0, self._size - self._at)]
-        count = read_into_at(self._whole.fileno(), view, self._start + self._at)
-        self._at += count
-        return count
+    return spool
 
 
 # Dumps of one job among those of several, by the prefix of their names

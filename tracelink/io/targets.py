@@ -4,19 +4,22 @@ from __future__ import annotations
 
 import errno
 import io
+import itertools
 import os
 import re
 import shlex
 import shutil
 import sys
-from collections.abc import Iterable, Iterator
+import tempfile
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, BinaryIO, Protocol, cast
 
 from isal import isal_zlib
 from msgspec import Struct
 
+from tracelink.io.remote.addresses import folder_of, is_remote, plain_path, shown, within_store
 from tracelink.io.signals import deferred_signals
 from tracelink.io.sources import archive_of
 from tracelink.io.system import machine, process_exists
@@ -41,6 +44,9 @@ ANOTHER_PLACE = "Choose another place to write to."
 
 LONGEST_NAME = 180
 """Bytes of the name of an output that are part of the name of its temporary file."""
+
+NO_NAME = re.compile(r"[^A-Za-z0-9._-]+")
+"""What is not part of the name of a temporary file of an upload."""
 
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
@@ -111,6 +117,10 @@ class FileTarget(Struct, frozen=True):
         """The file's size now."""
         return self.location.stat().st_size
 
+    def as_folder(self) -> DirectoryTarget:
+        """A directory in place of the file."""
+        return DirectoryTarget(self.location)
+
 
 class DirectoryTarget(Struct, frozen=True):
     """Files in a directory, which is created if it does not exist."""
@@ -150,9 +160,8 @@ class PrefixTarget(Struct, frozen=True):
         if not isinstance(target, FileTarget):
             return cls(Path(target.path()), USUAL_PREFIX)
         name = target.location.name
-        prefix = re.sub(r"(\.\d+)?$", "", name.removesuffix(suffix)) if name.endswith(suffix) else name
         named = name.endswith(suffix) and ranks == 1
-        return cls(target.location.parent, prefix or USUAL_PREFIX, target.location if named else None)
+        return cls(target.location.parent, _prefix_in(name, suffix), target.location if named else None)
 
     def file(self, name: str = "") -> AbstractContextManager[BinaryIO]:
         """The file with this name after the prefix."""
@@ -175,6 +184,104 @@ class PrefixTarget(Struct, frozen=True):
         if self.only and name.endswith(self.only.suffix):
             return self.only
         return self.directory / f"{self.prefix}.{name}"
+
+
+def _prefix_in(name: str, suffix: str) -> str:
+    """The prefix that the name of a file means."""
+    prefix = re.sub(r"(\.\d+)?$", "", name.removesuffix(suffix)) if name.endswith(suffix) else name
+    return prefix or USUAL_PREFIX
+
+
+class RemoteTarget(Struct, frozen=True):
+    """One object in a remote store."""
+
+    url: str
+
+    def file(self, name: str = "") -> AbstractContextManager[BinaryIO]:
+        """The object itself; `name` would be its name in a folder."""
+        return _whole_object(self.url)
+
+    def path(self, name: str = "") -> str:
+        """The object's address, without secrets."""
+        return shown(self.url)
+
+    def size(self, name: str = "") -> int:
+        """The object's size now."""
+        return size_of(self.url)
+
+    def as_folder(self) -> RemoteFolderTarget:
+        """A folder in place of the object."""
+        return RemoteFolderTarget(folder_of(self.url))
+
+    def whole(self, marker: str) -> AbstractContextManager[RemoteFolderTarget]:
+        """A folder in place of the object."""
+        return self.as_folder().whole(marker)
+
+
+class RemoteFolderTarget(Struct, frozen=True):
+    """Objects in a folder of a remote store, or with a common prefix in it."""
+
+    url: str
+    """Ends with a slash."""
+    prefix: str = ""
+    """What names start with before a dot; empty if there is none."""
+    only: str = ""
+    """The address of the object of the only rank, if the user gave its complete name."""
+
+    @classmethod
+    def with_prefix(
+        cls, target: RemoteTarget | RemoteFolderTarget, suffix: str, ranks: int
+    ) -> RemoteFolderTarget:
+        """The objects that an address means, as of a local path: `et/job`, `et/job.et`, `et/job.0.et`, or a folder."""
+        if isinstance(target, RemoteFolderTarget):
+            return cls(target.url, USUAL_PREFIX)
+        folder, _, name = target.url.rpartition("/")
+        named = name.endswith(suffix)
+        only = target.url if named and ranks == 1 else ""
+        return cls(folder_of(folder), _prefix_in(name, suffix), only)
+
+    def file(self, name: str = "") -> AbstractContextManager[BinaryIO]:
+        """The object `name` in the folder, or `folder/name` in a folder of it."""
+        return _whole_object(self._url(name))
+
+    def path(self, name: str = "") -> str:
+        """The address of that object, without secrets; that of the folder without a name."""
+        return shown(self._url(name) if name else self.url)
+
+    def size(self, name: str = "") -> int:
+        """The size of that object now."""
+        return size_of(self._url(name))
+
+    @contextmanager
+    def whole(self, marker: str) -> Iterator[RemoteFolderTarget]:
+        """The folder itself, complete when `marker` is written; an earlier one with a marker is removed before."""
+        from tracelink.io.remote.stores import MOST_OBJECTS, store_of
+
+        store = store_of(self.url)
+        former = [entry.url for entry in store.folder(self.url, deep=True, most=MOST_OBJECTS).entries]
+        if former and self.url + marker not in former:
+            raise UsageError(
+                f"{shown(self.url)} is a folder with other objects, and would be overwritten",
+                advice="Name a new folder.",
+            )
+        for url in sorted(former, key=lambda url: url != self.url + marker):
+            store.remove(url)
+        yield self
+
+    def _url(self, name: str) -> str:
+        if not name or not all(part.strip(".") for part in name.split("/")):
+            raise UsageError(f"{name!r} is not the name of an object in {shown(self.url)}")
+        if self.only and name.endswith(PurePosixPath(self.only).suffix):
+            return self.only
+        return f"{self.url}{self.prefix}.{name}" if self.prefix else self.url + name
+
+
+def size_of(url: str) -> int:
+    """The size of an object that was written; 0 if it was removed since."""
+    from tracelink.io.remote.stores import store_of
+
+    found = store_of(url).find(url)
+    return found.bytes if found else 0
 
 
 class StreamTarget(Struct):
@@ -226,9 +333,66 @@ def target_of(path: str) -> Target:
         if sys.stdout is None:
             raise UsageError("standard output is closed", advice=ANOTHER_PLACE)
         return StreamTarget(sys.stdout.buffer)
-    if names_folder(path) or Path(path).is_dir():
-        return DirectoryTarget(Path(path))
-    return FileTarget(Path(path))
+    if names_folder(path) or is_folder(path):
+        return folder_target(path)
+    return file_target(path)
+
+
+def file_target(path: str) -> FileTarget | RemoteTarget:
+    """The target of one file."""
+    return RemoteTarget(path) if is_remote(path) else FileTarget(Path(plain_path(path)))
+
+
+def folder_target(path: str) -> DirectoryTarget | RemoteFolderTarget:
+    """The target of files in a folder."""
+    return RemoteFolderTarget(folder_of(path)) if is_remote(path) else DirectoryTarget(Path(plain_path(path)))
+
+
+def is_folder(path: str) -> bool:
+    """True if a path is that of a folder that exists; a bucket always does."""
+    if not is_remote(path):
+        return Path(plain_path(path)).is_dir()
+    if not within_store(path).strip("/"):
+        return True
+    from tracelink.io.remote.stores import store_of
+
+    store = store_of(path)
+    if store.find(path):
+        return False
+    inside = store.folder(path, deep=False, most=1)
+    return bool(inside.entries or inside.folders)
+
+
+def is_file(path: str) -> bool:
+    """True if a path is that of a file or an object that exists."""
+    if not is_remote(path):
+        return Path(plain_path(path)).is_file()
+    from tracelink.io.remote.stores import store_of
+
+    return store_of(path).find(path) is not None
+
+
+def spool_folder(path: str) -> str | None:
+    """The folder for temporary files of an output: its own, or None for that of the system if it is not local."""
+    return None if is_remote(path) else os.path.dirname(path) or None
+
+
+def common_folder(paths: Sequence[str]) -> str:
+    """The folder that contains all of these files."""
+    if any(map(is_remote, paths)):
+        folders = [path.rpartition("/")[0].split("/") for path in paths]
+        same = itertools.takewhile(lambda parts: len(set(parts)) == 1, zip(*folders, strict=False))
+        return "/".join(parts[0] for parts in same)
+    return os.path.commonpath([os.path.dirname(path) for path in paths]) or os.curdir
+
+
+def check_local(path: str) -> None:
+    """Raises UsageError if a path is not on this machine."""
+    if is_remote(path):
+        raise UsageError(
+            f"{shown(path)} is not on this machine",
+            advice="Name a local folder, and copy it when it is complete.",
+        )
 
 
 @contextmanager
@@ -248,6 +412,45 @@ def temporary_for(path: Path) -> Iterator[Path]:
         if isinstance(error, OSError) and error.errno in FULL:
             raise _unwritable(path, error) from error
         raise
+
+
+def temporary_at(path: str) -> AbstractContextManager[Path]:
+    """The path of an empty temporary file, of which the file or the object at `path` is made at the end."""
+    return temporary_upload(path) if is_remote(path) else temporary_for(Path(plain_path(path)))
+
+
+@contextmanager
+def temporary_upload(url: str) -> Iterator[Path]:
+    """The path of an empty temporary file, of which an object is made at the end."""
+    from tracelink.io.remote.stores import store_of
+
+    name = PurePosixPath(url).name or USUAL_PREFIX
+    temporary = _temporary_name(Path(tempfile.gettempdir(), NO_NAME.sub("_", name)))
+    try:
+        _opened(temporary, "xb").close()
+        yield temporary
+        store_of(url).write(temporary, url)
+    except OSError as error:
+        if error.errno in FULL:
+            raise _no_space(error) from error
+        raise
+    finally:
+        with deferred_signals(), suppress(OSError):
+            temporary.unlink(missing_ok=True)
+
+
+def _no_space(error: OSError) -> TraceError:
+    return TraceError(
+        f"cannot write temporary files in {tempfile.gettempdir()}: {error.strerror}",
+        advice="Free some space there, or set the environment variable TMPDIR to another directory.",
+    )
+
+
+@contextmanager
+def _whole_object(url: str) -> Iterator[BinaryIO]:
+    """A temporary file, of which an object is made at the end."""
+    with temporary_upload(url) as temporary, _opened(temporary, "wb") as raw, _compressed(raw, url) as stream:
+        yield stream
 
 
 @contextmanager
@@ -299,7 +502,8 @@ def abandoned_files_removed(output: str) -> Iterator[None]:
 
 def _remove_abandoned(output: str) -> None:
     path = os.path.realpath(output)
-    for folder in (path, os.path.dirname(path)):
+    folders = (tempfile.gettempdir(),) if is_remote(output) else (path, os.path.dirname(path))
+    for folder in folders:
         with suppress(OSError), os.scandir(folder) as entries:
             for entry in filter(_is_abandoned, entries):
                 if entry.is_dir(follow_symlinks=False):
@@ -334,8 +538,8 @@ def _whole_file(path: Path) -> Iterator[BinaryIO]:
 
 
 @contextmanager
-def _compressed(raw: BinaryIO, path: Path) -> Iterator[BinaryIO]:
-    if path.name.endswith(GZIP_SUFFIX):
+def _compressed(raw: BinaryIO, path: Path | str) -> Iterator[BinaryIO]:
+    if str(path).endswith(GZIP_SUFFIX):
         with GzipStream(raw) as stream:
             yield cast(BinaryIO, stream)
     else:
@@ -361,7 +565,13 @@ def _unwritable(path: Path, error: OSError) -> TraceError:
 
 
 def check_folder(path: str) -> None:
-    """Raises UsageError if the folder of an output does not exist."""
+    """Raises UsageError if the folder of an output does not exist, or TraceError if its store cannot be written to."""
+    if is_remote(path):
+        from tracelink.io.remote.stores import store_of
+
+        store_of(path).check_writable(path)
+        return
+    path = plain_path(path)
     folder = Path(path).parent
     if path != STDOUT and not names_folder(path) and not folder.is_dir():
         raise UsageError(
@@ -373,11 +583,18 @@ def check_folder(path: str) -> None:
 
 def check_not_read(path: str, read: Iterable[str]) -> None:
     """Raises UsageError if an output would overwrite an input, or an archive that contains one."""
+    if is_remote(path):
+        if any(source == shown(path) or archive_of(source) == shown(path) for source in read):
+            raise _overwritten(path)
+        return
+    path = plain_path(path)
     if path == STDOUT or not Path(path).is_file():
         return
     for source in read:
         for place in (source, archive_of(source)):
             if place and Path(place).is_file() and os.path.samefile(place, path):
-                raise UsageError(
-                    f"{path} is one of the inputs, and would be overwritten", advice=ANOTHER_PLACE
-                )
+                raise _overwritten(path)
+
+
+def _overwritten(path: str) -> UsageError:
+    return UsageError(f"{shown(path)} is one of the inputs, and would be overwritten", advice=ANOTHER_PLACE)

@@ -14,6 +14,7 @@ from msgspec import Struct
 import tracelink.plugins as plugins
 from tracelink.converters.perfetto.timeline.view import StartupView
 from tracelink.io.framing import DELIMITED, FIXED32, FIXED64, VARINT, varint_at
+from tracelink.io.remote.addresses import is_remote, plain_path, shown
 from tracelink.io.streams import GZIP_MAGIC, Inflated
 from tracelink.model.errors import Finding, TraceError, UnreadableError, UsageError
 from tracelink.open.view import view_of
@@ -59,7 +60,7 @@ class OpenTrace(Struct, frozen=True):
             size = os.fstat(file.fileno()).st_size
             head, unpacked = _head_and_size(file, size)
             kind = kind_of(head, name)
-            return cls(name, file, size, kind, unpacked, view_of(head, kind))
+            return cls(shown(name), file, size, kind, unpacked, view_of(head, kind))
         except BaseException:
             file.close()
             raise
@@ -79,7 +80,12 @@ class OpenTrace(Struct, frozen=True):
 
 
 def _opened(path: str) -> BinaryIO:
-    """A regular file, opened without blocking on a pipe."""
+    """A regular file, opened without blocking on a pipe; a temporary copy of an object in a remote store."""
+    if is_remote(path):
+        from tracelink.io.remote.objects import temporary_copy
+
+        return temporary_copy(path)
+    path = plain_path(path)
     try:
         _check_file(path, os.stat(path))
         descriptor = os.open(path, FLAGS)

@@ -15,7 +15,17 @@ from msgspec import Struct, field
 import tracelink.plugins as plugins
 from tracelink.converters.chakra.table import Attribute
 from tracelink.converters.chakra.validation.rules import RULES, Rule, Violation
-from tracelink.io.sources import LARGEST_RANK, Discovery, Paths, Request, Source, discover, discover_inputs
+from tracelink.io.remote.addresses import shown
+from tracelink.io.sources import (
+    LARGEST_RANK,
+    Discovery,
+    Paths,
+    Request,
+    Source,
+    beside,
+    discover,
+    discover_inputs,
+)
 from tracelink.model.columns import UNKNOWN, Int64s
 from tracelink.model.errors import Severity, TraceError, UnreadableError, UsageError
 from tracelink.model.ranges import Numbers
@@ -104,7 +114,9 @@ def job_files(paths: Paths, groups: str | None) -> tuple[list[JobFiles], list[Vi
         for finding in discovery.findings
         if finding.severity is Severity.ERROR
     ]
-    requested = {os.fspath(path) for path in ([paths] if isinstance(paths, str | os.PathLike) else paths)}
+    requested = {
+        shown(os.fspath(path)) for path in ([paths] if isinstance(paths, str | os.PathLike) else paths)
+    }
     traces = [
         source
         for source in discovery.sources
@@ -145,9 +157,14 @@ def _folder(path: str) -> str:
 
 
 def _ranks_in_folder(prefix: str, files: Sequence[TraceFile]) -> list[int]:
-    folders = {file.source.local.parent for file in files if file.source.local}
-    found = [_prefix_and_rank(path.name) for folder in folders for path in folder.iterdir()]
+    found = [_prefix_and_rank(name) for names in _folders(files) for name in names]
     return [rank for found_prefix, rank in found if found_prefix == prefix and rank is not None]
+
+
+def _folders(files: Sequence[TraceFile]) -> list[Mapping[str, str]]:
+    """The files next to these, by their names, for each folder."""
+    firsts = {_folder(file.source.path): file.source for file in reversed(files) if file.source.is_whole}
+    return [beside(firsts[folder]) for folder in sorted(firsts)]
 
 
 def _groups_in_folder(
@@ -156,13 +173,13 @@ def _groups_in_folder(
     """The groups of a job: those of its prefix, else those of the folder."""
     names = [*([f"{prefix}{_GROUPS_SUFFIX}"] if prefix else []), *_SHARED_GROUPS]
     by_name = {source.name: source for source in other_sources if _folder(source.path) == folder}
-    folders = sorted({file.source.local.parent for file in files if file.source.local})
+    folders = _folders(files)
     for name in names:
         if name in by_name:
             return _read_groups(by_name[name])
-        for parent in folders:
-            if (parent / name).is_file():
-                return _read_groups(_single_source(str(parent / name)))
+        for paths in folders:
+            if name in paths:
+                return _read_groups(_single_source(paths[name]))
     if prefix:
         return None
     candidates = [source for source in other_sources if source.name.endswith(_GROUPS_SUFFIX)]

@@ -23,7 +23,7 @@ from tracelink.converters.chakra.validation.rules import (
 )
 from tracelink.engines import EngineChoice, Watch, engine_for
 from tracelink.io.engine import Engine
-from tracelink.io.sources import Paths, Source
+from tracelink.io.sources import Paths, Source, again
 from tracelink.model.errors import Finding, Severity, TraceError, UnreadableError, UsageError
 
 SHOWN = 100
@@ -130,7 +130,7 @@ def content_of(source: Source, decoded: Decoded) -> Content:
     """The census and the check of a decoded file, as one of a job of its own."""
     counted = census(decoded.nodes)
     try:
-        jobs = job_files([source.path], None)[0] if source.local else []
+        jobs = job_files([again(source)], None)[0] if source.is_whole else []
     except TraceError:
         jobs = []
     for job in jobs:
@@ -148,7 +148,7 @@ def inspect_traces(sources: Sequence[Source], contents: Mapping[str, object], en
 
 def _problems(sources: Sequence[Source], known: Mapping[str, Content], engine: Engine) -> list[Finding]:
     """The verdict of `tracelink validate` on the same files, as one finding for each rule."""
-    paths = [source.path for source in sources if source.local]
+    paths = [again(source) for source in sources if source.is_whole]
     found = list[Finding]()
     if len(paths) < len(sources):
         message = (

@@ -101,7 +101,7 @@ from tracelink.io.engine import Engine
 from tracelink.io.framing import VARINT, delimited, key, varint, varint_at
 from tracelink.io.json_array import at_several_places
 from tracelink.io.system import read_at
-from tracelink.io.targets import GzipStream, Target
+from tracelink.io.targets import GzipStream, Target, spool_folder
 from tracelink.model.columns import Bools, Int64s
 from tracelink.model.errors import Finding
 from tracelink.model.job import Job
@@ -434,7 +434,7 @@ class TimeOrderedTarget(Struct, frozen=True):
     @contextmanager
     def file(self, name: str = "") -> Iterator[BinaryIO]:
         """A file for packets in any order; only those of one sequence must be in order of time."""
-        directory = os.path.dirname(self.path(name)) or None
+        directory = spool_folder(self.path(name))
         with self.target.file(name) as out, tempfile.TemporaryFile(dir=directory) as spool:
             yield cast(BinaryIO, spool)
             spool.flush()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
@@ -67,7 +66,7 @@ from tracelink.io.engine import Engine
 from tracelink.io.framing import Batch, FramingError
 from tracelink.io.protobuf import Fields, Octets, split_all
 from tracelink.io.sources import Source
-from tracelink.io.targets import Target
+from tracelink.io.targets import Target, spool_folder
 from tracelink.model.columns import UNKNOWN, Bools, Int32s, Int64s
 from tracelink.model.events import InstantScope, Relation
 from tracelink.plugins import Output
@@ -506,7 +505,7 @@ class NativeAsJson:
         path = target.path(name)
         with target.file(name) as out:
             out.write(document.opening())
-            write_sections(document.sections(), out, os.path.dirname(path) or None, engine)
+            write_sections(document.sections(), out, spool_folder(path), engine)
             out.write(document.closing())
         findings = (*findings_of(source.path, document.native), *document.flows.findings)
         return [Output(path, self.name, None, target.size(name), document.events, findings)]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -24,7 +23,7 @@ from tracelink.converters.perfetto.timeline.layout import Numbering, rank_digits
 from tracelink.converters.perfetto.timeline.rank import RankTimeline, rank_timeline_of
 from tracelink.converters.perfetto.timeline.summary import AllWaits
 from tracelink.io.engine import Engine, worker_of
-from tracelink.io.targets import GzipStream, Target
+from tracelink.io.targets import GzipStream, Target, spool_folder
 from tracelink.model.errors import Finding
 from tracelink.model.events import EventKind
 from tracelink.model.job import Job
@@ -173,7 +172,7 @@ def write_timeline(
     job, path = timeline.job, target.path(output.name)
     with target.file(output.name) as plain, _stream(plain, output.compressed) as stream:
         stream.write(timeline_format.opening())
-        blocks = BlockWriter(stream, os.path.dirname(path) or None, engine, timeline_format.separator)
+        blocks = BlockWriter(stream, spool_folder(path), engine, timeline_format.separator)
         makers: list[Callable[[], Block[_WrittenRank]]] = [
             partial(_rank_block, timeline, timeline_format, index) for index in range(len(job.parts))
         ]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import shlex
 from collections import defaultdict
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,7 +15,7 @@ from tracelink.answers.html.tables import plain, sortable
 from tracelink.answers.model.communication import BandwidthRow
 from tracelink.answers.model.results import PARTS, Summary
 from tracelink.answers.model.words import cause_in_words, kernel_in_words, percent
-from tracelink.io.targets import FileTarget, abandoned_files_removed
+from tracelink.io.targets import abandoned_files_removed, file_target
 from tracelink.model import charts
 from tracelink.model.clock import Clock
 from tracelink.model.errors import printable
@@ -66,7 +65,7 @@ class Facts(Struct, frozen=True):
 
 def write_page(summary: Summary, facts: Facts, path: str) -> int:
     """Writes the page as a complete file and returns its size."""
-    target = FileTarget(Path(path))
+    target = file_target(path)
     with abandoned_files_removed(path), target.file() as stream:
         stream.write(html_report(summary, facts).encode())
     return target.size()

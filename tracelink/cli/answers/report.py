@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import click
 
 from tracelink.answers.model.results import Summary
@@ -16,7 +14,13 @@ from tracelink.cli.main import FINE, NO
 from tracelink.cli.options import Inputs, command, takes_clock, takes_engine, takes_inputs
 from tracelink.cli.terminal import watching
 from tracelink.io.engine import Engine
-from tracelink.io.targets import DirectoryTarget, abandoned_files_removed, check_folder
+from tracelink.io.targets import (
+    abandoned_files_removed,
+    check_folder,
+    file_target,
+    folder_target,
+    is_file,
+)
 from tracelink.model.errors import Severity, UsageError
 from tracelink.model.ranges import Numbers
 from tracelink.model.results import values_of
@@ -80,7 +84,7 @@ def report(
         output = "report.html"
     if csv_folder is not None:
         check_folder(csv_folder)
-        if Path(csv_folder).is_file():
+        if is_file(csv_folder):
             raise UsageError(f"{csv_folder} is a file", advice="Name a folder for the CSV files.")
     with watching(console, inputs.named) as watch:
         result = written_report(
@@ -112,9 +116,10 @@ def _print(
         return
     console.info(*result.verdict)
     if output is not None:
-        console.info(f"Wrote {output} ({size(Path(output).stat().st_size)}).")
+        target = file_target(output)
+        console.info(f"Wrote {target.path()} ({size(target.size())}).")
     if csv_folder is not None:
-        console.info(f"Wrote {len(written)} tables to {csv_folder}.")
+        console.info(f"Wrote {len(written)} tables to {folder_target(csv_folder).path()}.")
 
 
 def _errors(result: Summary) -> list[str]:
@@ -123,7 +128,7 @@ def _errors(result: Summary) -> list[str]:
 
 def _write_csv(result: Summary, folder: str) -> list[str]:
     """Writes each table that has rows as `NAME.csv`; returns the names."""
-    target = DirectoryTarget(Path(folder))
+    target = folder_target(folder)
     names = []
     with abandoned_files_removed(folder):
         for name in TABLES:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import islice
-from pathlib import Path
 
 from tracelink.compiling.divergences import Logs
 from tracelink.compiling.html.compilations import compilations, text_block
@@ -26,7 +25,7 @@ from tracelink.compiling.summary import (
     summary,
     unamortised,
 )
-from tracelink.io.targets import FileTarget, abandoned_files_removed
+from tracelink.io.targets import abandoned_files_removed, file_target
 from tracelink.model.errors import printable
 from tracelink.model.markup import Child, Markup, element
 from tracelink.model.text import counted, duration, ranks_cell, size
@@ -41,7 +40,7 @@ GUARDS = "dynamo_cpp_guards_str"
 
 def write_page(logs: Read, path: str) -> int:
     """Writes the page as a complete file and returns its size."""
-    target = FileTarget(Path(path))
+    target = file_target(path)
     with abandoned_files_removed(path), target.file() as stream:
         for part in html_page(logs):
             stream.write(part.encode())

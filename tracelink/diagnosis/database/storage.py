@@ -13,7 +13,8 @@ from msgspec import Struct, field
 
 from tracelink.diagnosis.database import schema
 from tracelink.diagnosis.database.schema import Column, Table, Type
-from tracelink.io.targets import ANOTHER_PLACE, DirectoryTarget, temporary_for
+from tracelink.io.remote.addresses import shown
+from tracelink.io.targets import ANOTHER_PLACE, DirectoryTarget, RemoteFolderTarget, temporary_at
 from tracelink.model.columns import NO_TIME, UNKNOWN
 from tracelink.model.errors import TraceError, UsageError
 
@@ -77,9 +78,9 @@ def clean(text: str) -> str:
 # SQLite: keys are declared, and `.schema` shows the description of each column.
 
 
-def write_sqlite(batches: Iterable[Batch], path: Path) -> None:
+def write_sqlite(batches: Iterable[Batch], path: str) -> None:
     """Writes all rows; the file appears when it is complete."""
-    with temporary_for(path) as temporary, _with_advice(path), closing(_connect(temporary)) as connection:
+    with temporary_at(path) as temporary, _with_advice(path), closing(_connect(temporary)) as connection:
         connection.execute("BEGIN")
         for table in schema.TABLES.values():
             connection.execute(create_statement(table))
@@ -134,12 +135,12 @@ def _connect(path: Path) -> sqlite3.Connection:
 
 
 @contextmanager
-def _with_advice(path: Path) -> Iterator[None]:
+def _with_advice(path: str) -> Iterator[None]:
     """Turns errors of SQLite, such as a full disk, into errors with advice."""
     try:
         yield
     except sqlite3.OperationalError as error:
-        raise TraceError(f"cannot be written: {error}", source=str(path), advice=ANOTHER_PLACE) from error
+        raise TraceError(f"cannot be written: {error}", source=shown(path), advice=ANOTHER_PLACE) from error
 
 
 # Parquet: a file for each table; columns carry their descriptions.
@@ -156,10 +157,11 @@ def check_arrow() -> None:
         ) from None
 
 
-def write_parquet(batches: Iterable[Batch], target: DirectoryTarget) -> None:
+def write_parquet(batches: Iterable[Batch], target: DirectoryTarget | RemoteFolderTarget) -> None:
     """Writes all rows; the files appear when all of them are complete."""
     check_arrow()
-    new = not target.location.exists()
+    location = target.location if isinstance(target, DirectoryTarget) else None
+    new = location is not None and not location.exists()
     try:
         with ExitStack() as stack:
             files = {table.name: _open(table, target, stack) for table in schema.TABLES.values()}
@@ -168,8 +170,8 @@ def write_parquet(batches: Iterable[Batch], target: DirectoryTarget) -> None:
             for file in files.values():
                 file.finish()
     except BaseException:
-        if new and target.location.is_dir() and not any(target.location.iterdir()):
-            target.location.rmdir()
+        if location and new and location.is_dir() and not any(location.iterdir()):
+            location.rmdir()
         raise
 
 
@@ -204,7 +206,7 @@ class _File(Struct):
         self.writer.close()
 
 
-def _open(table: Table, target: DirectoryTarget, stack: ExitStack) -> _File:
+def _open(table: Table, target: DirectoryTarget | RemoteFolderTarget, stack: ExitStack) -> _File:
     import pyarrow.parquet
 
     stream = stack.enter_context(target.file(table.name + SUFFIX))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from itertools import chain
-from pathlib import Path
+from pathlib import PurePath
 from typing import Any
 
 import numpy as np
@@ -26,7 +26,7 @@ from tracelink.diagnosis.examine import Examined
 from tracelink.diagnosis.journal import Journal
 from tracelink.diagnosis.model import Diagnosis, Lateness, Problem, Role
 from tracelink.diagnosis.participation import Outcome
-from tracelink.io.targets import DirectoryTarget, abandoned_files_removed, names_folder
+from tracelink.io.targets import abandoned_files_removed, folder_target, is_folder, names_folder
 from tracelink.model.columns import NO_TIME, UNKNOWN, Bools, Int32s, Int64s, distinct
 from tracelink.model.errors import Finding, UsageError
 from tracelink.model.operations import operation_of
@@ -49,17 +49,17 @@ class Database(Struct, frozen=True):
         batches = tables_of(examined)
         with abandoned_files_removed(self.path):
             if self.directory:
-                write_parquet(batches, DirectoryTarget(Path(self.path)))
+                write_parquet(batches, folder_target(self.path))
             else:
-                write_sqlite(batches, Path(self.path))
+                write_sqlite(batches, self.path)
 
 
 def database_at(path: str) -> Database:
     """The database that a path names; raises `UsageError` if it names none, or it cannot be written here."""
-    location = Path(path)
-    if location.suffix in SQLITE_SUFFIXES and not names_folder(path):
+    suffix = PurePath(path).suffix
+    if suffix in SQLITE_SUFFIXES and not names_folder(path):
         return Database(path, directory=False)
-    if location.suffix == SUFFIX or names_folder(path) or location.is_dir():
+    if suffix == SUFFIX or names_folder(path) or is_folder(path):
         check_arrow()
         return Database(path, directory=True)
     raise UsageError(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 
 from tracelink.diagnosis.dumps.movement import movement_in_words
 from tracelink.diagnosis.examine import Examined
@@ -18,7 +17,7 @@ from tracelink.diagnosis.html.witnesses import (
 )
 from tracelink.diagnosis.journal import Journal
 from tracelink.diagnosis.model import Checked, Diagnosis, Lateness
-from tracelink.io.targets import FileTarget, abandoned_files_removed
+from tracelink.io.targets import abandoned_files_removed, file_target
 from tracelink.model.columns import NO_TIME
 from tracelink.model.errors import Finding, in_order
 from tracelink.model.markup import Child, Markup, element, table
@@ -34,7 +33,7 @@ MOST_DUMPS = 16
 
 def write_page(examined: Examined, path: str) -> int:
     """Writes the page as a complete file and returns its size."""
-    target = FileTarget(Path(path))
+    target = file_target(path)
     with abandoned_files_removed(path), target.file() as stream:
         stream.write(html_report(examined.diagnosis, examined.journal).encode())
     return target.size()
