@@ -29,6 +29,7 @@ import capturing
 import chakra_traces
 import compiling
 import diagnosing
+import fleet_matching
 import inspecting
 import nsys_exports
 import page
@@ -47,6 +48,7 @@ SUITES = (
     | nsys_exports.SUITES
     | capturing.SUITES
     | inspecting.SUITES
+    | fleet_matching.SUITES
 )
 PYTHONS_OF_PEERS = ("TRACELINK_TRACELENS_PYTHON",)
 """Variables that name the interpreter of a peer, as in the peer tests."""
