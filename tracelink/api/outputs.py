@@ -14,7 +14,7 @@ from msgspec.structs import replace
 import tracelink.plugins as plugins
 from tracelink.clock.clock import clock_choice
 from tracelink.io.engine import Engine
-from tracelink.io.sources import Discovery, Paths, Watch, discover_inputs, engine_for
+from tracelink.io.sources import SEPARATORS, Discovery, Paths, Watch, discover_inputs, engine_for
 from tracelink.io.targets import (
     DirectoryTarget,
     FileTarget,
@@ -151,7 +151,7 @@ def merge(
     spec = plugins.writer_spec(writer.name)
     default = DEFAULT_NAME + ("" if spec.files == Files.WITH_PREFIX else spec.suffixes[0])
     path = default if output is None else os.fspath(output)
-    if spec.files == Files.ONE:
+    if spec.files in (Files.ONE, Files.FOLDER):
         check_folder(path)
     copying = isinstance(writer, Copying)
     if copying and selection and selection.cuts:
@@ -268,7 +268,13 @@ def _format_of(path: str) -> str:
     known = [
         (len(suffix), name, suffix) for name, spec in plugins.writers().items() for suffix in spec.suffixes
     ]
-    fitting = [(length, name) for length, name, suffix in known if path.endswith(suffix)]
+    folders = {name for name, spec in plugins.writers().items() if spec.files == Files.FOLDER}
+    folder = path.rstrip(SEPARATORS)
+    fitting = [
+        (length, name)
+        for length, name, suffix in known
+        if (folder if name in folders else path).endswith(suffix)
+    ]
     strange = Path(path).suffix
     if not fitting and strange and (Path(path).is_file() or not Path(path).exists()):
         suffixes = sorted(suffix for *_, suffix in known)
@@ -317,6 +323,8 @@ def _target(writer: Writer, path: str, ranks: int) -> Target:
     target, spec = target_of(path), plugins.writer_spec(writer.name)
     if isinstance(target, StreamTarget) or spec.files == Files.ONE:
         return target
+    if spec.files == Files.FOLDER:
+        return DirectoryTarget(Path(path))
     if spec.files == Files.WITH_PREFIX:
         return PrefixTarget.of(target, spec.suffixes[0], ranks)
     return DirectoryTarget(target.location) if isinstance(target, FileTarget) and ranks > 1 else target

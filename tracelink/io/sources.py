@@ -10,6 +10,7 @@ import re
 import sys
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, BinaryIO, cast
@@ -20,6 +21,7 @@ from msgspec.structs import replace
 from tracelink.io.engine import Engine, Meter
 from tracelink.io.streams import GZIP_MAGIC, Inflated, Unzipped
 from tracelink.io.system import cores, most_processes, read_into_at
+from tracelink.model import MANIFEST, MANIFEST_START
 from tracelink.model.errors import (
     ChangedError,
     Finding,
@@ -390,7 +392,8 @@ def _expand(path: str, format_name: str, limit: int, findings: list[Finding]) ->
     here = Path(path)
     if here.is_dir():
         for file in _files_in(here, findings):
-            yield from _file(file, format_name, limit, findings)
+            for source in _file(file, format_name, limit, findings):
+                yield replace(source, named=True) if file == here / MANIFEST else source
     elif here.is_file():
         for source in _file(here, format_name, limit, findings):
             yield replace(source, named=source.local is not None)
@@ -415,6 +418,14 @@ def _files_in(folder: Path, findings: list[Finding]) -> list[Path]:
         findings.append(Finding(Severity.ERROR, "unreadable", message, source=str(error.filename)))
 
     for parent, folders, names in os.walk(folder, onerror=unreadable):
+        if MANIFEST in names and _is_dataset(Path(parent)):
+            folders.clear()
+            found.append(Path(parent, MANIFEST))
+            continue
+        if _is_incomplete(folders, parent):
+            findings.append(_incomplete(Path(parent)))
+            folders.clear()
+            continue
         folders[:] = [name for name in folders if not name.startswith(".")]
         links += [path.as_posix() for name in folders if (path := Path(parent, name)).is_symlink()]
         paths = [Path(parent, name) for name in names if not name.startswith(".")]
@@ -424,6 +435,28 @@ def _files_in(folder: Path, findings: list[Finding]) -> list[Path]:
         message = f"{len(links)} symbolic links to folders were not followed. Name the folders to read them."
         findings.append(Finding(Severity.INFO, "skipped", message, len(links), example=min(links)))
     return sorted(found)
+
+
+def _is_dataset(folder: Path) -> bool:
+    """True for a folder with the manifest of a dataset, which is one input."""
+    with suppress(OSError), (folder / MANIFEST).open("rb") as manifest:
+        return manifest.read(len(MANIFEST_START)) == MANIFEST_START
+    return False
+
+
+def _is_incomplete(folders: Sequence[str], parent: str) -> bool:
+    """True for a folder with the tables of a dataset, but without its manifest."""
+    return "events" in folders and any(
+        name.startswith("rank=") for name in os.listdir(os.path.join(parent, "events"))
+    )
+
+
+def _incomplete(folder: Path) -> Finding:
+    name = folder.as_posix()
+    message = (
+        f"{name}: a dataset without {MANIFEST}, so it is incomplete. Write it again, or remove the folder."
+    )
+    return Finding(Severity.ERROR, "unreadable", message, source=name)
 
 
 def _dangling(path: Path) -> Finding:

@@ -31,6 +31,8 @@ class Files(StrEnum):
     """One for the whole job."""
     IN_DIRECTORY = "in_directory"
     """One for each rank, in a directory if there are several."""
+    FOLDER = "folder"
+    """A folder for the whole job, which is one output."""
     WITH_PREFIX = "with_prefix"
     """One for each rank and others, whose names start with the name of the output."""
 
