@@ -5,12 +5,13 @@ from __future__ import annotations
 from tracelink.model import MANIFEST, MANIFEST_START
 from tracelink.plugins import Files, Format, ReaderSpec, WriterSpec
 
-__all__ = ["DUCKDB", "PARQUET", "database", "schema"]
+__all__ = ["DUCKDB", "PARQUET", "database", "files", "schema", "writer"]
 
 DUCKDB_MAGIC = b"DUCK"
 DUCKDB_MAGIC_AT = 8
 
-ARGUMENTS = {"args": ("none", "all")}
+ARGUMENTS = {"args": ("none", "link", "all")}
+"""What linking adds to arguments are columns, so that `link` is like `none`."""
 
 
 def is_manifest(head: bytes, name: str) -> bool:
@@ -37,6 +38,7 @@ PARQUET = Format(
         Files.FOLDER,
         options=ARGUMENTS,
     ),
+    extra="sql",
 )
 DUCKDB = Format(
     "duckdb",
@@ -51,4 +53,5 @@ DUCKDB = Format(
         "tracelink.converters.tables.writer:DatabaseWriter",
         options=ARGUMENTS,
     ),
+    extra="sql",
 )

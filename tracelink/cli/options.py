@@ -359,8 +359,8 @@ takes_writing = collected(
             "--args",
             "arguments",
             type=Words(["all", "link", "none"]),
-            help="perfetto, perfetto-json: write all arguments of events (default), only those that linking "
-            "adds, or none. parquet, duckdb: write all, or none (default).",
+            help="duckdb, parquet, perfetto, perfetto-json: write all arguments of events (default of perfetto), only "
+            "those that linking adds, or none (default of tables).",
         ),
         click.option(
             "--python/--no-python",

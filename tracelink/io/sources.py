@@ -10,7 +10,6 @@ import re
 import sys
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from functools import partial
 from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, BinaryIO, cast
@@ -18,10 +17,11 @@ from typing import TYPE_CHECKING, BinaryIO, cast
 from msgspec import Struct, field
 from msgspec.structs import replace
 
+from tracelink.io.datasets import incomplete, is_dataset, is_incomplete
 from tracelink.io.engine import Engine, Meter
 from tracelink.io.streams import GZIP_MAGIC, Inflated, Unzipped
 from tracelink.io.system import cores, most_processes, read_into_at
-from tracelink.model import MANIFEST, MANIFEST_START
+from tracelink.model import MANIFEST
 from tracelink.model.errors import (
     ChangedError,
     Finding,
@@ -418,12 +418,12 @@ def _files_in(folder: Path, findings: list[Finding]) -> list[Path]:
         findings.append(Finding(Severity.ERROR, "unreadable", message, source=str(error.filename)))
 
     for parent, folders, names in os.walk(folder, onerror=unreadable):
-        if MANIFEST in names and _is_dataset(Path(parent)):
+        if MANIFEST in names and is_dataset(Path(parent)):
             folders.clear()
             found.append(Path(parent, MANIFEST))
             continue
-        if _is_incomplete(folders, parent):
-            findings.append(_incomplete(Path(parent)))
+        if is_incomplete(folders, parent):
+            findings.append(incomplete(Path(parent)))
             folders.clear()
             continue
         folders[:] = [name for name in folders if not name.startswith(".")]
@@ -435,28 +435,6 @@ def _files_in(folder: Path, findings: list[Finding]) -> list[Path]:
         message = f"{len(links)} symbolic links to folders were not followed. Name the folders to read them."
         findings.append(Finding(Severity.INFO, "skipped", message, len(links), example=min(links)))
     return sorted(found)
-
-
-def _is_dataset(folder: Path) -> bool:
-    """True for a folder with the manifest of a dataset, which is one input."""
-    with suppress(OSError), (folder / MANIFEST).open("rb") as manifest:
-        return manifest.read(len(MANIFEST_START)) == MANIFEST_START
-    return False
-
-
-def _is_incomplete(folders: Sequence[str], parent: str) -> bool:
-    """True for a folder with the tables of a dataset, but without its manifest."""
-    return "events" in folders and any(
-        name.startswith("rank=") for name in os.listdir(os.path.join(parent, "events"))
-    )
-
-
-def _incomplete(folder: Path) -> Finding:
-    name = folder.as_posix()
-    message = (
-        f"{name}: a dataset without {MANIFEST}, so it is incomplete. Write it again, or remove the folder."
-    )
-    return Finding(Severity.ERROR, "unreadable", message, source=name)
 
 
 def _dangling(path: Path) -> Finding:
