@@ -16,7 +16,7 @@ from tracelink.converters.tables.schema import Column, Type
 from tracelink.model.columns import NO_TIME, UNKNOWN, Int64s, int64s, values_at
 from tracelink.model.communications import Evidence
 from tracelink.model.errors import encodable
-from tracelink.model.events import EventKind, Key, KeyColumn, Relation
+from tracelink.model.events import EventKind, Events, Key, KeyColumn, Relation
 from tracelink.model.graph import EventGraph
 from tracelink.model.job import Job
 from tracelink.model.trace import TEXT_KEYS, Payload, payloads_near
@@ -141,9 +141,11 @@ def rank_tables(graph: EventGraph, *, arguments: bool) -> Iterator[tuple[schema.
 
 def _events(graph: EventGraph, keys: Mapping[Key, KeyColumn]) -> pa.Table:
     events, length = graph.events, len(graph)
-    work = RankView(graph).work
-    part = np.full(length, UNKNOWN, np.int32)
-    part[work.row] = work.part
+    view = RankView(graph)
+    caller = view.caller[:-1]
+    part, call = np.full(length, UNKNOWN, np.int32), np.full(length, UNKNOWN, np.int64)
+    part[view.work.row] = view.work.part
+    call[view.work.row] = view.work.call
     columns = {
         "event": pa.array(np.arange(length)),
         "kind": dictionary([kind.name.lower() for kind in EventKind], events.kind),
@@ -153,11 +155,24 @@ def _events(graph: EventGraph, keys: Mapping[Key, KeyColumn]) -> pa.Table:
         "duration_ns": numbers(events.duration),
         "source": pa.array(events.source),
         "payload": numbers(events.payload),
+        "caller": numbers(caller),
+        "self_ns": _self_times(events, caller),
+        "call": numbers(call),
+        "called_ns": numbers(values_at(events.start, call, NO_TIME), NO_TIME),
         "part": dictionary([part.name.lower() for part in schema.Part], part),
     }
     for key in schema.KEY_COLUMNS:
         columns[key.value] = _spread(keys[key], length) if key in keys else pa.nulls(length, pa.int64())
     return _table(schema.EVENTS, columns)
+
+
+def _self_times(events: Events, caller: Int64s) -> pa.Array:
+    """The duration of each event without what it calls."""
+    called = np.flatnonzero((caller != UNKNOWN) & (events.duration > 0))
+    inner = np.zeros(len(caller), np.int64)
+    np.add.at(inner, caller[called], events.duration[called])
+    missing = events.duration == UNKNOWN
+    return pa.array(events.duration - inner, mask=missing if missing.any() else None)
 
 
 def _spread(column: KeyColumn, length: int) -> pa.Array:

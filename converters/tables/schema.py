@@ -174,6 +174,10 @@ EVENTS = Table(
         _integer("duration_ns", "How long it took; null if its end was not recorded.", "duration"),
         _id("source", "Which input it is from: the row of `sources` of the same rank."),
         _integer("payload", "Its number in the source, by which its arguments are found."),
+        _integer("caller", "The event that calls it: a row of `events` of the same rank, as in `edges`."),
+        _integer("self_ns", "Its duration without that of the events that it calls."),
+        _integer("call", "The call that launched it, if it is work on a device, as in `edges`."),
+        _integer("called_ns", "When that call began."),
         _word(
             "part", Part, "What work on a device is, as `tracelink summary` divides time; null for all else."
         ),

@@ -1,24 +1,16 @@
--- Events on threads with what called them, and their time without what they call.
+-- Events on threads with their thread, what called them, and their time without what they call.
 CREATE VIEW calls AS
-WITH inner_time AS (
-    SELECT called.rank, edges.source AS event, sum(called.duration_ns) AS inner_ns, count(*) AS called
-    FROM edges
-    JOIN events AS called ON called.rank = edges.rank AND called.event = edges.target
-    WHERE edges.relation = 'calls'
-    GROUP BY ALL
-)
 SELECT
     events.rank,
     events.event,
     events.kind,
     events.name,
-    events.track,
+    tracks.process,
+    tracks.identity AS thread,
     events.start_ns,
     events.duration_ns,
-    CAST(events.duration_ns - coalesce(inner_time.inner_ns, 0) AS BIGINT) AS self_ns,
-    coalesce(inner_time.called, 0) AS called,
-    edges.source AS caller
+    events.self_ns,
+    events.caller
 FROM events
-LEFT JOIN inner_time ON inner_time.rank = events.rank AND inner_time.event = events.event
-LEFT JOIN edges ON edges.rank = events.rank AND edges.target = events.event AND edges.relation = 'calls'
+JOIN tracks ON tracks.rank = events.rank AND tracks.track = events.track
 WHERE events.kind IN ('operator', 'annotation', 'python', 'runtime');
