@@ -100,7 +100,7 @@ def written_dataset(profile: Path, folder: Path, events: int) -> int:
         rows[table.name] = len(content)
     counts = [job.events] * ranks
     manifest = schema.Manifest(
-        schema.FORMAT, schema.VERSION, __version__, list(range(ranks)), counts, rows, job.first_ns, job.last_ns
+        schema.FORMAT, schema.VERSION, __version__, list(range(ranks)), counts, rows, [(job.first_ns, job.last_ns)] * ranks, job.first_ns, job.last_ns
     )
     write_manifest(target, manifest)
     return ranks

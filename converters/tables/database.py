@@ -64,7 +64,9 @@ def connected(path: Path | None = None, *, scratch: Path, **settings: Any) -> du
 def locked(connection: duckdb.DuckDBPyConnection, folder: Path | None = None) -> None:
     """From here on the connection reaches no file but those in the folder, and cannot be changed back."""
     if folder:
-        connection.execute(f"SET allowed_directories = [{quoted(folder.resolve().as_posix() + '/')}]")
+        place = folder.resolve().as_posix()
+        allowed = ", ".join(quoted(f"{path}/") for path in (place, pattern(place)))
+        connection.execute(f"SET allowed_directories = [{allowed}]")
     connection.execute("SET enable_external_access = false")
     connection.execute("SET lock_configuration = true")
 

@@ -92,7 +92,8 @@ def decoded_manifest(text: bytes, path: str) -> Manifest:
             advice=f"It was written by tracelink {manifest.tracelink}. {AGAIN}",
         )
     ranks = manifest.ranks
-    if len(set(ranks)) != len(ranks) or len(ranks) != len(manifest.events) or any(rank < 0 for rank in ranks):
+    lengths = {len(set(ranks)), len(ranks), len(manifest.events), len(manifest.spans)}
+    if len(lengths) > 1 or any(rank < 0 for rank in ranks):
         raise UnreadableError("the manifest is invalid: its ranks are", source=path, advice=AGAIN)
     return manifest
 

@@ -7,6 +7,7 @@ from functools import partial
 from pathlib import Path
 from typing import Protocol
 
+import numpy as np
 import pyarrow as pa
 from msgspec import Struct
 from msgspec.structs import replace
@@ -18,11 +19,13 @@ from tracelink.converters.tables.restoring import JobContents, job_contents, ran
 from tracelink.converters.tables.schema import Manifest
 from tracelink.io.engine import Engine
 from tracelink.io.sources import Source
+from tracelink.model.columns import UNKNOWN
 from tracelink.model.errors import UnreadableError, UsageError
 from tracelink.model.graph import EventGraph, LinkReport, Rank
 from tracelink.model.job import Job
 from tracelink.model.ranges import Numbers
 from tracelink.model.trace import ProcessGroup, RankTrace, SourceInfo
+from tracelink.pipeline.selection import without_unseen
 from tracelink.plugins import Inspected
 
 
@@ -107,10 +110,11 @@ def _job(tables: Tables, wanted: Numbers) -> Job:
         for row in contents.ranks
         if not wanted or row.rank in wanted
     ]
-    return _of_ranks(contents, parts, manifest)
+    whole = _whole_job(contents, parts, manifest)
+    return _only_ranks(whole, manifest) if len(parts) < len(manifest.ranks) else whole
 
 
-def _of_ranks(contents: JobContents, parts: Sequence[TablesPart], manifest: Manifest) -> Job:
+def _whole_job(contents: JobContents, parts: Sequence[TablesPart], manifest: Manifest) -> Job:
     events = dict(zip(manifest.ranks, manifest.events, strict=True))
     return Job(
         parts=parts,
@@ -129,6 +133,30 @@ def _of_ranks(contents: JobContents, parts: Sequence[TablesPart], manifest: Mani
         metrics=contents.metrics,
         metric_tracks=contents.metric_tracks,
     )
+
+
+def _only_ranks(job: Job, manifest: Manifest) -> Job:
+    """The job with the tables of the ranks of its parts; what was matched with other ranks stays matched."""
+    ranks = [part.rank for part in job.parts]
+    spans = [span for rank, span in zip(manifest.ranks, manifest.spans, strict=True) if rank in ranks]
+    known = np.array([track.rank in ranks for track in job.metric_tracks], np.bool_)
+    samples = job.metrics.take(known[job.metrics.track] if len(job.metrics) else slice(0))
+    messages = job.messages
+    here = {name: np.isin(getattr(messages, name), ranks) for name in ("source", "target")}
+    events = {
+        name: np.where(here[owner], getattr(messages, name), UNKNOWN)
+        for name, owner in messages.event_columns().items()
+    }
+    smaller = replace(
+        job,
+        participations=job.participations.take(np.isin(job.participations.rank, ranks)),
+        messages=replace(messages, **events).take(here["source"] | here["target"]),
+        first_ns=min((first for first, _ in spans if first is not None), default=None),
+        last_ns=max((last for _, last in spans if last is not None), default=None),
+        metrics=replace(samples, track=(np.cumsum(known) - 1)[samples.track].astype(np.int32)),
+        metric_tracks=[track for track in job.metric_tracks if track.rank in ranks],
+    )
+    return without_unseen(smaller)
 
 
 def _inspected(tables: Tables, source: Source, name: str) -> list[Inspected]:

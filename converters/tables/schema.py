@@ -461,6 +461,8 @@ class Manifest(Struct, frozen=True):
     """Number of events of each of these ranks."""
     tables: dict[str, int]
     """Number of rows of each table."""
+    spans: Sequence[tuple[int | None, int | None]]
+    """The first and the last time of each of these ranks; null if nothing has a time."""
     first_ns: int | None = None
     """The time of the first event or sample; null if nothing has a time."""
     last_ns: int | None = None

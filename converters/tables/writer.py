@@ -39,6 +39,7 @@ class Written(Struct, frozen=True):
     bytes: int
     events: int
     rows: Mapping[str, int]
+    span: tuple[int | None, int | None]
 
 
 class _RankWork(Struct, frozen=True):
@@ -53,7 +54,7 @@ class _RankWork(Struct, frozen=True):
         for table, content in rank_tables(graph, arguments=self.arguments):
             size += write_file(self.target, schema.partition(table.name, part.rank), table, content)
             rows[table.name] = len(content)
-        return Written(size, len(graph), rows)
+        return Written(size, len(graph), rows, graph.span)
 
 
 class DatasetWriter(Struct, frozen=True):
@@ -91,6 +92,7 @@ class DatasetWriter(Struct, frozen=True):
             [part.rank for part in job.parts],
             [written.events for written in ranks],
             rows,
+            [written.span for written in ranks],
             job.first_ns,
             job.last_ns,
         )

@@ -54,4 +54,5 @@ def reports_of(graph: EventGraph) -> dict[int, list[tuple[Any, ...]]]:
             for each in reports
         ]
         for rank, reports in graph.reports.items()
+        if reports
     }

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 pytest.importorskip("pyarrow")
@@ -36,8 +36,9 @@ SHARED = [
 JOBS = [name for name in samples.names() if name != "gpu_metrics"]
 
 
-@pytest.mark.parametrize("name", NAMES)
-@pytest.mark.parametrize("job", JOBS)
+@pytest.mark.parametrize(
+    ("job", "name"), [*((job, "job.parquet") for job in JOBS), *((job, "job.duckdb") for job in ("gpu_pair", "hung_job"))]
+)
 def test_samples(tmp_path: Path, job: str, name: str) -> None:
     tracelink.merge(samples.path(job), output=tmp_path / name, options={"args": "all"})
     assert_same_graph(tracelink.load(tmp_path / name), tracelink.load(samples.path(job)))
@@ -92,10 +93,12 @@ events = st.lists(
         ),
         st.dictionaries(st.sampled_from([Key.GROUP, Key.STATE]), texts),
     ),
+    min_size=1,
     max_size=6,
 )
 
 
+@settings(max_examples=30)
 @given(ranks=st.lists(events, min_size=1, max_size=3), links=st.data())
 def test_any_graph(tmp_path_factory: pytest.TempPathFactory, ranks: list[list[tuple]], links: st.DataObject) -> None:
     builder = GraphBuilder()
