@@ -15,6 +15,7 @@ import tracelink.plugins as plugins
 from tracelink.clock.clock import clock_choice
 from tracelink.engines import EngineChoice, Watch, engine_for
 from tracelink.io.engine import Engine
+from tracelink.io.folders import SEPARATORS
 from tracelink.io.remote.addresses import is_remote, plain_path, shown
 from tracelink.io.sources import Discovery, Paths, discover_inputs
 from tracelink.io.targets import (
@@ -27,6 +28,7 @@ from tracelink.io.targets import (
     abandoned_files_removed,
     check_folder,
     check_not_read,
+    folder_target,
     is_folder,
     target_of,
 )
@@ -158,7 +160,7 @@ def merge(
     spec = plugins.writer_spec(writer.name)
     default = DEFAULT_NAME + ("" if spec.files == Files.WITH_PREFIX else spec.suffixes[0])
     path = default if output is None else os.fspath(output)
-    if spec.files == Files.ONE:
+    if spec.files in (Files.ONE, Files.FOLDER):
         check_folder(path)
     copying = isinstance(writer, Copying)
     if copying and selection and selection.cuts:
@@ -281,7 +283,13 @@ def _format_of(path: str) -> str:
     known = [
         (len(suffix), name, suffix) for name, spec in plugins.writers().items() for suffix in spec.suffixes
     ]
-    fitting = [(length, name) for length, name, suffix in known if path.endswith(suffix)]
+    folders = {name for name, spec in plugins.writers().items() if spec.files == Files.FOLDER}
+    folder = path.rstrip(SEPARATORS)
+    fitting = [
+        (length, name)
+        for length, name, suffix in known
+        if (folder if name in folders else path).endswith(suffix)
+    ]
     strange = PurePath(path).suffix
     if not fitting and strange and _names_file(path):
         suffixes = sorted(suffix for *_, suffix in known)
@@ -338,6 +346,8 @@ def _target(writer: Writer, path: str, ranks: int) -> Target:
     target, spec = target_of(path), plugins.writer_spec(writer.name)
     if isinstance(target, StreamTarget) or spec.files == Files.ONE:
         return target
+    if spec.files == Files.FOLDER:
+        return folder_target(path)
     if spec.files == Files.WITH_PREFIX:
         if isinstance(target, RemoteTarget | RemoteFolderTarget):
             return RemoteFolderTarget.with_prefix(target, spec.suffixes[0], ranks)

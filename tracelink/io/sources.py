@@ -21,6 +21,7 @@ from tracelink.io.folders import dangling, files_in, similar_path
 from tracelink.io.remote.addresses import is_remote, plain_path, shown, within_store
 from tracelink.io.stored import Copied, FileStamp, LocalFile, Opener, Part, Spooled, temporary_file
 from tracelink.io.streams import GZIP_MAGIC, Inflated, Unzipped
+from tracelink.model import MANIFEST
 from tracelink.model.errors import (
     Finding,
     RankConflictError,
@@ -414,7 +415,8 @@ def _expand(path: str, format_name: str, limit: int, findings: list[Finding]) ->
     here = Path(plain_path(path))
     if here.is_dir():
         for file in files_in(here, findings):
-            yield from _file(file, format_name, limit, findings)
+            for source in _file(file, format_name, limit, findings):
+                yield replace(source, named=True) if file == here / MANIFEST else source
     elif here.is_file():
         for source in _file(here, format_name, limit, findings):
             yield replace(source, named=source.local is not None)

@@ -201,12 +201,31 @@ def _graph_again(tasks: Sequence[Task], rank: int) -> EventGraph:
     return graph_of_rank(_linked([trace.with_rank(rank) for trace in traces])[0])
 
 
+class FoundTasks(Struct, frozen=True):
+    """The tasks of a discovery, and findings on its other sources."""
+
+    tasks: Sequence[Task]
+    findings: Sequence[Finding]
+
+    @classmethod
+    def of(cls, discovery: Discovery) -> FoundTasks:
+        """The reader of each source."""
+        findings = list(discovery.findings)
+        return cls(tasks_of(discovery, findings), findings)
+
+
 def read_ranks(
-    discovery: Discovery, engine: Engine, *, wanted: Numbers = ALL_RANKS, with_events: bool = True
+    discovery: Discovery,
+    engine: Engine,
+    *,
+    wanted: Numbers = ALL_RANKS,
+    with_events: bool = True,
+    found: FoundTasks | None = None,
 ) -> StoredRanks:
-    """Reads and links all sources of the wanted ranks (all ranks if it is empty)."""
-    findings = list(discovery.findings)
-    tasks = by_rank(tasks_of(discovery, findings), engine, findings)
+    """Reads and links all sources of the wanted ranks (all ranks if it is empty); `found` are the tasks if known."""
+    found = found or FoundTasks.of(discovery)
+    findings = list(found.findings)
+    tasks = by_rank(found.tasks, engine, findings)
     sampled = [task for task in tasks if isinstance(task.reader, MetricsReader)]
     groups = _groups([task for task in tasks if task not in sampled and _is_selected(task, wanted)])
     store = engine.store(_shared(discovery, tasks), in_memory=len(groups) < 2)

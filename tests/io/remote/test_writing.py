@@ -158,11 +158,13 @@ def test_a_store_that_always_fails_is_one_error(
 ) -> None:
     monkeypatch.setenv("AWS_MAX_ATTEMPTS", "1")
     through(web, s3, monkeypatch, lambda handler: handler.command == "PUT" and failing(handler))
-    with pytest.raises(
-        TraceError, match=rf"^{ROOT}/a\.json: cannot be written: the store .* after 2 attempts"
+    with (
+        pytest.raises(
+            TraceError, match=rf"^{ROOT}/a\.json: cannot be written: the store .* after 2 attempts"
+        ),
+        target_of(f"{ROOT}/a.json").file() as stream,
     ):
-        with target_of(f"{ROOT}/a.json").file() as stream:
-            stream.write(b"whole")
+        stream.write(b"whole")
     assert s3.keys() == []
     assert list(temporary.iterdir()) == []
 
