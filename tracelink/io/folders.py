@@ -43,7 +43,9 @@ def dangling(path: Path) -> Finding:
 def similar_path(path: str) -> str:
     """Advice on a path that does not exist: the similar name in the deepest folder of it that does."""
     if match := BROKEN_ADDRESS.match(path):
-        return f"An address has two slashes, {match[1]}://{path[match.end() :]}, of which pathlib removes one."
+        return (
+            f"An address has two slashes, {match[1]}://{path[match.end() :]}, of which pathlib removes one."
+        )
     folder, name = os.path.split(path.rstrip(SEPARATORS))
     while folder and not os.path.isdir(folder):
         folder, name = os.path.split(folder)

@@ -146,6 +146,8 @@ def resolve_rank(path: str, *, content: int | None, name: RankHint | None, said:
 
 STDIN = "-"
 HEAD = 64 << 10
+STORED_HEAD = 4 << 10
+"""Stored bytes of an object that show whether it is an archive."""
 ZIP_MAGIC = b"PK\x03\x04"
 EMPTY_ZIP_MAGIC = b"PK\x05\x06"
 TAR_MAGIC = b"ustar"
@@ -474,12 +476,12 @@ def _file(path: Path, format_name: str, limit: int, findings: list[Finding]) -> 
     with _unreadable_found(name, findings):
         stamp = FileStamp.of(path)
         source = Source(name, LocalFile(path), stamp.size, path, format_name, stamp=stamp, limit=limit)
-        yield from _contained(source, findings)
+        yield from _contained(source, source.head(1 << 10), findings)
 
 
 def _remote(url: str, format_name: str, limit: int, findings: list[Finding]) -> Iterator[Source]:
     """The sources at the address of an object, a folder or a pattern."""
-    from tracelink.io.remote.listing import Found, found_at
+    from tracelink.io.remote.listing import Found, found_at, starts_of
     from tracelink.io.remote.objects import RemoteObject, RemoteStamp, copied
 
     found = Found()
@@ -493,7 +495,7 @@ def _remote(url: str, format_name: str, limit: int, findings: list[Finding]) -> 
         findings.append(
             Finding(Severity.WARNING, "skipped", message, len(found.strange), shown(url), example)
         )
-    for entry in found.entries:
+    for entry, start in zip(found.entries, starts_of(found.entries, STORED_HEAD), strict=True):
         name = shown(entry.url)
         with _unreadable_found(name, findings):
             opener = RemoteObject(entry) if entry.in_ranges else Copied(partial(copied, entry, limit))
@@ -502,8 +504,14 @@ def _remote(url: str, format_name: str, limit: int, findings: list[Finding]) -> 
             source = Source(
                 name, opener, entry.bytes, None, format_name, stamp=RemoteStamp(entry), limit=limit
             )
-            for contained in _contained(source, findings):
+            head = _head_of(start) if start else replace(source, stamp=None).head(1 << 10)
+            for contained in _contained(source, head, findings):
                 yield replace(contained, named=found.named and contained.path == name)
+
+
+def _head_of(stored: bytes) -> bytes:
+    """The first uncompressed bytes, of the first stored bytes."""
+    return Inflated(io.BytesIO(stored)).read(1 << 10) or b"" if stored.startswith(GZIP_MAGIC) else stored
 
 
 @contextmanager
@@ -519,9 +527,8 @@ def _unreadable_found(name: str, findings: list[Finding]) -> Iterator[None]:
         findings.append(Finding(Severity.ERROR, "unreadable", message, source=name))
 
 
-def _contained(source: Source, findings: list[Finding]) -> Iterator[Source]:
+def _contained(source: Source, head: bytes, findings: list[Finding]) -> Iterator[Source]:
     """The source itself, or those of the members if it is an archive."""
-    head = replace(source, stamp=None).head(1 << 10)  # its stamp is as new as that
     if head.startswith((ZIP_MAGIC, EMPTY_ZIP_MAGIC)):
         from tracelink.io.archives import zip_members
 

@@ -39,3 +39,4 @@ def _fresh_clients_without_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(attempts, "FIRST_PAUSE", 0.001)
     stores._store.cache_clear()
+    stores._session.cache_clear()

@@ -13,7 +13,8 @@ import pytest
 
 from builders.inputs import content, found
 from builders.stores import Web, web_server
-from tracelink.io.remote import stores, web as web_module
+from tracelink.io.remote import stores
+from tracelink.io.remote import web as web_module
 from tracelink.io.sources import Request, discover
 from tracelink.model.errors import ChangedError, Finding, UnreadableError, UsageError
 
@@ -82,7 +83,10 @@ def test_what_fails_at_first_is_tried_again(web: Web, fault: Fault, monkeypatch:
         (busy, "the store cannot be used after 5 attempts (the server answers with status 503)"),
         (reset, "the store cannot be used after 5 attempts"),
         (lambda web, handler: answered(handler, 403), "access is denied"),
-        (lambda web, handler: answered(handler, 400), "the store cannot be used (the server answers with status 400)"),
+        (
+            lambda web, handler: answered(handler, 400),
+            "the store cannot be used (the server answers with status 400)",
+        ),
     ],
 )
 def test_what_always_fails_is_one_finding(web: Web, fault: Fault, problem: str) -> None:
@@ -218,7 +222,10 @@ def test_links_out_of_the_folder_are_not_followed(web: Web) -> None:
         handler.path == "/run/" and answered(handler, 200, page, **{"Content-Type": "text/html"})
     )
     discovery = found(web.url("run/"))
-    assert [source.path for source in discovery.sources] == [web.url("run/a%20b.json"), web.url("run/in.json")]
+    assert [source.path for source in discovery.sources] == [
+        web.url("run/a%20b.json"),
+        web.url("run/in.json"),
+    ]
     (finding,) = discovery.findings
     assert finding.message.endswith("1 names lead out of the folder; these objects were skipped.")
 
@@ -242,7 +249,14 @@ def test_an_object_that_changes_is_an_error(web: Web, tags: bool, other: bytes) 
 
 
 def test_a_pattern(web: Web) -> None:
-    for name in ("run1/k_0.json", "run1/k_1.json", "run2/k_0.json", "run2/t_0.txt", "other/k_9.json", "run3/.k_1.json"):
+    for name in (
+        "run1/k_0.json",
+        "run1/k_1.json",
+        "run2/k_0.json",
+        "run2/t_0.txt",
+        "other/k_9.json",
+        "run3/.k_1.json",
+    ):
         web.objects[name] = name.encode()
 
     def names(pattern: str) -> list[str]:
@@ -290,7 +304,12 @@ def test_secrets_are_in_no_path_and_in_no_finding(web: Web) -> None:
     web.fault = busy
     with pytest.raises(UnreadableError) as caught:
         source.open()
-    texts = [str(caught.value), repr(caught.value), str(caught.value.__cause__), *getattr(caught.value, "__notes__", [])]
+    texts = [
+        str(caught.value),
+        repr(caught.value),
+        str(caught.value.__cause__),
+        *getattr(caught.value, "__notes__", []),
+    ]
     assert not any("SECRET" in text or "0123456789abcdef" in text for text in texts)
     del web.objects["rank3.json"]
     (finding,) = found(web.url(f"rank3.json{query}")).findings

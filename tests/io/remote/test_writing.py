@@ -81,7 +81,9 @@ def test_an_object_appears_when_all_is_written(s3: S3, temporary: Path) -> None:
 
 
 @pytest.mark.parametrize("error", [ValueError, KeyboardInterrupt, SystemExit])
-def test_after_an_error_there_is_what_was_there_before(s3: S3, temporary: Path, error: type[BaseException]) -> None:
+def test_after_an_error_there_is_what_was_there_before(
+    s3: S3, temporary: Path, error: type[BaseException]
+) -> None:
     s3.client().put_object(Bucket=BUCKET, Key="a.json", Body=b"before")
     with pytest.raises(error), target_of(f"{ROOT}/a.json").file() as stream:
         stream.write(b"half")
@@ -156,9 +158,13 @@ def test_a_store_that_always_fails_is_one_error(
 ) -> None:
     monkeypatch.setenv("AWS_MAX_ATTEMPTS", "1")
     through(web, s3, monkeypatch, lambda handler: handler.command == "PUT" and failing(handler))
-    with pytest.raises(TraceError, match=rf"^{ROOT}/a\.json: cannot be written: the store .* after 2 attempts"):
-        with target_of(f"{ROOT}/a.json").file() as stream:
-            stream.write(b"whole")
+    with (
+        pytest.raises(
+            TraceError, match=rf"^{ROOT}/a\.json: cannot be written: the store .* after 2 attempts"
+        ),
+        target_of(f"{ROOT}/a.json").file() as stream,
+    ):
+        stream.write(b"whole")
     assert s3.keys() == []
     assert list(temporary.iterdir()) == []
 
@@ -183,9 +189,8 @@ def test_parts_of_a_failed_upload_are_removed(
 ) -> None:
     monkeypatch.setenv("AWS_MAX_ATTEMPTS", "1")
     through(web, s3, monkeypatch, lambda handler: "partNumber=3" in handler.path and failing(handler))
-    with pytest.raises(TraceError, match="cannot be written"):
-        with target_of(f"{ROOT}/a.bin").file() as stream:
-            stream.write(bytes(3 * PARTS))
+    with pytest.raises(TraceError, match="cannot be written"), target_of(f"{ROOT}/a.bin").file() as stream:
+        stream.write(bytes(3 * PARTS))
     assert s3.keys() == []
     assert s3.client().list_multipart_uploads(Bucket=BUCKET).get("Uploads", []) == []
     assert list(temporary.iterdir()) == []

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import os
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from datetime import UTC, datetime
@@ -20,7 +20,16 @@ from typing import Any, Protocol, TypeVar, cast
 from msgspec import Struct, field
 
 from tracelink.io.remote.addresses import WEB, folder_of, scheme_of, shown
-from tracelink.io.remote.attempts import ATTEMPTS, ATTEMPTS_OF_CLIENTS, ANYTHING, ShortReadError, failed, gone, missing_package, tried
+from tracelink.io.remote.attempts import (
+    ANYTHING,
+    ATTEMPTS,
+    ATTEMPTS_OF_CLIENTS,
+    ShortReadError,
+    failed,
+    gone,
+    missing_package,
+    tried,
+)
 from tracelink.model.errors import TraceError, UnreadableError
 
 Result = TypeVar("Result")
@@ -33,6 +42,7 @@ MOST_OBJECTS = 100_000
 
 LONGEST_REQUEST = 600.0
 """Seconds after which a request is tried again."""
+REQUESTS_AT_ONCE = 32
 LONGEST_UPLOAD = 86_400.0
 AFTER_INTERRUPT = 30.0
 """Seconds for a client to undo an upload after an interrupt."""
@@ -80,6 +90,10 @@ class Store(Protocol):
 
     def read(self, entry: Entry, start: int, stop: int) -> bytes:
         """The bytes of a range that is within the object."""
+        ...
+
+    def starts(self, entries: Sequence[Entry], size: int) -> list[bytes]:
+        """The first bytes of objects, many at a time; empty if they cannot be read."""
         ...
 
     def copy(
@@ -137,6 +151,14 @@ class _Inline(ThreadPoolExecutor):
         return done
 
 
+@cache
+def _session() -> Any:
+    """What clients of S3 share: the descriptions of the service, which are read once for a process and its children."""
+    from aiobotocore.session import AioSession
+
+    return AioSession()
+
+
 class FileSystemStore:
     """A store by its file system in fsspec."""
 
@@ -163,6 +185,8 @@ class FileSystemStore:
             self._loop.set_default_executor(_Inline(1))
             self._loop.set_exception_handler(lambda *_: None)  # clients that end with the process
             options |= {"asynchronous": True, "loop": self._loop}
+        if scheme_of(self._root) in ("s3", "s3a"):
+            options["session"] = _session()
         return kind(skip_instance_cache=True, use_listings_cache=False, **options)
 
     def find(self, url: str) -> Entry | None:
@@ -208,6 +232,24 @@ class FileSystemStore:
             return self._tried(entry.url, ranged)
         except FileNotFoundError:
             raise gone(entry.url) from None
+
+    def starts(self, entries: Sequence[Entry], size: int) -> list[bytes]:
+        """The first bytes of objects, many at a time; empty if they cannot be read."""
+        if self._loop is None:
+            return starts_one_by_one(self, entries, size)
+        free = asyncio.Semaphore(REQUESTS_AT_ONCE)
+
+        async def start(entry: Entry) -> bytes:
+            path, stop = self._path(entry.url), min(size, entry.bytes)
+            async with free:
+                with suppress(Exception):  # reading the object will fail too, and is reported
+                    return bytes(await self._system._cat_file(path, start=0, end=stop)) if stop > 0 else b""
+            return b""
+
+        async def all_starts() -> list[bytes]:
+            return await asyncio.gather(*map(start, entries))
+
+        return self._run(all_starts(), LONGEST_REQUEST)
 
     def copy(
         self, entry: Entry, write: Callable[[bytes], object], begin: Callable[[], object], limit: int
@@ -297,9 +339,13 @@ class FileSystemStore:
         if self._loop is None:
             return getattr(self._system, name)(*args, **options)
         limit = LONGEST_UPLOAD if name == "put_file" else LONGEST_REQUEST
-        method = getattr(self._system, f"_{name}")
+        return self._run(getattr(self._system, f"_{name}")(*args, **options), limit)
+
+    def _run(self, work: Coroutine[Any, Any, Result], limit: float) -> Result:
+        """The result of a coroutine within so many seconds."""
+        assert self._loop, "coroutines have a loop"
         try:
-            return self._loop.run_until_complete(asyncio.wait_for(method(*args, **options), limit))
+            return self._loop.run_until_complete(asyncio.wait_for(work, limit))
         except BaseException:
             self._end_tasks(self._loop)
             raise
@@ -311,6 +357,18 @@ class FileSystemStore:
             task.cancel()
         if tasks:
             loop.run_until_complete(asyncio.wait(tasks, timeout=AFTER_INTERRUPT))
+
+
+def starts_one_by_one(store: Store, entries: Sequence[Entry], size: int) -> list[bytes]:
+    """The first bytes of objects; empty if they cannot be read."""
+    found = []
+    for entry in entries:
+        start = b""
+        if entry.in_ranges and entry.bytes:
+            with suppress(TraceError):
+                start = store.read(entry, 0, min(size, entry.bytes))
+        found.append(start)
+    return found
 
 
 def _no_place(url: str) -> TraceError:
