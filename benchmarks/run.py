@@ -33,6 +33,7 @@ import inspecting
 import nsys_exports
 import page
 import perfetto_traces
+import remote_stores
 import suites
 from measure import JobFailed
 from results import Bar, Options, Result, Row, cpu, wall
@@ -47,6 +48,7 @@ SUITES = (
     | nsys_exports.SUITES
     | capturing.SUITES
     | inspecting.SUITES
+    | remote_stores.SUITES
 )
 PYTHONS_OF_PEERS = ("TRACELINK_TRACELENS_PYTHON",)
 """Variables that name the interpreter of a peer, as in the peer tests."""

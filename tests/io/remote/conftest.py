@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import threading
+import time
 from collections.abc import Iterator
 
 import pytest
 
 from builders.stores import S3, Web, s3_server, web_server
+
+LONGEST_END = 10.0
+"""Seconds for threads of servers to end."""
 
 
 @pytest.fixture(scope="session")
@@ -30,6 +35,16 @@ def s3(server: S3, monkeypatch: pytest.MonkeyPatch) -> S3:
 def web() -> Iterator[Web]:
     with web_server() as running:
         yield running
+
+
+@pytest.fixture(autouse=True)
+def _no_thread_is_left() -> Iterator[None]:
+    """Other tests of this process fork."""
+    yield
+    latest = time.monotonic() + LONGEST_END
+    while threading.active_count() > 1 and time.monotonic() < latest:
+        time.sleep(0.01)
+    assert threading.enumerate() == [threading.main_thread()]
 
 
 @pytest.fixture(autouse=True)

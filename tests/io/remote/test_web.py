@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from builders.inputs import content, found
+from builders.inputs import content, found, read_while
 from builders.stores import Web, web_server
 from tracelink.io.remote import stores
 from tracelink.io.remote import web as web_module
@@ -237,10 +237,7 @@ def test_an_object_that_changes_is_an_error(web: Web, tags: bool, other: bytes) 
     web.objects["a.json"] = DATA
     (source,) = found(web.url("a.json")).sources
     with pytest.raises(ChangedError, match=r"/a\.json: the object was changed since it was first read"):
-        with source.open() as stream:
-            stream.read(10)
-            web.objects["a.json"] = other
-            stream.read_all(1 << 30)
+        read_while(source, lambda: web.objects.update({"a.json": other}))
     with pytest.raises(ChangedError):
         source.open()
     del web.objects["a.json"]
