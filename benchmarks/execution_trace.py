@@ -24,11 +24,11 @@ from tracelink import samples
 
 TRACELINK = """
 from tracelink.converters.execution_trace.reader import ExecutionTraceReader
-from tracelink.io.engine import Engine
+from tracelink.engines.processes import Processes
 from tracelink.io.sources import Request, discover
 (source,) = discover(Request([(path, "")])).sources
 started = time.process_time()
-trace = ExecutionTraceReader().read(source, Engine())
+trace = ExecutionTraceReader().read(source, Processes())
 assert not trace.findings, trace.findings
 """
 

@@ -62,6 +62,35 @@ def merge(jobs: str, output: str, *paths: str) -> Work:
     return work
 
 
+def write_tables(output: str, *paths: str) -> Work:
+    """Writes a job that was read and linked before as Parquet tables, in one process."""
+    from pathlib import Path
+
+    from tracelink.converters.tables.writer import DatasetWriter
+    from tracelink.io.engine import Engine
+    from tracelink.io.sources import discover_inputs
+    from tracelink.io.targets import DirectoryTarget
+    from tracelink.pipeline.job_reader import read_job
+
+    job = read_job(discover_inputs(list(paths)), Engine())
+    return lambda: {
+        "bytes": DatasetWriter().write(job, DirectoryTarget(Path(output)), Engine())[0].bytes,
+        "events": job.events,
+        "findings": counted(job.findings),
+    }
+
+
+def query(path: str, name: str) -> Work:
+    """Runs a query that comes with tracelink, after a run that warms caches."""
+    import tracelink
+
+    def work() -> dict[str, Any]:
+        return {"rows": len(tracelink.query(path, name=name))}
+
+    work()
+    return work
+
+
 def collectives(jobs: str, *paths: str) -> Work:
     """Reads what the ranks did together, without keeping the events."""
     import tracelink
@@ -306,10 +335,10 @@ def sqlite_scan(path: str) -> Work:
 def read_ranks(path: str) -> Work:
     """Reads the traces of all ranks of a file one after the other, without linking."""
     from tracelink import plugins
-    from tracelink.io.engine import Engine
+    from tracelink.engines.processes import Processes
     from tracelink.io.sources import Request, discover
 
-    reader, engine = plugins.reader("nsys"), Engine()
+    reader, engine = plugins.reader("nsys"), Processes()
 
     def work() -> dict[str, Any]:
         assert isinstance(reader, plugins.Unpacking)
@@ -366,6 +395,8 @@ JOBS = {
         load_again,
         summarize,
         merge,
+        write_tables,
+        query,
         collectives,
         clocks,
         orjson_loads,

@@ -22,10 +22,10 @@ from generators.flight_recorder import healthy_nccl_dump, pickled
 TRACELINK = """
 from pathlib import Path
 from tracelink.converters.flight_recorder.reader import FlightRecorderReader
-from tracelink.io.engine import Engine
+from tracelink.engines.processes import Processes
 from tracelink.io.sources import Request, discover
 started = time.process_time()
-reader, engine = FlightRecorderReader(), Engine()
+reader, engine = FlightRecorderReader(), Processes()
 traces = [reader.read(source, engine) for source in discover(Request([(folder, "")])).sources]
 """
 

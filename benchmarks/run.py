@@ -35,6 +35,7 @@ import page
 import perfetto_traces
 import remote_stores
 import suites
+import tables
 from measure import JobFailed
 from results import Bar, Options, Result, Row, cpu, wall
 
@@ -49,6 +50,7 @@ SUITES = (
     | capturing.SUITES
     | inspecting.SUITES
     | remote_stores.SUITES
+    | tables.SUITES
 )
 PYTHONS_OF_PEERS = ("TRACELINK_TRACELENS_PYTHON",)
 """Variables that name the interpreter of a peer, as in the peer tests."""

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from tracelink.converters.chakra.chakra_pb2 import AttributeProto, GlobalMetadata, Node
 from tracelink.converters.chakra.read import ChakraReader
-from tracelink.io.engine import Engine
+from tracelink.engines.processes import Processes
 from tracelink.io.framing import framed
 from tracelink.io.sources import Source
 from tracelink.model.trace import RankTrace
@@ -57,7 +57,7 @@ def as_source(data: bytes, name: str = "job.0.et") -> Source:
 
 def read(*messages: GlobalMetadata | Node | bytes) -> RankTrace:
     """What the reader makes of a file of these messages."""
-    return ChakraReader().read(as_source(file(*messages)), Engine())
+    return ChakraReader().read(as_source(file(*messages)), Processes())
 
 
 def nodes_read(*nodes: Node) -> RankTrace:

@@ -12,7 +12,7 @@ from tracelink.converters.flight_recorder.reader import FlightRecorderReader
 from tracelink.diagnosis.database.tables import database_at
 from tracelink.diagnosis.examine import Examined, diagnosis_of
 from tracelink.diagnosis.journal import journal_of
-from tracelink.io.engine import Engine
+from tracelink.engines.processes import Processes
 
 Row = tuple[Any, ...]
 
@@ -24,7 +24,7 @@ def examined(contents: Mapping[int, dict[str, Any]]) -> Examined:
 
 def examined_bytes(dumps: Mapping[int, bytes]) -> Examined:
     """The diagnosis of these files, by rank."""
-    reader, engine = FlightRecorderReader(), Engine()
+    reader, engine = FlightRecorderReader(), Processes()
     journal = journal_of(
         {
             rank: reader.read_records(as_source(data, f"comm_lib_trace_rank_{rank}"), engine)

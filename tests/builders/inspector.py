@@ -12,7 +12,7 @@ import json
 from typing import Any
 
 from tracelink.converters.nccl_inspector.reader import InspectorReader
-from tracelink.io.engine import Engine
+from tracelink.engines.processes import Processes
 from tracelink.io.sources import Source
 from tracelink.model.trace import RankTrace
 
@@ -147,4 +147,4 @@ def as_source(data: bytes, name: str = "node0-pid100.log") -> Source:
 
 def read(data: bytes) -> RankTrace:
     """The rank trace of a file."""
-    return InspectorReader().read(as_source(data), Engine(1))
+    return InspectorReader().read(as_source(data), Processes(1))

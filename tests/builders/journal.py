@@ -13,7 +13,7 @@ from typing import Any
 from builders.recorder import CREATED, as_source, collective, dump, pickled, process_group
 from tracelink.converters.flight_recorder.reader import FlightRecorderReader
 from tracelink.diagnosis.journal import Journal, journal_of
-from tracelink.io.engine import Engine
+from tracelink.engines.processes import Processes
 
 MS = 1_000_000
 Entries = dict[int, list[dict[str, Any]]]
@@ -21,7 +21,7 @@ Entries = dict[int, list[dict[str, Any]]]
 
 def journal(dumps: Mapping[int, dict[str, Any]], names: str = "comm_lib_trace_rank_{rank}") -> Journal:
     """The journal of these dumps, by rank."""
-    reader, engine = FlightRecorderReader(), Engine(1)
+    reader, engine = FlightRecorderReader(), Processes(1)
     return journal_of(
         {
             rank: reader.read_records(as_source(pickled(content), names.format(rank=rank)), engine)

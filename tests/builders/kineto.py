@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from tracelink.converters.kineto.reader import KinetoReader
-from tracelink.io.engine import Engine
+from tracelink.engines.processes import Processes
 from tracelink.io.sources import Source
 from tracelink.model.events import EventKind, Track
 from tracelink.model.trace import RankTrace
@@ -147,7 +147,7 @@ def as_source(data: bytes, name: str = "trace.json") -> Source:
 
 def read(data: bytes, jobs: int = 1) -> RankTrace:
     """What the reader makes of a file that holds `data`."""
-    return KinetoReader().read(as_source(data), Engine(jobs))
+    return KinetoReader().read(as_source(data), Processes(jobs))
 
 
 def write(path: Path, data: bytes) -> Path:

@@ -14,7 +14,7 @@ from typing import Any
 
 from builders.execution_trace import NEWEST, PROCESS, Node, as_json, as_source
 from tracelink.converters.chakra_json.reader import ChakraJsonReader
-from tracelink.io.engine import Engine
+from tracelink.engines.processes import Processes
 from tracelink.model.trace import RankTrace
 
 Entry = dict[str, Any]
@@ -80,7 +80,7 @@ def linked_trace(*nodes: Entry, version: str = NEWEST, indent: int | None = None
 
 def read(data: bytes) -> RankTrace:
     """What the reader makes of a file."""
-    return ChakraJsonReader().read(as_source(data, "linked.json"), Engine())
+    return ChakraJsonReader().read(as_source(data, "linked.json"), Processes())
 
 
 MARKED = re.compile(r'"number:((?:[^"\\]|\\.)*)"')

@@ -15,7 +15,7 @@ from typing import Any
 
 from generators.flight_recorder import pickled
 from tracelink.converters.memory_snapshot.reader import SnapshotReader
-from tracelink.io.engine import Engine
+from tracelink.engines.processes import Processes
 from tracelink.io.sources import Source
 from tracelink.model.trace import RankTrace
 
@@ -143,4 +143,4 @@ def as_source(data: bytes, name: str = "snapshot_rank3.pickle") -> Source:
 
 def read(data: bytes) -> RankTrace:
     """The rank trace of a file."""
-    return SnapshotReader().read(as_source(data), Engine(1))
+    return SnapshotReader().read(as_source(data), Processes(1))

@@ -6,7 +6,7 @@ import io
 from typing import Any
 
 from tracelink.converters.metrics.reader import MetricsFileReader
-from tracelink.io.engine import Engine
+from tracelink.engines.processes import Processes
 from tracelink.io.sources import Source
 from tracelink.model.metrics import Readings
 
@@ -21,7 +21,7 @@ def as_source(data: str | bytes, name: str = "metrics.csv") -> Source:
 
 def read(data: str | bytes, name: str = "metrics.csv") -> Readings:
     """What the reader makes of a file that holds `data`."""
-    return MetricsFileReader().read_metrics(as_source(data, name), Engine(1))
+    return MetricsFileReader().read_metrics(as_source(data, name), Processes(1))
 
 
 def samples(readings: Readings) -> Samples:

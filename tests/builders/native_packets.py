@@ -18,7 +18,7 @@ from typing import Any
 
 from tracelink.converters.perfetto.native.writer import PerfettoWriter
 from tracelink.converters.perfetto.reading.as_json import NativeAsJson
-from tracelink.io.engine import Engine
+from tracelink.engines.processes import Processes
 from tracelink.io.framing import FIXED64, VARINT, delimited, key, varint
 from tracelink.io.sources import Source
 from tracelink.io.targets import StreamTarget
@@ -172,11 +172,11 @@ class Read:
 def written(job: Job) -> bytes:
     """What the writer makes of a job."""
     stream = io.BytesIO()
-    PerfettoWriter().write(job, StreamTarget(stream), Engine(1))
+    PerfettoWriter().write(job, StreamTarget(stream), Processes(1))
     return stream.getvalue()
 
 
 def as_json(data: bytes, jobs: int = 1) -> Read:
     stream = io.BytesIO()
-    (output,) = NativeAsJson().convert(source(data), StreamTarget(stream), Engine(jobs))
+    (output,) = NativeAsJson().convert(source(data), StreamTarget(stream), Processes(jobs))
     return Read(json.loads(stream.getvalue()), output.findings, output)

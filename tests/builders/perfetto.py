@@ -11,7 +11,7 @@ from typing import Any
 
 from tracelink.converters.perfetto.json.numbers import ROW
 from tracelink.converters.perfetto.json.writer import PerfettoJsonWriter
-from tracelink.io.engine import Engine
+from tracelink.engines.processes import Processes
 from tracelink.io.targets import StreamTarget
 from tracelink.model.errors import Finding
 from tracelink.model.graph import EventGraph
@@ -72,7 +72,7 @@ class Written:
 def write(written: EventGraph | Job, writer: PerfettoJsonWriter | None = None) -> Written:
     stream = io.BytesIO()
     job = written if isinstance(written, Job) else Job.of(written)
-    (output,) = (writer or PerfettoJsonWriter()).write(job, StreamTarget(stream), Engine(1))
+    (output,) = (writer or PerfettoJsonWriter()).write(job, StreamTarget(stream), Processes(1))
     text = stream.getvalue()
     assert output.bytes == len(text)
     return Written(text, json.loads(text, parse_float=Decimal), output.findings)

@@ -12,7 +12,7 @@ from typing import Any
 from builders.perfetto_pb2 import Trace
 from tracelink.converters.perfetto.native.schema import FIRST_VIEW_TRACK
 from tracelink.converters.perfetto.native.writer import PerfettoWriter
-from tracelink.io.engine import Engine
+from tracelink.engines.processes import Processes
 from tracelink.io.targets import StreamTarget
 from tracelink.model.errors import Finding
 from tracelink.model.graph import EventGraph
@@ -97,7 +97,7 @@ class Native:
 def write(written: EventGraph | Job, writer: PerfettoWriter | None = None) -> Native:
     stream = io.BytesIO()
     job = written if isinstance(written, Job) else Job.of(written)
-    (output,) = (writer or PerfettoWriter()).write(job, StreamTarget(stream), Engine(1))
+    (output,) = (writer or PerfettoWriter()).write(job, StreamTarget(stream), Processes(1))
     assert output.bytes == len(stream.getvalue())
     return read(stream.getvalue(), output.findings)
 

@@ -16,7 +16,7 @@ from tracelink.diagnosis.examine import diagnosis_of
 from tracelink.diagnosis.explain import judged_by_line, with_evidence
 from tracelink.diagnosis.journal import journal_of
 from tracelink.diagnosis.model import Diagnosis
-from tracelink.io.engine import Engine
+from tracelink.engines.processes import Processes
 from tracelink.model.errors import UnreadableError
 
 BACKENDS = ["nccl", "nccl2", "nccl-lazy", "gloo", "ucc", "xccl", "own"]
@@ -94,7 +94,7 @@ def numbered(recorded: RecordedJob, rank: int, group: str, number: int) -> list[
 
 def diagnosed(dumps: Mapping[int, Any]) -> Diagnosis:
     """The diagnosis of dumps by rank: contents, or bytes as they stand."""
-    reader, engine = FlightRecorderReader(), Engine(1)
+    reader, engine = FlightRecorderReader(), Processes(1)
     recordings, unreadable = {}, {}
     for rank, content in dumps.items():
         data = content if isinstance(content, bytes) else pickled(content)

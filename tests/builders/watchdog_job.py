@@ -11,7 +11,7 @@ from builders.recorder import as_source, pickled
 from builders.watchdog import Group, status, timed_out
 from tracelink.converters.flight_recorder.reader import FlightRecorderReader
 from tracelink.diagnosis.journal import Journal, journal_of
-from tracelink.io.engine import Engine
+from tracelink.engines.processes import Processes
 from tracelink.model.operations import operation_of
 from tracelink.model.records import State
 
@@ -24,7 +24,7 @@ NAMES = {
 
 
 def journal_of_dumps(dumps: Mapping[int, Any]) -> Journal:
-    reader, engine = FlightRecorderReader(), Engine(1)
+    reader, engine = FlightRecorderReader(), Processes(1)
     return journal_of(
         {
             rank: reader.read_records(as_source(pickled(content), f"comm_lib_trace_rank_{rank}"), engine)

@@ -19,9 +19,9 @@ from msgspec.structs import replace
 
 from builders.kineto import cpu_op, trace, write
 from tracelink.converters.kineto.reader import KinetoReader
+from tracelink.engines.processes import Processes
 from tracelink.io import json_array as module
 from tracelink.io import salvage
-from tracelink.io.engine import Engine
 from tracelink.io.json_array import ArrayDocument, ArrayFormat, Part, RereadPayloads, at_several_places
 from tracelink.io.sources import Request, Source, discover
 from tracelink.model.errors import UnreadableError
@@ -282,7 +282,7 @@ def long_file(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathF
     path: Path = tmp_path_factory.mktemp("long") / request.param
     write(path, data)
     (source,) = discover(Request([(str(path), "")])).sources
-    (payloads,) = KinetoReader().read(source, Engine()).payloads
+    (payloads,) = KinetoReader().read(source, Processes()).payloads
     assert isinstance(payloads, RereadPayloads)
     return payloads
 
@@ -357,4 +357,4 @@ def test_child_processes_open_files_of_their_own(long_file: RereadPayloads) -> N
         )
 
     expected = [b"".join(whole[part * EVENTS // 4 : (part + 1) * EVENTS // 4]) for part in range(4)]
-    assert Engine(2).map(digest, range(4)) == expected
+    assert Processes(2).map(digest, range(4)) == expected

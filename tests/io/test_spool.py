@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tracelink.io.engine import Engine
-from tracelink.io.spool import InMemory, Spool, Store
+from tracelink.engines.processes import Processes
+from tracelink.io.spool import InMemory, LocalStore, Spool
 from tracelink.model.errors import TraceError
 
 THINGS = st.lists(st.tuples(st.text(), st.integers(0, 3000)))
@@ -32,7 +32,7 @@ def test_processes_put_side_by_side() -> None:
     def work(number: int) -> object:
         return spool.put(np.full(100_000 + number, number))
 
-    tickets = Engine(4).map(work, range(12))
+    tickets = Processes(4).map(work, range(12))
     assert [spool.get(ticket).sum() for ticket in tickets] == [n * (100_000 + n) for n in range(12)]
 
 
@@ -65,7 +65,7 @@ def test_a_full_disk_is_said_in_words(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_keeper_in_memory_gives_the_very_thing_back() -> None:
-    keeper, thing = Store([], in_memory=True), object()
+    keeper, thing = LocalStore([], in_memory=True), object()
     place = keeper.put(thing)
     assert isinstance(place, InMemory)
     assert keeper.get(place) is thing

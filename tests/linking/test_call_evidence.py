@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from builders.data import shared
 from builders.trace import TraceBuilder, pairs
-from tracelink.io.engine import Engine
+from tracelink.engines.processes import Processes
 from tracelink.io.sources import discover_inputs
 from tracelink.linking.rank import LinkedRank, link_rank
 from tracelink.model.collectives import RankCalls
@@ -392,7 +392,7 @@ ALL_OF_NCCL = frozenset({"operator", "annotation", "kernel"})
 
 
 def ranks(*paths: str) -> dict[int, StoredRank]:
-    gathered = read_ranks(discover_inputs([shared(path) for path in paths]), Engine(1), with_events=False)
+    gathered = read_ranks(discover_inputs([shared(path) for path in paths]), Processes(1), with_events=False)
     return {rank.rank: rank for rank in gathered.ranks}
 
 

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from builders.calls import messages, told
 from builders.data import shared
-from tracelink.io.engine import Engine
+from tracelink.engines.processes import Processes
 from tracelink.io.sources import discover_inputs
 from tracelink.linking.job import JobTables, link_ranks
 from tracelink.model.clock import ClockMode
@@ -22,7 +22,7 @@ from tracelink.pipeline.ranks import read_ranks
 
 @cache
 def ranks_in(path: str) -> Sequence[RankCalls]:
-    gathered = read_ranks(discover_inputs([str(shared(path))]), Engine(1), with_events=False)
+    gathered = read_ranks(discover_inputs([str(shared(path))]), Processes(1), with_events=False)
     return [rank.calls for rank in gathered.ranks]
 
 

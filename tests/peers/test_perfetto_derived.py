@@ -14,7 +14,7 @@ from peers.perfetto_process import Loaded, PerfettoEngine
 from tracelink.converters.perfetto.json.numbers import ROW
 from tracelink.converters.perfetto.json.writer import PerfettoJsonWriter
 from tracelink.converters.perfetto.native.writer import PerfettoWriter
-from tracelink.io.engine import Engine
+from tracelink.engines.processes import Processes
 from tracelink.io.targets import FileTarget
 from tracelink.model.events import EventKind, Relation, TrackKind
 from tracelink.model.job import Job
@@ -39,7 +39,7 @@ def suffix(request: pytest.FixtureRequest) -> str:
 
 def write(job: Job, path: Path) -> Path:
     writer = PerfettoJsonWriter() if path.suffix == ".json" else PerfettoWriter()
-    writer.write(job, FileTarget(path), Engine(1))
+    writer.write(job, FileTarget(path), Processes(1))
     return path
 
 

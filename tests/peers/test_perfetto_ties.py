@@ -10,7 +10,7 @@ import pytest
 from builders.graph import GraphBuilder
 from peers.perfetto_process import Loaded, PerfettoEngine
 from tracelink.converters.perfetto.json.writer import PerfettoJsonWriter
-from tracelink.io.engine import Engine
+from tracelink.engines.processes import Processes
 from tracelink.io.targets import FileTarget
 from tracelink.model.events import EventKind, TrackKind
 from tracelink.model.job import Job
@@ -49,7 +49,7 @@ def job() -> GraphBuilder:
 @pytest.fixture(scope="module")
 def trace(engine: PerfettoEngine, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Loaded]:
     path = tmp_path_factory.mktemp("ties") / "job.json"
-    (output,) = PerfettoJsonWriter().write(Job.of(job().build()), FileTarget(path), Engine(1))
+    (output,) = PerfettoJsonWriter().write(Job.of(job().build()), FileTarget(path), Processes(1))
     assert output.findings == ()
     with engine.load(path) as loaded:
         yield loaded

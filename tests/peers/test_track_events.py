@@ -9,7 +9,7 @@ import pytest
 from builders.track_events import Slice, Torch, source, step_of_rocprof, step_of_torch
 from peers.perfetto_process import PerfettoEngine
 from tracelink.converters.perfetto.track_events.reader import TrackEventReader
-from tracelink.io.engine import Engine
+from tracelink.engines.processes import Processes
 
 pytestmark = pytest.mark.peer
 
@@ -32,7 +32,7 @@ def test_the_engine_and_the_reader_find_the_same_slices(
 ) -> None:
     path = tmp_path / "trace.pftrace"
     path.write_bytes(data)
-    trace = TrackEventReader().read(source(data), Engine())
+    trace = TrackEventReader().read(source(data), Processes())
     texts, events = trace.strings.texts(), trace.events
     with engine.load(path) as loaded:
         shown = sorted(

@@ -11,6 +11,7 @@ import pytest
 
 from builders.graph import GraphBuilder
 from tracelink import plugins
+from tracelink.engines.processes import Processes
 from tracelink.io.engine import Engine
 from tracelink.io.targets import Target
 from tracelink.model.errors import Finding, Severity
@@ -52,7 +53,7 @@ def job() -> Job:
 def forecast(format_name: str, **options: str) -> Forecast:
     writer = plugins.writer(format_name, options)
     assert isinstance(writer, Forecasting)
-    return writer.forecast(job(), Engine(1), compressed=False)
+    return writer.forecast(job(), Processes(1), compressed=False)
 
 
 def stored(format_name: str, **options: str) -> str:
@@ -77,7 +78,7 @@ def limit(monkeypatch: pytest.MonkeyPatch) -> Limit:
 
 def message(order: OutputPlan) -> str:
     """The only finding."""
-    (finding,) = memory_findings(job(), Engine(1), order, forecast(order.format, **order.options).unpacked)
+    (finding,) = memory_findings(job(), Processes(1), order, forecast(order.format, **order.options).unpacked)
     assert (finding.severity, finding.reason, finding.source) == (
         Severity.WARNING,
         "larger_than_a_browser_takes",
@@ -100,7 +101,9 @@ def just_enough_for(needed: int) -> int:
 class TestWhatFits:
     def test_is_not_said_of_what_fits_itself(self, limit: Limit) -> None:
         limit(heap(JSON))
-        assert memory_findings(job(), Engine(1), OutputPlan(JSON, "job.json"), forecast(JSON).unpacked) == []
+        assert (
+            memory_findings(job(), Processes(1), OutputPlan(JSON, "job.json"), forecast(JSON).unpacked) == []
+        )
 
     def test_is_said_with_sizes(self, limit: Limit) -> None:
         limit(heap(JSON) - 1000)
@@ -211,7 +214,7 @@ class Seer:
 
 def told(writer: plugins.Writer, events: int, path: str = "job.json") -> list[OutputForecast]:
     heard: list[OutputForecast] = []
-    forecast_output(small_job(events), writer, path, {}, Engine(1), heard.append)
+    forecast_output(small_job(events), writer, path, {}, Processes(1), heard.append)
     return heard
 
 
@@ -238,16 +241,16 @@ class TestWarnings:
     def test_are_told_with_the_size_and_given_back(self) -> None:
         heard: list[OutputForecast] = []
         findings: Sequence[Finding] = forecast_output(
-            small_job(1000), Seer(), "job.json", {}, Engine(1), heard.append
+            small_job(1000), Seer(), "job.json", {}, Processes(1), heard.append
         )
         assert [finding.reason for finding in findings] == ["larger_than_a_browser_takes"]
         assert [prospect.findings for prospect in heard] == [findings]
 
     def test_are_given_back_where_nobody_listens(self) -> None:
-        (finding,) = forecast_output(small_job(LARGE_JOB), Seer(), "job.json", {}, Engine(1), None)
+        (finding,) = forecast_output(small_job(LARGE_JOB), Seer(), "job.json", {}, Processes(1), None)
         assert finding.source == "job.json"
 
     def test_are_not_looked_for_where_nobody_listens_and_all_browsers_will_do(self) -> None:
         writer = Seer()
-        assert forecast_output(small_job(LARGE_JOB - 1), writer, "job.json", {}, Engine(1), None) == ()
+        assert forecast_output(small_job(LARGE_JOB - 1), writer, "job.json", {}, Processes(1), None) == ()
         assert writer.compressed == []

@@ -15,7 +15,7 @@ from builders.kineto import trace as rank_trace
 from builders.trace import TraceBuilder
 from tracelink import load, samples
 from tracelink.api import write as write_files
-from tracelink.io.engine import Engine
+from tracelink.engines.processes import Processes
 from tracelink.model.errors import RankConflictError, UsageError
 from tracelink.model.events import EventKind
 from tracelink.model.ranges import Numbers
@@ -47,7 +47,7 @@ def test_files_whose_names_say_their_rank(tmp_path: Path, jobs: int) -> None:
     for rank in (0, 1, 2):
         write(tmp_path / f"kineto_rank{rank}.json", profile(rank))
         write(tmp_path / f"et_rank{rank}.json", nodes())
-    gathered = read_ranks(found(tmp_path), Engine(jobs))
+    gathered = read_ranks(found(tmp_path), Processes(jobs))
     assert formats(gathered) == {rank: ["execution-trace", "kineto"] for rank in (0, 1, 2)}
     assert gathered.findings == []
 
@@ -61,7 +61,7 @@ def test_a_rank_that_only_the_content_says_and_a_rank_that_only_the_name_says(
     write(tmp_path / "first.json", said_last)
     write(tmp_path / "rank1.et.json", nodes())
     write(tmp_path / "rank0.json", profile(0))
-    assert formats(read_ranks(found(tmp_path), Engine(jobs)))[1] == ["execution-trace", "kineto"]
+    assert formats(read_ranks(found(tmp_path), Processes(jobs)))[1] == ["execution-trace", "kineto"]
 
 
 @JOBS
@@ -71,7 +71,7 @@ def test_a_trace_of_which_only_the_process_is_known_joins_the_rank_of_its_proces
     write(tmp_path / "a.json", profile(0, pid=17))
     write(tmp_path / "b.json", profile(1, pid=4200))
     write(tmp_path / "nodes.json", nodes())
-    gathered = read_ranks(found(tmp_path), Engine(jobs))
+    gathered = read_ranks(found(tmp_path), Processes(jobs))
     assert formats(gathered) == {0: ["kineto"], 1: ["execution-trace", "kineto"]}
     assert [finding.reason for finding in gathered.findings] == ["assumed_rank"]
     graph = gathered.store.get(gathered.ranks[1].graph) if gathered.ranks[1].graph else None
@@ -84,7 +84,7 @@ def test_only_the_wanted_ranks_are_read(tmp_path: Path, jobs: int) -> None:
     for rank in range(5):
         write(tmp_path / f"rank{rank}.json", profile(rank))
     write(tmp_path / "rank9.json", b'{"schemaVersion": 1, "traceEvents": [{]')
-    gathered = read_ranks(found(tmp_path), Engine(jobs), wanted=Numbers.parse("1,3-4", "--ranks"))
+    gathered = read_ranks(found(tmp_path), Processes(jobs), wanted=Numbers.parse("1,3-4", "--ranks"))
     assert formats(gathered) == {1: ["kineto"], 3: ["kineto"], 4: ["kineto"]}
     assert gathered.findings == []
 
@@ -93,16 +93,16 @@ def test_a_wanted_rank_that_is_not_there(tmp_path: Path) -> None:
     for rank in range(3):
         write(tmp_path / f"rank{rank}.json", profile(rank))
     with pytest.raises(UsageError, match=r"there is no rank 3-99999999\. The inputs are of ranks 0-2\."):
-        read_ranks(found(tmp_path), Engine(1), wanted=Numbers.parse("2-99999999", "--ranks"))
+        read_ranks(found(tmp_path), Processes(1), wanted=Numbers.parse("2-99999999", "--ranks"))
 
 
 def test_a_rank_twice_among_ranks_that_are_not_wanted_does_not_matter(tmp_path: Path) -> None:
     write(tmp_path / "a" / "rank0.json", profile(0))
     write(tmp_path / "b" / "rank0.json", profile(0))
     write(tmp_path / "rank1.json", profile(1))
-    assert formats(read_ranks(found(tmp_path), Engine(1), wanted=Numbers.of([1]))) == {1: ["kineto"]}
+    assert formats(read_ranks(found(tmp_path), Processes(1), wanted=Numbers.of([1]))) == {1: ["kineto"]}
     with pytest.raises(RankConflictError, match=r"rank 0 has two files of format kineto: .*rank0\.json and"):
-        read_ranks(found(tmp_path), Engine(1))
+        read_ranks(found(tmp_path), Processes(1))
 
 
 def compile_log(pid: int, at: float, rank: int | None = None) -> bytes:
@@ -123,7 +123,7 @@ def test_a_rank_has_a_compile_log_of_each_of_its_processes(tmp_path: Path, jobs:
         rank = 0 if name == "d" else None
         (tmp_path / f"dedicated_log_torch_trace_{name}.log").write_bytes(compile_log(pid, at, rank))
     write(tmp_path / "kineto_rank1.json", profile(1))
-    gathered = read_ranks(found(tmp_path), Engine(jobs))
+    gathered = read_ranks(found(tmp_path), Processes(jobs))
     assert formats(gathered) == {0: ["torch-trace"] * 4, 1: ["kineto"]}
     assert gathered.findings == []
 
@@ -132,12 +132,12 @@ def test_a_rank_has_a_compile_log_of_each_of_its_processes(tmp_path: Path, jobs:
 def test_compile_logs_without_a_rank_are_of_the_only_rank(tmp_path: Path, jobs: int) -> None:
     for name, pid in (("a", 4200), ("b", 4201)):
         (tmp_path / f"dedicated_log_torch_trace_{name}.log").write_bytes(compile_log(pid, 1))
-    gathered = read_ranks(found(tmp_path), Engine(jobs))
+    gathered = read_ranks(found(tmp_path), Processes(jobs))
     assert formats(gathered) == {0: ["torch-trace"] * 2}
     assert [finding.reason for finding in gathered.findings] == ["assumed_rank"] * 2
     for rank in (1, 2):
         write(tmp_path / f"kineto_rank{rank}.json", profile(rank))
-    again = read_ranks(found(tmp_path), Engine(jobs))
+    again = read_ranks(found(tmp_path), Processes(jobs))
     assert formats(again) == {1: ["kineto"], 2: ["kineto"]}
     assert [finding.reason for finding in again.findings] == ["unknown_rank"] * 2
 
@@ -146,7 +146,7 @@ def test_compile_logs_without_a_rank_are_of_the_only_rank(tmp_path: Path, jobs: 
 def test_events_that_nobody_asks_for_are_not_kept(tmp_path: Path, jobs: int) -> None:
     for rank in range(3):
         write(tmp_path / f"rank{rank}.json", profile(rank))
-    gathered = read_ranks(found(tmp_path), Engine(jobs), with_events=False)
+    gathered = read_ranks(found(tmp_path), Processes(jobs), with_events=False)
     assert [(rank.rank, rank.events, rank.graph) for rank in gathered.ranks] == [
         (r, 1, None) for r in range(3)
     ]
@@ -156,7 +156,7 @@ def test_events_that_nobody_asks_for_are_not_kept(tmp_path: Path, jobs: int) -> 
 def test_many_small_sources_are_read_by_few_workers(tmp_path: Path, jobs: int) -> None:
     for rank in range(100):
         write(tmp_path / f"rank{rank}.json", profile(rank))
-    gathered = read_ranks(found(tmp_path), Engine(jobs))
+    gathered = read_ranks(found(tmp_path), Processes(jobs))
     assert [(rank.rank, rank.events) for rank in gathered.ranks] == [(rank, 1) for rank in range(100)]
 
 

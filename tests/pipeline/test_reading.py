@@ -13,7 +13,7 @@ from builders import execution_trace as et
 from builders import recorder
 from builders.inputs import found, tar, zipped
 from builders.kineto import cpu_op, trace, write
-from tracelink.io.engine import Engine
+from tracelink.engines.processes import Processes
 from tracelink.io.sources import Discovery, Request, discover
 from tracelink.model.errors import RankConflictError, Severity, UnreadableError, UsageError
 from tracelink.model.graph import EventGraph
@@ -35,7 +35,7 @@ def nodes() -> bytes:
 
 def readings(discovery: Discovery, jobs: int = 1) -> StoredRanks:
     """The ranks of these sources."""
-    return read_ranks(discovery, Engine(jobs))
+    return read_ranks(discovery, Processes(jobs))
 
 
 def sources(result: StoredRanks) -> list[SourceInfo]:
@@ -118,7 +118,7 @@ def test_members_of_an_archive_are_read_by_many_processes(tmp_path: Path, pack: 
 def test_nothing_readable_is_an_error_that_names_the_file(tmp_path: Path) -> None:
     path = write(tmp_path / "a.json", b'{"traceEvents": 5}')
     with pytest.raises(UnreadableError, match=r"a\.json: it has no 'traceEvents'"):
-        read_ranks(found(path), Engine())
+        read_ranks(found(path), Processes())
 
 
 def test_nothing_readable_among_many_names_the_first_and_says_how_to_go_on(tmp_path: Path) -> None:
@@ -127,13 +127,13 @@ def test_nothing_readable_among_many_names_the_first_and_says_how_to_go_on(tmp_p
     with pytest.raises(
         UnreadableError, match=r"no input can be read \(2 files\); the first: .*a\.json"
     ) as caught:
-        read_ranks(found(tmp_path), Engine())
+        read_ranks(found(tmp_path), Processes())
     assert "tracelink inspect" in caught.value.advice
 
 
 def test_an_empty_folder(tmp_path: Path) -> None:
     with pytest.raises(UnreadableError, match=f"{tmp_path}: there are no files in it"):
-        read_ranks(found(tmp_path), Engine())
+        read_ranks(found(tmp_path), Processes())
 
 
 def test_an_unknown_format_matters_where_the_file_is_named(tmp_path: Path) -> None:
@@ -183,15 +183,15 @@ def test_files_of_other_profilers_are_named_with_the_next_step(
     assert message.startswith(f"{path}: {what}, which tracelink does not read")
     assert advice in message
     with pytest.raises(UnreadableError, match=re.escape(what)):
-        read_ranks(found(folder), Engine())
+        read_ranks(found(folder), Processes())
 
 
 def test_a_format_that_the_user_names_is_not_doubted(tmp_path: Path) -> None:
     path = write(tmp_path / "a.json", nodes())
     with pytest.raises(UnreadableError, match="it has no 'traceEvents'"):
-        read_ranks(discover(Request([(str(path), "kineto")])), Engine())
+        read_ranks(discover(Request([(str(path), "kineto")])), Processes())
     with pytest.raises(UsageError, match="there is no reader 'telepathy'"):
-        read_ranks(discover(Request([(str(path), "telepathy")])), Engine())
+        read_ranks(discover(Request([(str(path), "telepathy")])), Processes())
 
 
 def test_a_single_file_that_says_no_rank_counts_as_rank_0(tmp_path: Path) -> None:

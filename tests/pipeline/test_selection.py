@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from builders.graph import START, GraphBuilder
 from builders.job import HeldPart, JobBuilder
-from tracelink.io.engine import Engine
-from tracelink.io.spool import Store
+from tracelink.engines.processes import Processes
+from tracelink.io.spool import LocalStore
 from tracelink.model.columns import NO_TIME, UNKNOWN
 from tracelink.model.errors import Finding, Severity, UsageError
 from tracelink.model.events import EventKind, Key, Relation, TrackKind
@@ -600,7 +600,7 @@ def job() -> Job:
 
 
 def cut_job(**said: str) -> Job:
-    return cut_graph(job(), Selection(**said), Engine(1), Store((), in_memory=True))
+    return cut_graph(job(), Selection(**said), Processes(1), LocalStore((), in_memory=True))
 
 
 def names(made: Job) -> list[list[str]]:

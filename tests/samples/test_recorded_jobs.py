@@ -16,7 +16,7 @@ from builders.recorded_jobs import keeping_all, plans
 from builders.recorder import as_source
 from generators.recorded_jobs import FAULTS, Fault, Plan, RecordedJob, Snapshot, faults, job
 from tracelink.converters.flight_recorder.reader import FlightRecorderReader
-from tracelink.io.engine import Engine
+from tracelink.engines.processes import Processes
 
 JOBS = settings(max_examples=40, deadline=None)
 
@@ -180,7 +180,7 @@ def test_dumps_are_read_without_findings(plan: Plan, when: str) -> None:
     recorded = job(plan, snapshot=Snapshot(when, skew_ns=10**7))
     for name, data in recorded.files().items():
         assert pickle.loads(data) == recorded.dumps[int(name.rsplit("_", 1)[1])]
-        trace = FlightRecorderReader().read(as_source(data, name), Engine())
+        trace = FlightRecorderReader().read(as_source(data, name), Processes())
         assert {finding.reason for finding in trace.findings} <= {"wrapped"}
         assert len(trace.events) == len(pickle.loads(data)["entries"])
 

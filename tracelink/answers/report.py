@@ -12,7 +12,8 @@ from tracelink.answers.model.words import kernel_in_words, notes_in_markdown, pe
 from tracelink.answers.path.questions import asked
 from tracelink.answers.summarize import summary_of
 from tracelink.clock.clock import clock_choice
-from tracelink.io.sources import Paths, Watch, discover_inputs, engine_for
+from tracelink.engines import EngineChoice, Watch, engine_for
+from tracelink.io.sources import Paths, discover_inputs
 from tracelink.io.targets import check_folder, check_not_read
 from tracelink.model.clock import ClockMode, Clocks
 from tracelink.model.errors import UsageError
@@ -41,6 +42,7 @@ def report(
     metrics: Metrics | None = None,
     include: Sequence[str] = (),
     jobs: int | None = None,
+    engine: EngineChoice = None,
     watch: Watch | None = None,
     clock: str | os.PathLike[str] | Clocks = ClockMode.HOST,
     ranks: Numbers | str | Iterable[int] | None = None,
@@ -60,6 +62,8 @@ def report(
         metrics: Zone, start and interval of metrics that do not contain them, and ranks of devices; see `Metrics`.
         include: What readers leave out by default, such as `osrt`.
         jobs: The number of processes that work at once; by default one for each core.
+        engine: Where the work runs: by default in processes of this machine; "dask", the address of a Dask scheduler
+            such as "dask://host:8786", or a `distributed.Client`.
         watch: Is called with the total number of bytes processed so far, as work goes on.
         clock: How the clocks of ranks are corrected, as for `summarize`.
         ranks: Only these ranks, such as "0-7,64" or [0, 1].
@@ -91,10 +95,10 @@ def report(
     )
     if output is not None:
         _check_output(os.fspath(output), [source.path for source in discovery.sources])
-    engine = engine_for(jobs, watch)
+    chosen = engine_for(jobs, watch, engine)
     selection = Selection(ranks=ranks, steps=steps)
-    job = read_job(discovery, engine, clock=clock_choice(clock), selection=Selection(ranks=selection.ranks))
-    summary = summary_of(job, engine, selection.steps, questions)
+    job = read_job(discovery, chosen, clock=clock_choice(clock), selection=Selection(ranks=selection.ranks))
+    summary = summary_of(job, chosen, selection.steps, questions)
     if output is not None:
         write_page(summary, Facts.of(job, [str(path) for path in discovery.paths]), os.fspath(output))
     return summary

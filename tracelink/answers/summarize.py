@@ -36,8 +36,10 @@ from tracelink.answers.rank.tables import KernelTotal, Rows, Tables, Texts
 from tracelink.answers.verdict import MOST_SENTENCES, verdict_on
 from tracelink.answers.what_if import answers_of_ranks
 from tracelink.clock.clock import clock_choice
+from tracelink.engines import EngineChoice, Watch, engine_for
+from tracelink.engines.processes import Processes
 from tracelink.io.engine import Engine
-from tracelink.io.sources import Paths, Watch, discover_inputs, engine_for
+from tracelink.io.sources import Paths, discover_inputs
 from tracelink.model.clock import ClockMode, Clocks
 from tracelink.model.columns import UNKNOWN
 from tracelink.model.errors import Severity, UsageError
@@ -61,6 +63,7 @@ def summarize(
     metrics: Metrics | None = None,
     include: Sequence[str] = (),
     jobs: int | None = None,
+    engine: EngineChoice = None,
     watch: Watch | None = None,
     clock: str | os.PathLike[str] | Clocks = ClockMode.HOST,
     ranks: Numbers | str | Iterable[int] | None = None,
@@ -80,6 +83,8 @@ def summarize(
         metrics: Zone, start and interval of metrics that do not contain them, and ranks of devices; see `Metrics`.
         include: What readers leave out by default, such as `osrt` (calls of the operating system of Nsight Systems).
         jobs: The number of processes that work at once; by default one for each core.
+        engine: Where the work runs: by default in processes of this machine; "dask", the address of a Dask scheduler
+            such as "dask://host:8786", or a `distributed.Client`.
         watch: Is called with the total number of bytes processed so far, as work goes on.
         clock: How the clocks of ranks are corrected: "host" (ranks of one host share a clock), "collectives" (every
             rank has its own), "none" (no correction), a file written by `tracelink clocks --json`, or known `Clocks`.
@@ -112,10 +117,10 @@ def summarize(
         metrics=metrics,
         include=include,
     )
-    engine = engine_for(jobs, watch)
+    chosen = engine_for(jobs, watch, engine)
     selection = Selection(ranks=ranks, steps=steps)
-    job = read_job(discovery, engine, clock=clock_choice(clock), selection=Selection(ranks=selection.ranks))
-    return summary_of(job, engine, selection.steps, questions, with_shapes=shapes)
+    job = read_job(discovery, chosen, clock=clock_choice(clock), selection=Selection(ranks=selection.ranks))
+    return summary_of(job, chosen, selection.steps, questions, with_shapes=shapes)
 
 
 def summary_of(
@@ -133,7 +138,7 @@ def summary_of(
         account = account_of(graph, job, steps, with_shapes=with_shapes)
         return account, splits_of(graph, job, part.rank), contracted(graph, job, part.rank)
 
-    answered = (engine or Engine()).map(work, job.parts)
+    answered = (engine or Processes()).map(work, job.parts)
     accounts = [account for account, _, _ in answered]
     report = collectives_of(job, [splits for _, splits, _ in answered])
     ranks_in_pieces = [pieces for _, _, pieces in answered]

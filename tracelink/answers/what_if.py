@@ -14,8 +14,9 @@ from tracelink.answers.path.questions import EXAMPLES, answered, asked, not_answ
 from tracelink.answers.path.rank import RankPieces, contracted
 from tracelink.answers.path.times import unusable_times
 from tracelink.clock.clock import clock_choice
+from tracelink.engines import EngineChoice, Watch, engine_for
 from tracelink.io.engine import Engine
-from tracelink.io.sources import Paths, Watch, discover_inputs, engine_for
+from tracelink.io.sources import Paths, discover_inputs
 from tracelink.model.call_tree import callers, innermost, outside
 from tracelink.model.clock import ClockMode, Clocks
 from tracelink.model.columns import UNKNOWN
@@ -31,6 +32,7 @@ def what_if(
     *questions: str,
     rank_of: Mapping[str, int] | None = None,
     jobs: int | None = None,
+    engine: EngineChoice = None,
     watch: Watch | None = None,
     clock: str | os.PathLike[str] | Clocks = ClockMode.HOST,
 ) -> list[WhatIf]:
@@ -42,6 +44,8 @@ def what_if(
             several changes at once are separated by commas. NAME is a full name or a part of it.
         rank_of: The rank of some files, by path or name, such as `{"odd.json": 3}`; it overrules their content.
         jobs: The number of processes that work at once; by default one for each core.
+        engine: Where the work runs: by default in processes of this machine; "dask", the address of a Dask scheduler
+            such as "dask://host:8786", or a `distributed.Client`.
         watch: Is called with the total number of bytes processed so far, as work goes on.
         clock: How the clocks of ranks are corrected; see `load`.
 
@@ -60,8 +64,8 @@ def what_if(
     """
     if not asked(questions):
         raise UsageError("no what-if question", advice=f"Ask, for example, {EXAMPLES}.")
-    engine = engine_for(jobs, watch)
-    return answers_of(_job_of(traces, engine, rank_of, clock), questions, engine)
+    chosen = engine_for(jobs, watch, engine)
+    return answers_of(_job_of(traces, chosen, rank_of, clock), questions, chosen)
 
 
 def _job_of(

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 
 from tracelink.clock.clock import clock_choice
+from tracelink.engines import EngineChoice, Watch, engine_for
 from tracelink.io.engine import Engine
-from tracelink.io.sources import Discovery, Paths, Source, Watch, discover_inputs, engine_for
+from tracelink.io.sources import Discovery, Paths, Source, discover_inputs
 from tracelink.model.clock import ClockMode, Clocks
 from tracelink.model.errors import Finding, in_order
 from tracelink.model.graph import EventGraph
@@ -60,6 +61,7 @@ def load(
     metrics: Metrics | None = None,
     include: Sequence[str] = (),
     jobs: int | None = None,
+    engine: EngineChoice = None,
     watch: Watch | None = None,
     clock: str | os.PathLike[str] | Clocks = ClockMode.HOST,
     selection: Selection | None = None,
@@ -76,6 +78,8 @@ def load(
         metrics: Zone, start and interval of metrics that do not contain them, and ranks of devices; see `Metrics`.
         include: What readers leave out by default, such as `osrt` (calls of the operating system of Nsight Systems).
         jobs: The number of processes that work at once; by default one for each core.
+        engine: Where the work runs: by default in processes of this machine; "dask", the address of a Dask scheduler
+            such as "dask://host:8786", or a `distributed.Client`.
         watch: Is called with the total number of bytes processed so far, as work goes on.
         clock: How the clocks of ranks are corrected: "host" (ranks of one host share a clock), "collectives" (every
             rank has its own), "none" (no correction), a file written by `tracelink clocks --json`, or known `Clocks`.
@@ -104,7 +108,7 @@ def load(
         metrics=metrics,
         include=include,
     )
-    job = read_job(discovery, engine_for(jobs, watch), clock=clock_choice(clock), selection=selection)
+    job = read_job(discovery, engine_for(jobs, watch, engine), clock=clock_choice(clock), selection=selection)
     return assemble(job)
 
 
@@ -119,6 +123,7 @@ def collectives(
     metrics: Metrics | None = None,
     include: Sequence[str] = (),
     jobs: int | None = None,
+    engine: EngineChoice = None,
     watch: Watch | None = None,
     clock: str | os.PathLike[str] | Clocks = ClockMode.HOST,
     selection: Selection | None = None,
@@ -137,6 +142,8 @@ def collectives(
         metrics: Zone, start and interval of metrics that do not contain them, and ranks of devices; see `Metrics`.
         include: What readers leave out by default, such as `osrt` (calls of the operating system of Nsight Systems).
         jobs: The number of processes that work at once; by default one for each core.
+        engine: Where the work runs: by default in processes of this machine; "dask", the address of a Dask scheduler
+            such as "dask://host:8786", or a `distributed.Client`.
         watch: Is called with the total number of bytes processed so far, as work goes on.
         clock: How the clocks of ranks are corrected: "host" (ranks of one host share a clock), "collectives" (every
             rank has its own), "none" (no correction), a file written by `tracelink clocks --json`, or known `Clocks`.
@@ -161,8 +168,8 @@ def collectives(
         metrics=metrics,
         include=include,
     )
-    engine = engine_for(jobs, watch)
-    return read_job(discovery, engine, clock=clock_choice(clock), selection=selection, with_events=False)
+    chosen = engine_for(jobs, watch, engine)
+    return read_job(discovery, chosen, clock=clock_choice(clock), selection=selection, with_events=False)
 
 
 def clocks(
@@ -176,6 +183,7 @@ def clocks(
     metrics: Metrics | None = None,
     include: Sequence[str] = (),
     jobs: int | None = None,
+    engine: EngineChoice = None,
     watch: Watch | None = None,
     clock: str | os.PathLike[str] | Clocks = ClockMode.HOST,
 ) -> Clocks:
@@ -191,6 +199,8 @@ def clocks(
         metrics: Zone, start and interval of metrics that do not contain them, and ranks of devices; see `Metrics`.
         include: What readers leave out by default, such as `osrt` (calls of the operating system of Nsight Systems).
         jobs: The number of processes that work at once; by default one for each core.
+        engine: Where the work runs: by default in processes of this machine; "dask", the address of a Dask scheduler
+            such as "dask://host:8786", or a `distributed.Client`.
         watch: Is called with the total number of bytes processed so far, as work goes on.
         clock: How the clocks of ranks are corrected: "host" (ranks of one host share a clock), "collectives" (every
             rank has its own), "none" (no correction), a file written by `tracelink clocks --json`, or known `Clocks`.
@@ -215,6 +225,7 @@ def clocks(
         metrics=metrics,
         include=include,
         jobs=jobs,
+        engine=engine,
         watch=watch,
         clock=clock,
     )
@@ -232,6 +243,7 @@ def inspect(
     metrics: Metrics | None = None,
     include: Sequence[str] = (),
     jobs: int | None = None,
+    engine: EngineChoice = None,
     watch: Watch | None = None,
 ) -> Inspection:
     """Reads traces for what they are, without making one job of them.
@@ -246,6 +258,8 @@ def inspect(
         metrics: Zone, start and interval of metrics that do not contain them, and ranks of devices; see `Metrics`.
         include: What readers leave out by default, such as `osrt` (calls of the operating system of Nsight Systems).
         jobs: The number of processes that work at once; by default one for each core.
+        engine: Where the work runs: by default in processes of this machine; "dask", the address of a Dask scheduler
+            such as "dask://host:8786", or a `distributed.Client`.
         watch: Is called with the total number of bytes processed so far, as work goes on.
 
     Returns:
@@ -267,7 +281,7 @@ def inspect(
         metrics=metrics,
         include=include,
     )
-    return inspect_sources(discovery, engine_for(jobs, watch))
+    return inspect_sources(discovery, engine_for(jobs, watch, engine))
 
 
 def inspect_sources(discovery: Discovery, engine: Engine) -> Inspection:

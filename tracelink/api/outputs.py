@@ -13,9 +13,11 @@ from msgspec.structs import replace
 
 import tracelink.plugins as plugins
 from tracelink.clock.clock import clock_choice
+from tracelink.engines import EngineChoice, Watch, engine_for
 from tracelink.io.engine import Engine
+from tracelink.io.folders import SEPARATORS
 from tracelink.io.remote.addresses import is_remote, plain_path, shown
-from tracelink.io.sources import Discovery, Paths, Watch, discover_inputs, engine_for
+from tracelink.io.sources import Discovery, Paths, discover_inputs
 from tracelink.io.targets import (
     FileTarget,
     PrefixTarget,
@@ -26,6 +28,7 @@ from tracelink.io.targets import (
     abandoned_files_removed,
     check_folder,
     check_not_read,
+    folder_target,
     is_folder,
     target_of,
 )
@@ -113,6 +116,7 @@ def merge(
     metrics: Metrics | None = None,
     include: Sequence[str] = (),
     jobs: int | None = None,
+    engine: EngineChoice = None,
     watch: Watch | None = None,
     clock: str | os.PathLike[str] | Clocks = ClockMode.HOST,
     selection: Selection | None = None,
@@ -136,6 +140,8 @@ def merge(
         metrics: Zone, start and interval of metrics that do not contain them, and ranks of devices; see `Metrics`.
         include: What readers leave out by default, such as `osrt` (calls of the operating system of Nsight Systems).
         jobs: The number of processes that work at once; by default one for each core.
+        engine: Where the work runs: by default in processes of this machine; "dask", the address of a Dask scheduler
+            such as "dask://host:8786", or a `distributed.Client`.
         watch: Is called with the total number of bytes processed so far, as work goes on.
         clock: How the clocks of ranks are corrected: "host" (ranks of one host share a clock), "collectives" (every
             rank has its own), "none" (no correction), a file written by `tracelink clocks --json`, or known `Clocks`.
@@ -155,7 +161,7 @@ def merge(
     spec = plugins.writer_spec(writer.name)
     default = DEFAULT_NAME + ("" if spec.files == Files.WITH_PREFIX else spec.suffixes[0])
     path = default if output is None else os.fspath(output)
-    if spec.files == Files.ONE:
+    if spec.files in (Files.ONE, Files.FOLDER):
         check_folder(path)
     copying = isinstance(writer, Copying)
     if copying and selection and selection.cuts:
@@ -170,9 +176,9 @@ def merge(
         metrics=metrics,
         include=include,
     )
-    engine = engine_for(jobs, watch)
-    job = read_job(discovery, engine, clock=clock_choice(clock), selection=selection, with_events=not copying)
-    return _merged(job, path, _of_files(writer, discovery), options or {}, engine, on_forecast)
+    chosen = engine_for(jobs, watch, engine)
+    job = read_job(discovery, chosen, clock=clock_choice(clock), selection=selection, with_events=not copying)
+    return _merged(job, path, _of_files(writer, discovery), options or {}, chosen, on_forecast)
 
 
 def convert(
@@ -187,6 +193,7 @@ def convert(
     metrics: Metrics | None = None,
     include: Sequence[str] = (),
     jobs: int | None = None,
+    engine: EngineChoice = None,
     watch: Watch | None = None,
     on_forecast: OnForecast | None = None,
 ) -> Merged | Converted:
@@ -207,6 +214,8 @@ def convert(
         metrics: Zone, start and interval of metrics that do not contain them, and ranks of devices; see `Metrics`.
         include: What readers leave out by default, such as `osrt` (calls of the operating system of Nsight Systems).
         jobs: The number of processes that work at once; by default one for each core.
+        engine: Where the work runs: by default in processes of this machine; "dask", the address of a Dask scheduler
+            such as "dask://host:8786", or a `distributed.Client`.
         watch: Is called with the total number of bytes processed so far, as work goes on.
         on_forecast: Is called with a forecast of the size before a large timeline is written.
 
@@ -219,16 +228,16 @@ def convert(
     """
     discovery = discover_inputs(path, max_unpacked=max_unpacked, metrics=metrics, include=include)
     check_not_read(os.fspath(output), [source.path for source in discovery.sources])
-    engine = engine_for(jobs, watch)
+    chosen = engine_for(jobs, watch, engine)
     changes = _Changes(options or {}, selection or Selection(), view or View())
-    if converted := _rewritten(discovery, os.fspath(output), to, engine, changes):
+    if converted := _rewritten(discovery, os.fspath(output), to, chosen, changes):
         return converted
     writer = _writer(os.fspath(output), to, options)
     copying = isinstance(writer, Copying)
     if copying and selection and selection.cuts:
         raise _uncuttable(writer, selection)
-    job = read_job(discovery, engine, clock=ClockMode.HOST, selection=selection, with_events=not copying)
-    return _merged(job, os.fspath(output), _of_files(writer, discovery), options or {}, engine, on_forecast)
+    job = read_job(discovery, chosen, clock=ClockMode.HOST, selection=selection, with_events=not copying)
+    return _merged(job, os.fspath(output), _of_files(writer, discovery), options or {}, chosen, on_forecast)
 
 
 def write(
@@ -238,6 +247,7 @@ def write(
     to: str | None = None,
     options: Mapping[str, str] | None = None,
     jobs: int | None = None,
+    engine: EngineChoice = None,
     watch: Watch | None = None,
 ) -> list[Output]:
     """Writes a graph in another format.
@@ -249,6 +259,8 @@ def write(
             means.
         options: Options of the writer by name, such as {"variant": "astra-sim"} of chakra.
         jobs: The number of processes that work at once; by default one for each core.
+        engine: Where the work runs: by default in processes of this machine; "dask", the address of a Dask scheduler
+            such as "dask://host:8786", or a `distributed.Client`.
         watch: Is called with the total number of bytes processed so far, as work goes on.
 
     Returns:
@@ -260,7 +272,7 @@ def write(
     path = os.fspath(output)
     job, writer = Job.of(graph), _writer(path, to, options)
     with abandoned_files_removed(path):
-        return writer.write(job, _target(writer, path, len(job.ranks)), engine_for(jobs, watch))
+        return writer.write(job, _target(writer, path, len(job.ranks)), engine_for(jobs, watch, engine))
 
 
 def _writer(path: str | None, to: str | None, options: Mapping[str, str] | None) -> Writer:
@@ -272,7 +284,13 @@ def _format_of(path: str) -> str:
     known = [
         (len(suffix), name, suffix) for name, spec in plugins.writers().items() for suffix in spec.suffixes
     ]
-    fitting = [(length, name) for length, name, suffix in known if path.endswith(suffix)]
+    folders = {name for name, spec in plugins.writers().items() if spec.files == Files.FOLDER}
+    folder = path.rstrip(SEPARATORS)
+    fitting = [
+        (length, name)
+        for length, name, suffix in known
+        if (folder if name in folders else path).endswith(suffix)
+    ]
     strange = PurePath(path).suffix
     if not fitting and strange and _names_file(path):
         suffixes = sorted(suffix for *_, suffix in known)
@@ -329,6 +347,8 @@ def _target(writer: Writer, path: str, ranks: int) -> Target:
     target, spec = target_of(path), plugins.writer_spec(writer.name)
     if isinstance(target, StreamTarget) or spec.files == Files.ONE:
         return target
+    if spec.files == Files.FOLDER:
+        return folder_target(path)
     if spec.files == Files.WITH_PREFIX:
         if isinstance(target, RemoteTarget | RemoteFolderTarget):
             return RemoteFolderTarget.with_prefix(target, spec.suffixes[0], ranks)

@@ -8,8 +8,9 @@ from msgspec.structs import replace
 import tracelink.api as api
 from tracelink.cli.console import Console
 from tracelink.cli.documents import results
-from tracelink.cli.options import Inputs, command, takes_clock, takes_inputs, takes_jobs
+from tracelink.cli.options import Inputs, command, takes_clock, takes_engine, takes_inputs
 from tracelink.cli.terminal import EMPTY, Page, exit_code, print_errors, show_findings, watching
+from tracelink.io.engine import Engine
 from tracelink.model.clock import Clock, ClockMode, Clocks
 from tracelink.model.columns import MILLISECOND
 from tracelink.model.ranges import Numbers
@@ -24,8 +25,8 @@ from tracelink.model.text import date_and_time, number
 )
 @takes_inputs
 @takes_clock
-@takes_jobs
-def clocks(console: Console, inputs: Inputs, clock: str, jobs: int | None) -> None:
+@takes_engine
+def clocks(console: Console, inputs: Inputs, clock: str, engine: Engine) -> None:
     """Show the clock offset of each rank.
 
     Offsets are estimated from causality: no rank leaves a collective before the last one enters, and no message arrives
@@ -34,7 +35,7 @@ def clocks(console: Console, inputs: Inputs, clock: str, jobs: int | None) -> No
     PATHS are files, directories, globs and archives; - is standard input.
     """
     with watching(console, inputs.named) as watch:
-        measured = api.clocks(**inputs.keywords(), clock=clock, jobs=jobs, watch=watch)
+        measured = api.clocks(**inputs.keywords(), clock=clock, engine=engine, watch=watch)
     if console.json:
         console.document(clocks_document(measured))
     elif console.quiet:

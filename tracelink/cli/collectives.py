@@ -21,8 +21,9 @@ from tracelink.cli.collectives_page import (
     message_columns,
 )
 from tracelink.cli.console import Console
-from tracelink.cli.options import Inputs, Words, command, takes_clock, takes_inputs, takes_jobs
+from tracelink.cli.options import Inputs, Words, command, takes_clock, takes_engine, takes_inputs
 from tracelink.cli.terminal import exit_code, print_errors, watching
+from tracelink.io.engine import Engine
 from tracelink.model.errors import printable
 from tracelink.model.ranges import Numbers
 
@@ -58,7 +59,7 @@ SHOWN = 20
 @click.option("--messages", is_flag=True, help="Also list point-to-point messages; with --csv, only these.")
 @click.option("--csv", "as_csv", is_flag=True, help="Print the rows as CSV.")
 @takes_clock
-@takes_jobs
+@takes_engine
 def collectives(
     console: Console,
     inputs: Inputs,
@@ -68,7 +69,7 @@ def collectives(
     messages: bool,
     as_csv: bool,
     clock: str,
-    jobs: int | None,
+    engine: Engine,
 ) -> None:
     """List collectives with skew, duration and bandwidth.
 
@@ -80,7 +81,7 @@ def collectives(
     if as_csv and console.json:
         raise click.UsageError("--csv and --json cannot be combined.")
     with watching(console, inputs.named) as watch:
-        job = api.collectives(**inputs.keywords(), clock=clock, jobs=jobs, watch=watch)
+        job = api.collectives(**inputs.keywords(), clock=clock, engine=engine, watch=watch)
     selected = CollectiveRows.of(job, group, Order(sort))
     shown = None if limit == 0 else limit
     if console.json:

@@ -9,7 +9,7 @@ import click
 from tracelink.cli.console import Console
 from tracelink.cli.documents.compile import compile_document
 from tracelink.cli.main import FINE, NO
-from tracelink.cli.options import command, takes_jobs, takes_ranks_of_files
+from tracelink.cli.options import command, takes_engine, takes_ranks_of_files
 from tracelink.cli.terminal import EMPTY, Page, exit_code, more, print_errors, show_findings, watching
 from tracelink.compiling.diff import Change, CompileDiff, FunctionTime, compared
 from tracelink.compiling.graphs import estimated_graphs
@@ -28,6 +28,7 @@ from tracelink.compiling.summary import (
     summary,
     unamortised,
 )
+from tracelink.io.engine import Engine
 from tracelink.io.remote.addresses import shown
 from tracelink.model.errors import UsageError
 from tracelink.model.text import (
@@ -72,7 +73,7 @@ from tracelink.model.text import (
     type=click.Path(file_okay=False),
     help="Also write all artifacts to a new folder, by rank and compile id.",
 )
-@takes_jobs
+@takes_engine
 def compile(  # noqa: A001  its name as a command
     console: Console,
     paths: tuple[str, ...],
@@ -81,7 +82,7 @@ def compile(  # noqa: A001  its name as a command
     run: int | None,
     html: str | None,
     artifacts: str | None,
-    jobs: int | None,
+    engine: Engine,
 ) -> None:
     """Show what torch.compile compiled, why, at what cost, and what failed.
 
@@ -100,8 +101,8 @@ def compile(  # noqa: A001  its name as a command
     if "-" in (html, artifacts):
         raise UsageError("files cannot be written to standard output", advice="Name a file, or a folder.")
     with watching(console, paths) as watch:
-        logs = read(paths, rank_of=dict(rank_of), jobs=jobs, watch=watch, run=run)
-        later = read([after], jobs=jobs, watch=watch).report if after is not None else None
+        logs = read(paths, rank_of=dict(rank_of), engine=engine, watch=watch, run=run)
+        later = read([after], engine=engine, watch=watch).report if after is not None else None
     report = logs.report
     _write(console, logs, html, artifacts)
     diff = compared(report, later) if later else None

@@ -20,15 +20,16 @@ from tracelink.cli.merged import (
 from tracelink.cli.options import (
     collected,
     command,
+    takes_engine,
     takes_format,
     takes_include,
-    takes_jobs,
     takes_max_unpacked,
     takes_metrics,
     takes_selection,
     takes_writing,
 )
 from tracelink.cli.terminal import Page, print_errors, show_findings, watching
+from tracelink.io.engine import Engine
 from tracelink.model.errors import Severity
 from tracelink.model.selection import Selection, View
 
@@ -80,7 +81,7 @@ takes_view = collected(
 @takes_max_unpacked
 @takes_metrics
 @takes_include
-@takes_jobs
+@takes_engine
 def convert(
     console: Console,
     source: str,
@@ -92,7 +93,7 @@ def convert(
     max_unpacked: int | None,
     metrics: Metrics | None,
     include: tuple[str, ...],
-    jobs: int | None,
+    engine: Engine,
 ) -> None:
     """Convert a trace to another format.
 
@@ -115,7 +116,7 @@ def convert(
             max_unpacked=max_unpacked,
             metrics=metrics,
             include=include,
-            jobs=jobs,
+            engine=engine,
             watch=watch,
             on_forecast=announcing(console, watch, to_stderr=to_stderr),
         )

@@ -10,10 +10,11 @@ import click
 from tracelink.cli.console import Console
 from tracelink.cli.diagnosis_page import MOST_PROBLEMS, diagnosis_page, verdict
 from tracelink.cli.main import FINE, IN_FLIGHT, NO
-from tracelink.cli.options import RANKS_OR_RANK, Inputs, collected, command, takes_inputs, takes_jobs
+from tracelink.cli.options import RANKS_OR_RANK, Inputs, collected, command, takes_engine, takes_inputs
 from tracelink.cli.terminal import print_errors, watching
 from tracelink.diagnosis.examine import Examined, examine
 from tracelink.diagnosis.model import Diagnosis, Verdict
+from tracelink.io.engine import Engine
 from tracelink.io.remote.addresses import shown
 from tracelink.model.errors import UsageError
 from tracelink.model.ranges import Numbers
@@ -173,7 +174,7 @@ takes_entries = collected(
     metavar="FILE",
     help="Also write the diagnosis as one HTML page, to attach to a ticket.",
 )
-@takes_jobs
+@takes_engine
 def diagnose(
     console: Console,
     inputs: Inputs,
@@ -182,7 +183,7 @@ def diagnose(
     limit: int | None,
     output: str | None,
     html: str | None,
-    jobs: int | None,
+    engine: Engine,
 ) -> None:
     """Find out why a job hangs: which rank, which collective.
 
@@ -200,7 +201,7 @@ def diagnose(
     _check_folders(output, html)
     database = _database(output) if output else None
     with watching(console, [*inputs.named, *dumps["before"]]) as watch:
-        examined = examine(**inputs.examined(), **dumps, jobs=jobs, watch=watch)
+        examined = examine(**inputs.examined(), **dumps, engine=engine, watch=watch)
     if database:
         database.write(examined)
     if entries:

@@ -13,9 +13,9 @@ from msgspec.structs import replace
 import tracelink.api as api
 from tracelink.api import Inspection
 from tracelink.cli.console import Console
-from tracelink.cli.options import Inputs, command, takes_inputs, takes_jobs
+from tracelink.cli.options import Inputs, command, takes_engine, takes_inputs
 from tracelink.cli.terminal import EMPTY, Page, exit_code, print_errors, show_findings, watching
-from tracelink.io.sources import engine_for
+from tracelink.io.engine import Engine
 from tracelink.model.columns import SECOND
 from tracelink.model.errors import Severity, in_order
 from tracelink.model.text import counted, date_and_time, fine_span, moment, number, size, span
@@ -37,8 +37,8 @@ METRICS = "metrics"
     "tracelink inspect et/",
 )
 @takes_inputs
-@takes_jobs
-def inspect(console: Console, inputs: Inputs, jobs: int | None) -> None:
+@takes_engine
+def inspect(console: Console, inputs: Inputs, engine: Engine) -> None:
     """Show the format, rank, time and problems of each trace.
 
     For Chakra traces, also shows the number of nodes of each type, the communication in each group, the longest chain
@@ -47,8 +47,8 @@ def inspect(console: Console, inputs: Inputs, jobs: int | None) -> None:
     PATHS are files, directories, globs and archives; - is standard input.
     """
     with watching(console, inputs.named) as watch:
-        inspection = api.inspect(**inputs.keywords(), jobs=jobs, watch=watch)
-    inspection, censuses = _with_censuses(inspection, jobs)
+        inspection = api.inspect(**inputs.keywords(), engine=engine, watch=watch)
+    inspection, censuses = _with_censuses(inspection, engine)
     if console.json:
         from tracelink.cli.documents.traces import inspect_document
 
@@ -60,14 +60,14 @@ def inspect(console: Console, inputs: Inputs, jobs: int | None) -> None:
     click.get_current_context().exit(exit_code(inspection.sources, inspection.findings))
 
 
-def _with_censuses(inspection: Inspection, jobs: int | None) -> tuple[Inspection, Mapping[str, Census]]:
+def _with_censuses(inspection: Inspection, engine: Engine) -> tuple[Inspection, Mapping[str, Census]]:
     """The censuses of the Chakra traces by path, and the inspection with the problems that they found."""
     traces = inspection.of_format(CHAKRA)
     if not traces:
         return inspection, {}
     from tracelink.converters.chakra.validation.validate import inspect_traces
 
-    chakra = inspect_traces(traces, inspection.contents, engine_for(jobs, None))
+    chakra = inspect_traces(traces, inspection.contents, engine)
     findings = in_order([*inspection.findings, *chakra.findings])
     return replace(inspection, findings=findings), chakra.censuses
 

@@ -15,13 +15,14 @@ from tracelink.cli.options import (
     command,
     takes_bundle,
     takes_clock,
+    takes_engine,
     takes_format,
     takes_inputs,
-    takes_jobs,
     takes_selection,
     takes_writing,
 )
 from tracelink.cli.terminal import watching
+from tracelink.io.engine import Engine
 from tracelink.model.selection import Selection
 
 
@@ -51,7 +52,7 @@ from tracelink.model.selection import Selection
 @takes_writing
 @takes_selection
 @takes_clock
-@takes_jobs
+@takes_engine
 @click.option(
     "--open",
     "opening",
@@ -66,7 +67,7 @@ def merge(
     options: dict[str, str],
     selection: Selection | None,
     clock: str,
-    jobs: int | None,
+    engine: Engine,
     opening: bool,
 ) -> None:
     """Merge the traces of all ranks into one.
@@ -93,7 +94,7 @@ def merge(
                 options=options,
                 clock=clock,
                 selection=selection,
-                jobs=jobs,
+                engine=engine,
                 watch=watch,
                 on_forecast=announcing(console, watch, to_stderr=to_stderr),
             )

@@ -14,9 +14,12 @@ from msgspec import Struct
 
 import tracelink.plugins as plugins
 from tracelink.cli.console import Console
+from tracelink.engines import engine_for
+from tracelink.io.engine import Engine
 from tracelink.model.errors import did_you_mean
 from tracelink.model.ranges import Numbers
 from tracelink.model.selection import KINDS, Selection, Window, words
+from tracelink.model.text import counted
 
 if TYPE_CHECKING:
     from tracelink.model.metrics import Metrics
@@ -213,7 +216,8 @@ def _path_option(short: str, long: str, text: str) -> Callable[[Callable[..., No
     return click.option(short, long, multiple=True, type=click.Path(), metavar="PATH", help=text)
 
 
-def _bytes(ctx: click.Context, param: click.Parameter, value: str | None) -> int | None:
+def size_in_bytes(ctx: click.Context, param: click.Parameter, value: str | None) -> int | None:
+    """The bytes of a size such as 200GB; the error of click if it is none."""
     found = SIZE.fullmatch(value.strip()) if value else None
     if value and not found:
         raise click.BadParameter(f"{value!r} is not a size, such as 200GB", ctx, param)
@@ -222,7 +226,7 @@ def _bytes(ctx: click.Context, param: click.Parameter, value: str | None) -> int
 
 takes_max_unpacked = click.option(
     "--max-unpacked",
-    callback=_bytes,
+    callback=size_in_bytes,
     metavar="SIZE",
     help="Refuse an input with more uncompressed bytes, such as 200GB. Default: 64GB.",
 )
@@ -295,15 +299,39 @@ takes_inputs = collected(
 """Adds the arguments that name inputs; the function gets them as `inputs`."""
 
 
-def takes_jobs(function: Function) -> Function:
-    """Adds the option for the number of processes."""
-    return click.option(
-        "-j",
-        "--jobs",
-        type=click.IntRange(min=1),
-        metavar="N",
-        help="Use at most N processes. Default: one per core.",
-    )(function)
+def _engine(jobs: int | None, engine_name: str | None) -> Engine:
+    console = click.get_current_context().find_object(Console)
+
+    def report(engine: Any) -> None:
+        if console:
+            workers = counted(engine.jobs, "worker")
+            dashboard = f"; dashboard: {engine.dashboard}" if engine.dashboard else ""
+            console.info(f"Dask: {workers}{dashboard}", to_stderr=True)
+
+    return engine_for(jobs, None, engine_name, report)
+
+
+takes_engine = collected(
+    "engine",
+    _engine,
+    (
+        click.option(
+            "-j",
+            "--jobs",
+            type=click.IntRange(min=1),
+            metavar="N",
+            help="Use at most N processes. Default: one per core.",
+        ),
+        click.option(
+            "--engine",
+            "engine_name",
+            metavar="dask|dask://HOST:PORT",
+            help="Work on a Dask cluster: dask starts workers on this machine, an address names a scheduler. "
+            "Default: processes of this machine.",
+        ),
+    ),
+)
+"""Adds the options that say where the work runs; the function gets them as `engine`."""
 
 
 def takes_format(function: Function) -> Function:
@@ -358,8 +386,8 @@ takes_writing = collected(
             "--args",
             "arguments",
             type=Words(["all", "link", "none"]),
-            help="perfetto, perfetto-json: write all arguments of events (default), only those that linking "
-            "adds, or none.",
+            help="duckdb, parquet, perfetto, perfetto-json: write all arguments of events (default of perfetto), only "
+            "those that linking adds, or none (default of tables).",
         ),
         click.option(
             "--python/--no-python",

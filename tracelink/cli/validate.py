@@ -8,12 +8,13 @@ import click
 
 from tracelink.cli.console import Console
 from tracelink.cli.main import FINE, NO
-from tracelink.cli.options import Words, command, takes_jobs
+from tracelink.cli.options import Words, command, takes_engine
 from tracelink.cli.terminal import Page, more, watching
 from tracelink.converters.chakra.schema import Variant
 from tracelink.converters.chakra.validation import RULES, Rule, Validation, Violation
 from tracelink.converters.chakra.validation import validate as validated
 from tracelink.converters.chakra.validation.validate import SHOWN
+from tracelink.io.engine import Engine
 from tracelink.model.ranges import Numbers
 from tracelink.model.text import counted, number
 
@@ -108,7 +109,7 @@ def _example(violation: Violation) -> str:
     metavar="N",
     help=f"Show at most N violations of each rule; 0 shows all. Default: {EXAMPLES}; in JSON {SHOWN} for each rank.",
 )
-@takes_jobs
+@takes_engine
 @click.argument("paths", nargs=-1, type=click.Path(), required=True)
 def validate(
     console: Console,
@@ -116,7 +117,7 @@ def validate(
     groups: str | None,
     variant: str | None,
     limit: int | None,
-    jobs: int | None,
+    engine: Engine,
 ) -> None:
     """Check that simulators can load Chakra traces.
 
@@ -136,7 +137,7 @@ def validate(
             groups=groups,
             variant=variant,
             limit=None if everything else limit or SHOWN,
-            jobs=jobs,
+            engine=engine,
             watch=watch,
         )
     if console.json:

@@ -33,8 +33,9 @@ from tracelink.compiling.model import (
     caller_in_words,
 )
 from tracelink.compiling.runs import Run, findings_of_runs, runs_of
+from tracelink.engines import EngineChoice, Watch, engine_for
 from tracelink.io.engine import Engine
-from tracelink.io.sources import Discovery, Paths, Source, Watch, discover_inputs, engine_for
+from tracelink.io.sources import Discovery, Paths, Source, discover_inputs
 from tracelink.model.compiles import Artifact, Compilation, CompileLog
 from tracelink.model.errors import Finding, RankConflictError, Severity, UnreadableError, UsageError, in_order
 from tracelink.model.text import counted
@@ -73,6 +74,7 @@ def compile(  # noqa: A001  the name that notebooks use
     *,
     rank_of: Mapping[str, int] | None = None,
     jobs: int | None = None,
+    engine: EngineChoice = None,
     watch: Watch | None = None,
     run: int | None = None,
 ) -> CompileReport:
@@ -82,6 +84,8 @@ def compile(  # noqa: A001  the name that notebooks use
         paths: Logs, directories, globs and archives; `-` is standard input. Files of other formats are left out.
         rank_of: The rank of files that do not record it, by path or name, such as `{"odd.log": 3}`.
         jobs: The number of processes that work at once; by default one for each core.
+        engine: Where the work runs: by default in processes of this machine; "dask", the address of a Dask scheduler
+            such as "dask://host:8786", or a `distributed.Client`.
         watch: Is called with the total number of bytes processed so far, as work goes on.
         run: If a folder has logs of several runs, the one to read: 1 is the first one. By default all are read, and
             ranks are compared within each.
@@ -97,7 +101,7 @@ def compile(  # noqa: A001  the name that notebooks use
         report = tracelink.compile("traces/")
         report.to_pandas("compiles").nlargest(10, "duration_ns")
     """
-    return read(paths, rank_of=rank_of, jobs=jobs, watch=watch, run=run).report
+    return read(paths, rank_of=rank_of, jobs=jobs, engine=engine, watch=watch, run=run).report
 
 
 class Read(Struct, frozen=True):
@@ -116,14 +120,15 @@ def read(
     *,
     rank_of: Mapping[str, int] | None = None,
     jobs: int | None = None,
+    engine: EngineChoice = None,
     watch: Watch | None = None,
     run: int | None = None,
 ) -> Read:
     """Reads compile logs, and keeps what their payloads are read again from."""
-    discovery, engine = discover_inputs(paths, rank_of=rank_of), engine_for(jobs, watch)
+    discovery, chosen = discover_inputs(paths, rank_of=rank_of), engine_for(jobs, watch, engine)
     findings = list(discovery.findings)
     tasks = tasks_of(discovery, findings)
-    logs = read_logs(tasks, engine, findings)
+    logs = read_logs(tasks, chosen, findings)
     if not logs:
         errors = [finding for finding in findings if finding.severity is Severity.ERROR]
         raise nothing_readable(errors) if errors else _no_logs(discovery)
@@ -138,8 +143,8 @@ def read(
         from tracelink.compiling.delays import recorded_by  # most users name their logs only
         from tracelink.compiling.runtime import runs_of_logs
 
-        runs = runs_of_logs(logs, tasks, engine, findings)
-        recorded = recorded_by(tasks, logs, discovery, engine, findings)
+        runs = runs_of_logs(logs, tasks, chosen, findings)
+        recorded = recorded_by(tasks, logs, discovery, chosen, findings)
         delays, world_size = recorded.delays, recorded.world_size
     findings += findings_of_runs(starts, world_size, chosen=run is not None)
     sources = {source.path: source for source in discovery.sources}

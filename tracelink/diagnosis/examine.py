@@ -56,18 +56,10 @@ from tracelink.diagnosis.verdicts import (
     without_dumps_but_logs,
 )
 from tracelink.diagnosis.waits import collective_waits, standings_of
+from tracelink.engines import EngineChoice, Watch, engine_for
 from tracelink.io.engine import Engine
 from tracelink.io.remote.addresses import is_remote
-from tracelink.io.sources import (
-    RECORDER_FORMAT,
-    Discovery,
-    Paths,
-    Source,
-    Watch,
-    discover_inputs,
-    engine_for,
-    only_with_prefix,
-)
+from tracelink.io.sources import RECORDER_FORMAT, Discovery, Paths, Source, discover_inputs, only_with_prefix
 from tracelink.linking.groups import UNDEFINED
 from tracelink.model.columns import NO_TIME
 from tracelink.model.errors import Finding, Severity, UnreadableError, UsageError
@@ -120,6 +112,7 @@ def diagnose(
     metrics: Metrics | None = None,
     hung: bool = False,
     jobs: int | None = None,
+    engine: EngineChoice = None,
     watch: Watch | None = None,
 ) -> Diagnosis:
     """Finds out why a job hangs, from flight-recorder dumps: which rank, in which collective, and why.
@@ -135,6 +128,8 @@ def diagnose(
         metrics: Zone, start and interval of metrics that do not contain them, and ranks of devices; see `Metrics`.
         hung: The job is known to hang: what is in flight is a problem.
         jobs: The number of processes that work at once; by default one for each core.
+        engine: Where the work runs: by default in processes of this machine; "dask", the address of a Dask scheduler
+            such as "dask://host:8786", or a `distributed.Client`.
         watch: Is called with the total number of bytes processed so far, as work goes on.
 
     Returns:
@@ -156,6 +151,7 @@ def diagnose(
         metrics=metrics,
         hung=hung,
         jobs=jobs,
+        engine=engine,
         watch=watch,
     )
     return examined.diagnosis
@@ -175,6 +171,7 @@ def examine(
     replica_size: int | None = None,
     hung: bool = False,
     jobs: int | None = None,
+    engine: EngineChoice = None,
     watch: Watch | None = None,
 ) -> Examined:
     """Returns the same as `diagnose`, with the entries that the diagnosis is based on.
@@ -192,6 +189,8 @@ def examine(
         replica_size: Number of ranks in each replica, if every replica numbers its ranks from 0 (as with torchft).
         hung: The job is known to hang: what is in flight is a problem.
         jobs: The number of processes that work at once; by default one for each core.
+        engine: Where the work runs: by default in processes of this machine; "dask", the address of a Dask scheduler
+            such as "dask://host:8786", or a `distributed.Client`.
         watch: Is called with the total number of bytes processed so far, as work goes on.
 
     Returns:
@@ -215,7 +214,9 @@ def examine(
         earlier = only_with_prefix(earlier, prefix) if earlier else None
     if earlier:
         _check_not_the_same(discovery, earlier)
-    return examine_sources(discovery, engine_for(jobs, watch), replica_size, earlier, Clues(hung=hung))
+    return examine_sources(
+        discovery, engine_for(jobs, watch, engine), replica_size, earlier, Clues(hung=hung)
+    )
 
 
 def _check_not_the_same(discovery: Discovery, earlier: Discovery) -> None:

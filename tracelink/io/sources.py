@@ -8,7 +8,7 @@ import io
 import os
 import re
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path, PurePath
@@ -17,12 +17,11 @@ from typing import TYPE_CHECKING, BinaryIO, Protocol
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from tracelink.io.engine import Engine, Meter
 from tracelink.io.folders import dangling, files_in, similar_path
 from tracelink.io.remote.addresses import is_remote, plain_path, shown, within_store
 from tracelink.io.stored import Copied, FileStamp, LocalFile, Opener, Part, Spooled, temporary_file
 from tracelink.io.streams import GZIP_MAGIC, Inflated, Unzipped
-from tracelink.io.system import cores, most_processes
+from tracelink.model import MANIFEST
 from tracelink.model.errors import (
     Finding,
     RankConflictError,
@@ -418,7 +417,8 @@ def _expand(path: str, format_name: str, limit: int, findings: list[Finding]) ->
     here = Path(plain_path(path))
     if here.is_dir():
         for file in files_in(here, findings):
-            yield from _file(file, format_name, limit, findings)
+            for source in _file(file, format_name, limit, findings):
+                yield replace(source, named=True) if file == here / MANIFEST else source
     elif here.is_file():
         for source in _file(here, format_name, limit, findings):
             yield replace(source, named=source.local is not None)
@@ -618,11 +618,10 @@ def _ranked(source: Source, prefix: str) -> Source:
     return replace(source, prefix_rank=int(rest)) if RANK.fullmatch(rest) else source
 
 
-# Inputs and engine of the functions of the library
+# Inputs of the functions of the library
 
 
 Paths = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
-Watch = Callable[[int], None]
 
 RECORDER_FORMAT = "flight-recorder"
 
@@ -653,15 +652,6 @@ def discover_inputs(
     if include:
         found.sources = [replace(source, include=frozenset(include)) for source in found.sources]
     return found
-
-
-def engine_for(jobs: int | None, watch: Watch | None) -> Engine:
-    """An engine with this many processes, else one for each core; calls `watch` with the bytes read so far."""
-    if jobs is not None and jobs < 1:
-        raise UsageError(f"{jobs} jobs", advice="Give at least 1.")
-    engine = Engine(min(cores() if jobs is None else jobs, most_processes()))
-    engine.meter = Meter(watch)
-    return engine
 
 
 def _listed(paths: Paths) -> list[str]:

@@ -2,18 +2,58 @@
 
 from __future__ import annotations
 
+import io
 import mmap
 import os
 import pickle
 import tempfile
-from collections.abc import Sequence
-from typing import Any, Generic, TypeVar, cast
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Generic, Protocol, TypeVar, cast
 
 from msgspec import Struct
 
-from tracelink.io.engine import packed, unpacked
 from tracelink.io.system import locked, write_at
 from tracelink.model.errors import TraceError
+
+# Values between processes: pickled, with what both sides have by its number, and large arrays apart.
+
+
+PROTOCOL = 5
+
+BufferTaker = Callable[[pickle.PickleBuffer], object]
+
+
+class _Pickler(pickle.Pickler):
+    def __init__(self, stream: io.BytesIO, shared: Sequence[object], take: BufferTaker | None) -> None:
+        super().__init__(stream, protocol=PROTOCOL, buffer_callback=take)
+        self._numbers = {id(thing): number for number, thing in enumerate(shared)}
+
+    def persistent_id(self, thing: object) -> int | None:
+        return self._numbers.get(id(thing))
+
+
+class _Unpickler(pickle.Unpickler):
+    """Reads what this program wrote; never an input."""
+
+    def __init__(self, stream: io.BytesIO, shared: Sequence[object], buffers: Iterable[Any] | None) -> None:
+        super().__init__(stream, buffers=buffers)
+        self._shared = shared
+
+    def persistent_load(self, number: int) -> object:
+        return self._shared[number]
+
+
+def packed(thing: object, shared: Sequence[object] = (), take: BufferTaker | None = None) -> bytes:
+    """The bytes of a value; `take` gets large arrays in place of a copy of them in the bytes."""
+    stream = io.BytesIO()
+    _Pickler(stream, shared, take).dump(thing)
+    return stream.getvalue()
+
+
+def unpacked(text: bytes, shared: Sequence[object] = (), buffers: Iterable[Any] | None = None) -> Any:
+    """The value of such bytes."""
+    return _Unpickler(io.BytesIO(text), shared, buffers).load()
+
 
 # A temporary file of pickled objects
 
@@ -24,11 +64,40 @@ PAGE = 64
 """Arrays start at multiples of this."""
 
 
-class Ticket(Struct, Generic[Item], frozen=True):
+class Stored(Struct, Generic[Item], frozen=True):
+    """Where an object is that a store keeps; small, and the same for every process of a run."""
+
+    @property
+    def worker(self) -> str:
+        """The worker of a cluster that has it; empty if all processes can read it."""
+        return ""
+
+
+class Ticket(Stored[Item], frozen=True):
     """Where an object is in the spool: the offset of its bytes, and the end of each of its parts after that."""
 
     begin: int
     ends: tuple[int, ...]
+
+
+def laid_out(item: object, shared: Sequence[object]) -> tuple[list[Any], tuple[int, ...]]:
+    """The bytes of an object in parts, whose arrays are not copied, and the end of each part that is not padding."""
+    arrays: list[pickle.PickleBuffer] = []
+    head = packed(item, shared, arrays.append)
+    parts: list[Any] = []
+    ends, offset = [], 0
+    for part in (head, *(array.raw() for array in arrays)):
+        parts += [part, bytes(-len(part) % PAGE)]
+        ends.append(offset + len(part))
+        offset += len(part) + -len(part) % PAGE
+    return parts, tuple(ends)
+
+
+def taken_out(memory: memoryview, ends: Sequence[int], shared: Sequence[object]) -> Any:
+    """The object in these bytes, whose arrays are views of them."""
+    begins = [0, *(end + -end % PAGE for end in ends[:-1])]
+    parts = [memory[begin:end] for begin, end in zip(begins, ends, strict=True)]
+    return unpacked(bytes(parts[0]), shared, parts[1:])
 
 
 class Spool:
@@ -43,25 +112,18 @@ class Spool:
 
     def put(self, item: Item) -> Ticket[Item]:
         """Writes an object; its arrays are not copied in memory."""
-        arrays: list[pickle.PickleBuffer] = []
-        head = packed(item, self._shared, arrays.append)
-        parts: list[Any] = [head, *(array.raw() for array in arrays)]
-        padded = [part for part in parts for part in (part, bytes(-len(part) % PAGE))]
+        parts, ends = laid_out(item, self._shared)
         handle = self._file.fileno()
         try:
             with locked(handle):
                 begin = os.lseek(handle, 0, os.SEEK_END)
-                _write_all(handle, padded, begin)
+                _write_all(handle, parts, begin)
         except OSError as error:
             raise TraceError(
                 f"cannot write temporary files in {tempfile.gettempdir()}: {error.strerror}",
                 advice="Free some space there, or set the environment variable TMPDIR to another directory.",
             ) from error
-        ends, offset = [], 0
-        for part in parts:
-            ends.append(offset + len(part))
-            offset += len(part) + -len(part) % PAGE
-        return Ticket(begin, tuple(ends))
+        return Ticket(begin, ends)
 
     def get(self, ticket: Ticket[Item]) -> Item:
         """Reads an object; its arrays are read-only views of the file."""
@@ -70,9 +132,7 @@ class Spool:
         memory = memoryview(
             mmap.mmap(self._file.fileno(), last - first, access=mmap.ACCESS_READ, offset=first)
         )[ticket.begin - first :]
-        begins = [0, *(end + -end % PAGE for end in ticket.ends[:-1])]
-        parts = [memory[begin:end] for begin, end in zip(begins, ticket.ends, strict=True)]
-        return cast(Item, unpacked(bytes(parts[0]), self._shared, parts[1:]))
+        return cast(Item, taken_out(memory, ticket.ends, self._shared))
 
 
 def _write_all(handle: int, parts: Sequence[Any], begin: int) -> None:
@@ -84,32 +144,51 @@ def _write_all(handle: int, parts: Sequence[Any], begin: int) -> None:
             rest = rest[written:]
 
 
-# Objects kept in memory if there are few, else in a spool
+# Stores: what some work leaves for later work
 
 
-class InMemory(Struct, Generic[Item], frozen=True):
+class LostError(TraceError):
+    """What was stored is lost, together with the machine that had it."""
+
+
+class InMemory(Stored[Item], frozen=True):
     """An object in memory."""
 
     item: Item
 
 
-Stored = InMemory[Item] | Ticket[Item]
+class Store(Protocol):
+    """Keeps objects until they are needed again; all processes of a run can use it."""
+
+    @property
+    def shared(self) -> Sequence[object]:
+        """What all processes have, and no object contains a copy of."""
+        ...
+
+    def put(self, item: Item, again: Callable[[], Item] | None = None) -> Stored[Item]:
+        """Keeps an object; `again` makes it once more if the machine that has it is lost."""
+        ...
+
+    def get(self, stored: Stored[Item]) -> Item:
+        """Returns an object."""
+        ...
 
 
-class Store:
-    """Keeps objects until they are needed again, in memory or in a spool; all processes of a run can use it."""
+class LocalStore:
+    """Keeps objects in memory, or in a spool for the processes of this machine."""
 
     def __init__(self, shared: Sequence[object], *, in_memory: bool) -> None:
         self.shared = shared
         self._spool = None if in_memory else Spool(shared)
 
-    def put(self, item: Item) -> Stored[Item]:
+    def put(self, item: Item, again: Callable[[], Item] | None = None) -> Stored[Item]:
         """Keeps an object."""
         return self._spool.put(item) if self._spool else InMemory(item)
 
     def get(self, stored: Stored[Item]) -> Item:
         """Returns an object."""
         if isinstance(stored, InMemory):
-            return stored.item
-        assert self._spool, "a ticket comes from a spool"
-        return self._spool.get(stored)
+            return cast(Item, stored.item)
+        assert self._spool
+        assert isinstance(stored, Ticket)
+        return cast(Item, self._spool.get(stored))

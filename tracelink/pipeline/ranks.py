@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
 from itertools import chain
 from typing import TYPE_CHECKING
 
@@ -10,6 +11,7 @@ import numpy as np
 from msgspec import Struct, field
 from msgspec.structs import replace
 
+from tracelink.engines.processes import Processes
 from tracelink.io.engine import Engine
 from tracelink.io.sources import Discovery, Source
 from tracelink.io.spool import Store, Stored
@@ -18,7 +20,7 @@ from tracelink.linking.rank import LinkedRank, link_rank
 from tracelink.model.collectives import RankCalls
 from tracelink.model.columns import UNKNOWN, StringTable
 from tracelink.model.communications import Calls
-from tracelink.model.errors import Finding, Severity, UsageError
+from tracelink.model.errors import Finding, Severity, UnreadableError, UsageError
 from tracelink.model.events import Events, Key, KeyColumn
 from tracelink.model.graph import EventGraph, LinkReport, Rank, source_bounds
 from tracelink.model.ranges import Numbers
@@ -88,6 +90,12 @@ class _Unassigned(Struct, frozen=True):
 
     info: SourceInfo
     trace: Stored[RankTrace]
+    task: Task
+
+    @property
+    def tasks(self) -> Sequence[Task]:
+        """The task of its source."""
+        return [self.task]
 
 
 class _Group(Struct):
@@ -125,6 +133,7 @@ class _RankReader(Struct, frozen=True):
     def _read_group(self, tasks: Sequence[Task], engine: Engine) -> _Group:
         group = _Group(tasks)
         traces: list[RankTrace] = []
+        read_tasks: list[Task] = []
         for task in tasks:
             result = read(task, engine)
             if isinstance(result, Finding):
@@ -132,26 +141,28 @@ class _RankReader(Struct, frozen=True):
                 continue
             rank = declared_rank(result.source, task.source, group.findings)
             traces.append(result if rank is None else result.with_rank(rank))
+            read_tasks.append(task)
         ranks = {trace.source.rank for trace in traces}
         if len(ranks) == 1 and None not in ranks:
-            group.rank = self.link(traces)
+            group.rank = self.link(traces, tasks)
         else:
-            group.unassigned = [_Unassigned(trace.source, self.store.put(trace)) for trace in traces]
+            group.unassigned = [
+                _Unassigned(trace.source, self.store.put(trace, partial(_read_again, task)), task)
+                for trace, task in zip(traces, read_tasks, strict=True)
+            ]
         return group
 
-    def link(self, traces: Sequence[RankTrace]) -> StoredRank:
-        """Links the traces of one rank."""
-        originals, findings = without_derived(traces)
-        if sum(bool(trace.source.recorder) for trace in originals) > 1:
-            originals = _with_groups_of_recorders(originals)
-        ordered = sorted(originals, key=lambda trace: trace.source.start_ns or 0)
-        linked = link_rank(combine(ordered))
+    def link(self, traces: Sequence[RankTrace], tasks: Sequence[Task] = ()) -> StoredRank:
+        """Links the traces of one rank, which were read from these sources."""
+        linked, findings = _linked(traces)
         graph = graph_of_rank(linked)
         first_ns, last_ns = graph.span
         return StoredRank(
             graph.sources,
             _calls_of(linked, graph),
-            self.store.put(graph) if self.with_events else None,
+            self.store.put(graph, partial(_graph_again, tasks, graph.ranks[0].rank))
+            if self.with_events
+            else None,
             len(graph),
             first_ns,
             last_ns,
@@ -167,15 +178,57 @@ class _RankReader(Struct, frozen=True):
         return replace(rank, sources=(), graph=graph)
 
 
+def _linked(traces: Sequence[RankTrace]) -> tuple[LinkedRank, list[Finding]]:
+    """The traces of one rank, linked, without those that are derived from others of them."""
+    originals, findings = without_derived(traces)
+    if sum(bool(trace.source.recorder) for trace in originals) > 1:
+        originals = _with_groups_of_recorders(originals)
+    ordered = sorted(originals, key=lambda trace: trace.source.start_ns or 0)
+    return link_rank(combine(ordered)), findings
+
+
+def _read_again(task: Task) -> RankTrace:
+    """The trace of a source once more, because the machine that had read it was lost."""
+    trace = read(task, Processes(1))
+    if isinstance(trace, Finding):
+        raise UnreadableError(trace.message.rstrip("."), advice="Run the command again.")
+    return trace
+
+
+def _graph_again(tasks: Sequence[Task], rank: int) -> EventGraph:
+    """The graph of a rank once more."""
+    traces = [trace for task in tasks if isinstance(trace := read(task, Processes(1)), RankTrace)]
+    return graph_of_rank(_linked([trace.with_rank(rank) for trace in traces])[0])
+
+
+class FoundTasks(Struct, frozen=True):
+    """The tasks of a discovery, and findings on its other sources."""
+
+    tasks: Sequence[Task]
+    findings: Sequence[Finding]
+
+    @classmethod
+    def of(cls, discovery: Discovery) -> FoundTasks:
+        """The reader of each source."""
+        findings = list(discovery.findings)
+        return cls(tasks_of(discovery, findings), findings)
+
+
 def read_ranks(
-    discovery: Discovery, engine: Engine, *, wanted: Numbers = ALL_RANKS, with_events: bool = True
+    discovery: Discovery,
+    engine: Engine,
+    *,
+    wanted: Numbers = ALL_RANKS,
+    with_events: bool = True,
+    found: FoundTasks | None = None,
 ) -> StoredRanks:
-    """Reads and links all sources of the wanted ranks (all ranks if it is empty)."""
-    findings = list(discovery.findings)
-    tasks = by_rank(tasks_of(discovery, findings), engine, findings)
+    """Reads and links all sources of the wanted ranks (all ranks if it is empty); `found` are the tasks if known."""
+    found = found or FoundTasks.of(discovery)
+    findings = list(found.findings)
+    tasks = by_rank(found.tasks, engine, findings)
     sampled = [task for task in tasks if isinstance(task.reader, MetricsReader)]
     groups = _groups([task for task in tasks if task not in sampled and _is_selected(task, wanted)])
-    store = Store(_shared(discovery, tasks), in_memory=len(groups) < 2)
+    store = engine.store(_shared(discovery, tasks), in_memory=len(groups) < 2)
     rank_reader = _RankReader(engine, store, with_events)
     read_groups = rank_reader.read_groups(groups)
     findings += [finding for group in read_groups for finding in group.findings]
@@ -259,7 +312,8 @@ def _completed(
                 completed.append(linked)
             case parts:
                 traces = list(chain.from_iterable(_traces(rank_reader, part) for part in parts))
-                completed.append(rank_reader.link([trace.with_rank(rank) for trace in traces]))
+                tasks = [task for part in parts for task in part.tasks]
+                completed.append(rank_reader.link([trace.with_rank(rank) for trace in traces], tasks))
     return completed
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import TypeVar
 
 import numpy as np
@@ -203,11 +204,16 @@ class CutPart(Struct, frozen=True):
 
     rank: int
     store: Store
-    place: Stored[EventGraph]
+    graph: Stored[EventGraph]
+
+    @property
+    def worker(self) -> str:
+        """The worker of a cluster that has it; empty if it is on this machine."""
+        return self.graph.worker
 
     def load(self) -> EventGraph:
         """The selected graph."""
-        return self.store.get(self.place)
+        return self.store.get(self.graph)
 
 
 def cut(job: Job, selection: Selection, engine: Engine, store: Store) -> Job:
@@ -219,7 +225,7 @@ def cut(job: Job, selection: Selection, engine: Engine, store: Store) -> Job:
         rows, whole = referenced[part.rank], part.load()
         graph, kept = apply(selection, whole, first_ns, rows)
         return (
-            store.put(graph),
+            store.put(graph, partial(_selected_again, selection, part, first_ns, rows)),
             _new_rows(kept, rows),
             SelectionReport.of(part.rank, whole, graph),
             graph.span[1],
@@ -231,7 +237,7 @@ def cut(job: Job, selection: Selection, engine: Engine, store: Store) -> Job:
     smaller = replace(
         job,
         parts=[
-            CutPart(part.rank, store, place) for part, (place, *_) in zip(job.parts, results, strict=True)
+            CutPart(part.rank, store, graph) for part, (graph, *_) in zip(job.parts, results, strict=True)
         ],
         participations=renumbered_events(job.participations, referenced, new_rows),
         messages=renumbered_events(job.messages, referenced, new_rows),
@@ -240,6 +246,11 @@ def cut(job: Job, selection: Selection, engine: Engine, store: Store) -> Job:
         events=sum(report.kept for report in reports),
     )
     return without_unseen(smaller, shown=selection.keeps(COLLECTIVES))
+
+
+def _selected_again(selection: Selection, part: Part, first_ns: int, rows: Int64s) -> EventGraph:
+    """The selected part of a rank once more, because the machine that had it was lost."""
+    return apply(selection, part.load(), first_ns, rows)[0]
 
 
 def without_unseen(job: Job, *, shown: bool = True) -> Job:

@@ -21,8 +21,9 @@ from tracelink.converters.chakra.validation.rules import (
     Validation,
     Violation,
 )
+from tracelink.engines import EngineChoice, Watch, engine_for
 from tracelink.io.engine import Engine
-from tracelink.io.sources import Paths, Source, Watch, again, engine_for
+from tracelink.io.sources import Paths, Source, again
 from tracelink.model.errors import Finding, Severity, TraceError, UnreadableError, UsageError
 
 SHOWN = 100
@@ -37,6 +38,7 @@ def validate(
     variant: str | None = None,
     limit: int | None = SHOWN,
     jobs: int | None = None,
+    engine: EngineChoice = None,
     watch: Watch | None = None,
 ) -> Validation:
     """Checks whether simulators can load `.et` files, and whether the files of all ranks fit together.
@@ -49,6 +51,8 @@ def validate(
             ASTRA-sim cannot run is a warning.
         limit: How many violations of each rule and rank are listed; None for all. All are counted.
         jobs: The number of processes that work at once; by default one for each core.
+        engine: Where the work runs: by default in processes of this machine; "dask", the address of a Dask scheduler
+            such as "dask://host:8786", or a `distributed.Client`.
         watch: Is called with the total number of bytes processed so far, as work goes on.
 
     Returns:
@@ -61,9 +65,9 @@ def validate(
     if limit is not None and limit < 1:
         raise UsageError(f"at most {limit} violations", advice="Give at least 1, or None for all.")
     wanted = _variant(variant) if variant else None
-    engine = engine_for(jobs, watch)
+    chosen = engine_for(jobs, watch, engine)
     groups_path = os.fspath(groups) if groups is not None else None
-    return _validated(*job_files(paths, groups_path), lambda job: _checked(job, wanted, limit, engine), limit)
+    return _validated(*job_files(paths, groups_path), lambda job: _checked(job, wanted, limit, chosen), limit)
 
 
 def _validated(

@@ -9,14 +9,17 @@ import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from itertools import pairwise
-from typing import BinaryIO, Generic, TypeVar, cast
+from typing import Any, BinaryIO, Generic, TypeVar, cast
 
+import numpy as np
 from msgspec import Struct
-from msgspec.structs import replace
 
+from tracelink.engines.processes import Processes
 from tracelink.io.engine import Engine
+from tracelink.io.spool import LostError, Stored
 from tracelink.io.system import copy_within_system
 from tracelink.io.targets import GzipStream
+from tracelink.model.columns import UInt8s
 
 Section = Callable[[], Iterator[bytes]]
 Stream = BinaryIO | GzipStream
@@ -53,9 +56,14 @@ class BlockWriter(Struct):
     separator: bytes
     started: bool = False
 
-    def add(self, makers: Sequence[Callable[[], Block[Result]]]) -> list[Result]:
-        """Makes and writes blocks: in parallel if there are enough of them, else the sections of each in parallel."""
-        jobs = self.engine.jobs
+    def add(self, makers: Sequence[Callable[[], Block[Result]]], workers: Sequence[str] = ()) -> list[Result]:
+        """Makes and writes blocks: in parallel if there are enough of them, else the sections of each in parallel.
+
+        On a cluster, `workers` are those that have what each block is made of.
+        """
+        if not self.engine.shares_files and workers:
+            return self._add_from_cluster(makers, workers)
+        jobs = self.engine.jobs if self.engine.shares_files else 1
         if jobs < 2 or len(makers) < jobs:
             return [self._add_one(make) for make in makers]
         batch = OPEN_AT_ONCE * jobs
@@ -65,15 +73,46 @@ class BlockWriter(Struct):
             for result in self._add_in_parallel(makers[first : first + batch])
         ]
 
+    def _add_from_cluster(
+        self, makers: Sequence[Callable[[], Block[Result]]], workers: Sequence[str]
+    ) -> list[Result]:
+        """Makes blocks on a cluster, and writes them here, one after the other."""
+        store = self.engine.store((), in_memory=False)
+        compressed = isinstance(self.stream, GzipStream)
+
+        def work(item: _Numbered) -> tuple[Stored[UInt8s] | None, Result]:
+            block = makers[item.number]()
+            return store.put(_text_of(block, compressed)) if block.head else None, block.result
+
+        items = [_Numbered(number, worker) for number, worker in enumerate(workers)]
+        results = []
+        for item, (stored, result) in zip(items, self.engine.map(work, items), strict=True):
+            results.append(result)
+            while stored:
+                try:
+                    text = store.get(stored)
+                except LostError:  # with the worker that had made it
+                    ((stored, _),) = self.engine.map(work, [item])
+                    continue
+                self._separate()
+                _raw(self.stream).write(text.data)
+                stored = None
+        return results
+
     def add_sections(self, sections: Sequence[Section]) -> None:
         """Writes sections outside of blocks, without separators."""
-        write_sections(sections, self.stream, self.directory, self.engine)
+        write_sections(sections, self.stream, self.directory, self._engine_here)
+
+    @property
+    def _engine_here(self) -> Engine:
+        """The engine for sections of this process."""
+        return self.engine if self.engine.shares_files else self.engine.alone
 
     def _add_one(self, make: Callable[[], Block[Result]]) -> Result:
         block = make()
         if block.head:
             self._separate()
-            _write_block(block, self.stream, self.directory, self.engine)
+            _write_block(block, self.stream, self.directory, self._engine_here)
         return block.result
 
     def _add_in_parallel(self, makers: Sequence[Callable[[], Block[Result]]]) -> list[Result]:
@@ -84,7 +123,7 @@ class BlockWriter(Struct):
                 block = makers[number]()
                 if block.head:
                     stream = _same_kind(self.stream, files[number])
-                    _write_block(block, stream, None, replace(self.engine, jobs=1))
+                    _write_block(block, stream, None, self.engine.alone)
                     files[number].flush()
                 return block.result
 
@@ -103,6 +142,20 @@ class BlockWriter(Struct):
         self.started = True
 
 
+class _Numbered(Struct, frozen=True):
+    """A block that is made where its rank is."""
+
+    number: int
+    worker: str
+
+
+def _text_of(block: Block[Any], compressed: bool) -> UInt8s:
+    """The bytes of a block, made by one process."""
+    text = io.BytesIO()
+    _write_block(block, GzipStream(text) if compressed else text, None, Processes(1))
+    return np.frombuffer(text.getvalue(), np.uint8)
+
+
 def row_ranges(begin: int, end: int, most: int) -> list[tuple[int, int]]:
     """Equal ranges of at most `most` rows, for sections; independent of the number of processes."""
     count = -(-(end - begin) // most)
@@ -112,7 +165,7 @@ def row_ranges(begin: int, end: int, most: int) -> list[tuple[int, int]]:
 
 def _write_block(block: Block[Result], stream: Stream, directory: str | None, engine: Engine) -> None:
     stream.write(block.head)
-    write_sections(block.sections, stream, directory, engine if block.large else replace(engine, jobs=1))
+    write_sections(block.sections, stream, directory, engine if block.large else engine.alone)
 
 
 def write_sections(
@@ -171,9 +224,14 @@ def _end_member(stream: Stream) -> None:
         stream.end_member()
 
 
+def _raw(stream: Stream) -> BinaryIO:
+    """The stream of bytes as they are stored."""
+    return stream.raw if isinstance(stream, GzipStream) else stream
+
+
 def _append(file: BinaryIO, stream: Stream) -> None:
     """Appends `file` to `stream`; within the kernel if both are files."""
-    target = stream.raw if isinstance(stream, GzipStream) else stream
+    target = _raw(stream)
     size = file.seek(0, os.SEEK_END)
     target.flush()
     done = _copied(file, target, size)

@@ -15,6 +15,7 @@ from msgspec.structs import replace
 
 from tracelink.converters.perfetto.timeline.counters import EVENTS_PER_SAMPLE, MIN_SAMPLES
 from tracelink.converters.perfetto.timeline.schema import FLOW_NAMES, TypicalSizes
+from tracelink.engines.processes import Processes
 from tracelink.io.engine import Engine
 from tracelink.io.targets import GzipStream, Target
 from tracelink.model.columns import UNKNOWN, Int64s
@@ -260,7 +261,7 @@ def _most_samples(changes: int, events: int) -> int:
 
 def _written(job: Job, write: Write) -> bytes:
     target = _Memory()
-    write(job, target, Engine(1))
+    write(job, target, Processes(1))
     return target.stream.getvalue()
 
 

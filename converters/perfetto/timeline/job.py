@@ -22,7 +22,7 @@ from tracelink.converters.perfetto.timeline.hangs import Hangs
 from tracelink.converters.perfetto.timeline.layout import Numbering, rank_digits
 from tracelink.converters.perfetto.timeline.rank import RankTimeline, rank_timeline_of
 from tracelink.converters.perfetto.timeline.summary import AllWaits
-from tracelink.io.engine import Engine
+from tracelink.io.engine import Engine, worker_of
 from tracelink.io.targets import GzipStream, Target, spool_folder
 from tracelink.model.errors import Finding
 from tracelink.model.events import EventKind
@@ -176,7 +176,7 @@ def write_timeline(
         makers: list[Callable[[], Block[_WrittenRank]]] = [
             partial(_rank_block, timeline, timeline_format, index) for index in range(len(job.parts))
         ]
-        ranks = blocks.add(makers)
+        ranks = blocks.add(makers, [worker_of(part) for part in job.parts])
         common = (
             _write_common(timeline_format, blocks, [rank.ends for rank in ranks]) if len(ranks) > 1 else []
         )

@@ -20,7 +20,7 @@ from tracelink.answers.compare.model import CauseChange, Comparison, GateState, 
 from tracelink.answers.compare.side import Series, Side, What, side_of
 from tracelink.answers.model.results import Note, WorkIn
 from tracelink.answers.rank.costs import StepPart
-from tracelink.io.sources import engine_for
+from tracelink.engines import engine_for
 from tracelink.model.errors import Finding, RankConflictError, Severity, UnreadableError, UsageError
 from tracelink.model.job import Job
 from tracelink.model.ranges import Numbers

@@ -19,7 +19,7 @@ from tracelink.answers.path.job import JobPieces
 from tracelink.answers.path.nodes import PieceKind
 from tracelink.answers.path.replay import Model, replayed
 from tracelink.answers.path.walk import critical_path
-from tracelink.io.engine import Engine
+from tracelink.engines.processes import Processes
 from tracelink.io.sources import discover_inputs
 from tracelink.model.columns import UNKNOWN
 from tracelink.model.events import Relation
@@ -245,7 +245,7 @@ def test_the_path_has_no_gaps_and_nothing_on_it_starts_before_its_cause_ends(
 @pytest.mark.parametrize("ranks", [1, 2, 4])
 def test_generated_training_is_explained_all_but_its_start(tmp_path: Path, ranks: int) -> None:
     write(Made(ranks=ranks, steps=3, clock_skew_ns=0), tmp_path)
-    job = read_job(discover_inputs(tmp_path), Engine())
+    job = read_job(discover_inputs(tmp_path), Processes())
     pieces = pieces_of(job)
     follows_causes(pieces)
     path = critical_path(pieces)
@@ -259,7 +259,7 @@ def test_generated_training_is_explained_all_but_its_start(tmp_path: Path, ranks
     "name", ["matched8", "pairs/torch213_gloo2", "kineto/four_ranks_derived", "pairs/dlrm8"]
 )
 def test_recorded_jobs_are_explained_without_contradictions(name: str) -> None:
-    job = read_job(discover_inputs(shared(name)), Engine())
+    job = read_job(discover_inputs(shared(name)), Processes())
     follows_causes(pieces_of(job))
 
 

@@ -10,7 +10,7 @@ from builders import captures
 from builders.recorder import as_source
 from tracelink.converters.capture import is_capture
 from tracelink.converters.capture.reader import CaptureReader
-from tracelink.io.engine import Engine
+from tracelink.engines.processes import Processes
 from tracelink.model.errors import UnreadableError
 from tracelink.model.trace import ProcessGroup, RankTrace
 
@@ -18,7 +18,7 @@ from tracelink.model.trace import ProcessGroup, RankTrace
 def read(**fields: Any) -> RankTrace:
     text = captures.written(captures.document(**{"rank": 1} | fields))
     assert is_capture(text, "any name")
-    return CaptureReader().read(as_source(text, "capture_1.json"), Engine(1))
+    return CaptureReader().read(as_source(text, "capture_1.json"), Processes(1))
 
 
 def test_a_capture_file_says_what_the_rank_is() -> None:
@@ -65,4 +65,4 @@ def test_deeply_nested_values_are_an_error() -> None:
     text = captures.written(captures.document())
     nested = text[: text.rindex(b"}")] + b', "x": ' + b"[" * 500_000
     with pytest.raises(UnreadableError, match="is not a capture file"):
-        CaptureReader().read(as_source(nested, "capture_0.json"), Engine(1))
+        CaptureReader().read(as_source(nested, "capture_0.json"), Processes(1))

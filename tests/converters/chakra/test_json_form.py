@@ -20,7 +20,7 @@ from tracelink.api import Converted
 from tracelink.converters.chakra.chakra_pb2 import AttributeProto, GlobalMetadata, Node
 from tracelink.converters.chakra.decode import frames
 from tracelink.converters.chakra.json_form import JsonAsNodes, NodesAsJson
-from tracelink.io.engine import Engine
+from tracelink.engines.processes import Processes
 from tracelink.io.framing import framed
 from tracelink.io.targets import StreamTarget
 from tracelink.plugins import Conversion, Output
@@ -28,7 +28,7 @@ from tracelink.plugins import Conversion, Output
 
 def converted(conversion: Conversion, data: bytes, name: str) -> tuple[bytes, Output]:
     stream = io.BytesIO()
-    (output,) = conversion.convert(as_source(data, name), StreamTarget(stream), Engine())
+    (output,) = conversion.convert(as_source(data, name), StreamTarget(stream), Processes())
     return stream.getvalue(), output
 
 

@@ -22,7 +22,7 @@ from tracelink.converters.chakra.chakra_pb2 import GlobalMetadata, Node
 from tracelink.converters.chakra.json_form import NodesAsJson
 from tracelink.converters.chakra.read import ChakraNodesReader, ChakraReader
 from tracelink.converters.chakra.schema import CollectiveType
-from tracelink.io.engine import Engine
+from tracelink.engines.processes import Processes
 from tracelink.io.targets import StreamTarget
 from tracelink.model.columns import NO_TIME, UNKNOWN
 from tracelink.model.events import EventKind, Relation, Track, TrackKind
@@ -407,7 +407,7 @@ class TestBesideItsOrigin:
 class TestDamage:
     def test_a_cut_file_gives_what_is_there(self) -> None:
         data = file(metadata(), host(1, start_time_micros=1), host(2))
-        trace = ChakraReader().read(as_source(data[:-1]), Engine())
+        trace = ChakraReader().read(as_source(data[:-1]), Processes())
         assert (len(trace.events), told(trace)) == (1, [("truncated", 1)])
 
     def test_a_cut_between_nodes_is_seen_by_their_number(self) -> None:
@@ -417,7 +417,7 @@ class TestDamage:
     def test_a_cut_gzip_stream(self) -> None:
         nodes = [host(number, f"op {number * 7919}", start_time_micros=number) for number in range(1, 1000)]
         packed = gzip.compress(file(metadata(), *nodes))
-        trace = ChakraReader().read(as_source(packed[: len(packed) // 2]), Engine())
+        trace = ChakraReader().read(as_source(packed[: len(packed) // 2]), Processes())
         assert 0 < len(trace.events) < 999
         assert told(trace) == [("truncated", 1)]
 
@@ -434,7 +434,7 @@ class TestDamage:
         self, said: GlobalMetadata, nodes: list[Node], lost: int
     ) -> None:
         data = file(said, *nodes)
-        trace = ChakraReader().read(as_source(data[: max(len(data) - lost, 0)]), Engine())
+        trace = ChakraReader().read(as_source(data[: max(len(data) - lost, 0)]), Processes())
         assert len(trace.events) <= len(nodes)
         assert len(trace.events) == len(nodes) or trace.findings
 
@@ -442,9 +442,9 @@ class TestDamage:
 @given(METADATA, st.lists(NODES | st.just(Node()), max_size=6))
 def test_the_json_form_is_the_same_graph(said: GlobalMetadata, nodes: list[Node]) -> None:
     data, stream = file(said, *nodes), io.BytesIO()
-    NodesAsJson().convert(as_source(data), StreamTarget(stream), Engine())
-    one = ChakraReader().read(as_source(data), Engine())
-    other = ChakraNodesReader().read(as_source(stream.getvalue(), "job.0.json"), Engine())
+    NodesAsJson().convert(as_source(data), StreamTarget(stream), Processes())
+    one = ChakraReader().read(as_source(data), Processes())
+    other = ChakraNodesReader().read(as_source(stream.getvalue(), "job.0.json"), Processes())
     assert events_of(other) == events_of(one)
     assert pairs(other.edges) == pairs(one.edges)
     assert told(other) == told(one)

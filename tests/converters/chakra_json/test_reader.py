@@ -20,7 +20,7 @@ from builders.trace import pairs
 from tracelink.converters.chakra_json import CHAKRA_JSON
 from tracelink.converters.chakra_json.reader import ChakraJsonReader, nanoseconds_of
 from tracelink.converters.execution_trace import EXECUTION_TRACE
-from tracelink.io.engine import Engine
+from tracelink.engines.processes import Processes
 from tracelink.model.columns import NO_TIME, UNKNOWN
 from tracelink.model.errors import UnreadableError
 from tracelink.model.events import EventKind, Key, Relation, Track, TrackKind
@@ -399,7 +399,7 @@ def test_the_earlier_node_of_an_id_is_meant() -> None:
 @pytest.mark.parametrize("data", [b"", b'{"schema": "1.1.0"', b'{"schema": "1.1.0", "pid": 1}'])
 def test_without_nodes_there_is_nothing_to_read(data: bytes) -> None:
     with pytest.raises(UnreadableError):
-        ChakraJsonReader().read(as_source(data), Engine())
+        ChakraJsonReader().read(as_source(data), Processes())
 
 
 # Which files are linked traces: never a plain execution trace, and never both.

@@ -17,7 +17,7 @@ from builders.dumps import dumps, hang
 from tracelink import plugins
 from tracelink.converters.clog import is_clog
 from tracelink.converters.clog.reader import ClogReader
-from tracelink.io.engine import Engine
+from tracelink.engines.processes import Processes
 from tracelink.model.columns import MILLISECOND, NO_TIME, UNKNOWN
 from tracelink.model.errors import UnreadableError
 from tracelink.model.records import Entry, Recording, State
@@ -29,11 +29,11 @@ ROOTED = "in_count=4|out_count=4|dtype=i64|root=1|async_op=f"
 
 
 def recorded(log: Clog | bytes) -> Recording:
-    return ClogReader().read_records(as_source(log if isinstance(log, bytes) else log.text), Engine())
+    return ClogReader().read_records(as_source(log if isinstance(log, bytes) else log.text), Processes())
 
 
 def traced(log: Clog | bytes) -> RankTrace:
-    return ClogReader().read(as_source(log if isinstance(log, bytes) else log.text), Engine())
+    return ClogReader().read(as_source(log if isinstance(log, bytes) else log.text), Processes())
 
 
 def after(time: int) -> int | None:

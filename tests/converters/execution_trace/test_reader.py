@@ -32,7 +32,7 @@ from builders.execution_trace import (
 from tracelink import samples
 from tracelink.converters.execution_trace.reader import ExecutionTraceReader
 from tracelink.converters.pytorch import is_execution_trace
-from tracelink.io.engine import Engine
+from tracelink.engines.processes import Processes
 from tracelink.io.sources import Request, discover
 from tracelink.model.columns import NO_TIME, UNKNOWN
 from tracelink.model.errors import Severity, UnreadableError
@@ -46,7 +46,7 @@ NUMBERS = st.integers(0, 2**63 - 1)
 
 
 def read(data: bytes) -> RankTrace:
-    return ExecutionTraceReader().read(as_source(data), Engine())
+    return ExecutionTraceReader().read(as_source(data), Processes())
 
 
 def column(result: RankTrace, key: Key) -> dict[int, int]:
@@ -479,7 +479,7 @@ def check(path: Path) -> None:
     (source,) = discover(Request([(str(path), "")])).sources
     reader = ExecutionTraceReader()
     assert is_execution_trace(source.head())
-    result = reader.read(source, Engine())
+    result = reader.read(source, Processes())
     with gzip.open(path) as file:
         whole = json.load(file)
     texts = result.strings.texts()

@@ -19,7 +19,7 @@ from builders.recorder import as_source, collective, dump, frame, pickled
 from tracelink.converters.flight_recorder import pickles
 from tracelink.converters.flight_recorder.decoding import json_bytes, json_copy
 from tracelink.converters.flight_recorder.reader import FlightRecorderReader
-from tracelink.io.engine import Engine
+from tracelink.engines.processes import Processes
 from tracelink.model.errors import UnreadableError
 
 # A dump can neither run code nor take more memory than allowed
@@ -149,7 +149,7 @@ def test_code_in_protocol_2_never_runs() -> None:
 def survive(data: bytes) -> None:
     """A rank trace with all its payloads, or an error: nothing else may come of any bytes."""
     try:
-        trace = FlightRecorderReader().read(as_source(data), Engine())
+        trace = FlightRecorderReader().read(as_source(data), Processes())
     except UnreadableError:
         return
     for first, run in trace.payloads[0].batches():
@@ -218,14 +218,14 @@ MEASURED = """
 import resource, sys
 from pathlib import Path
 from tracelink.converters.flight_recorder.reader import FlightRecorderReader
-from tracelink.io.engine import Engine
+from tracelink.engines.processes import Processes
 from tracelink.model.errors import UnreadableError
 from tracelink.io.sources import Source
 path = Path(sys.argv[1])
 source = Source(str(path), lambda: path.open("rb", buffering=0), path.stat().st_size, path)
 resource.setrlimit(resource.RLIMIT_CPU, (60, 60))
 try:
-    trace = FlightRecorderReader().read(source, Engine())
+    trace = FlightRecorderReader().read(source, Processes())
     [None for batch in trace.payloads[0].batches()]
 except UnreadableError:
     pass

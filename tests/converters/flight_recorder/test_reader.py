@@ -18,7 +18,7 @@ from builders.data import DATA
 from builders.recorder import CREATED, as_json, as_source, collective, dump, frame, pickled, process_group
 from tracelink.converters.flight_recorder import TOP_LEVEL, TYPICAL_KEYS, is_dump, schema
 from tracelink.converters.flight_recorder.reader import FlightRecorderReader
-from tracelink.io.engine import Engine
+from tracelink.engines.processes import Processes
 from tracelink.io.sources import Request, Source, discover
 from tracelink.model.columns import NO_TIME, UNKNOWN
 from tracelink.model.errors import Finding, Severity, UnreadableError
@@ -38,7 +38,7 @@ def read(data: bytes) -> RankTrace:
 
 
 def read_source(source: Source) -> RankTrace:
-    return FlightRecorderReader().read(source, Engine())
+    return FlightRecorderReader().read(source, Processes())
 
 
 def rows(trace: RankTrace) -> list[tuple[Any, ...]]:

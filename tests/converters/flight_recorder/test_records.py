@@ -15,7 +15,7 @@ from builders.data import shared
 from builders.recorder import as_json, as_source, collective, dump, pickled, process_group
 from builders.statements import stated, statements
 from tracelink.converters.flight_recorder.reader import FlightRecorderReader
-from tracelink.io.engine import Engine
+from tracelink.engines.processes import Processes
 from tracelink.io.sources import Request, discover
 from tracelink.model.communications import Statement
 from tracelink.model.errors import Finding, Severity
@@ -26,7 +26,7 @@ UNREADABLE = "unreadable_sizes"
 
 
 def read(data: bytes) -> RankTrace:
-    return FlightRecorderReader().read(as_source(data), Engine())
+    return FlightRecorderReader().read(as_source(data), Processes())
 
 
 def statements_of(*entries: Any, **top_level: Any) -> list[Statement]:
@@ -195,7 +195,7 @@ def test_one_list_that_stands_in_many_places_is_not_written_out() -> None:
 
 
 def of_files(path: str) -> list[RankTrace]:
-    reader, engine = FlightRecorderReader(), Engine()
+    reader, engine = FlightRecorderReader(), Processes()
     sources = discover(Request([(str(shared(path)), "")])).sources
     return [reader.read(source, engine) for source in sources]
 

@@ -23,7 +23,7 @@ from tracelink.converters.flight_recorder.reader import FlightRecorderReader
 from tracelink.converters.flight_recorder.records import records_of
 from tracelink.converters.flight_recorder.scan import Entries, abridged
 from tracelink.converters.flight_recorder.schema import Dump, dump_of
-from tracelink.io.engine import Engine
+from tracelink.engines.processes import Processes
 from tracelink.model.columns import UNKNOWN, StringTable
 from tracelink.model.records import Requests
 
@@ -305,14 +305,14 @@ def test_entries_of_a_dump_that_is_too_large_to_be_decoded_as_a_whole(
     """Such as 100,000 entries: they are read, and single ones and parts of them are decoded when they are requested."""
     source = as_source(pickled(dump(*steps(500))))
     reader = FlightRecorderReader()
-    recording = reader.read_records(source, Engine(1))
+    recording = reader.read_records(source, Processes(1))
     payloads = RecorderPayloads(source)
     entries, batches = payloads.entries([3, 700, 1499, 1500]), joined(payloads)
     monkeypatch.setattr(pickles, "MEMORY", 400_000)
     monkeypatch.setattr(decoding_module, "_PART", 40)
     with pytest.raises(pickles.TooLargeError):
         decode(source)
-    limited = reader.read_records(source, Engine(1))
+    limited = reader.read_records(source, Processes(1))
     assert limited.records.columns().keys() == recording.records.columns().keys()
     for name, column in recording.records.columns().items():
         assert limited.records.columns()[name].tolist() == column.tolist()

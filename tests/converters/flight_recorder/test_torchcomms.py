@@ -9,7 +9,7 @@ import pytest
 from builders.recorder import CREATED, as_json, as_source, collective, dump, pickled, process_group
 from tracelink.converters.flight_recorder import is_dump
 from tracelink.converters.flight_recorder.reader import FlightRecorderReader
-from tracelink.io.engine import Engine
+from tracelink.engines.processes import Processes
 from tracelink.model.columns import UNKNOWN
 from tracelink.model.records import Recording
 
@@ -37,7 +37,7 @@ def content(*entries: dict[str, Any], groups: tuple[tuple[str, str], ...] = (WOR
 
 def recorded(written: dict[str, Any], *, as_text: bool = False) -> Recording:
     data = as_json(written) if as_text else pickled(written)
-    return FlightRecorderReader().read_records(as_source(data, "torchcomm_fr_trace_0"), Engine())
+    return FlightRecorderReader().read_records(as_source(data, "torchcomm_fr_trace_0"), Processes())
 
 
 def numbers(recording: Recording) -> list[tuple[str, int, bool]]:

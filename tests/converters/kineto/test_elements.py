@@ -33,7 +33,7 @@ from builders.kineto import (
 from builders.statements import stated, statements
 from tracelink.converters.kineto.elements import LOOSE, Decoded, ElementDecoder
 from tracelink.converters.kineto.reader import KinetoReader
-from tracelink.io.engine import Engine
+from tracelink.engines.processes import Processes
 from tracelink.io.sources import Request, discover
 from tracelink.model.columns import UNKNOWN
 from tracelink.model.communications import Statement
@@ -498,7 +498,7 @@ def test_a_file_read_in_parts_says_the_same(
     )
     monkeypatch.setattr("tracelink.converters.kineto.reader.WORTH_SPLITTING", 1)
     (source,) = discover(Request([(str(path), "")])).sources
-    whole, parts = (KinetoReader().read(source, Engine(jobs)) for jobs in (1, 3))
+    whole, parts = (KinetoReader().read(source, Processes(jobs)) for jobs in (1, 3))
     assert stated(parts) == stated(whole)
     assert parts.findings == whole.findings
     assert list(payloads(parts, 8, 12)) == list(payloads(whole, 8, 12))
@@ -519,7 +519,7 @@ def kinds(result: RankTrace) -> Counter[str]:
 
 def of_file(path: str) -> RankTrace:
     (source,) = discover(Request([(str(shared(path)), "")])).sources
-    return KinetoReader().read(source, Engine())
+    return KinetoReader().read(source, Processes())
 
 
 def test_a_gloo_job() -> None:

@@ -15,7 +15,7 @@ from builders.data import shared
 from builders.kineto import as_source, cpu_op, metadata, read, reasons, seen, slice_, trace, with_texts
 from tracelink.converters.kineto.reader import KinetoReader
 from tracelink.converters.kineto.schema import DISTRIBUTED
-from tracelink.io.engine import Engine
+from tracelink.engines.processes import Processes
 from tracelink.io.sources import Request, discover
 from tracelink.model.errors import UnreadableError
 
@@ -59,7 +59,7 @@ def outcome(path: Path) -> str:
     """What becomes of a file, in one line."""
     (source,) = discover(Request([(str(path), "")])).sources
     try:
-        result = KinetoReader().read(source, Engine())
+        result = KinetoReader().read(source, Processes())
     except UnreadableError as error:
         return f"error: {str(error).removeprefix(f'{source.path}: ')}"
     found = ", ".join(finding.reason for finding in result.findings)
@@ -189,7 +189,7 @@ def test_objects_inside_an_event_that_look_like_events() -> None:
 @pytest.mark.parametrize("rank", ["three", "²", True, -1.5, None, [1], 2**70])
 def test_a_rank_that_is_none_is_not_believed(rank: object) -> None:
     data = trace(cpu_op(), distributedInfo={"rank": rank, "pg_config": "none"})
-    result = KinetoReader().read(as_source(data), Engine())
+    result = KinetoReader().read(as_source(data), Processes())
     assert result.source.rank in (None, 2**70)
     assert len(result.events) == 1
 

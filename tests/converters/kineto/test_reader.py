@@ -37,7 +37,7 @@ from builders.kineto import read as read_trace
 from tracelink.converters.kineto import is_kineto
 from tracelink.converters.kineto.reader import KinetoReader
 from tracelink.converters.kineto.schema import OLD_CATEGORIES
-from tracelink.io.engine import Engine
+from tracelink.engines.processes import Processes
 from tracelink.io.sources import Request, discover
 from tracelink.model.columns import UNKNOWN
 from tracelink.model.events import EventKind, InstantScope, Key
@@ -337,7 +337,7 @@ def test_many_processes_read_the_same_as_one(tmp_path: Path) -> None:
     path.write_bytes(many(44_000))
     assert path.stat().st_size > 16 << 20
     (source,) = discover(Request([(str(path), "")])).sources
-    one, two = (KinetoReader().read(source, Engine(jobs)) for jobs in (1, 2))
+    one, two = (KinetoReader().read(source, Processes(jobs)) for jobs in (1, 2))
     assert seen(two) == seen(one)
     assert [two.tracks[row] for row in two.events.track] == [one.tracks[row] for row in one.events.track]
     assert sorted(two.launch_flows.tolist()) == list(range(1, 44_001))
@@ -375,7 +375,7 @@ def test_recognition_by_content(head: bytes, recognised: bool) -> None:
 )
 def test_real_traces_are_read_without_damage(path: str, rank: int | None, found: dict[str, int]) -> None:
     data = shared(path).read_bytes()
-    result = KinetoReader().read(as_source(data, Path(path).name), Engine())
+    result = KinetoReader().read(as_source(data, Path(path).name), Processes())
     kinds = {EventKind(kind) for kind in np.unique(result.events.kind).tolist()}
     assert {EventKind.OPERATOR, EventKind.RUNTIME, EventKind.KERNEL} <= kinds
     assert EventKind.OTHER not in kinds
@@ -434,14 +434,14 @@ def long_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
 )
 def test_runs_of_a_file_of_many_pieces(long_file: Path, first: int, last: int | None) -> None:
     (source,) = discover(Request([(str(long_file), "")])).sources
-    result = KinetoReader().read(source, Engine())
+    result = KinetoReader().read(source, Processes())
     expected = list(enumerate([*NUMBERED, ""]))[first:last]
     assert [(number, text.decode()) for number, text in payloads(result, first, last)] == expected
 
 
 def test_a_compressed_file_gives_the_same(tmp_path: Path, long_file: Path) -> None:
     (source,) = discover(Request([(str(write(tmp_path / "a.json.gz", long_file.read_bytes())), "")])).sources
-    result = KinetoReader().read(source, Engine())
+    result = KinetoReader().read(source, Processes())
     assert [text.decode() for _, text in payloads(result, 9000, 9010)] == NUMBERED[9000:9010]
 
 
@@ -485,7 +485,7 @@ def test_arguments_that_are_no_object_harm_nothing(arguments: str) -> None:
 def test_real_payloads_are_those_of_the_file() -> None:
     path = shared("kineto/pair_rank0.json.gz")
     (source,) = discover(Request([(str(path), "")])).sources
-    result = KinetoReader().read(source, Engine())
+    result = KinetoReader().read(source, Processes())
     with source.open() as stream:
         elements = json.loads(stream.read_all(1 << 30))["traceEvents"]
     texts = dict(payloads(result))

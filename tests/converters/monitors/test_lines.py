@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from builders.watchdog import Group, c10, gloo_lost, gloo_timeout, hung, passed, status, timed_out
 from tracelink.converters.monitors.lines import AFTER, BLOCK, TOKENS, report_of
 from tracelink.converters.monitors.watchdog import FROM_END, FROM_START, WatchdogLogReader
-from tracelink.io.engine import Engine
+from tracelink.engines.processes import Processes
 from tracelink.io.sources import discover_inputs
 from tracelink.model.witnesses import Report, Sign, WatchdogLog
 
@@ -22,7 +22,7 @@ AT = DAY + 14 * 3600 * 10**9
 
 def read(path: Path) -> WatchdogLog:
     (source,) = discover_inputs([path]).sources
-    return WatchdogLogReader().read_reports(source, Engine(1))
+    return WatchdogLogReader().read_reports(source, Processes(1))
 
 
 def log(folder: Path, text: str | bytes) -> WatchdogLog:

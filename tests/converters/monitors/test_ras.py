@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from builders.ras import TEXT, as_json, communicator
 from tracelink.converters.monitors import is_status
 from tracelink.converters.monitors.ras import NcclRasReader
-from tracelink.io.engine import Engine
+from tracelink.engines.processes import Processes
 from tracelink.io.sources import discover_inputs
 from tracelink.model.errors import UnreadableError
 from tracelink.model.witnesses import CommunicatorReport, CommunicatorStatus, MemberStatus
@@ -21,7 +21,7 @@ def read(folder: Path, data: bytes) -> CommunicatorReport:
     path = folder / "ras"
     path.write_bytes(data)
     (source,) = discover_inputs([path]).sources
-    return NcclRasReader().read_answers(source, Engine(1))[-1]
+    return NcclRasReader().read_answers(source, Processes(1))[-1]
 
 
 def test_json(tmp_path: Path) -> None:
@@ -107,10 +107,10 @@ def test_answers_that_were_appended_to_one_file(tmp_path: Path) -> None:
     path = tmp_path / "ras.json"
     path.write_bytes(b"\n".join(as_json(communicator([1, 1]), time=time) for time in times))
     (source,) = discover_inputs([path]).sources
-    assert [one.time for one in NcclRasReader().read_answers(source, Engine(1))] == times
+    assert [one.time for one in NcclRasReader().read_answers(source, Processes(1))] == times
     path.write_text(TEXT.replace("6649", "12") + TEXT)
     (source,) = discover_inputs([path]).sources
-    (last,) = NcclRasReader().read_answers(source, Engine(1))
+    (last,) = NcclRasReader().read_answers(source, Processes(1))
     assert last.communicators[0].others == {"AllReduce": [(29, 6650), (2, 6649)]}
 
 

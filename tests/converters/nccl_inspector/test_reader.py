@@ -29,7 +29,7 @@ from builders.inspector import (
 )
 from tracelink.converters.nccl_inspector import is_inspector
 from tracelink.converters.nccl_inspector.reader import InspectorReader
-from tracelink.io.engine import Engine
+from tracelink.engines.processes import Processes
 from tracelink.model.errors import UnreadableError
 from tracelink.model.trace import RankTrace
 
@@ -267,8 +267,8 @@ def test_a_file_of_several_processes_is_one_source_for_each() -> None:
         collective(number=1, at=200),
         record(collective(number=1, at=205), 0, pid=100),
     )
-    sources, findings = InspectorReader().unpacked(as_source(data, "all.log"), Engine(1))
-    traces = [InspectorReader().read(source, Engine(1)) for source in sources]
+    sources, findings = InspectorReader().unpacked(as_source(data, "all.log"), Processes(1))
+    traces = [InspectorReader().read(source, Processes(1)) for source in sources]
     assert [(trace.source.path, trace.source.rank, len(trace.events)) for trace in traces] == [
         ("all.log:node0-pid100", 0, 2),
         ("all.log:node0-pid101", 1, 2),
@@ -278,7 +278,7 @@ def test_a_file_of_several_processes_is_one_source_for_each() -> None:
 
 def test_a_file_of_one_process_is_not_copied() -> None:
     source = as_source(lines(collective()))
-    assert InspectorReader().unpacked(source, Engine(1)) == ([source], [])
+    assert InspectorReader().unpacked(source, Processes(1)) == ([source], [])
 
 
 # The whole way: files of a job.

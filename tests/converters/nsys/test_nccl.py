@@ -13,7 +13,7 @@ import tracelink
 from builders.nsys import MIDDLE, SESSION_NS, Export
 from tracelink.converters.nsys.nccl import COMMUNICATOR, Payloads
 from tracelink.converters.nsys.reader import NsysReader
-from tracelink.io.engine import Engine
+from tracelink.engines.processes import Processes
 from tracelink.model.communications import Communications
 from tracelink.model.trace import RankTrace
 
@@ -91,7 +91,7 @@ def _is_of(row: dict[str, object], pid: int) -> bool:
 
 
 def read(export: Export) -> RankTrace:
-    return NsysReader().read(export.source(), Engine(1))
+    return NsysReader().read(export.source(), Processes(1))
 
 
 def stated(table: Communications, trace: RankTrace) -> list[tuple[str, str, int, int, int, int]]:

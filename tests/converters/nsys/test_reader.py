@@ -19,14 +19,14 @@ from builders.nsys import MIDDLE, NEWEST, OLDEST, SESSION_NS, Export, global_thr
 from generators.nsys_export import write_export
 from tracelink.converters.nsys import is_nsys
 from tracelink.converters.nsys.reader import NsysReader
-from tracelink.io.engine import Engine
+from tracelink.engines.processes import Processes
 from tracelink.model.errors import UnreadableError
 from tracelink.model.events import EventKind, Key
 from tracelink.model.trace import RankTrace
 
 
 def read(export: Export) -> RankTrace:
-    return NsysReader().read(export.source(), Engine(1))
+    return NsysReader().read(export.source(), Processes(1))
 
 
 def shown(trace: RankTrace) -> list[tuple[str, str, str, int, int]]:

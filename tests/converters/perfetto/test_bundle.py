@@ -20,7 +20,7 @@ from builders.kineto import cpu_op, trace, write
 from tracelink.api import merge
 from tracelink.converters.perfetto import bundle as writer
 from tracelink.converters.perfetto.bundle import PerfettoBundleWriter
-from tracelink.io.engine import Engine
+from tracelink.engines.processes import Processes
 from tracelink.io.sources import discover_inputs
 from tracelink.io.targets import target_of
 from tracelink.model.clock import Clock, Clocks
@@ -224,7 +224,7 @@ def test_what_is_said_of_the_output(tmp_path: Path) -> None:
 
 
 def test_bytes_are_counted_as_they_are_copied(tmp_path: Path) -> None:
-    path, engine = write(tmp_path / "k_0.json", profile(0)), Engine(1)
+    path, engine = write(tmp_path / "k_0.json", profile(0)), Processes(1)
     discovery = discover_inputs(path)
     job = read_job(discovery, engine, with_events=False)
     before = engine.meter.total

@@ -25,7 +25,7 @@ from builders.execution_trace import (
 )
 from builders.statements import stated, statements
 from tracelink.converters.execution_trace.reader import ExecutionTraceReader
-from tracelink.io.engine import Engine
+from tracelink.engines.processes import Processes
 from tracelink.io.sources import Request, discover
 from tracelink.model.communications import Statement
 from tracelink.model.trace import RankTrace
@@ -36,7 +36,7 @@ Input = tuple[Any, Any, str]
 
 def read(*nodes: Node, version: str = NEWEST) -> RankTrace:
     return ExecutionTraceReader().read(
-        as_source(trace(thread_root(2), *nodes, process_root(), version=version)), Engine()
+        as_source(trace(thread_root(2), *nodes, process_root(), version=version)), Processes()
     )
 
 
@@ -303,7 +303,7 @@ def test_other_nodes_say_nothing() -> None:
 def test_rows_are_those_of_the_nodes_wherever_what_is_none_stands() -> None:
     text = trace(thread_root(2), all_reduce(NEWEST), node(6, "c10d::barrier"), process_root())
     broken = text.replace(b'{"id": 2,', b'null, {"id": 2,')
-    result = ExecutionTraceReader().read(as_source(broken), Engine())
+    result = ExecutionTraceReader().read(as_source(broken), Processes())
     names = result.strings.texts()
     told = [(names[result.events.name[row]], said.operation) for row, said in stated(result)]
     assert told == [("record_param_comms", "allreduce"), ("c10d::barrier", "c10d::barrier")]
@@ -329,7 +329,7 @@ def test_nodes_of_any_content_are_read(name: str, inputs: list[Input], attribute
 
 def of_file(path: str) -> RankTrace:
     (source,) = discover(Request([(str(shared(path)), "")])).sources
-    return ExecutionTraceReader().read(source, Engine())
+    return ExecutionTraceReader().read(source, Processes())
 
 
 def test_a_gloo_job() -> None:

@@ -15,7 +15,7 @@ from builders.recorder import as_source
 from tracelink import samples
 from tracelink.converters.torch_trace import is_compile_log
 from tracelink.converters.torch_trace.reader import TorchTraceReader
-from tracelink.io.engine import Engine
+from tracelink.engines.processes import Processes
 from tracelink.model.columns import SECOND
 from tracelink.model.compiles import UNKNOWN_FILE
 from tracelink.model.events import EventKind, Key
@@ -24,7 +24,7 @@ from tracelink.model.trace import RankTrace
 
 
 def read(*records: str) -> RankTrace:
-    return TorchTraceReader().read(as_source(log(*records), "log"), Engine(1))
+    return TorchTraceReader().read(as_source(log(*records), "log"), Processes(1))
 
 
 def slices(trace: RankTrace) -> list[tuple[str, str, float]]:
@@ -183,7 +183,7 @@ def test_arguments_in_a_compressed_log(tmp_path: Path) -> None:
 def test_stack_of_a_forked_process_without_the_names_of_its_parent() -> None:
     frames = [{"line": 1, "name": "main", "filename": 0}, {"line": 2, "name": "step", "filename": 7}]
     text = record("str", ["train.py", 0]) + record("dynamo_start", {"stack": frames}, compile_id="0/0", at=1)
-    found = TorchTraceReader().read_log(as_source(text.encode(), "log"), Engine(1))
+    found = TorchTraceReader().read_log(as_source(text.encode(), "log"), Processes(1))
     assert found.called_at == {"0/0": [Frame("main", "train.py", 1), Frame("step", UNKNOWN_FILE, 2)]}
     assert found.unnamed_files == {"0/0": [0, 7]}
 

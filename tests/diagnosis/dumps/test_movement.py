@@ -18,7 +18,7 @@ from tracelink.diagnosis.dumps.movement import Earlier, Movement, earlier_of, is
 from tracelink.diagnosis.journal import journal_of
 from tracelink.diagnosis.participation import parts_of, positions_of
 from tracelink.diagnosis.waits import Wait, collective_waits
-from tracelink.io.engine import Engine
+from tracelink.engines.processes import Processes
 from tracelink.model.records import Recording
 
 MS = 1_000_000
@@ -39,7 +39,7 @@ def entries(*numbers: int, finished: int = 0, start: int = CREATED) -> list[Entr
 
 
 def recording(rows: Sequence[Entry]) -> Recording:
-    return FlightRecorderReader().read_records(as_source(pickled(dump(*rows))), Engine(1))
+    return FlightRecorderReader().read_records(as_source(pickled(dump(*rows))), Processes(1))
 
 
 def recordings(rows: Mapping[int, Sequence[Entry]]) -> dict[int, Recording]:

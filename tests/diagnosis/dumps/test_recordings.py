@@ -16,7 +16,7 @@ from msgspec.structs import replace
 from builders.recorder import collective, dump, pickled, process_group
 from tracelink.diagnosis.dumps.recordings import in_replicas, read_recordings
 from tracelink.diagnosis.journal import journal_of
-from tracelink.io.engine import Engine
+from tracelink.engines.processes import Processes
 from tracelink.io.sources import Request, discover
 from tracelink.model.columns import UNKNOWN
 from tracelink.model.errors import Severity
@@ -42,7 +42,7 @@ def write(folder: Path, ranks: int) -> None:
 
 def test_members_of_groups_are_shared(tmp_path: Path) -> None:
     write(tmp_path, 300)
-    found = read_recordings(discover(Request([(str(tmp_path), "")])), Engine(1)).by_rank
+    found = read_recordings(discover(Request([(str(tmp_path), "")])), Processes(1)).by_rank
     members = [group.ranks for one in found.values() for group in one.groups]
     assert members == [tuple(range(300))] * 300
     assert len({id(ranks) for ranks in members}) == 1

@@ -16,7 +16,7 @@ from builders.recorded_jobs import plans
 from builders.recorder import CREATED, collective, dump, pickled, process_group
 from generators.recorded_jobs import Plan, Snapshot, job
 from tracelink.diagnosis.dumps.recordings import Recordings, read_recordings
-from tracelink.io.engine import Engine
+from tracelink.engines.processes import Processes
 from tracelink.io.sources import Request, discover, only_with_prefix
 from tracelink.model.errors import Finding, RankConflictError, Severity
 from tracelink.model.records import Recording
@@ -54,7 +54,7 @@ def write(
 
 
 def read(folder: Path, prefix: str = "") -> Recordings:
-    return read_recordings(only_with_prefix(discover(Request([(str(folder), "")])), prefix), Engine(1))
+    return read_recordings(only_with_prefix(discover(Request([(str(folder), "")])), prefix), Processes(1))
 
 
 def paths(recordings: dict[int, Recording], folder: Path) -> list[str]:

@@ -24,8 +24,9 @@ from tracelink.answers.compare.side import Series, Side, What, side_of
 from tracelink.answers.model.results import Note, WorkIn
 from tracelink.answers.rank.costs import StepPart
 from tracelink.clock.clock import clock_choice
+from tracelink.engines import EngineChoice, Watch, engine_for
 from tracelink.io.engine import Engine
-from tracelink.io.sources import Paths, Watch, discover_inputs, engine_for
+from tracelink.io.sources import Paths, discover_inputs
 from tracelink.model.clock import ClockMode, Clocks
 from tracelink.model.columns import Float64s
 from tracelink.model.errors import Finding, RankConflictError, Severity, UnreadableError, UsageError
@@ -61,6 +62,7 @@ def compare(
     gates: Sequence[str] = (),
     anyway: bool = False,
     jobs: int | None = None,
+    engine: EngineChoice = None,
     watch: Watch | None = None,
     clock: str | os.PathLike[str] | Clocks = ClockMode.HOST,
     ranks: Numbers | str | Iterable[int] | None = None,
@@ -74,6 +76,8 @@ def compare(
         gates: Limits such as `step_time > +5%` or `aten::mm > +2ms`, or a single one; see `Comparison.gates`.
         anyway: Decide the gates also if the runs are not comparable.
         jobs: The number of processes that work at once; by default one for each core.
+        engine: Where the work runs: by default in processes of this machine; "dask", the address of a Dask scheduler
+            such as "dask://host:8786", or a `distributed.Client`.
         watch: Is called with the total number of bytes processed so far, as work goes on.
         clock: How the clocks of ranks are corrected, as for `load`.
         ranks: Only these ranks of both runs, such as "0-7,64" or [0, 1].
@@ -95,12 +99,12 @@ def compare(
     runs = [("first", before), ("second", after)]
     for (_, run), argument in zip(runs, ("before", "after"), strict=True):
         _check_type(run, argument)
-    engine = engine_for(jobs, watch)
+    chosen = engine_for(jobs, watch, engine)
     selection = Selection(ranks=ranks, steps=steps)
     sides = []
     for which, run in runs:
-        job = Job.of(run) if isinstance(run, EventGraph) else _read(run, engine, clock, selection.ranks)
-        side = side_of(job, engine, selection.steps)
+        job = Job.of(run) if isinstance(run, EventGraph) else _read(run, chosen, clock, selection.ranks)
+        side = side_of(job, chosen, selection.steps)
         if not side.steps:
             raise _nothing_to_compare(side, which, _path(run), selection.steps)
         sides.append(side)

@@ -11,8 +11,9 @@ from tracelink.answers.compare.model import CauseChange, Comparison, GateState, 
 from tracelink.answers.compare.words import GATES, gate_in_words, headline, markdown_of, signed, unit
 from tracelink.cli.console import Console
 from tracelink.cli.main import FINE, NO
-from tracelink.cli.options import command, takes_clock, takes_jobs
+from tracelink.cli.options import command, takes_clock, takes_engine
 from tracelink.cli.terminal import EMPTY, Page, watching
+from tracelink.io.engine import Engine
 from tracelink.model.errors import Severity
 from tracelink.model.ranges import Numbers
 from tracelink.model.text import counted, shortened, span
@@ -49,7 +50,7 @@ STYLES = {
 )
 @click.option("--steps", metavar="N-M,...", help="Only these steps of both runs, such as 3-5,7.")
 @takes_clock
-@takes_jobs
+@takes_engine
 def diff(
     console: Console,
     before: str,
@@ -60,7 +61,7 @@ def diff(
     only_ranks: str | None,
     steps: str | None,
     clock: str,
-    jobs: int | None,
+    engine: Engine,
 ) -> None:
     """Compare two runs: how much longer a step takes, and why.
 
@@ -83,7 +84,7 @@ def diff(
             gates=gates,
             anyway=anyway,
             clock=clock,
-            jobs=jobs,
+            engine=engine,
             watch=watch,
             ranks=None if only_ranks is None else Numbers.parse(only_ranks, "--ranks"),
             steps=None if steps is None else Numbers.parse(steps, "--steps"),

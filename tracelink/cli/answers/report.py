@@ -11,9 +11,16 @@ from tracelink.answers.report import report as written_report
 from tracelink.cli.collectives import csv_lines
 from tracelink.cli.console import Console
 from tracelink.cli.main import FINE, NO
-from tracelink.cli.options import Inputs, command, takes_clock, takes_inputs, takes_jobs
+from tracelink.cli.options import Inputs, command, takes_clock, takes_engine, takes_inputs
 from tracelink.cli.terminal import watching
-from tracelink.io.targets import abandoned_files_removed, check_folder, file_target, folder_target, is_file
+from tracelink.io.engine import Engine
+from tracelink.io.targets import (
+    abandoned_files_removed,
+    check_folder,
+    file_target,
+    folder_target,
+    is_file,
+)
 from tracelink.model.errors import Severity, UsageError
 from tracelink.model.ranges import Numbers
 from tracelink.model.results import values_of
@@ -50,7 +57,7 @@ from tracelink.model.text import size
     help="How long the steps would take, as for `tracelink summary`.",
 )
 @takes_clock
-@takes_jobs
+@takes_engine
 def report(
     console: Console,
     inputs: Inputs,
@@ -61,7 +68,7 @@ def report(
     steps: str | None,
     what_if: tuple[str, ...],
     clock: str,
-    jobs: int | None,
+    engine: Engine,
 ) -> None:
     """Write where the time went as an HTML page, CSV files or Markdown.
 
@@ -84,7 +91,7 @@ def report(
             **inputs.keywords(),
             output=output,
             clock=clock,
-            jobs=jobs,
+            engine=engine,
             watch=watch,
             ranks=None if only_ranks is None else Numbers.parse(only_ranks, "--ranks"),
             steps=None if steps is None else Numbers.parse(steps, "--steps"),

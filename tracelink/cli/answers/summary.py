@@ -13,8 +13,9 @@ from tracelink.answers.summarize import summarize
 from tracelink.cli.answers.causes import show_late_ranks, show_path, show_what_if
 from tracelink.cli.console import Console, shows
 from tracelink.cli.main import FINE, NO
-from tracelink.cli.options import Inputs, command, takes_clock, takes_inputs, takes_jobs
+from tracelink.cli.options import Inputs, command, takes_clock, takes_engine, takes_inputs
 from tracelink.cli.terminal import EMPTY, Page, more, paragraph, watching
+from tracelink.io.engine import Engine
 from tracelink.model.errors import Finding, Severity
 from tracelink.model.ranges import Numbers
 from tracelink.model.records import readable_name
@@ -55,7 +56,7 @@ WORTH_SHOWING = 0.005
 )
 @click.option("--shapes", is_flag=True, help="Also add up operators by the shapes of their inputs.")
 @takes_clock
-@takes_jobs
+@takes_engine
 def summary(
     console: Console,
     inputs: Inputs,
@@ -64,7 +65,7 @@ def summary(
     what_if: tuple[str, ...],
     shapes: bool,
     clock: str,
-    jobs: int | None,
+    engine: Engine,
 ) -> None:
     """Show where the time went, on every rank and step.
 
@@ -77,7 +78,7 @@ def summary(
         result = summarize(
             **inputs.keywords(),
             clock=clock,
-            jobs=jobs,
+            engine=engine,
             watch=watch,
             ranks=None if only_ranks is None else Numbers.parse(only_ranks, "--ranks"),
             steps=None if steps is None else Numbers.parse(steps, "--steps"),

@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from builders.graph import START, GraphBuilder
 from builders.perfetto import nanoseconds, write
 from tracelink.converters.perfetto.json.writer import PerfettoJsonWriter
-from tracelink.io.engine import Engine
+from tracelink.engines.processes import Processes
 from tracelink.io.targets import FileTarget
 from tracelink.model.clock import Clock
 from tracelink.model.events import EventKind, Key, Relation, TrackKind
@@ -264,7 +264,7 @@ def test_parts_written_side_by_side_are_the_same_bytes(
     contents = []
     for jobs in (1, 2, 3, 4):
         path = tmp_path / f"{jobs}{suffix}"
-        PerfettoJsonWriter().write(Job.of(graph), FileTarget(path), Engine(jobs))
+        PerfettoJsonWriter().write(Job.of(graph), FileTarget(path), Processes(jobs))
         contents.append(path.read_bytes())
     assert contents[0] == contents[1] == contents[2]
     text = gzip.decompress(contents[0]) if suffix.endswith(".gz") else contents[0]

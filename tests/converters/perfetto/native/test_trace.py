@@ -41,7 +41,7 @@ from builders.native_packets import (
 )
 from tracelink.converters.perfetto.native.schema import FIRST_VIEW_TRACK
 from tracelink.converters.perfetto.native.trace import read_native
-from tracelink.io.engine import Engine
+from tracelink.engines.processes import Processes
 from tracelink.io.framing import delimited as delimited_field
 from tracelink.model.errors import UnreadableError
 from tracelink.model.job import Job
@@ -134,8 +134,8 @@ def test_what_bundles_unpack_to_is_limited() -> None:
     data = head() + bundle(text(99, "x" * 1000) * 10) * 20
     limited = replace(source(data), limit=100_000)
     with pytest.raises(UnreadableError, match=r"it has more than 100\.0 kB uncompressed"):
-        read_native(limited, Engine())
-    assert len(read_native(source(data), Engine()).events) == 0
+        read_native(limited, Processes())
+    assert len(read_native(source(data), Processes()).events) == 0
 
 
 def test_packets_without_an_event_or_a_time_take_no_memory() -> None:
@@ -147,7 +147,7 @@ def test_packets_without_an_event_or_a_time_take_no_memory() -> None:
         ("a", 1, 0.5),
         ("b", 3.5, None),
     ]
-    native = read_native(source(data), Engine())
+    native = read_native(source(data), Processes())
     assert len(native.events) == 2
     assert native.events.packet.tolist() == sorted(native.events.packet.tolist())
 

@@ -16,7 +16,7 @@ from builders.native_packets import Sequence, head, source
 from tracelink import EventGraph, api, samples
 from tracelink.api import inspect_sources
 from tracelink.converters.perfetto.reading.reader import PerfettoReader
-from tracelink.io.engine import Engine
+from tracelink.engines.processes import Processes
 from tracelink.model.errors import UnreadableError
 from tracelink.model.events import EventKind, TrackKind
 from tracelink.model.selection import Selection
@@ -83,7 +83,7 @@ def test_counters_are_those_of_the_profiles(tmp_path: Path) -> None:
 
 
 def test_inspecting_says_which_ranks_there_are(merged: Path) -> None:
-    inspection = inspect_sources(found(merged), Engine(1))
+    inspection = inspect_sources(found(merged), Processes(1))
     assert [(one.path, one.format, one.rank, one.world_size) for one in inspection.sources] == [
         (f"{merged}:rank-{rank}", "perfetto", rank, 2) for rank in (0, 1)
     ]
@@ -99,9 +99,9 @@ def test_inspecting_finds_what_reading_finds(job: Path, tmp_path: Path) -> None:
     api.merge([job], output=tmp_path / "job.pftrace")
     (file,) = found(tmp_path / "job.pftrace").sources
     reader = PerfettoReader()
-    ranks, findings = reader.unpacked(file, Engine(1))
-    traces = [reader.read(rank, Engine(1)) for rank in ranks]
-    inspected = reader.inspect(file, Engine(1))
+    ranks, findings = reader.unpacked(file, Processes(1))
+    traces = [reader.read(rank, Processes(1)) for rank in ranks]
+    inspected = reader.inspect(file, Processes(1))
     stored = [rank.info.bytes for rank in inspected]
     assert file.bytes - len(ranks) < sum(stored) <= file.bytes
     assert [rank.info for rank in inspected] == [
@@ -140,7 +140,7 @@ def test_in_a_directory_the_traces_of_others_are_passed_over(tmp_path: Path) -> 
 def test_a_trace_of_recorders_alone_is_a_picture() -> None:
     told = Sequence().instant(0, "all_reduce", category="record")
     with pytest.raises(UnreadableError) as raised:
-        PerfettoReader().unpacked(source(head() + bytes(told)), Engine(1))
+        PerfettoReader().unpacked(source(head() + bytes(told)), Processes(1))
     assert str(raised.value) == (
         "job.pftrace: this trace contains no profile. Use the files from which it was made; "
         "`tracelink convert` writes it as JSON."
@@ -150,10 +150,10 @@ def test_a_trace_of_recorders_alone_is_a_picture() -> None:
 def test_a_reader_by_itself_reads_one_rank(merged: Path, tmp_path: Path) -> None:
     (both,) = found(merged).sources
     with pytest.raises(UnreadableError, match="2 ranks"):
-        PerfettoReader().read(both, Engine(1))
+        PerfettoReader().read(both, Processes(1))
     api.merge(PROFILES[:1], output=tmp_path / "one.pftrace")
     (one,) = found(tmp_path / "one.pftrace").sources
-    trace = PerfettoReader().read(one, Engine(1))
+    trace = PerfettoReader().read(one, Processes(1))
     assert (trace.source.format, trace.source.rank, len(trace.events)) == ("perfetto", 0, 493)
 
 

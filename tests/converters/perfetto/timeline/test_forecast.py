@@ -15,7 +15,7 @@ from builders.data import shared
 from builders.graph import GraphBuilder
 from generators import many_hosts
 from tracelink import plugins, samples
-from tracelink.io.engine import Engine
+from tracelink.engines.processes import Processes
 from tracelink.io.sources import discover_inputs
 from tracelink.io.targets import target_of
 from tracelink.model.clock import ClockMode
@@ -42,7 +42,7 @@ Check = Callable[..., None]
 
 @cache
 def read(path: Path) -> Job:
-    return read_job(discover_inputs(path), Engine(1), clock=ClockMode.HOST, selection=None)
+    return read_job(discover_inputs(path), Processes(1), clock=ClockMode.HOST, selection=None)
 
 
 @pytest.fixture(scope="module")
@@ -61,7 +61,7 @@ def writer_of(name: str, options: dict[str, str]) -> Forecasting:
 def written(job: Job, writer: Writer, folder: Path) -> Forecast:
     """What it comes to, in place of what is expected."""
     place = folder / "job.gz"
-    writer.write(job, target_of(str(place)), Engine(1))
+    writer.write(job, target_of(str(place)), Processes(1))
     repacked = place.read_bytes()
     return Forecast(len(repacked), len(gzip.decompress(repacked)))
 
@@ -74,7 +74,7 @@ def check(tmp_path: Path) -> Check:
         job: Job, name: str, options: dict[str, str], plain: float = PLAIN, repacked: float = GZIP
     ) -> None:
         writer = writer_of(name, options)
-        real, expected = written(job, writer, tmp_path), writer.forecast(job, Engine(1), compressed=True)
+        real, expected = written(job, writer, tmp_path), writer.forecast(job, Processes(1), compressed=True)
         assert expected.unpacked == pytest.approx(real.unpacked, rel=plain)
         assert expected.bytes == pytest.approx(real.bytes, rel=repacked)
 
@@ -133,15 +133,15 @@ def operators(count: int) -> EventGraph:
 
 
 def forecast(graph: EventGraph, name: str, *, compressed: bool = False, **options: str) -> Forecast:
-    return writer_of(name, options).forecast(Job.of(graph), Engine(1), compressed=compressed)
+    return writer_of(name, options).forecast(Job.of(graph), Processes(1), compressed=compressed)
 
 
 @pytest.mark.parametrize("name", FORMATS)
 class TestForecast:
     def test_is_the_same_however_many_work(self, name: str) -> None:
         job, writer = read(samples.path("cpu_job")), writer_of(name, {})
-        assert writer.forecast(job, Engine(1), compressed=True) == writer.forecast(
-            job, Engine(2), compressed=True
+        assert writer.forecast(job, Processes(1), compressed=True) == writer.forecast(
+            job, Processes(2), compressed=True
         )
 
     def test_grows_with_the_job(self, name: str) -> None:

@@ -163,7 +163,7 @@ def perfetto_output(job: Job) -> list[int]:
     import io
 
     from tracelink.converters.perfetto.native.writer import PerfettoWriter
-    from tracelink.io.engine import Engine
+    from tracelink.engines.processes import Processes
     from tracelink.io.targets import StreamTarget
 
-    return [output.events for output in PerfettoWriter().write(job, StreamTarget(io.BytesIO()), Engine(1))]
+    return [output.events for output in PerfettoWriter().write(job, StreamTarget(io.BytesIO()), Processes(1))]

@@ -40,7 +40,7 @@ from builders.track_events import (
 )
 from tracelink import plugins
 from tracelink.converters.perfetto.track_events.reader import TrackEventReader
-from tracelink.io.engine import Engine
+from tracelink.engines.processes import Processes
 from tracelink.model.errors import UnreadableError
 from tracelink.model.events import EventKind, Key
 from tracelink.model.trace import RankTrace
@@ -60,7 +60,7 @@ GATHER = {
 
 
 def read(trace: Any, name: str = "rank0.pftrace") -> RankTrace:
-    return TrackEventReader().read(source(bytes(trace), name), Engine())
+    return TrackEventReader().read(source(bytes(trace), name), Processes())
 
 
 def rows(trace: RankTrace) -> list[tuple[str, str, str, int, int]]:

@@ -16,7 +16,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tracelink.io.engine import Engine, Meter
+from tracelink.engines.processes import Processes
+from tracelink.io.engine import Meter
 from tracelink.io.targets import FileTarget, abandoned_files_removed
 from tracelink.model.errors import TraceError, UnreadableError
 
@@ -30,7 +31,7 @@ def test_results_stand_in_the_order_of_the_items(jobs: int, items: list[int]) ->
         time.sleep(0.001 * (item % 3))
         return item * item
 
-    assert Engine(jobs).map(work, items) == [item * item for item in items]
+    assert Processes(jobs).map(work, items) == [item * item for item in items]
 
 
 def test_work_is_spread_over_so_many_processes_at_most() -> None:
@@ -38,8 +39,8 @@ def test_work_is_spread_over_so_many_processes_at_most() -> None:
         time.sleep(0.01)
         return os.getpid()
 
-    assert set(Engine(1).map(work, range(6))) == {os.getpid()}
-    processes = Engine(3).map(work, range(6))
+    assert set(Processes(1).map(work, range(6))) == {os.getpid()}
+    processes = Processes(3).map(work, range(6))
     assert processes[-1] == os.getpid()
     assert len(set(processes)) > 1
 
@@ -47,7 +48,7 @@ def test_work_is_spread_over_so_many_processes_at_most() -> None:
 def test_children_see_what_this_process_has_in_memory() -> None:
     table = {number: str(number) for number in range(100)}
     array = np.arange(1_000_000)
-    assert Engine(2).map(lambda item: (table[item], int(array[item])), [5, 6]) == [("5", 5), ("6", 6)]
+    assert Processes(2).map(lambda item: (table[item], int(array[item])), [5, 6]) == [("5", 5), ("6", 6)]
 
 
 @dataclass(frozen=True)
@@ -59,7 +60,7 @@ class Thing:
 
 def test_shared_objects_come_back_as_this_process_has_them() -> None:
     things = [Thing(lambda: 1), Thing(lambda: 2), Thing(lambda: 3)]
-    results = Engine(2).map(lambda thing: (thing, {"also": thing}), things, shared=things)
+    results = Processes(2).map(lambda thing: (thing, {"also": thing}), things, shared=things)
     assert [first for first, _ in results] == things
     assert all(
         first is thing and second["also"] is thing
@@ -76,7 +77,7 @@ def test_an_error_is_raised_here_with_all_that_it_says(jobs: int, place: int) ->
         return item
 
     with pytest.raises(UnreadableError) as caught:
-        Engine(jobs).map(work, range(6))
+        Processes(jobs).map(work, range(6))
     assert str(caught.value) == "a.json, byte 5: broken. Mend it."
 
 
@@ -88,12 +89,12 @@ def test_an_error_that_cannot_be_sent_still_has_a_text() -> None:
         raise LocalError(f"item {item}")
 
     with pytest.raises((RuntimeError, LocalError), match="item"):
-        Engine(2).map(work, range(3))
+        Processes(2).map(work, range(3))
 
 
 def test_a_result_that_cannot_be_sent_is_an_error() -> None:
     with pytest.raises((TypeError, AttributeError, RuntimeError)):
-        Engine(2).map(lambda item: lambda: item, range(3))
+        Processes(2).map(lambda item: lambda: item, range(3))
 
 
 def test_a_killed_child_is_told_and_not_waited_for() -> None:
@@ -105,7 +106,7 @@ def test_a_killed_child_is_told_and_not_waited_for() -> None:
         return item
 
     with pytest.raises(TraceError, match="a worker process ended without an answer") as caught:
-        Engine(2).map(work, range(3))
+        Processes(2).map(work, range(3))
     assert "--jobs 1" in caught.value.advice
 
 
@@ -118,7 +119,7 @@ def test_a_child_that_dies_while_it_answers_is_told(monkeypatch: pytest.MonkeyPa
     parent, opened = os.getpid(), os.fdopen
     monkeypatch.setattr(os, "fdopen", lambda *args: opened(*args) if os.getpid() == parent else cut(*args))
     with pytest.raises(TraceError, match="a worker process ended without an answer"):
-        Engine(2).map(lambda item: item, range(3))
+        Processes(2).map(lambda item: item, range(3))
 
 
 def children() -> Sequence[str]:
@@ -139,20 +140,20 @@ def test_no_child_outlives_an_error(error: BaseException) -> None:
         return item
 
     with pytest.raises(type(error) if isinstance(error, BaseException) else error):
-        Engine(3).map(work, range(6))
+        Processes(3).map(work, range(6))
     assert children() == before
 
 
 def test_no_pipe_stays_open() -> None:
     before = len(os.listdir("/proc/self/fd"))
-    Engine(3).map(lambda item: item, range(20))
+    Processes(3).map(lambda item: item, range(20))
     assert len(os.listdir("/proc/self/fd")) == before
 
 
 @ENGINES
 def test_the_meter_counts_what_all_processes_did(jobs: int) -> None:
     told: list[int] = []
-    engine = Engine(jobs, Meter(told.append))
+    engine = Processes(jobs, Meter(told.append))
     engine.map(engine.meter.add, [10, 20, 30, 40])
     assert engine.meter.total == 100
     assert told == sorted(told)
@@ -180,7 +181,7 @@ def reap(*_: object) -> None:
 class TestChildrenReapedByOthers:
     def test_results_are_complete(self, handler: Any) -> None:
         signal.signal(signal.SIGCHLD, handler)
-        assert Engine(3).map(lambda item: item * 2, range(20)) == [item * 2 for item in range(20)]
+        assert Processes(3).map(lambda item: item * 2, range(20)) == [item * 2 for item in range(20)]
 
     def test_a_killed_child_is_an_error(self, handler: Any) -> None:
         signal.signal(signal.SIGCHLD, handler)
@@ -192,7 +193,7 @@ class TestChildrenReapedByOthers:
             return item
 
         with pytest.raises(TraceError, match="a worker process ended without an answer"):
-            Engine(2).map(work, range(3))
+            Processes(2).map(work, range(3))
 
     def test_no_child_outlives_an_error(self, handler: Any) -> None:
         signal.signal(signal.SIGCHLD, handler)
@@ -205,7 +206,7 @@ class TestChildrenReapedByOthers:
             return item
 
         with pytest.raises(UnreadableError):
-            Engine(3).map(work, range(6))
+            Processes(3).map(work, range(6))
         assert children() == before
 
 
@@ -216,7 +217,7 @@ def test_more_than_1024_files_can_be_open() -> None:
     resource.setrlimit(resource.RLIMIT_NOFILE, (2000, hard))
     files = [os.open(os.devnull, os.O_RDONLY) for _ in range(1100)]
     try:
-        assert Engine(3).map(lambda item: item, range(9)) == [*range(9)]
+        assert Processes(3).map(lambda item: item, range(9)) == [*range(9)]
     finally:
         for file in files:
             os.close(file)
@@ -237,7 +238,7 @@ def test_what_cannot_be_forked_runs_in_this_process(
 
     monkeypatch.setattr(os, missing, limited)
     before = len(os.listdir("/proc/self/fd"))
-    assert Engine(4).map(lambda item: item, range(9)) == [*range(9)]
+    assert Processes(4).map(lambda item: item, range(9)) == [*range(9)]
     assert len(os.listdir("/proc/self/fd")) == before
 
 
@@ -264,7 +265,7 @@ def test_a_signal_during_a_fork_is_raised_when_the_child_is_known(
     before, previous = children(), signal.signal(number, end)
     try:
         with pytest.raises(EndedError):
-            Engine(3).map(lambda item: time.sleep(60), range(4))
+            Processes(3).map(lambda item: time.sleep(60), range(4))
     finally:
         signal.signal(number, previous)
     assert children() == before
@@ -283,7 +284,7 @@ def test_a_child_that_is_terminated_before_its_first_instruction_ends(
 
     monkeypatch.setattr(os, "fork", terminated)
     with pytest.raises(TraceError, match="a worker process ended without an answer"):
-        Engine(2).map(lambda item: item, range(3))
+        Processes(2).map(lambda item: item, range(3))
 
 
 def half_a_file(target: FileTarget, written: Path, wait: Callable[[], object]) -> None:
@@ -305,7 +306,7 @@ def test_a_terminated_child_removes_its_unfinished_file(tmp_path: Path) -> None:
         half_a_file(FileTarget(tmp_path / "out.json"), written, lambda: time.sleep(60))
 
     with pytest.raises(UnreadableError):
-        Engine(2).map(work, range(2))
+        Processes(2).map(work, range(2))
     assert [path.name for path in tmp_path.iterdir()] == ["written"]
 
 
@@ -317,7 +318,7 @@ def test_the_unfinished_file_of_a_killed_child_is_removed(tmp_path: Path) -> Non
             half_a_file(target, tmp_path / "written", lambda: os.kill(os.getpid(), signal.SIGKILL))
 
     with pytest.raises(TraceError, match="without an answer"), abandoned_files_removed(target.path()):
-        Engine(2).map(work, range(2))
+        Processes(2).map(work, range(2))
     assert [path.name for path in tmp_path.iterdir()] == ["written"]
 
 
@@ -332,7 +333,7 @@ def test_children_of_a_killed_process_end_and_remove_their_unfinished_files(tmp_
                 half_a_file(FileTarget(tmp_path / "out.json"), written, lambda: time.sleep(60))
             time.sleep(60)
 
-        Engine(2).map(work, range(2))
+        Processes(2).map(work, range(2))
     while not written.exists():
         time.sleep(0.001)
     os.kill(process, signal.SIGKILL)

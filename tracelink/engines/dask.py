@@ -1,0 +1,317 @@
+"""Work on a Dask cluster: a task is a file or a rank, results are those of one process, and only calls travel.
+
+What ranks contain stays on the workers that read it (`tracelink.engines.worker`). A worker that is lost costs its
+tasks, which run again elsewhere; a lost scheduler is an error.
+"""
+
+from __future__ import annotations
+
+import logging
+import queue
+import time
+import uuid
+import weakref
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from typing import Any, TypeVar
+
+import distributed
+from msgspec import Struct
+
+from tracelink.engines.processes import Processes
+from tracelink.engines.worker import (
+    Answer,
+    ClusterStore,
+    FileServer,
+    Work,
+    forget,
+    packed_item,
+    run,
+    versions,
+)
+from tracelink.io.engine import Meter, worker_of
+from tracelink.io.spool import Store, unpacked
+from tracelink.io.system import cores
+from tracelink.model import __version__
+from tracelink.model.errors import TraceError, UsageError
+
+Item = TypeVar("Item")
+Result = TypeVar("Result")
+
+WAIT = 60
+"""Seconds without any worker after which work is given up."""
+
+LOOK = 2.0
+"""Seconds without an answer after which the cluster is looked at."""
+
+TRIES = 3
+"""How often work is submitted that the cluster lost."""
+
+
+class Connection(Struct):
+    """A client of a cluster, and the cluster if it was started for this."""
+
+    client: Any
+    cluster: Any
+    token: str
+
+    @classmethod
+    def to(cls, address: str, jobs: int | None) -> Connection:
+        """Connects to a scheduler, or starts workers on this machine if the address is empty."""
+        logging.getLogger("distributed").setLevel(logging.CRITICAL)  # what matters is raised as an error
+        cluster = None
+        if not address:
+            cluster = _local_cluster(jobs or cores())
+        try:
+            client = distributed.Client(cluster or address, direct_to_workers=True, set_as_default=False)
+        except (OSError, TimeoutError, ValueError) as error:
+            raise UsageError(
+                f"there is no Dask scheduler at {address} ({_reason(error)})",
+                advice="Check the address that `dask scheduler` prints, or use --engine dask to start workers here.",
+            ) from error
+        return cls(client, cluster, uuid.uuid4().hex).prepared()
+
+    def prepared(self) -> Connection:
+        """The same with workers that have the right version, and that give their files to others."""
+        try:
+            self.client.wait_for_workers(1, timeout=WAIT)
+            self.client.register_plugin(FileServer())
+            found = self.client.run(versions)
+        except TimeoutError as error:
+            raise UsageError(
+                f"the cluster has no workers after {WAIT} s",
+                advice="Start some: dask worker SCHEDULER --nthreads 1 --nworkers auto",
+            ) from error
+        except ImportError as error:
+            raise UsageError(
+                f"the workers cannot import tracelink ({error})",
+                advice=f"Install torch-tracelink[dask]=={__version__} on every worker.",
+            ) from error
+        if others := {address: other for address, other in found.items() if other != versions()}:
+            address, (version, python) = next(iter(others.items()))
+            raise UsageError(
+                f"{len(others)} workers have another version: {address} has tracelink {version} on Python {python}, "
+                f"this is {versions()[0]} on Python {versions()[1]}",
+                advice="Install the same versions on every worker.",
+            )
+        return self
+
+    def workers(self) -> Mapping[str, int]:
+        """The number of threads of each worker, by its address."""
+        threads: Mapping[str, int] = self.client.nthreads()
+        return threads
+
+    def close(self) -> None:
+        """Removes what was kept for this client, and ends what was started for it."""
+        with suppress(Exception):
+            if self.cluster is None and self.client.status == "running":
+                self.client.run(forget, self.token)
+            self.client.close(timeout=LOOK)
+            if self.cluster is not None:
+                self.cluster.close(timeout=LOOK)
+
+
+def _local_cluster(workers: int) -> Any:
+    """Worker processes on this machine, reachable from this machine only."""
+    return distributed.LocalCluster(
+        n_workers=workers,
+        env={"MALLOC_TRIM_THRESHOLD_": "268435456"},
+        threads_per_worker=1,
+        processes=True,
+        host="127.0.0.1",
+        dashboard_address="127.0.0.1:0",
+        silence_logs=logging.CRITICAL,
+    )
+
+
+def _reason(error: BaseException) -> str:
+    return str(error).partition("\n")[0] or type(error).__name__
+
+
+class DaskEngine:
+    """Runs work on a Dask cluster; connects when it is used for the first time."""
+
+    def __init__(
+        self,
+        address: str = "",
+        jobs: int | None = None,
+        *,
+        client: Any = None,
+        on_connect: Callable[[DaskEngine], object] | None = None,
+    ) -> None:
+        self.meter = Meter()
+        self._address = address
+        self._wanted = jobs
+        self._on_connect = on_connect
+        self._connected = client and Connection(client, None, uuid.uuid4().hex).prepared()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Where work takes this engine with it, the work inside of an item runs in one process."""
+        return Processes, (1, self.meter)
+
+    @property
+    def connection(self) -> Connection:
+        """The connection to the cluster."""
+        if not self._connected:
+            self._connected = connection = Connection.to(self._address, self._wanted)
+            weakref.finalize(self, connection.close)
+            if self._on_connect:
+                self._on_connect(self)
+        return self._connected
+
+    @property
+    def dashboard(self) -> str:
+        """The address of the page on which Dask shows what it does; empty if there is none."""
+        return str(self.connection.client.dashboard_link or "")
+
+    @property
+    def jobs(self) -> int:
+        """The number of threads of all workers."""
+        return max(sum(self.connection.workers().values()), 1)
+
+    @property
+    def alone(self) -> Processes:
+        """An engine of one process, for work inside of an item."""
+        return Processes(1, self.meter)
+
+    @property
+    def shares_files(self) -> bool:
+        """False: workers have files of their own."""
+        return False
+
+    def for_events(self, count: int) -> DaskEngine:
+        """This engine: the events are on the cluster."""
+        return self
+
+    def split(self, items: int) -> tuple[DaskEngine, Processes]:
+        """This engine for the items, and one process for the work inside each."""
+        return self, self.alone
+
+    def store(self, shared: Sequence[object], *, in_memory: bool) -> Store:
+        """A store that keeps objects on the workers that make them."""
+        return ClusterStore(shared, self.connection.token, self)
+
+    def map(
+        self, work: Callable[[Item], Result], items: Sequence[Item], shared: Sequence[object] = ()
+    ) -> list[Result]:
+        """`[work(item) for item in items]`, each item on a worker, preferably on one that has what it needs.
+
+        Raises `TraceError` if the scheduler is lost, or if an item ends several workers.
+        """
+        if not items:
+            return []
+        packed = [packed_item(item, shared) for item in items]
+        places = [worker_of(item) for item in items]
+        batch = _Batch(self.connection, self.meter, Work.of(work, shared, self.meter), packed, places)
+        answers: dict[int, Answer] = {}
+        for _ in range(TRIES):
+            batch.submit([number for number in range(len(items)) if number not in answers], answers)
+            if len(answers) == len(items):
+                return [self._result(answers[number], shared) for number in range(len(items))]
+        raise TraceError(
+            f"the cluster lost {len(items) - len(answers)} of {len(items)} tasks {TRIES} times",
+            advice="Its workers may have run out of memory: start them with a higher --memory-limit, or fewer of them.",
+        )
+
+    def _result(self, answer: Answer, shared: Sequence[object]) -> Any:
+        content = unpacked(answer.content, shared)
+        if not answer.fine:
+            raise content
+        return content
+
+
+class _Batch(Struct):
+    """Work on many items."""
+
+    connection: Connection
+    meter: Meter
+    work: Work
+    items: Sequence[bytes]
+    places: Sequence[str]
+
+    def submit(self, numbers: Sequence[int], answers: dict[int, Answer]) -> None:
+        """Submits these items, and adds the answers; those that the cluster loses are missing."""
+        client = self.connection.client
+        try:
+            work = client.scatter(self.work, broadcast=True, direct=True, hash=False)
+            futures = {self._submitted(client, work, number): number for number in numbers}
+        except (OSError, TimeoutError) as error:  # a worker that has just ended, or the scheduler
+            self._check_workers(error)
+            return
+        done: queue.SimpleQueue[Any] = queue.SimpleQueue()
+        for future in futures:
+            future.add_done_callback(done.put)
+        try:
+            while futures:
+                future = self._next(done)
+                number = futures.pop(future)
+                if (answer := self._answer(future)) is not None:
+                    answers[number] = answer
+                    self.meter.add(answer.counted)
+                    if not answer.fine:
+                        return
+        finally:
+            if futures:
+                with suppress(Exception):
+                    client.cancel(list(futures), force=True)
+
+    def _submitted(self, client: Any, work: Any, number: int) -> Any:
+        place = self.places[number]
+        near: dict[str, Any] = {"workers": [place], "allow_other_workers": True} if place else {}
+        key = f"tracelink-{self.work.token}-{number}-{uuid.uuid4().hex[:8]}"
+        return client.submit(run, work, self.items[number], key=key, pure=False, **near)
+
+    def _next(self, done: queue.SimpleQueue[Any]) -> Any:
+        """The next future that is done; raises `TraceError` if the cluster has gone."""
+        waited = 0.0
+        while True:
+            try:
+                return done.get(timeout=LOOK)
+            except queue.Empty:
+                client = self.connection.client
+                if client.status != "running":
+                    raise self._lost_scheduler() from None
+                waited = 0.0 if self.connection.workers() else waited + LOOK
+                if waited > WAIT:
+                    raise TraceError(
+                        f"the cluster has no workers for {WAIT} s",
+                        advice="Start some, and run the command again.",
+                    ) from None
+
+    def _check_workers(self, error: Exception) -> None:
+        """Waits until there is a worker; raises `TraceError` if there is none, or no scheduler."""
+        time.sleep(LOOK)
+        try:
+            self.connection.client.wait_for_workers(1, timeout=WAIT)
+        except (OSError, TimeoutError, ValueError):
+            raise self._lost_scheduler() from error
+        if self.connection.client.status != "running":
+            raise self._lost_scheduler() from error
+
+    def _answer(self, future: Any) -> Answer | None:
+        """The answer of a task; None if the cluster lost it."""
+        if future.status == "finished":
+            try:
+                answer: Answer = self.connection.client.gather(future, direct=True)
+            except (OSError, KeyError, distributed.client.FutureCancelledError):
+                return None
+            return answer
+        if future.status != "error":
+            if self.connection.client.status != "running":
+                raise self._lost_scheduler()
+            return None
+        error = future.exception()
+        if isinstance(error, distributed.KilledWorker):
+            raise TraceError(
+                "a task ended several workers, one after the other",
+                advice="They may have run out of memory: start workers with a higher --memory-limit, or fewer of them.",
+            ) from error
+        raise TraceError(f"a task failed on the cluster: {_reason(error)}") from error
+
+    def _lost_scheduler(self) -> TraceError:
+        with suppress(Exception):
+            self.connection.client.close(timeout=0)  # or it would try to connect until the program ends
+        return TraceError(
+            f"the Dask scheduler at {self.connection.client.scheduler.address} does not answer any more",
+            advice="Nothing was written. Start it again, and run the command again.",
+        )
