@@ -17,7 +17,7 @@ from results import Bar, Options, Result, Row, output_folder, wall, warmed
 from builders.stores import BUCKET, Web, s3_server, web_server
 
 RANKS = 8
-REQUESTS_OF_A_PROFILE = 20
+REQUESTS_OF_A_PROFILE = 24
 """Most requests for a profile in one merge: looks at its start, few large ranges, checks that it is the same."""
 
 Counter = Callable[[], tuple[int, float]]

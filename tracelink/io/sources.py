@@ -163,6 +163,11 @@ class Stamp(Protocol):
         """When they were written, in ns since 1970; 0 if unknown."""
         ...
 
+    @property
+    def is_cheap(self) -> bool:
+        """True if a check costs nothing to speak of."""
+        ...
+
     def check(self) -> None:
         """Raises ChangedError if they are not as they were."""
         ...
@@ -234,8 +239,11 @@ class Source(Struct, frozen=True):
         return self.stamp.modified_ns if self.stamp else 0
 
     def open(self) -> Opened:
-        """Opens the uncompressed bytes; raises ChangedError if the file was changed since it was found."""
-        if self.stamp:
+        """Opens the uncompressed bytes; raises ChangedError if the file was changed since it was found.
+
+        That an object in a store was changed is found when it is closed, because each look costs a request.
+        """
+        if self.stamp and self.stamp.is_cheap:
             self.stamp.check()
         raw = self.opener()
         start = raw.read(len(GZIP_MAGIC))

@@ -151,6 +151,11 @@ class FileStamp(Struct, frozen=True):
     machine: str
     """Inodes and devices have other numbers on another machine."""
 
+    @property
+    def is_cheap(self) -> bool:
+        """True: it is one call of the system."""
+        return True
+
     @classmethod
     def of(cls, path: Path) -> FileStamp:
         """The stamp of a file as it is now."""

@@ -60,7 +60,7 @@ def test_an_object_that_is_written_again_is_another(memory: Any) -> None:
     with pytest.raises(
         ChangedError, match=r"^memory://a\.json: the object was changed since it was first read"
     ):
-        source.open()
+        content(source)
 
 
 def test_patterns(s3: S3) -> None:

@@ -239,10 +239,10 @@ def test_an_object_that_changes_is_an_error(web: Web, tags: bool, other: bytes) 
     with pytest.raises(ChangedError, match=r"/a\.json: the object was changed since it was first read"):
         read_while(source, lambda: web.objects.update({"a.json": other}))
     with pytest.raises(ChangedError):
-        source.open()
+        content(source)
     del web.objects["a.json"]
     with pytest.raises(ChangedError, match="was removed"):
-        source.open()
+        content(source)
 
 
 def test_a_pattern(web: Web) -> None:
@@ -300,7 +300,7 @@ def test_secrets_are_in_no_path_and_in_no_finding(web: Web) -> None:
     assert "0123456789abcdef" not in repr(discovery)
     web.fault = busy
     with pytest.raises(UnreadableError) as caught:
-        source.open()
+        content(source)
     texts = [
         str(caught.value),
         repr(caught.value),

@@ -74,6 +74,11 @@ class RemoteStamp(Struct, frozen=True):
     entry: Entry
 
     @property
+    def is_cheap(self) -> bool:
+        """False: it is a request."""
+        return False
+
+    @property
     def modified_ns(self) -> int:
         """When it was written; 0 if unknown."""
         return self.entry.modified_ns
