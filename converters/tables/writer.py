@@ -23,7 +23,7 @@ from tracelink.io.targets import (
     temporary_for,
 )
 from tracelink.model import MANIFEST, __version__
-from tracelink.model.errors import UsageError
+from tracelink.model.errors import TraceError, UsageError
 from tracelink.model.job import Job, Part
 from tracelink.plugins import Output
 
@@ -78,6 +78,7 @@ class DatasetWriter(Struct, frozen=True):
 
     def _write(self, job: Job, files: Target, engine: Engine) -> int:
         ranks = engine.map(_RankWork(files, self.arguments), job.parts)
+        _check_visible(files, job)
         rows = dict.fromkeys(ranks[0].rows if ranks else (), 0)
         for name in rows:
             rows[name] = sum(written.rows[name] for written in ranks)
@@ -97,6 +98,20 @@ class DatasetWriter(Struct, frozen=True):
             job.last_ns,
         )
         return size + write_manifest(files, manifest)
+
+
+def _check_visible(files: Target, job: Job) -> None:
+    """Raises `TraceError` if workers of a cluster wrote to folders that only they have."""
+    for part in job.parts[:1]:
+        name = schema.partition(schema.EVENTS.name, part.rank)
+        try:
+            files.size(name)
+        except OSError as error:
+            raise TraceError(
+                "the workers wrote their files where this machine cannot read them",
+                source=files.path(name),
+                advice="Name a folder that all machines share, or an address such as s3://BUCKET/job.parquet/.",
+            ) from error
 
 
 class DatabaseWriter(Struct, frozen=True):

@@ -16,6 +16,7 @@ from tracelink.clock.clock import clock_choice
 from tracelink.engines import EngineChoice, Watch, engine_for
 from tracelink.io.engine import Engine
 from tracelink.io.folders import SEPARATORS
+from tracelink.io.kept import kept_for
 from tracelink.io.remote.addresses import is_remote, plain_path, shown
 from tracelink.io.sources import Discovery, Paths, discover_inputs
 from tracelink.io.targets import (
@@ -121,6 +122,7 @@ def merge(
     clock: str | os.PathLike[str] | Clocks = ClockMode.HOST,
     selection: Selection | None = None,
     on_forecast: OnForecast | None = None,
+    resume: bool = False,
 ) -> Merged:
     """Reads, links and writes traces, with few ranks in memory at a time.
 
@@ -147,6 +149,8 @@ def merge(
             rank has its own), "none" (no correction), a file written by `tracelink clocks --json`, or known `Clocks`.
         selection: Keeps only some ranks, a time window, some steps or some kinds of events; see `Selection`.
         on_forecast: Is called with a forecast of the size before a large timeline is written.
+        resume: Whether finished ranks are kept in the folder `OUTPUT.resume` until the output is complete: after an
+            interruption, the same call goes on with them.
 
     Returns:
         The job that was read, the files that were written, and the findings of both.
@@ -177,8 +181,14 @@ def merge(
         include=include,
     )
     chosen = engine_for(jobs, watch, engine)
-    job = read_job(discovery, chosen, clock=clock_choice(clock), selection=selection, with_events=not copying)
-    return _merged(job, path, _of_files(writer, discovery), options or {}, chosen, on_forecast)
+    kept = kept_for(path) if resume else None
+    job = read_job(
+        discovery, chosen, clock=clock_choice(clock), selection=selection, with_events=not copying, kept=kept
+    )
+    merged = _merged(job, path, _of_files(writer, discovery), options or {}, chosen, on_forecast)
+    if kept:
+        kept.remove()
+    return merged
 
 
 def convert(

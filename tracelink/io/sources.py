@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path, PurePath
-from typing import TYPE_CHECKING, BinaryIO, Protocol
+from typing import TYPE_CHECKING, Any, BinaryIO, Protocol
 
 from msgspec import Struct, field
 from msgspec.structs import replace
@@ -210,6 +210,11 @@ class Source(Struct, frozen=True):
     """Most uncompressed bytes."""
     include: frozenset[str] = frozenset()
     """What the user wants to have read of what readers leave out by default."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Other machines have other current folders."""
+        values = [getattr(self, name) for name in self.__struct_fields__]
+        return Source, tuple(value.absolute() if isinstance(value, Path) else value for value in values)
 
     @property
     def name(self) -> str:

@@ -14,7 +14,7 @@ import tempfile
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path, PurePosixPath
-from typing import TYPE_CHECKING, BinaryIO, Protocol, cast, runtime_checkable
+from typing import TYPE_CHECKING, Any, BinaryIO, Protocol, cast, runtime_checkable
 
 from isal import isal_zlib
 from msgspec import Struct
@@ -117,10 +117,15 @@ class FileTarget(Struct, frozen=True):
     """One file."""
 
     location: Path
+    base: Path = Path()
+    """The folder from which the location counts."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return FileTarget, (self.location, self.base.absolute())
 
     def file(self, name: str = "") -> AbstractContextManager[BinaryIO]:
         """The file itself; `name` would be its name in a directory."""
-        return _whole_file(self.location)
+        return _whole_file(self.base / self.location)
 
     def path(self, name: str = "") -> str:
         """The file's path."""
@@ -128,7 +133,7 @@ class FileTarget(Struct, frozen=True):
 
     def size(self, name: str = "") -> int:
         """The file's size now."""
-        return self.location.stat().st_size
+        return (self.base / self.location).stat().st_size
 
     def as_folder(self) -> DirectoryTarget:
         """A directory in place of the file."""
@@ -139,12 +144,17 @@ class DirectoryTarget(Struct, frozen=True):
     """Files in a directory, which is created if it does not exist."""
 
     location: Path
+    base: Path = Path()
+    """The folder from which the location counts."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return DirectoryTarget, (self.location, self.base.absolute())
 
     def file(self, name: str = "") -> AbstractContextManager[BinaryIO]:
         """The file `name` in the directory, or `folder/name` in a folder of it."""
         if not name or not all(part.strip(".") for part in name.split("/")) or Path(name).is_absolute():
             raise UsageError(f"{name!r} is not the name of a file in {self.location}")
-        path = self.location / name
+        path = self.base / self.location / name
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
         except OSError as error:
@@ -163,7 +173,7 @@ class DirectoryTarget(Struct, frozen=True):
 
     def size(self, name: str = "") -> int:
         """The size of the file `name` now."""
-        return (self.location / name).stat().st_size
+        return (self.base / self.location / name).stat().st_size
 
 
 class PrefixTarget(Struct, frozen=True):
@@ -173,6 +183,11 @@ class PrefixTarget(Struct, frozen=True):
     prefix: str
     only: Path | None = None
     """The file of the only rank, if the user gave its complete name."""
+    base: Path = Path()
+    """The folder from which these count."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return PrefixTarget, (self.directory, self.prefix, self.only, self.base.absolute())
 
     @classmethod
     def of(cls, target: Target, suffix: str, ranks: int) -> PrefixTarget:
@@ -185,7 +200,7 @@ class PrefixTarget(Struct, frozen=True):
 
     def file(self, name: str = "") -> AbstractContextManager[BinaryIO]:
         """The file with this name after the prefix."""
-        path = self._path(name)
+        path = self.base / self._path(name)
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
         except OSError as error:
@@ -198,7 +213,7 @@ class PrefixTarget(Struct, frozen=True):
 
     def size(self, name: str = "") -> int:
         """The size of that file now."""
-        return self._path(name).stat().st_size
+        return (self.base / self._path(name)).stat().st_size
 
     def _path(self, name: str) -> Path:
         if self.only and name.endswith(self.only.suffix):

@@ -9,6 +9,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from tracelink.io.engine import Engine
+from tracelink.io.kept import KeptStore
 from tracelink.io.sources import Discovery
 from tracelink.io.spool import Store, Stored
 from tracelink.linking.job import JobTables, link_ranks
@@ -39,8 +40,9 @@ def read_job(
     clock: ClockMode | Clocks = ClockMode.HOST,
     selection: Selection | None = None,
     with_events: bool = True,
+    kept: KeptStore | None = None,
 ) -> Job:
-    """The job that the inputs recorded; its events stay in the store."""
+    """The job that the inputs recorded; its events stay in the store, which is `kept` if that is given."""
     if not isinstance(selection, Selection | None):
         raise UsageError(
             f"selection: {selection!r} is not a Selection",
@@ -52,7 +54,7 @@ def read_job(
         job = _read_whole(whole, found.findings, engine, wanted, clock)
         store = engine.store((), in_memory=len(job.parts) < 2)
     else:
-        stored = read_ranks(discovery, engine, wanted=wanted, with_events=with_events, found=found)
+        stored = read_ranks(discovery, engine, wanted=wanted, with_events=with_events, found=found, kept=kept)
         job = _job(stored, link_ranks([rank.calls for rank in stored.ranks], clock))
         store = stored.store
     if selection is None or not selection.cuts or not with_events:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import os
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from itertools import chain
@@ -13,6 +15,7 @@ from msgspec.structs import replace
 
 from tracelink.engines.processes import Processes
 from tracelink.io.engine import Engine
+from tracelink.io.kept import KeptStore
 from tracelink.io.sources import Discovery, Source
 from tracelink.io.spool import Store, Stored
 from tracelink.linking.groups import names_by_backend, with_suffix
@@ -126,9 +129,14 @@ class _RankReader(Struct, frozen=True):
         shared = [task.source for group in groups for task in group]
 
         def work(batch: Sequence[Sequence[Task]]) -> list[_Group]:
-            return [self._read_group(group, inner) for group in batch]
+            if not isinstance(self.store, KeptStore):
+                return self._read_batch(batch, inner)
+            return self.store.once(_key_of(batch, self), partial(self._read_batch, batch, inner))
 
         return list(chain.from_iterable(outer.map(work, batches, shared=[*shared, *_readers(groups)])))
+
+    def _read_batch(self, batch: Sequence[Sequence[Task]], engine: Engine) -> list[_Group]:
+        return [self._read_group(group, engine) for group in batch]
 
     def _read_group(self, tasks: Sequence[Task], engine: Engine) -> _Group:
         group = _Group(tasks)
@@ -178,6 +186,19 @@ class _RankReader(Struct, frozen=True):
         return replace(rank, sources=(), graph=graph)
 
 
+def _key_of(batch: Sequence[Sequence[Task]], rank_reader: _RankReader) -> str:
+    """What finished work on sources is kept under: the same only for the same files, read in the same way."""
+    read: list[object] = [rank_reader.with_events]
+    for group in batch:
+        for task in group:
+            source = task.source
+            given = (source.format, source.rank, source.prefix_rank, source.limit, sorted(source.include))
+            stamp = source.stamp or os.urandom(16)  # standard input is another one each time
+            read.append((task.reader.name, task.likely_rank, source.path, source.bytes, given, stamp))
+        read.append("")
+    return hashlib.blake2b(repr(read).encode(), digest_size=16).hexdigest()
+
+
 def _linked(traces: Sequence[RankTrace]) -> tuple[LinkedRank, list[Finding]]:
     """The traces of one rank, linked, without those that are derived from others of them."""
     originals, findings = without_derived(traces)
@@ -221,14 +242,19 @@ def read_ranks(
     wanted: Numbers = ALL_RANKS,
     with_events: bool = True,
     found: FoundTasks | None = None,
+    kept: KeptStore | None = None,
 ) -> StoredRanks:
-    """Reads and links all sources of the wanted ranks (all ranks if it is empty); `found` are the tasks if known."""
+    """Reads and links all sources of the wanted ranks (all ranks if it is empty).
+
+    `found` are the tasks if known; finished ranks are kept in `kept`, and those that it has are not read again.
+    """
     found = found or FoundTasks.of(discovery)
     findings = list(found.findings)
     tasks = by_rank(found.tasks, engine, findings)
     sampled = [task for task in tasks if isinstance(task.reader, MetricsReader)]
     groups = _groups([task for task in tasks if task not in sampled and _is_selected(task, wanted)])
-    store = engine.store(_shared(discovery, tasks), in_memory=len(groups) < 2)
+    shared = _shared(discovery, tasks)
+    store = kept.of([*shared, *_readers(groups)]) if kept else engine.store(shared, in_memory=len(groups) < 2)
     rank_reader = _RankReader(engine, store, with_events)
     read_groups = rank_reader.read_groups(groups)
     findings += [finding for group in read_groups for finding in group.findings]
