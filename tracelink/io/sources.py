@@ -379,8 +379,10 @@ def discover(request: Request) -> Discovery:
     found = Discovery(paths=[shown(path) for path, _ in request.paths])
     used: dict[str, str] = {}
     seen: set[tuple[str, str]] = set()
+    addresses: dict[str, list[str]] = {}
     for path, format_name in request.paths:
         for source in _expand(path, format_name, request.max_unpacked, found.findings):
+            source = _told_apart(source, path, addresses)
             if (source.path, format_name) in seen:
                 continue
             seen.add((source.path, format_name))
@@ -392,6 +394,19 @@ def discover(request: Request) -> Discovery:
     if request.all_named and (unused := set(request.rank_of) - set(used)):
         raise _unused_rank(sorted(unused), [source.path for source in found.sources])
     return found
+
+
+def _told_apart(source: Source, path: str, addresses: dict[str, list[str]]) -> Source:
+    """The source with a number in its path if another address is shown in the same way."""
+    if not is_remote(path) or path == shown(path):
+        return source
+    known = addresses.setdefault(shown(path), [])
+    if path not in known:
+        known.append(path)
+    number = known.index(path)
+    if not number:
+        return source
+    return replace(source, path=f"{shown(path)}#{number + 1}{source.path.removeprefix(shown(path))}")
 
 
 def _unused_rank(unused: Sequence[str], paths: Sequence[str]) -> UsageError:

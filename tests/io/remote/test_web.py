@@ -328,3 +328,18 @@ def test_names_of_users_as_they_are_in_addresses(web: Web) -> None:
     addresses: dict[str, Any] = {"rank_of": {web.url("odd.json?sig=secret-text"): 3}}
     (source,) = discover(Request([(web.url("odd.json?sig=secret-text"), "")], **addresses)).sources
     assert source.rank == 3
+
+
+def test_addresses_that_differ_in_what_is_not_shown(web: Web) -> None:
+    bodies = {"id=1": b"one", "id=2": b"two"}
+
+    def by_query(web: Web, handler: BaseHTTPRequestHandler) -> bool:
+        return answered(handler, 200, bodies[handler.path.partition("?")[2]])
+
+    web.fault = by_query
+    sources = found(*(web.url(f"download?{query}") for query in ("id=1", "id=2", "id=1"))).sources
+    assert {source.path: content(source) for source in sources} == {
+        web.url("download"): b"one",
+        web.url("download#2"): b"two",
+    }
+    assert len(sources) == 2

@@ -203,16 +203,28 @@ class FileSystemStore:
     def folder(self, url: str, *, deep: bool, most: int) -> Folder:
         """What is in a folder; of a folder that does not exist nothing."""
         path = self._path(folder_of(url)).rstrip("/")
-        limit: dict[str, Any] = {"max_items": most + 1} if deep and hasattr(self._system, "_lsdir") else {}
         try:
-            if deep:
-                found = self._tried(url, lambda: self._call("find", path, detail=True, **limit))
+            if deep and self._loop and hasattr(self._system, "_iterdir"):
+                infos = self._tried(url, lambda: self._run(self._some_below(path, most), LONGEST_REQUEST))
+            elif deep:
+                found = self._tried(url, lambda: self._call("find", path, detail=True))
                 infos = list(found.values())
             else:
                 infos = self._tried(url, lambda: self._call("ls", path, detail=True))
         except (FileNotFoundError, NotADirectoryError):
             return Folder()
         return _folder(folder_of(url), path, infos)
+
+    async def _some_below(self, path: str, most: int) -> list[Mapping[str, Any]]:
+        """The objects below a folder of S3, page by page, until there are too many."""
+        bucket, key, _ = self._system.split_path(path)
+        prefix = f"{key}/" if key else ""
+        found: list[Mapping[str, Any]] = []
+        async for info in self._system._iterdir(bucket, delimiter="", prefix=prefix):
+            found.append(info)
+            if len(found) > most:
+                break
+        return found
 
     def read(self, entry: Entry, start: int, stop: int) -> bytes:
         """The bytes of a range."""
