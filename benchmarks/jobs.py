@@ -130,6 +130,43 @@ def clocks(mode: str, truth: str, *paths: str) -> Work:
     return work
 
 
+RANGE = 8 << 20
+
+
+def read_ranges(*urls: str) -> Work:
+    """Reads objects in ranges, by tracelink's client."""
+    from tracelink.io.remote.stores import store_of
+
+    def work() -> dict[str, Any]:
+        store, size = store_of(urls[0]), 0
+        for url in urls:
+            entry = store.find(url)
+            for start in range(0, entry.bytes, RANGE):
+                size += len(store.read(entry, start, min(start + RANGE, entry.bytes)))
+        return {"bytes": size}
+
+    return work
+
+
+def read_ranges_by_obstore(*urls: str) -> Work:
+    """The same by the adapter of obstore, whose threads are no threads of Python."""
+    import os
+
+    from obstore.fsspec import FsspecStore
+
+    store = FsspecStore("s3", endpoint=os.environ["AWS_ENDPOINT_URL"], client_options={"allow_http": True})
+
+    def work() -> dict[str, Any]:
+        read = 0
+        for url in urls:
+            size = store.info(url)["size"]
+            for start in range(0, size, RANGE):
+                read += len(store.cat_file(url, start=start, end=min(start + RANGE, size)))
+        return {"bytes": read}
+
+    return work
+
+
 def described(graph: Any) -> dict[str, Any]:
     """What was read, kept alive until the clock stands."""
     findings = counted(graph.findings)
@@ -367,6 +404,8 @@ JOBS = {
         json_loads,
         pickle_load,
         sqlite_scan,
+        read_ranges,
+        read_ranges_by_obstore,
         read_ranks,
         holistic_trace_analysis,
         trace_lens,

@@ -33,6 +33,7 @@ import inspecting
 import nsys_exports
 import page
 import perfetto_traces
+import remote_stores
 import suites
 import tables
 from measure import JobFailed
@@ -48,6 +49,7 @@ SUITES = (
     | nsys_exports.SUITES
     | capturing.SUITES
     | inspecting.SUITES
+    | remote_stores.SUITES
     | tables.SUITES
 )
 PYTHONS_OF_PEERS = ("TRACELINK_TRACELENS_PYTHON",)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
-from pathlib import Path
 from typing import Protocol
 
 import numpy as np
@@ -18,7 +17,9 @@ from tracelink.converters.tables.files import manifest_of, read_file, refused
 from tracelink.converters.tables.restoring import JobContents, job_contents, rank_graph
 from tracelink.converters.tables.schema import Manifest
 from tracelink.io.engine import Engine
-from tracelink.io.sources import Source
+from tracelink.io.remote.addresses import shown
+from tracelink.io.remote.objects import as_file, lasting_copy
+from tracelink.io.sources import Source, again
 from tracelink.model.columns import UNKNOWN
 from tracelink.model.errors import UnreadableError, UsageError
 from tracelink.model.graph import EventGraph, LinkReport, Rank
@@ -51,13 +52,15 @@ class DatasetTables(Struct, frozen=True):
     """The files of a dataset."""
 
     path: str
-    folder: Path
+    folder: str
+    """Its path, or its address with everything that opens it."""
     manifest: Manifest
 
     def read(self, table: schema.Table, rank: int | None = None) -> pa.Table:
         """The rows of one file."""
         name = schema.file_of(table.name) if rank is None else schema.partition(table.name, rank)
-        return read_file(self.folder / name, table)
+        with refused(f"{shown(self.folder)}/{name}"), as_file(f"{self.folder}/{name}") as file:
+            return read_file(file, table)
 
 
 class TablesPart(Struct, frozen=True):
@@ -227,21 +230,19 @@ class DatabaseReader:
 
 
 def _dataset(source: Source) -> DatasetTables:
-    if source.local is None:
+    if not source.is_whole:
         raise _not_local(source)
-    return DatasetTables(source.path, source.local.parent, manifest_of(source))
+    return DatasetTables(source.path, again(source).rpartition("/")[0] or ".", manifest_of(source))
 
 
 def _database(source: Source) -> DatabaseTables:
-    if source.local is None:
+    if not source.is_whole:
         raise _not_local(source)
-    return DatabaseTables.of(source.path, source.local)
+    return DatabaseTables.of(source.path, source.local or lasting_copy(again(source)))
 
 
 def _not_local(source: Source) -> UnreadableError:
-    return UnreadableError(
-        "it is read from a folder of this machine", source=source.path, advice="Unpack it."
-    )
+    return UnreadableError("it cannot be read within an archive", source=source.path, advice="Unpack it.")
 
 
 def _whole(source: Source) -> UnreadableError:

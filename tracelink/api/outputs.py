@@ -127,7 +127,8 @@ def merge(
     """Reads, links and writes traces, with few ranks in memory at a time.
 
     Args:
-        paths: Files, directories, globs and archives; `-` is standard input. Formats are found by looking inside.
+        paths: Files, directories, globs and archives, also in remote stores (`s3://bucket/run/`); `-` is standard
+            input. Formats are found by looking inside.
         output: The file, or the prefix or directory for formats with a file for each rank; `-` is standard output. By
             default `merged` with the suffix of the format.
         to: The format, such as "perfetto", "chakra" or "chakra-json"; by default the one that the output's name

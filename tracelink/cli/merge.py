@@ -81,8 +81,8 @@ def merge(
 ) -> None:
     """Merge the traces of all ranks into one.
 
-    PATHS are files, directories, globs and archives; - is standard input. Formats and ranks are detected from the
-    contents.
+    PATHS are files, directories, globs and archives, here or in stores such as s3://; - is standard input. Formats and
+    ranks are detected from the contents.
 
     Before a large timeline is written, its estimated size is printed, with advice if a browser cannot load it.
     """

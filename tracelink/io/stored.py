@@ -154,6 +154,11 @@ class FileStamp(Struct, frozen=True):
     machine: str
     """Inodes and devices have other numbers on another machine."""
 
+    @property
+    def is_cheap(self) -> bool:
+        """True: it is one call of the system."""
+        return True
+
     def __reduce__(self) -> tuple[Any, ...]:
         own = (self.size, self.modified_ns, self.inode, self.device, self.machine)
         return FileStamp, (self.path.absolute(), *own)

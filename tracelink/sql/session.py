@@ -14,7 +14,7 @@ from tracelink.clock.clock import clock_choice
 from tracelink.converters.tables import DUCKDB
 from tracelink.engines import EngineChoice, Watch, engine_for
 from tracelink.io.engine import Engine
-from tracelink.io.sources import Discovery, Paths, discover_inputs
+from tracelink.io.sources import Discovery, Paths, again, discover_inputs
 from tracelink.io.targets import DirectoryTarget, scratch_folder_for
 from tracelink.model import MANIFEST
 from tracelink.model.clock import ClockMode, Clocks
@@ -179,12 +179,17 @@ def _session(
         raise not_installed(error.name or "duckdb", SQL_EXTRA) from None
     _, whole = separated(FoundTasks.of(discovery))
     with scratch_folder_for(None) as scratch:
-        if whole and whole.source.local and whole.reader.name == DUCKDB.name:
+        if whole and whole.source.is_whole and whole.reader.name == DUCKDB.name:
             with _of_database(whole, scratch, settings) as connection:
                 yield connection
             return
         if whole and whole.source.local:
             folder = whole.source.local.parent
+        elif whole and whole.source.is_whole:
+            folder = scratch / FILES
+            from tracelink.io.remote.objects import copy_folder
+
+            copy_folder(again(whole.source).rpartition("/")[0], folder)
         else:
             folder = scratch / FILES
             findings += _write_dataset(discovery, reading, folder)
@@ -197,9 +202,10 @@ def _of_database(
     task: Task, scratch: Path, settings: Mapping[str, Any]
 ) -> Iterator[duckdb.DuckDBPyConnection]:
     from tracelink.converters.tables.database import DatabaseTables, connected, locked
+    from tracelink.io.remote.objects import copy_into
 
-    assert task.source.local
-    tables = DatabaseTables.of(task.source.path, task.source.local)
+    location = task.source.local or copy_into(again(task.source), scratch)
+    tables = DatabaseTables.of(task.source.path, location)
     with closing(connected(tables.location, scratch=scratch, **settings)) as connection:
         locked(connection)
         yield connection
