@@ -31,15 +31,21 @@ def tables(options: Options) -> Result:
         ]
         result = Result(rows_of(jobs, [file], options.repeats))
     rate = file.megabytes / result.rows[0].best(cpu)
-    result.bars.append(Bar("writing Parquet, MB of JSON / CPU s", rate, MEGABYTES_PER_CPU_SECOND, at_least=True))
+    result.bars.append(
+        Bar("writing Parquet, MB of JSON / CPU s", rate, MEGABYTES_PER_CPU_SECOND, at_least=True)
+    )
     job = many_ranks(int(options.size * EVENTS_PER_BYTE))
     queries = [
-        Job(f"{name}, {kind}", "query", (job.path.with_name(kind), name)) for name in QUERIES for kind in (DATABASE, DATASET)
+        Job(f"{name}, {kind}", "query", (job.path.with_name(kind), name))
+        for name in QUERIES
+        for kind in (DATABASE, DATASET)
     ]
     rows = rows_of(queries, [job], options.repeats)
     result.rows += rows
     result.bars += [
-        Bar(f"{row.job}, warm, wall s", row.best(wall), MOST_SECONDS) for row in rows if row.job.startswith(QUERIES[0])
+        Bar(f"{row.job}, warm, wall s", row.best(wall), MOST_SECONDS)
+        for row in rows
+        if row.job.startswith(QUERIES[0])
     ]
     return result
 
@@ -91,7 +97,9 @@ def written_dataset(profile: Path, folder: Path, events: int) -> int:
         for table, content in contents:
             if table is schema.EVENTS:
                 index = content.schema.get_field_index("duration_ns")
-                longer = np.rint(random.uniform(1, 1.5, len(content)) * content.column(index).fill_null(0).to_numpy())
+                longer = np.rint(
+                    random.uniform(1, 1.5, len(content)) * content.column(index).fill_null(0).to_numpy()
+                )
                 content = content.set_column(index, "duration_ns", pa.array(longer.astype(np.int64)))
             write_file(target, schema.partition(table.name, rank), table, content)
             rows[table.name] = rows.get(table.name, 0) + len(content)
@@ -100,7 +108,15 @@ def written_dataset(profile: Path, folder: Path, events: int) -> int:
         rows[table.name] = len(content)
     counts = [job.events] * ranks
     manifest = schema.Manifest(
-        schema.FORMAT, schema.VERSION, __version__, list(range(ranks)), counts, rows, [(job.first_ns, job.last_ns)] * ranks, job.first_ns, job.last_ns
+        schema.FORMAT,
+        schema.VERSION,
+        __version__,
+        list(range(ranks)),
+        counts,
+        rows,
+        [(job.first_ns, job.last_ns)] * ranks,
+        job.first_ns,
+        job.last_ns,
     )
     write_manifest(target, manifest)
     return ranks

@@ -194,7 +194,9 @@ EVENTS = Table(
         _derived(_integer("called_ns", "When that call began.")),
         _derived(
             _word(
-                "part", Part, "What work on a device is, as `tracelink summary` divides time; null for all else."
+                "part",
+                Part,
+                "What work on a device is, as `tracelink summary` divides time; null for all else.",
             )
         ),
         *(_integer(key.value, text) for key, text in KEY_COLUMNS.items()),

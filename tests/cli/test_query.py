@@ -10,7 +10,9 @@ import jsonschema
 import pytest
 
 pytest.importorskip("duckdb")
-pq = pytest.importorskip("pyarrow.parquet")
+pytest.importorskip("pyarrow")
+
+import pyarrow.parquet as pq
 
 import tracelink as library
 from builders.command_line import Run
@@ -40,7 +42,11 @@ def test_traces_need_no_file_in_between(tracelink: Run) -> None:
     ("form", "text"),
     [
         ("csv", "kind,events\nnode,392\noperator,336\n"),
-        ("json", '[\n  {\n    "kind": "node",\n    "events": 392\n  },\n  {\n    "kind": "operator",\n    "events": 336\n  }\n]\n'),
+        (
+            "json",
+            '[\n  {\n    "kind": "node",\n    "events": 392\n  },\n'
+            '  {\n    "kind": "operator",\n    "events": 336\n  }\n]\n',
+        ),
     ],
 )
 def test_rows_in_other_forms(tracelink: Run, dataset: str, tmp_path: Path, form: str, text: str) -> None:
@@ -59,7 +65,9 @@ def test_rows_as_parquet(tracelink: Run, dataset: str, tmp_path: Path) -> None:
 
 
 def test_a_query_by_its_name_and_parameters(tracelink: Run, dataset: str) -> None:
-    result = tracelink("query", dataset, "--name", "top-kernels", "-p", "limit=1", "-p", "rank=1", "--format", "csv")
+    result = tracelink(
+        "query", dataset, "--name", "top-kernels", "-p", "limit=1", "-p", "rank=1", "--format", "csv"
+    )
     header, row = result.stdout.splitlines()
     assert header == "name,communication,count,total_ns,share,mean_ns,max_ns,ranks"
     assert row.split(",")[1:4] == ["True", "12", "1526747"]
@@ -75,7 +83,9 @@ def test_the_list_of_queries(tracelink: Run) -> None:
 
 
 def test_json_has_types_and_rows(tracelink: Run, dataset: str, tmp_path: Path) -> None:
-    document = json.loads(tracelink("query", dataset, "SELECT 1 AS a, [1, 2] AS b, NULL AS c, now() AS d", "--json").stdout)
+    document = json.loads(
+        tracelink("query", dataset, "SELECT 1 AS a, [1, 2] AS b, NULL AS c, now() AS d", "--json").stdout
+    )
     jsonschema.validate(document, schemas.load("query"))
     assert [column["name"] for column in document["columns"]] == ["a", "b", "c", "d"]
     assert document["rows"][0][:3] == [1, [1, 2], None]
@@ -113,7 +123,9 @@ def test_names_cannot_control_the_terminal(tracelink: Run, dataset: str) -> None
         (("COPY events TO 'x.csv'",), "not one statement that selects"),
     ],
 )
-def test_errors_are_one_paragraph(tracelink: Run, dataset: str, arguments: tuple[str, ...], problem: str) -> None:
+def test_errors_are_one_paragraph(
+    tracelink: Run, dataset: str, arguments: tuple[str, ...], problem: str
+) -> None:
     result = tracelink("query", dataset, *arguments)
     assert result.exit_code == 2
     assert problem in " ".join(result.stderr.split())

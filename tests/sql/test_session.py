@@ -7,8 +7,12 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
 import pytest
+
+pytest.importorskip("pyarrow")
+pytest.importorskip("duckdb")
+
+import pyarrow as pa
 
 import tracelink
 from tracelink import samples
@@ -20,12 +24,18 @@ SUM = "SELECT sum(duration_ns) AS total, avg(duration_ns) AS mean FROM events WH
 
 def test_rows_of_a_statement_with_a_parameter(source: Path) -> None:
     found = tracelink.query(source, COUNTS, parameters={"rank": 0})
-    assert (found.columns, found.rows(), len(found)) == (["kind", "events"], [("node", 196), ("operator", 168)], 2)
+    assert (found.columns, found.rows(), len(found)) == (
+        ["kind", "events"],
+        [("node", 196), ("operator", 168)],
+        2,
+    )
     assert list(found.findings) == []
     assert repr(found) == "<QueryResult: 2 rows of kind, events>"
 
 
-def test_traces_are_queried_without_a_file_in_between(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_traces_are_queried_without_a_file_in_between(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     found = tracelink.query(samples.path("gpu_pair"), COUNTS, parameters={"rank": 0})
     assert found.rows() == [("node", 196), ("operator", 168)]
@@ -85,7 +95,10 @@ def test_columns_of_a_graph_share_their_memory_with_arrow() -> None:
     ("sql", "problem"),
     [
         ("SELECT nmae FROM events", 'Referenced column "nmae" not found.*"name"'),
-        ("SELECT * FROM event", 'Table with name event does not exist! Did you mean "events".*There are: .*edges'),
+        (
+            "SELECT * FROM event",
+            'Table with name event does not exist! Did you mean "events".*There are: .*edges',
+        ),
         ("SELEC 1", r'syntax error at or near "selec".*docs/sql.md|syntax error at or near "SELEC"'),
         ("SELECT $limit", "limit"),
         ("SELECT rank + 'x' FROM events", "x"),
@@ -129,7 +142,9 @@ def test_a_query_and_a_name_are_too_much(source: Path) -> None:
 
 def test_without_duckdb_the_error_names_the_extra(source: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(__import__("sys").modules, "duckdb", None)
-    with pytest.raises(UsageError, match=r"duckdb is not installed. Run: pip install 'torch-tracelink\[sql\]'"):
+    with pytest.raises(
+        UsageError, match=r"duckdb is not installed. Run: pip install 'torch-tracelink\[sql\]'"
+    ):
         tracelink.query(source, "SELECT 1")
 
 

@@ -9,6 +9,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+pytest.importorskip("pyarrow")
+pytest.importorskip("duckdb")
+
+
 import tracelink
 from tracelink import samples
 from tracelink.model.errors import UsageError
@@ -65,7 +69,9 @@ def test_the_breakdown_is_that_of_the_summary(source: Path, summary: tracelink.S
     )
     columns = summary.table("steps").columns
     expected = list(zip(*(columns[name].tolist() for name in names), strict=True))
-    found = tracelink.query(source, f"SELECT {', '.join(names)} FROM breakdown ORDER BY rank, start_ns").rows()
+    found = tracelink.query(
+        source, f"SELECT {', '.join(names)} FROM breakdown ORDER BY rank, start_ns"
+    ).rows()
     assert found == expected
 
 
@@ -74,9 +80,9 @@ def test_step_times(source: Path, summary: tracelink.Summary) -> None:
     for rank in summary.ranks:
         for step in rank.steps:
             steps[step.step].append((step.duration_ns, rank.rank))
-    assert [only(row, "step", "slowest_ns", "fastest_ns", "slowest_rank") for row in rows(source, "step-times")] == [
-        (number, max(times)[0], min(times)[0], max(times)[1]) for number, times in steps.items()
-    ]
+    assert [
+        only(row, "step", "slowest_ns", "fastest_ns", "slowest_rank") for row in rows(source, "step-times")
+    ] == [(number, max(times)[0], min(times)[0], max(times)[1]) for number, times in steps.items()]
 
 
 def test_idle_gaps(source: Path, summary: tracelink.Summary) -> None:
@@ -107,7 +113,11 @@ def test_operators_by_self_time(source: Path) -> None:
     expected: dict[str, tuple[int, int, int]] = {}
     for row in graph.find(kind="operator").tolist():
         count, self_ns, total = expected.get(graph.name(row), (0, 0, 0))
-        expected[graph.name(row)] = (count + 1, self_ns + int(own[row]), total + int(graph.events.duration[row]))
+        expected[graph.name(row)] = (
+            count + 1,
+            self_ns + int(own[row]),
+            total + int(graph.events.duration[row]),
+        )
     found = rows(source, "operators-by-self-time")
     assert {row["name"]: only(row, "count", "self_ns", "total_ns") for row in found} == expected
     assert [row["self_ns"] for row in found] == sorted((row["self_ns"] for row in found), reverse=True)
@@ -116,13 +126,18 @@ def test_operators_by_self_time(source: Path) -> None:
 def test_slowest_collectives(source: Path) -> None:
     job = tracelink.collectives(GPU_PAIR).table("collectives")
     order = np.argsort(-job["duration"], kind="stable")
-    found = [only(row, "sequence", "operation", "duration_ns", "skew_ns", "last_rank") for row in rows(source, "slowest-collectives")]
+    found = [
+        only(row, "sequence", "operation", "duration_ns", "skew_ns", "last_rank")
+        for row in rows(source, "slowest-collectives")
+    ]
     names = ("sequence", "operation", "duration", "skew", "last_rank")
     assert found == [tuple(job[name].tolist()[row] for name in names) for row in order.tolist()]
 
 
 def test_late_ranks(source: Path, summary: tracelink.Summary) -> None:
-    found = {row["rank"]: only(row, "last", "others_waited_ns", "waited_ns") for row in rows(source, "late-ranks")}
+    found = {
+        row["rank"]: only(row, "last", "others_waited_ns", "waited_ns") for row in rows(source, "late-ranks")
+    }
     assert summary.communication is not None
     assert found == {row.rank: (row.last, row.caused_ns, row.waited_ns) for row in summary.communication.late}
 
@@ -192,6 +207,8 @@ def test_comments_of_a_query_are_its_description() -> None:
     ]
 
 
-@pytest.mark.parametrize(("text", "value"), [("3", 3), ("-0.5", -0.5), ("null", None), ("x1", "x1"), ("1e3", "1e3")])
+@pytest.mark.parametrize(
+    ("text", "value"), [("3", 3), ("-0.5", -0.5), ("null", None), ("x1", "x1"), ("1e3", "1e3")]
+)
 def test_values_of_parameters(text: str, value: Any) -> None:
     assert value_of(text) == value

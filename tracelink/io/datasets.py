@@ -33,5 +33,7 @@ def is_incomplete(folders: Sequence[str], parent: str) -> bool:
 def incomplete(folder: Path) -> Finding:
     """The finding on such a folder."""
     name = folder.as_posix()
-    message = f"{name}: a dataset without {MANIFEST}, so it is incomplete. Write it again, or remove the folder."
+    message = (
+        f"{name}: a dataset without {MANIFEST}, so it is incomplete. Write it again, or remove the folder."
+    )
     return Finding(Severity.ERROR, "unreadable", message, source=name)

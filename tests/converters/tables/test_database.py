@@ -5,13 +5,26 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-import duckdb
 import pytest
+
+pytest.importorskip("pyarrow")
+pytest.importorskip("duckdb")
+
+import duckdb
 
 import tracelink
 from tracelink.converters.tables import database, schema
 
-RELATIONS = {"launches", "kernels", "calls", "step_times", "breakdown", "exposed_communication", "arrivals", "sampled"}
+RELATIONS = {
+    "launches",
+    "kernels",
+    "calls",
+    "step_times",
+    "breakdown",
+    "exposed_communication",
+    "arrivals",
+    "sampled",
+}
 
 
 @pytest.fixture(scope="module")
@@ -22,7 +35,9 @@ def connection(written: Path) -> Iterator[duckdb.DuckDBPyConnection]:
 
 def test_tables_have_the_columns_of_the_schema(connection: duckdb.DuckDBPyConnection) -> None:
     for table in schema.TABLES.values():
-        found = connection.sql(f"SELECT column_name, data_type FROM duckdb_columns() WHERE table_name = '{table.name}'")
+        found = connection.sql(
+            f"SELECT column_name, data_type FROM duckdb_columns() WHERE table_name = '{table.name}'"
+        )
         expected = [(column.name, column.sql_type.replace("ENUM (", "ENUM(")) for column in table.all_columns]
         assert found.fetchall() == expected
 
@@ -54,7 +69,9 @@ def test_callers_and_launches_are_those_of_the_edges(connection: duckdb.DuckDBPy
     )
     assert wrong.fetchall() == [(0,)]
     total = "SELECT sum(self_ns)::BIGINT, sum(duration_ns) FILTER (caller IS NULL)::BIGINT FROM events WHERE kind "
-    own, outermost = connection.sql(f"{total} IN ('operator', 'annotation', 'python', 'runtime')").fetchall()[0]
+    own, outermost = connection.sql(f"{total} IN ('operator', 'annotation', 'python', 'runtime')").fetchall()[
+        0
+    ]
     assert own == outermost
 
 

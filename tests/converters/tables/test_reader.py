@@ -9,10 +9,14 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pytest
+
+pytest.importorskip("pyarrow")
+pytest.importorskip("duckdb")
+
 import duckdb
 import pyarrow as pa
 import pyarrow.parquet as pq
-import pytest
 
 import tracelink
 from tracelink import Selection, samples
@@ -52,7 +56,9 @@ def test_reading_one_rank_opens_no_file_of_others(dataset: Path) -> None:
 @pytest.mark.parametrize("name", NAMES)
 def test_a_selection_cuts_as_in_the_traces(written: Path, name: str) -> None:
     chosen = Selection(ranks="0", steps="2", only="kernels")
-    found, expected = (tracelink.load(path, selection=chosen) for path in (written / name, samples.path("gpu_pair")))
+    found, expected = (
+        tracelink.load(path, selection=chosen) for path in (written / name, samples.path("gpu_pair"))
+    )
     assert found.table("events")["name"].tolist() == expected.table("events")["name"].tolist()
     assert found.span == expected.span
     alone = tracelink.load(written / name, selection=Selection(ranks="0"))
@@ -105,7 +111,9 @@ def column(name: str, values: Callable[[list[Any]], list[Any]]) -> Callable[[pa.
     def change(table: pa.Table) -> pa.Table:
         index = table.schema.get_field_index(name)
         field = table.schema.field(index)
-        return table.set_column(index, field, pa.array(values(table.column(index).to_pylist())).cast(field.type))
+        return table.set_column(
+            index, field, pa.array(values(table.column(index).to_pylist())).cast(field.type)
+        )
 
     return change
 
@@ -228,7 +236,9 @@ def test_a_truncated_duckdb_file_is_unreadable(written: Path, tmp_path: Path) ->
         ),
     ],
 )
-def test_a_changed_duckdb_file_is_unreadable(written: Path, tmp_path: Path, statement: str, problem: str) -> None:
+def test_a_changed_duckdb_file_is_unreadable(
+    written: Path, tmp_path: Path, statement: str, problem: str
+) -> None:
     path = Path(shutil.copy(written / "job.duckdb", tmp_path))
     with duckdb.connect(str(path)) as connection:
         for (view,) in connection.sql("SELECT view_name FROM duckdb_views() WHERE NOT internal").fetchall():

@@ -22,11 +22,8 @@ NAMES = ["job.parquet", "job.duckdb"]
 SHARED = [
     "matched8",
     "kineto/nccl_data.json.gz",
-    "kineto/h100_qwen.json.gz",
-    "kineto/cuda_graphs.json.gz",
     "kineto/four_ranks_derived",
     "pairs/dlrm8",
-    "pairs/torch213_gloo2",
     "fr/straggler/dumps_hang",
     "fr/truncated/dumps",
     "torch_trace",
@@ -37,7 +34,8 @@ JOBS = [name for name in samples.names() if name != "gpu_metrics"]
 
 
 @pytest.mark.parametrize(
-    ("job", "name"), [*((job, "job.parquet") for job in JOBS), *((job, "job.duckdb") for job in ("gpu_pair", "hung_job"))]
+    ("job", "name"),
+    [*((job, "job.parquet") for job in JOBS), *((job, "job.duckdb") for job in ("gpu_pair", "hung_job"))],
 )
 def test_samples(tmp_path: Path, job: str, name: str) -> None:
     tracelink.merge(samples.path(job), output=tmp_path / name, options={"args": "all"})
@@ -87,7 +85,9 @@ events = st.lists(
         st.one_of(st.none(), st.integers(0, 10**6)),
         st.integers(-1, 1000),
         st.sampled_from(EventKind),
-        st.one_of(st.none(), st.dictionaries(texts, st.one_of(st.integers(-(2**53), 2**53), texts), max_size=2)),
+        st.one_of(
+            st.none(), st.dictionaries(texts, st.one_of(st.integers(-(2**53), 2**53), texts), max_size=2)
+        ),
         st.dictionaries(
             st.sampled_from([Key.CORRELATION, Key.NODE_ID, Key.FLOW_OUT]), st.integers(-(2**62), 2**62)
         ),
@@ -98,9 +98,11 @@ events = st.lists(
 )
 
 
-@settings(max_examples=30)
+@settings(max_examples=10)
 @given(ranks=st.lists(events, min_size=1, max_size=3), links=st.data())
-def test_any_graph(tmp_path_factory: pytest.TempPathFactory, ranks: list[list[tuple]], links: st.DataObject) -> None:
+def test_any_graph(
+    tmp_path_factory: pytest.TempPathFactory, ranks: list[list[tuple]], links: st.DataObject
+) -> None:
     builder = GraphBuilder()
     for rank, rows in enumerate(ranks):
         track = builder.track(rank=rank, label=links.draw(texts))

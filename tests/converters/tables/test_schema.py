@@ -15,7 +15,9 @@ def described(table: schema.Table) -> str:
         f"| `{column.name}` | {'text' if column.words else column.sql_type.lower()} | {column.text} |"
         for column in table.all_columns
     ]
-    return "\n".join([f"### {table.name}", "", table.text, "", "| column | type | meaning |", "|---|---|---|", *rows])
+    return "\n".join(
+        [f"### {table.name}", "", table.text, "", "| column | type | meaning |", "|---|---|---|", *rows]
+    )
 
 
 def test_the_documentation_has_every_column() -> None:
@@ -26,7 +28,19 @@ def test_the_documentation_has_every_column() -> None:
 
 
 def test_names_are_unique_and_no_words_of_sql() -> None:
-    reserved = {"all", "end", "group", "order", "select", "table", "when", "limit", "references", "desc", "user"}
+    reserved = {
+        "all",
+        "end",
+        "group",
+        "order",
+        "select",
+        "table",
+        "when",
+        "limit",
+        "references",
+        "desc",
+        "user",
+    }
     for table in schema.TABLES.values():
         names = [column.name for column in table.all_columns]
         assert len(set(names)) == len(names)
