@@ -62,6 +62,35 @@ def merge(jobs: str, output: str, *paths: str) -> Work:
     return work
 
 
+def write_tables(output: str, *paths: str) -> Work:
+    """Writes a job that was read and linked before as Parquet tables, in one process."""
+    from pathlib import Path
+
+    from tracelink.converters.tables.writer import DatasetWriter
+    from tracelink.io.engine import Engine
+    from tracelink.io.sources import discover_inputs
+    from tracelink.io.targets import DirectoryTarget
+    from tracelink.pipeline.job_reader import read_job
+
+    job = read_job(discover_inputs(list(paths)), Engine())
+    return lambda: {
+        "bytes": DatasetWriter().write(job, DirectoryTarget(Path(output)), Engine())[0].bytes,
+        "events": job.events,
+        "findings": counted(job.findings),
+    }
+
+
+def query(path: str, name: str) -> Work:
+    """Runs a query that comes with tracelink, after a run that warms caches."""
+    import tracelink
+
+    def work() -> dict[str, Any]:
+        return {"rows": len(tracelink.query(path, name=name))}
+
+    work()
+    return work
+
+
 def collectives(jobs: str, *paths: str) -> Work:
     """Reads what the ranks did together, without keeping the events."""
     import tracelink
@@ -97,6 +126,43 @@ def clocks(mode: str, truth: str, *paths: str) -> Work:
     def work() -> dict[str, Any]:
         graph = tracelink.load(list(paths), clock=mode)
         return judged(graph, truth) | together(graph) | {"findings": counted(graph.findings), "alive": graph}
+
+    return work
+
+
+RANGE = 8 << 20
+
+
+def read_ranges(*urls: str) -> Work:
+    """Reads objects in ranges, by tracelink's client."""
+    from tracelink.io.remote.stores import store_of
+
+    def work() -> dict[str, Any]:
+        store, size = store_of(urls[0]), 0
+        for url in urls:
+            entry = store.find(url)
+            for start in range(0, entry.bytes, RANGE):
+                size += len(store.read(entry, start, min(start + RANGE, entry.bytes)))
+        return {"bytes": size}
+
+    return work
+
+
+def read_ranges_by_obstore(*urls: str) -> Work:
+    """The same by the adapter of obstore, whose threads are no threads of Python."""
+    import os
+
+    from obstore.fsspec import FsspecStore
+
+    store = FsspecStore("s3", endpoint=os.environ["AWS_ENDPOINT_URL"], client_options={"allow_http": True})
+
+    def work() -> dict[str, Any]:
+        read = 0
+        for url in urls:
+            size = store.info(url)["size"]
+            for start in range(0, size, RANGE):
+                read += len(store.cat_file(url, start=start, end=min(start + RANGE, size)))
+        return {"bytes": read}
 
     return work
 
@@ -362,6 +428,8 @@ JOBS = {
         load_again,
         summarize,
         merge,
+        write_tables,
+        query,
         collectives,
         clocks,
         orjson_loads,
@@ -369,6 +437,8 @@ JOBS = {
         json_loads,
         pickle_load,
         sqlite_scan,
+        read_ranges,
+        read_ranges_by_obstore,
         read_ranks,
         match_fleet,
         match_fleet_on_dask,

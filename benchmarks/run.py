@@ -34,7 +34,9 @@ import inspecting
 import nsys_exports
 import page
 import perfetto_traces
+import remote_stores
 import suites
+import tables
 from measure import JobFailed
 from results import Bar, Options, Result, Row, cpu, wall
 
@@ -49,6 +51,8 @@ SUITES = (
     | capturing.SUITES
     | inspecting.SUITES
     | fleet_matching.SUITES
+    | remote_stores.SUITES
+    | tables.SUITES
 )
 PYTHONS_OF_PEERS = ("TRACELINK_TRACELENS_PYTHON",)
 """Variables that name the interpreter of a peer, as in the peer tests."""

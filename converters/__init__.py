@@ -1,3 +1,3 @@
 """Formats: one folder for each, installed as `tracelink.converters`."""
 
-__all__ = ["capture", "chakra", "flight_recorder", "perfetto", "pytorch"]
+__all__ = ["capture", "chakra", "flight_recorder", "perfetto", "pytorch", "tables"]

@@ -30,6 +30,8 @@ DOCUMENTS: dict[str, type[msgspec.Struct]] = {
     "inspect": traces.Inspect,
     "merge": results.Merge,
     "open": results.Open,
+    "queries": results.Queries,
+    "query": results.Query,
     "run": results.Run,
     "diff": Comparison,
     "summary": Summary,

@@ -61,6 +61,9 @@ if TYPE_CHECKING:
     from tracelink.model.job import Job as Job
     from tracelink.model.metrics import Metrics as Metrics
     from tracelink.model.selection import Selection as Selection
+    from tracelink.sql.session import QueryResult as QueryResult
+    from tracelink.sql.session import query as query
+    from tracelink.sql.shipped import shipped_queries as shipped_queries
 
 
 _ROOT = dirname(dirname(__file__))
@@ -109,6 +112,8 @@ _EXPORTS = {
     "metrics.during": ("sampled_during",),
     "model.metrics": ("Metrics",),
     "model.selection": ("Selection",),
+    "sql.session": ("QueryResult", "query"),
+    "sql.shipped": ("shipped_queries",),
 }
 
 __all__ = sorted(chain.from_iterable(_EXPORTS.values()))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import tarfile
 import zipfile
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from tracelink.io.sources import Discovery, Request, Source, discover
@@ -25,6 +25,14 @@ def content(source: Source) -> bytes:
     """All uncompressed bytes of a source."""
     with source.open() as stream:
         return stream.read_all(1 << 30)
+
+
+def read_while(source: Source, change: Callable[[], object]) -> bytes:
+    """All uncompressed bytes of a source of which something is changed after the first ones."""
+    with source.open() as stream:
+        first = stream.read(10)
+        change()
+        return first + stream.read_all(1 << 30)
 
 
 def tar(path: Path, members: Mapping[str, bytes], mode: str = "w") -> Path:

@@ -10,6 +10,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from builders.recorder import as_source
 from tracelink.io.sources import Source
 
@@ -265,3 +267,18 @@ def example(schema: str = NEWEST) -> Export:
             export.nccl("ncclAllReduce", 30_000, 3000, 1 << 24 | 5, fields, thread=thread)
     export.payload_schema(1 << 24 | 5, ("NCCL communicator ID", 18, None), ("Message size [bytes]", 22, 8))
     return export
+
+
+def parquet_folder(export: Export, folder: Path) -> Path:
+    """The same tables as `nsys export --type parquetdir` writes them."""
+    pytest.importorskip("pyarrow")
+    import pyarrow
+    import pyarrow.parquet
+
+    folder.mkdir()
+    database = sqlite3.connect(export.write(folder.parent / "source.sqlite"))
+    database.row_factory = sqlite3.Row
+    for (table,) in database.execute("SELECT name FROM sqlite_master WHERE type = 'table'").fetchall():
+        rows = [dict(row) for row in database.execute(f"SELECT * FROM {table}").fetchall()]
+        pyarrow.parquet.write_table(pyarrow.Table.from_pylist(rows), folder / f"{table}.parquet")
+    return folder

@@ -75,12 +75,15 @@ class S3:
 
 
 @contextmanager
-def s3_server() -> Iterator[S3]:
-    """A server of S3 in a process of its own."""
+def s3_server(log: Path | None = None) -> Iterator[S3]:
+    """A server of S3 in a process of its own, which logs its requests."""
     port = free_port()
     command = [sys.executable, "-m", "moto.server", "-H", LOOPBACK, "-p", str(port)]
     quiet = subprocess.DEVNULL
-    with subprocess.Popen(command, stdout=quiet, stderr=quiet, stdin=quiet) as process:
+    with (
+        (log or Path(os.devnull)).open("wb") as output,
+        subprocess.Popen(command, stdout=output, stderr=output, stdin=quiet) as process,
+    ):
         try:
             _wait_for(port, process)
             endpoint = f"http://{LOOPBACK}:{port}"
@@ -147,6 +150,7 @@ class Web:
     tags: bool = True
     fault: Callable[[Web, BaseHTTPRequestHandler], bool] | None = None
     """Is called before each answer; returns true if it has answered."""
+    connections: set[socket.socket] = field(default_factory=set)
     requests: list[str] = field(default_factory=list)
     """Path and range of each request."""
     logins: list[str] = field(default_factory=list)
@@ -183,12 +187,20 @@ def web_server(web: Web | None = None) -> Iterator[Web]:
     finally:
         server.shutdown()
         server.server_close()
+        for connection in list(shared.connections):
+            with contextlib.suppress(OSError):
+                connection.shutdown(socket.SHUT_RDWR)
         thread.join()
 
 
 class _Handler(BaseHTTPRequestHandler):
     state: Web
     protocol_version = "HTTP/1.1"  # clients of S3 wait for it to go on before they send objects
+
+    def setup(self) -> None:
+        """Remembers the connection, whose thread ends with it."""
+        super().setup()
+        self.state.connections.add(self.connection)
 
     def log_message(self, format: str, *args: Any) -> None:  # noqa: A002  its name in the base class
         pass
@@ -243,6 +255,7 @@ class _Handler(BaseHTTPRequestHandler):
         for name, value in ({"Content-Length": str(len(data))} | headers).items():
             self.send_header(name, value)
         self.end_headers()
-        with contextlib.suppress(OSError):
-            self.wfile.write(data)
-            self.state.sent += len(data)
+        if self.command != "HEAD":
+            with contextlib.suppress(OSError):
+                self.wfile.write(data)
+                self.state.sent += len(data)

@@ -15,6 +15,8 @@ import tracelink.plugins as plugins
 from tracelink.clock.clock import clock_choice
 from tracelink.engines import EngineChoice, Watch, engine_for
 from tracelink.io.engine import Engine
+from tracelink.io.folders import SEPARATORS
+from tracelink.io.kept import kept_for
 from tracelink.io.remote.addresses import is_remote, plain_path, shown
 from tracelink.io.sources import Discovery, Paths, discover_inputs
 from tracelink.io.targets import (
@@ -27,6 +29,7 @@ from tracelink.io.targets import (
     abandoned_files_removed,
     check_folder,
     check_not_read,
+    folder_target,
     is_folder,
     target_of,
 )
@@ -119,11 +122,13 @@ def merge(
     clock: str | os.PathLike[str] | Clocks = ClockMode.HOST,
     selection: Selection | None = None,
     on_forecast: OnForecast | None = None,
+    resume: bool = False,
 ) -> Merged:
     """Reads, links and writes traces, with few ranks in memory at a time.
 
     Args:
-        paths: Files, directories, globs and archives; `-` is standard input. Formats are found by looking inside.
+        paths: Files, directories, globs and archives, also in remote stores (`s3://bucket/run/`); `-` is standard
+            input. Formats are found by looking inside.
         output: The file, or the prefix or directory for formats with a file for each rank; `-` is standard output. By
             default `merged` with the suffix of the format.
         to: The format, such as "perfetto", "chakra" or "chakra-json"; by default the one that the output's name
@@ -144,6 +149,8 @@ def merge(
             rank has its own), "none" (no correction), a file written by `tracelink clocks --json`, or known `Clocks`.
         selection: Keeps only some ranks, a time window, some steps or some kinds of events; see `Selection`.
         on_forecast: Is called with a forecast of the size before a large timeline is written.
+        resume: Whether finished ranks are kept in the folder `OUTPUT.resume` until the output is complete: after an
+            interruption, the same call goes on with them.
 
     Returns:
         The job that was read, the files that were written, and the findings of both.
@@ -158,7 +165,7 @@ def merge(
     spec = plugins.writer_spec(writer.name)
     default = DEFAULT_NAME + ("" if spec.files == Files.WITH_PREFIX else spec.suffixes[0])
     path = default if output is None else os.fspath(output)
-    if spec.files == Files.ONE:
+    if spec.files in (Files.ONE, Files.FOLDER):
         check_folder(path)
     copying = isinstance(writer, Copying)
     if copying and selection and selection.cuts:
@@ -174,8 +181,14 @@ def merge(
         include=include,
     )
     chosen = engine_for(jobs, watch, engine)
-    job = read_job(discovery, chosen, clock=clock_choice(clock), selection=selection, with_events=not copying)
-    return _merged(job, path, _of_files(writer, discovery), options or {}, chosen, on_forecast)
+    kept = kept_for(path) if resume else None
+    job = read_job(
+        discovery, chosen, clock=clock_choice(clock), selection=selection, with_events=not copying, kept=kept
+    )
+    merged = _merged(job, path, _of_files(writer, discovery), options or {}, chosen, on_forecast)
+    if kept:
+        kept.remove()
+    return merged
 
 
 def convert(
@@ -281,7 +294,13 @@ def _format_of(path: str) -> str:
     known = [
         (len(suffix), name, suffix) for name, spec in plugins.writers().items() for suffix in spec.suffixes
     ]
-    fitting = [(length, name) for length, name, suffix in known if path.endswith(suffix)]
+    folders = {name for name, spec in plugins.writers().items() if spec.files == Files.FOLDER}
+    folder = path.rstrip(SEPARATORS)
+    fitting = [
+        (length, name)
+        for length, name, suffix in known
+        if (folder if name in folders else path).endswith(suffix)
+    ]
     strange = PurePath(path).suffix
     if not fitting and strange and _names_file(path):
         suffixes = sorted(suffix for *_, suffix in known)
@@ -338,6 +357,8 @@ def _target(writer: Writer, path: str, ranks: int) -> Target:
     target, spec = target_of(path), plugins.writer_spec(writer.name)
     if isinstance(target, StreamTarget) or spec.files == Files.ONE:
         return target
+    if spec.files == Files.FOLDER:
+        return folder_target(path)
     if spec.files == Files.WITH_PREFIX:
         if isinstance(target, RemoteTarget | RemoteFolderTarget):
             return RemoteFolderTarget.with_prefix(target, spec.suffixes[0], ranks)

@@ -32,7 +32,7 @@ def clocks(console: Console, inputs: Inputs, clock: str, engine: Engine) -> None
     Offsets are estimated from causality: no rank leaves a collective before the last one enters, and no message arrives
     before it is sent. The uncertainty of an offset follows from the same bounds.
 
-    PATHS are files, directories, globs and archives; - is standard input.
+    PATHS are files, directories, globs and archives, here or in stores such as s3://; - is standard input.
     """
     with watching(console, inputs.named) as watch:
         measured = api.clocks(**inputs.keywords(), clock=clock, engine=engine, watch=watch)

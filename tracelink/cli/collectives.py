@@ -76,7 +76,7 @@ def collectives(
     Skew is the time from the first rank entering a collective to the last rank entering it, duration the time from
     there to the end, and wait the time that all ranks together waited for the last one.
 
-    PATHS are files, directories, globs and archives; - is standard input.
+    PATHS are files, directories, globs and archives, here or in stores such as s3://; - is standard input.
     """
     if as_csv and console.json:
         raise click.UsageError("--csv and --json cannot be combined.")

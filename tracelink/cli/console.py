@@ -53,7 +53,7 @@ class Console:
         """Prints a result as JSON."""
         import msgspec
 
-        click.echo(_json(msgspec.to_builtins(result, enc_hook=operator.index)))
+        click.echo(json_text(msgspec.to_builtins(result, enc_hook=operator.index)))
 
     def info(self, *lines: str, to_stderr: bool = False) -> None:
         """Prints lines or a page, unless --quiet or --json; to standard error if standard output is for data."""
@@ -92,8 +92,8 @@ def _page(text: str) -> str:
     )
 
 
-def _json(result: Any) -> str:
-    """The result in printable ASCII, which cannot control the terminal."""
+def json_text(result: Any) -> str:
+    """A result in printable ASCII, which cannot control the terminal."""
     import orjson
 
     try:

@@ -64,7 +64,11 @@ def _reader(name: str, origin: str, reader: ReaderSpec) -> results.Reader:
 
 def _writer(name: str, origin: str, writer: WriterSpec) -> results.Writer:
     return results.Writer(
-        name, origin, writer.summary, list(writer.suffixes), one_file_per_rank=writer.files != Files.ONE
+        name,
+        origin,
+        writer.summary,
+        list(writer.suffixes),
+        one_file_per_rank=writer.files not in (Files.ONE, Files.FOLDER),
     )
 
 

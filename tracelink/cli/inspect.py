@@ -44,7 +44,7 @@ def inspect(console: Console, inputs: Inputs, engine: Engine) -> None:
     For Chakra traces, also shows the number of nodes of each type, the communication in each group, the longest chain
     of dependent nodes and its duration, and everything that keeps simulators from loading them.
 
-    PATHS are files, directories, globs and archives; - is standard input.
+    PATHS are files, directories, globs and archives, here or in stores such as s3://; - is standard input.
     """
     with watching(console, inputs.named) as watch:
         inspection = api.inspect(**inputs.keywords(), engine=engine, watch=watch)

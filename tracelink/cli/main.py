@@ -264,6 +264,7 @@ COMMANDS = {
     "convert": ("convert", "Convert a trace to another format."),
     "collectives": ("collectives", "List collectives with skew, duration and bandwidth."),
     "clocks": ("clocks", "Show the clock offset of each rank."),
+    "query": ("query", "Run SQL on the tables of a job."),
     "inspect": ("inspect", "Show the format, rank, time and problems of each trace."),
     "validate": (
         "validate",
@@ -326,13 +327,21 @@ class LazyGroup(click.Group):
     def main(self, *args: Any, **kwargs: Any) -> Any:
         """Runs tracelink as a program."""
         open_missing_streams()
-        atexit.register(gc.freeze)  # the memory is given back as a whole: collecting it first takes longer
+        atexit.register(_keep_garbage)
         try:
             return super().main(*args, **kwargs)
         except (
             OSError
         ):  # only click's message on wrong arguments is printed here: standard error is full or closed
             sys.exit(USAGE)
+
+
+def _keep_garbage() -> None:
+    """Gives the memory back as a whole at the end: collecting it first takes longer."""
+    if "duckdb" in sys.modules:  # it reports what is not collected
+        gc.unfreeze()
+    else:
+        gc.freeze()
 
 
 @contextmanager

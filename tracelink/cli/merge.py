@@ -33,6 +33,8 @@ from tracelink.model.selection import Selection
     "tracelink merge samples/cpu_job -o job.pftrace --ranks 0-1 --steps 1-2 --only operators,collectives",
     "tracelink merge samples/cpu_job --window 10ms..50ms --clock collectives",
     "tracelink merge samples/gpu_pair samples/gpu_metrics --tz UTC -o metrics.pftrace",
+    "tracelink merge samples/gpu_pair -o job.pftrace --resume",
+    "tracelink merge samples/gpu_pair -o job.pftrace --engine dask",
     "tracelink merge samples/gpu_pair --bundle -o job.tar",
     "tracelink merge samples/gpu_pair --to chakra -o et/job",
     "tracelink merge samples/gpu_pair --to chakra --variant astra-sim -o et/job",
@@ -54,6 +56,12 @@ from tracelink.model.selection import Selection
 @takes_clock
 @takes_engine
 @click.option(
+    "--resume",
+    is_flag=True,
+    help="Keep finished ranks in OUTPUT.resume until the output is complete; after an interruption, the same command "
+    "goes on with them.",
+)
+@click.option(
     "--open",
     "opening",
     is_flag=True,
@@ -68,12 +76,13 @@ def merge(
     selection: Selection | None,
     clock: str,
     engine: Engine,
+    resume: bool,
     opening: bool,
 ) -> None:
     """Merge the traces of all ranks into one.
 
-    PATHS are files, directories, globs and archives; - is standard input. Formats and ranks are detected from the
-    contents.
+    PATHS are files, directories, globs and archives, here or in stores such as s3://; - is standard input. Formats and
+    ranks are detected from the contents.
 
     Before a large timeline is written, its estimated size is printed, with advice if a browser cannot load it.
     """
@@ -97,6 +106,7 @@ def merge(
                 engine=engine,
                 watch=watch,
                 on_forecast=announcing(console, watch, to_stderr=to_stderr),
+                resume=resume,
             )
         code = report_merge(console, merged, to_stderr=to_stderr, opening=opening)
         if opening and code != UNREADABLE:

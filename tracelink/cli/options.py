@@ -216,7 +216,8 @@ def _path_option(short: str, long: str, text: str) -> Callable[[Callable[..., No
     return click.option(short, long, multiple=True, type=click.Path(), metavar="PATH", help=text)
 
 
-def _bytes(ctx: click.Context, param: click.Parameter, value: str | None) -> int | None:
+def size_in_bytes(ctx: click.Context, param: click.Parameter, value: str | None) -> int | None:
+    """The bytes of a size such as 200GB; the error of click if it is none."""
     found = SIZE.fullmatch(value.strip()) if value else None
     if value and not found:
         raise click.BadParameter(f"{value!r} is not a size, such as 200GB", ctx, param)
@@ -225,7 +226,7 @@ def _bytes(ctx: click.Context, param: click.Parameter, value: str | None) -> int
 
 takes_max_unpacked = click.option(
     "--max-unpacked",
-    callback=_bytes,
+    callback=size_in_bytes,
     metavar="SIZE",
     help="Refuse an input with more uncompressed bytes, such as 200GB. Default: 64GB.",
 )
@@ -385,8 +386,8 @@ takes_writing = collected(
             "--args",
             "arguments",
             type=Words(["all", "link", "none"]),
-            help="perfetto, perfetto-json: write all arguments of events (default), only those that linking "
-            "adds, or none.",
+            help="duckdb, parquet, perfetto, perfetto-json: write all arguments of events (default of perfetto), only "
+            "those that linking adds, or none (default of tables).",
         ),
         click.option(
             "--python/--no-python",

@@ -162,7 +162,8 @@ class DaskEngine:
     @property
     def dashboard(self) -> str:
         """The address of the page on which Dask shows what it does; empty if there is none."""
-        return str(self.connection.client.dashboard_link or "")
+        client = self.connection.client
+        return str(client.dashboard_link) if "dashboard" in client.scheduler_info()["services"] else ""
 
     @property
     def jobs(self) -> int:

@@ -2,8 +2,10 @@
 
 __all__ = [
     "engine",
+    "folders",
     "framing",
     "json_array",
+    "kept",
     "protobuf",
     "remote",
     "salvage",

@@ -1,11 +1,14 @@
-"""Local folders: the files in them, and names that are similar to one that does not exist."""
+"""Local folders: the files in them, datasets among them, and names that are similar to one that does not exist."""
 
 from __future__ import annotations
 
 import os
 import re
+from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 
+from tracelink.model import MANIFEST, MANIFEST_START
 from tracelink.model.errors import Finding, Severity, similar_to
 
 BROKEN_ADDRESS = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):/(?!/)")
@@ -22,6 +25,14 @@ def files_in(folder: Path, findings: list[Finding]) -> list[Path]:
         findings.append(Finding(Severity.ERROR, "unreadable", message, source=str(error.filename)))
 
     for parent, folders, names in os.walk(folder, onerror=unreadable):
+        if MANIFEST in names and is_dataset(Path(parent)):
+            folders.clear()
+            found.append(Path(parent, MANIFEST))
+            continue
+        if is_incomplete(folders, parent):
+            findings.append(incomplete(Path(parent)))
+            folders.clear()
+            continue
         folders[:] = [name for name in folders if not name.startswith(".")]
         links += [path.as_posix() for name in folders if (path := Path(parent, name)).is_symlink()]
         paths = [Path(parent, name) for name in names if not name.startswith(".")]
@@ -55,3 +66,35 @@ def similar_path(path: str) -> str:
         names = []
     similar = similar_to(name, names)
     return f"Did you mean {os.path.join(folder, similar)}?" if similar else "Check the path."
+
+
+# Folders that are one input: datasets, which have a manifest, and those that lost it.
+
+
+EVENTS = "events"
+PARTITION = "rank="
+
+
+def is_dataset(folder: Path) -> bool:
+    """True for a folder with the manifest of a dataset, which is one input."""
+    with suppress(OSError), (folder / MANIFEST).open("rb") as manifest:
+        return manifest.read(len(MANIFEST_START)) == MANIFEST_START
+    return False
+
+
+def is_incomplete(folders: Sequence[str], parent: str) -> bool:
+    """True for a folder, of which these are the folders in it, that has tables of a dataset but no manifest."""
+    if EVENTS not in folders:
+        return False
+    with suppress(OSError):
+        return any(name.startswith(PARTITION) for name in os.listdir(os.path.join(parent, EVENTS)))
+    return False
+
+
+def incomplete(folder: Path) -> Finding:
+    """The finding on such a folder."""
+    name = folder.as_posix()
+    message = (
+        f"{name}: a dataset without {MANIFEST}, so it is incomplete. Write it again, or remove the folder."
+    )
+    return Finding(Severity.ERROR, "unreadable", message, source=name)

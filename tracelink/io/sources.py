@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path, PurePath
-from typing import TYPE_CHECKING, BinaryIO, Protocol
+from typing import TYPE_CHECKING, Any, BinaryIO, Protocol
 
 from msgspec import Struct, field
 from msgspec.structs import replace
@@ -21,6 +21,7 @@ from tracelink.io.folders import dangling, files_in, similar_path
 from tracelink.io.remote.addresses import is_remote, plain_path, shown, within_store
 from tracelink.io.stored import Copied, FileStamp, LocalFile, Opener, Part, Spooled, temporary_file
 from tracelink.io.streams import GZIP_MAGIC, Inflated, Unzipped
+from tracelink.model import MANIFEST
 from tracelink.model.errors import (
     Finding,
     RankConflictError,
@@ -144,6 +145,8 @@ def resolve_rank(path: str, *, content: int | None, name: RankHint | None, said:
 
 STDIN = "-"
 HEAD = 64 << 10
+STORED_HEAD = 4 << 10
+"""Stored bytes of an object that show whether it is an archive."""
 ZIP_MAGIC = b"PK\x03\x04"
 EMPTY_ZIP_MAGIC = b"PK\x05\x06"
 TAR_MAGIC = b"ustar"
@@ -158,6 +161,11 @@ class Stamp(Protocol):
     @property
     def modified_ns(self) -> int:
         """When they were written, in ns since 1970; 0 if unknown."""
+        ...
+
+    @property
+    def is_cheap(self) -> bool:
+        """True if a check costs nothing to speak of."""
         ...
 
     def check(self) -> None:
@@ -203,6 +211,11 @@ class Source(Struct, frozen=True):
     include: frozenset[str] = frozenset()
     """What the user wants to have read of what readers leave out by default."""
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Other machines have other current folders."""
+        values = [getattr(self, name) for name in self.__struct_fields__]
+        return Source, tuple(value.absolute() if isinstance(value, Path) else value for value in values)
+
     @property
     def name(self) -> str:
         """The last part of the path."""
@@ -231,8 +244,11 @@ class Source(Struct, frozen=True):
         return self.stamp.modified_ns if self.stamp else 0
 
     def open(self) -> Opened:
-        """Opens the uncompressed bytes; raises ChangedError if the file was changed since it was found."""
-        if self.stamp:
+        """Opens the uncompressed bytes; raises ChangedError if the file was changed since it was found.
+
+        That an object in a store was changed is found when it is closed, because each look costs a request.
+        """
+        if self.stamp and self.stamp.is_cheap:
             self.stamp.check()
         raw = self.opener()
         start = raw.read(len(GZIP_MAGIC))
@@ -363,8 +379,10 @@ def discover(request: Request) -> Discovery:
     found = Discovery(paths=[shown(path) for path, _ in request.paths])
     used: dict[str, str] = {}
     seen: set[tuple[str, str]] = set()
+    addresses: dict[str, list[str]] = {}
     for path, format_name in request.paths:
         for source in _expand(path, format_name, request.max_unpacked, found.findings):
+            source = _told_apart(source, path, addresses)
             if (source.path, format_name) in seen:
                 continue
             seen.add((source.path, format_name))
@@ -376,6 +394,19 @@ def discover(request: Request) -> Discovery:
     if request.all_named and (unused := set(request.rank_of) - set(used)):
         raise _unused_rank(sorted(unused), [source.path for source in found.sources])
     return found
+
+
+def _told_apart(source: Source, path: str, addresses: dict[str, list[str]]) -> Source:
+    """The source with a number in its path if another address is shown in the same way."""
+    if not is_remote(path) or path == shown(path):
+        return source
+    known = addresses.setdefault(shown(path), [])
+    if path not in known:
+        known.append(path)
+    number = known.index(path)
+    if not number:
+        return source
+    return replace(source, path=f"{shown(path)}#{number + 1}{source.path.removeprefix(shown(path))}")
 
 
 def _unused_rank(unused: Sequence[str], paths: Sequence[str]) -> UsageError:
@@ -414,7 +445,8 @@ def _expand(path: str, format_name: str, limit: int, findings: list[Finding]) ->
     here = Path(plain_path(path))
     if here.is_dir():
         for file in files_in(here, findings):
-            yield from _file(file, format_name, limit, findings)
+            for source in _file(file, format_name, limit, findings):
+                yield replace(source, named=True) if file == here / MANIFEST else source
     elif here.is_file():
         for source in _file(here, format_name, limit, findings):
             yield replace(source, named=source.local is not None)
@@ -472,12 +504,12 @@ def _file(path: Path, format_name: str, limit: int, findings: list[Finding]) -> 
     with _unreadable_found(name, findings):
         stamp = FileStamp.of(path)
         source = Source(name, LocalFile(path), stamp.size, path, format_name, stamp=stamp, limit=limit)
-        yield from _contained(source, findings)
+        yield from _contained(source, source.head(1 << 10), findings)
 
 
 def _remote(url: str, format_name: str, limit: int, findings: list[Finding]) -> Iterator[Source]:
     """The sources at the address of an object, a folder or a pattern."""
-    from tracelink.io.remote.listing import Found, found_at
+    from tracelink.io.remote.listing import Found, found_at, starts_of
     from tracelink.io.remote.objects import RemoteObject, RemoteStamp, copied
 
     found = Found()
@@ -491,7 +523,7 @@ def _remote(url: str, format_name: str, limit: int, findings: list[Finding]) -> 
         findings.append(
             Finding(Severity.WARNING, "skipped", message, len(found.strange), shown(url), example)
         )
-    for entry in found.entries:
+    for entry, start in zip(found.entries, starts_of(found.entries, STORED_HEAD), strict=True):
         name = shown(entry.url)
         with _unreadable_found(name, findings):
             opener = RemoteObject(entry) if entry.in_ranges else Copied(partial(copied, entry, limit))
@@ -500,8 +532,14 @@ def _remote(url: str, format_name: str, limit: int, findings: list[Finding]) -> 
             source = Source(
                 name, opener, entry.bytes, None, format_name, stamp=RemoteStamp(entry), limit=limit
             )
-            for contained in _contained(source, findings):
+            head = _head_of(start) if start else replace(source, stamp=None).head(1 << 10)
+            for contained in _contained(source, head, findings):
                 yield replace(contained, named=found.named and contained.path == name)
+
+
+def _head_of(stored: bytes) -> bytes:
+    """The first uncompressed bytes, of the first stored bytes."""
+    return Inflated(io.BytesIO(stored)).read(1 << 10) or b"" if stored.startswith(GZIP_MAGIC) else stored
 
 
 @contextmanager
@@ -517,9 +555,8 @@ def _unreadable_found(name: str, findings: list[Finding]) -> Iterator[None]:
         findings.append(Finding(Severity.ERROR, "unreadable", message, source=name))
 
 
-def _contained(source: Source, findings: list[Finding]) -> Iterator[Source]:
+def _contained(source: Source, head: bytes, findings: list[Finding]) -> Iterator[Source]:
     """The source itself, or those of the members if it is an archive."""
-    head = replace(source, stamp=None).head(1 << 10)  # its stamp is as new as that
     if head.startswith((ZIP_MAGIC, EMPTY_ZIP_MAGIC)):
         from tracelink.io.archives import zip_members
 

@@ -7,7 +7,7 @@ import mmap
 import os
 import pickle
 import tempfile
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Generic, Protocol, TypeVar, cast
 
 from msgspec import Struct
@@ -21,36 +21,39 @@ from tracelink.model.errors import TraceError
 PROTOCOL = 5
 
 BufferTaker = Callable[[pickle.PickleBuffer], object]
+Shared = Sequence[object] | Mapping[str, object]
+"""Objects that both sides have: by number, or by a name that means the same in another run."""
 
 
 class _Pickler(pickle.Pickler):
-    def __init__(self, stream: io.BytesIO, shared: Sequence[object], take: BufferTaker | None) -> None:
+    def __init__(self, stream: io.BytesIO, shared: Shared, take: BufferTaker | None) -> None:
         super().__init__(stream, protocol=PROTOCOL, buffer_callback=take)
-        self._numbers = {id(thing): number for number, thing in enumerate(shared)}
+        named = shared.items() if isinstance(shared, Mapping) else enumerate(shared)
+        self._names: dict[int, int | str] = {id(thing): name for name, thing in named}
 
-    def persistent_id(self, thing: object) -> int | None:
-        return self._numbers.get(id(thing))
+    def persistent_id(self, thing: object) -> int | str | None:
+        return self._names.get(id(thing))
 
 
 class _Unpickler(pickle.Unpickler):
     """Reads what this program wrote; never an input."""
 
-    def __init__(self, stream: io.BytesIO, shared: Sequence[object], buffers: Iterable[Any] | None) -> None:
+    def __init__(self, stream: io.BytesIO, shared: Shared, buffers: Iterable[Any] | None) -> None:
         super().__init__(stream, buffers=buffers)
-        self._shared = shared
+        self._shared: Any = shared
 
-    def persistent_load(self, number: int) -> object:
-        return self._shared[number]
+    def persistent_load(self, name: int | str) -> object:
+        return self._shared[name]
 
 
-def packed(thing: object, shared: Sequence[object] = (), take: BufferTaker | None = None) -> bytes:
+def packed(thing: object, shared: Shared = (), take: BufferTaker | None = None) -> bytes:
     """The bytes of a value; `take` gets large arrays in place of a copy of them in the bytes."""
     stream = io.BytesIO()
     _Pickler(stream, shared, take).dump(thing)
     return stream.getvalue()
 
 
-def unpacked(text: bytes, shared: Sequence[object] = (), buffers: Iterable[Any] | None = None) -> Any:
+def unpacked(text: bytes, shared: Shared = (), buffers: Iterable[Any] | None = None) -> Any:
     """The value of such bytes."""
     return _Unpickler(io.BytesIO(text), shared, buffers).load()
 
@@ -80,7 +83,7 @@ class Ticket(Stored[Item], frozen=True):
     ends: tuple[int, ...]
 
 
-def laid_out(item: object, shared: Sequence[object]) -> tuple[list[Any], tuple[int, ...]]:
+def laid_out(item: object, shared: Shared) -> tuple[list[Any], tuple[int, ...]]:
     """The bytes of an object in parts, whose arrays are not copied, and the end of each part that is not padding."""
     arrays: list[pickle.PickleBuffer] = []
     head = packed(item, shared, arrays.append)
@@ -93,7 +96,7 @@ def laid_out(item: object, shared: Sequence[object]) -> tuple[list[Any], tuple[i
     return parts, tuple(ends)
 
 
-def taken_out(memory: memoryview, ends: Sequence[int], shared: Sequence[object]) -> Any:
+def taken_out(memory: memoryview, ends: Sequence[int], shared: Shared) -> Any:
     """The object in these bytes, whose arrays are views of them."""
     begins = [0, *(end + -end % PAGE for end in ends[:-1])]
     parts = [memory[begin:end] for begin, end in zip(begins, ends, strict=True)]

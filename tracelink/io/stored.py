@@ -25,6 +25,9 @@ class LocalFile(Struct, frozen=True):
     in_ranges = True
     is_whole = True
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        return LocalFile, (self.path.absolute(),)
+
     def __call__(self) -> BinaryIO:
         """The file, unbuffered."""
         return self.path.open("rb", buffering=0)
@@ -150,6 +153,15 @@ class FileStamp(Struct, frozen=True):
     device: int
     machine: str
     """Inodes and devices have other numbers on another machine."""
+
+    @property
+    def is_cheap(self) -> bool:
+        """True: it is one call of the system."""
+        return True
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        own = (self.size, self.modified_ns, self.inode, self.device, self.machine)
+        return FileStamp, (self.path.absolute(), *own)
 
     @classmethod
     def of(cls, path: Path) -> FileStamp:

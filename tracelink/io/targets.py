@@ -14,7 +14,7 @@ import tempfile
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path, PurePosixPath
-from typing import TYPE_CHECKING, BinaryIO, Protocol, cast
+from typing import TYPE_CHECKING, Any, BinaryIO, Protocol, cast, runtime_checkable
 
 from isal import isal_zlib
 from msgspec import Struct
@@ -67,6 +67,19 @@ class Target(Protocol):
         ...
 
 
+@runtime_checkable
+class FolderTarget(Target, Protocol):
+    """A target that can have files in folders, and that can be made visible as a whole."""
+
+    def whole(self, marker: str) -> AbstractContextManager[Target]:
+        """A target for the files of one folder, of which `marker` is written last: a folder without it is incomplete.
+
+        On this machine nothing is visible before the end. An earlier folder with such a marker is replaced, and any
+        other folder with files is refused.
+        """
+        ...
+
+
 class GzipStream(io.BufferedIOBase):
     """Compresses what is written into `raw`, as one or more gzip members."""
 
@@ -104,10 +117,15 @@ class FileTarget(Struct, frozen=True):
     """One file."""
 
     location: Path
+    base: Path = Path()
+    """The folder from which the location counts."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return FileTarget, (self.location, self.base.absolute())
 
     def file(self, name: str = "") -> AbstractContextManager[BinaryIO]:
         """The file itself; `name` would be its name in a directory."""
-        return _whole_file(self.location)
+        return _whole_file(self.base / self.location)
 
     def path(self, name: str = "") -> str:
         """The file's path."""
@@ -115,7 +133,7 @@ class FileTarget(Struct, frozen=True):
 
     def size(self, name: str = "") -> int:
         """The file's size now."""
-        return self.location.stat().st_size
+        return (self.base / self.location).stat().st_size
 
     def as_folder(self) -> DirectoryTarget:
         """A directory in place of the file."""
@@ -126,16 +144,28 @@ class DirectoryTarget(Struct, frozen=True):
     """Files in a directory, which is created if it does not exist."""
 
     location: Path
+    base: Path = Path()
+    """The folder from which the location counts."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return DirectoryTarget, (self.location, self.base.absolute())
 
     def file(self, name: str = "") -> AbstractContextManager[BinaryIO]:
-        """The file `name` in the directory."""
-        if not name or Path(name).name != name:
+        """The file `name` in the directory, or `folder/name` in a folder of it."""
+        if not name or not all(part.strip(".") for part in name.split("/")) or Path(name).is_absolute():
             raise UsageError(f"{name!r} is not the name of a file in {self.location}")
+        path = self.base / self.location / name
         try:
-            self.location.mkdir(parents=True, exist_ok=True)
+            path.parent.mkdir(parents=True, exist_ok=True)
         except OSError as error:
-            raise _unwritable(self.location, error) from error
-        return _whole_file(self.location / name)
+            raise _unwritable(path.parent, error) from error
+        return _whole_file(path)
+
+    @contextmanager
+    def whole(self, marker: str) -> Iterator[Target]:
+        """A temporary folder, which becomes the directory at the end."""
+        with _replacing_folder(self.location, marker) as temporary:
+            yield DirectoryTarget(temporary)
 
     def path(self, name: str = "") -> str:
         """The path of the file `name`."""
@@ -143,7 +173,7 @@ class DirectoryTarget(Struct, frozen=True):
 
     def size(self, name: str = "") -> int:
         """The size of the file `name` now."""
-        return (self.location / name).stat().st_size
+        return (self.base / self.location / name).stat().st_size
 
 
 class PrefixTarget(Struct, frozen=True):
@@ -153,6 +183,11 @@ class PrefixTarget(Struct, frozen=True):
     prefix: str
     only: Path | None = None
     """The file of the only rank, if the user gave its complete name."""
+    base: Path = Path()
+    """The folder from which these count."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return PrefixTarget, (self.directory, self.prefix, self.only, self.base.absolute())
 
     @classmethod
     def of(cls, target: Target, suffix: str, ranks: int) -> PrefixTarget:
@@ -165,7 +200,7 @@ class PrefixTarget(Struct, frozen=True):
 
     def file(self, name: str = "") -> AbstractContextManager[BinaryIO]:
         """The file with this name after the prefix."""
-        path = self._path(name)
+        path = self.base / self._path(name)
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
         except OSError as error:
@@ -178,7 +213,7 @@ class PrefixTarget(Struct, frozen=True):
 
     def size(self, name: str = "") -> int:
         """The size of that file now."""
-        return self._path(name).stat().st_size
+        return (self.base / self._path(name)).stat().st_size
 
     def _path(self, name: str) -> Path:
         if self.only and name.endswith(self.only.suffix):
@@ -471,6 +506,49 @@ def temporary_folder_for(path: Path) -> Iterator[Path]:
         if isinstance(error, OSError):
             raise _unwritable(path, error) from error
         raise
+
+
+@contextmanager
+def _replacing_folder(path: Path, marker: str) -> Iterator[Path]:
+    """The path of an empty temporary folder, which replaces `path` at the end if that has a marker or no files."""
+    final = Path(os.path.realpath(path))
+    if final.is_dir() and not (final / marker).is_file() and any(final.iterdir()):
+        raise UsageError(
+            f"{path} is a folder with other files, and would be overwritten", advice="Name a new folder."
+        )
+    if final.exists() and not final.is_dir():
+        raise UsageError(f"{path} is a file, and would be overwritten", advice="Name a folder.")
+    former = _temporary_name(final)
+    try:
+        with temporary_folder_for(path) as temporary:
+            yield temporary
+            if final.is_dir():
+                with deferred_signals():
+                    final.replace(former)
+    except BaseException:
+        with deferred_signals():
+            if former.exists() and not final.exists():
+                former.replace(final)
+        raise
+    finally:
+        with deferred_signals():
+            shutil.rmtree(former, ignore_errors=True)
+
+
+@contextmanager
+def scratch_folder_for(path: Path | None) -> Iterator[Path]:
+    """An empty folder next to an output, or among temporary files, which is removed at the end."""
+    place = Path(os.path.realpath(path)) if path else Path(tempfile.gettempdir(), "tracelink")
+    scratch = _temporary_name(place)
+    try:
+        scratch.mkdir()
+    except OSError as error:
+        raise _unwritable(path or scratch, error) from error
+    try:
+        yield scratch
+    finally:
+        with deferred_signals():
+            shutil.rmtree(scratch, ignore_errors=True)
 
 
 def _temporary_name(final: Path) -> Path:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from typing import TypeVar
+from typing import TypeVar, cast
 
 import numpy as np
 from msgspec import Struct, field
@@ -84,6 +84,13 @@ class StoredCalls(Struct, frozen=True):
     outlines: Stored[Mapping[int, Outline]]
     """By rank, of this one and of those that were read together with it."""
 
+    @property
+    def outline(self) -> Outline:
+        """The outline, if it is still in memory."""
+        assert isinstance(self.outlines, InMemory)
+        outline: Outline = self.outlines.item[self.rank]
+        return outline
+
     @classmethod
     def of(cls, calls: RankCalls, store: Store, again: Callable[[], RankCalls] | None = None) -> StoredCalls:
         """Puts the calls into the store; the outline stays in memory. `again` makes the calls once more."""
@@ -109,7 +116,7 @@ def link_ranks(
     if sum(rank.count for rank in ranks) <= most_calls:
         engine, kept = engine.alone, engine.store((), in_memory=True)
     else:
-        kept = store
+        kept = engine.store((), in_memory=False)
     for _ in range(TRIES - 1):
         with suppress(LostError):
             return _linked(_Steps(engine, store, kept, most_calls, batch_calls), ranks, clock)
@@ -351,13 +358,18 @@ def _outlines(ranks: Sequence[StoredCalls], store: Store) -> list[Outline]:
     found = []
     for rank in ranks:
         if id(rank.outlines) not in read:
-            try:
-                read[id(rank.outlines)] = store.get(rank.outlines)
-            except LostError:
-                read[id(rank.outlines)] = {}
+            read[id(rank.outlines)] = _stored_outlines(rank.outlines, store)
         outline = read[id(rank.outlines)].get(rank.rank)
         found.append(outline or outlined(store.get(rank.calls)))
     return found
+
+
+def _stored_outlines(outlines: Stored[Mapping[int, Outline]], store: Store) -> Mapping[int, Outline]:
+    if isinstance(outlines, InMemory):
+        return cast("Mapping[int, Outline]", outlines.item)
+    with suppress(LostError):  # they are made again from the calls
+        return store.get(outlines)
+    return {}
 
 
 def _unique(ranks: Sequence[StoredCalls]) -> list[StoredCalls]:

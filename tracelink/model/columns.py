@@ -259,7 +259,7 @@ def frame(columns: Mapping[str, Any]) -> pandas.DataFrame:
     try:
         import pandas
     except ImportError:
-        raise _not_installed("pandas", "pandas") from None
+        raise not_installed("pandas", "pandas") from None
 
     def nullable(column: Any) -> Any:
         if isinstance(column, np.ma.MaskedArray):
@@ -274,7 +274,7 @@ def arrow_table(columns: Mapping[str, Any]) -> pyarrow.Table:
     try:
         import pyarrow
     except ImportError:
-        raise _not_installed("pyarrow", "arrow") from None
+        raise not_installed("pyarrow", "arrow") from None
 
     def nullable(column: Any) -> Any:
         if isinstance(column, np.ma.MaskedArray):
@@ -284,7 +284,17 @@ def arrow_table(columns: Mapping[str, Any]) -> pyarrow.Table:
     return pyarrow.table({name: nullable(column) for name, column in columns.items()})
 
 
-def _not_installed(package: str, extra: str) -> UsageError:
+def frame_of_arrow(table: pyarrow.Table) -> pandas.DataFrame:
+    """A pandas frame of the columns of an Arrow table, which share its memory."""
+    try:
+        import pandas
+    except ImportError:
+        raise not_installed("pandas", "pandas") from None
+    return table.to_pandas(types_mapper=pandas.ArrowDtype)
+
+
+def not_installed(package: str, extra: str) -> UsageError:
+    """The error for a missing package, which an extra of the distribution installs."""
     return UsageError(f"{package} is not installed", advice=f"Run: pip install 'torch-tracelink[{extra}]'")
 
 

@@ -9,6 +9,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from tracelink.io.engine import Engine
+from tracelink.io.kept import KeptStore
 from tracelink.io.sources import Discovery
 from tracelink.io.spool import Store, Stored
 from tracelink.matching.job import JobTables, link_ranks
@@ -21,11 +22,15 @@ from tracelink.model.job import Job, shifted_to_graph
 from tracelink.model.ranges import Numbers
 from tracelink.model.selection import Selection
 from tracelink.model.trace import ProcessGroup, RankTrace, combine
-from tracelink.pipeline.ranks import ALL_RANKS, StoredRank, StoredRanks, read_ranks
+from tracelink.pipeline.ranks import ALL_RANKS, FoundTasks, StoredRank, StoredRanks, read_ranks
 from tracelink.pipeline.reading import (
     Recording,
+    Task,
+    attempted,
+    nothing_readable,
     two_jobs_findings,
 )
+from tracelink.plugins import JobReader
 
 
 def read_job(
@@ -35,22 +40,75 @@ def read_job(
     clock: ClockMode | Clocks = ClockMode.HOST,
     selection: Selection | None = None,
     with_events: bool = True,
+    kept: KeptStore | None = None,
 ) -> Job:
-    """The job that the inputs recorded; its events stay in the store."""
+    """The job that the inputs recorded; its events stay in the store, which is `kept` if that is given."""
     if not isinstance(selection, Selection | None):
         raise UsageError(
             f"selection: {selection!r} is not a Selection",
             advice='Write, for example, selection=tracelink.Selection(ranks="0-1", steps="3").',
         )
     wanted = (selection.ranks if selection else None) or ALL_RANKS
-    stored = read_ranks(discovery, engine, wanted=wanted, with_events=with_events)
-    tables = link_ranks([rank.calls for rank in stored.ranks], engine, stored.store, clock)
-    job = _job(stored, tables)
+    found, whole = separated(FoundTasks.of(discovery))
+    if whole:
+        job = _read_whole(whole, found.findings, engine, wanted, clock)
+        store = engine.store((), in_memory=len(job.parts) < 2)
+    else:
+        stored = read_ranks(discovery, engine, wanted=wanted, with_events=with_events, found=found, kept=kept)
+        store = stored.store
+        job = _job(stored, link_ranks([rank.calls for rank in stored.ranks], engine, store, clock))
     if selection is None or not selection.cuts or not with_events:
         return job
     from tracelink.pipeline.selection import cut
 
-    return cut(job, selection, engine, stored.store)
+    return cut(job, selection, engine, store)
+
+
+def separated(found: FoundTasks) -> tuple[FoundTasks, Task | None]:
+    """The tasks without those that contain whole jobs, and the only one of these if there is nothing else.
+
+    Raises `UsageError` if there are several, or one next to other inputs that the user named it with.
+    """
+    whole = [task for task in found.tasks if isinstance(task.reader, JobReader)]
+    if not whole:
+        return found, None
+    others = [task for task in found.tasks if task not in whole]
+    if len(whole) == 1 and not others:
+        return FoundTasks((), found.findings), whole[0]
+    paths = [task.source.path for task in whole if task.source.named or not others]
+    if paths:
+        rest = f" and {others[0].source.path}" if others else f" and {paths[1]}" if len(paths) > 1 else ""
+        raise UsageError(
+            f"{paths[0]}{rest} cannot be read together: the first contains a whole job, linked and on one clock",
+            advice="Name one of them, or merge the original traces of both.",
+        )
+    skipped = [_skipped(task) for task in whole]
+    return FoundTasks(others, [*found.findings, *skipped]), None
+
+
+def _skipped(task: Task) -> Finding:
+    message = (
+        f"{task.source.path}: skipped, it contains a whole job, and there are traces next to it. "
+        "To read it, name only it."
+    )
+    return Finding(Severity.INFO, "whole_job", message, source=task.source.path)
+
+
+def _read_whole(
+    task: Task, findings: Sequence[Finding], engine: Engine, wanted: Numbers, clock: ClockMode | Clocks
+) -> Job:
+    """The job of a source that contains a whole one."""
+    assert isinstance(task.reader, JobReader)
+    if clock != ClockMode.HOST:
+        raise UsageError(
+            f"{task.source.path} is on one clock already, which cannot be changed",
+            advice="Merge the original traces again with this --clock.",
+        )
+    reader, source = task.reader, task.source
+    job = attempted(task, lambda: reader.read_job(source, engine, wanted))
+    if isinstance(job, Finding):
+        raise nothing_readable([job])
+    return replace(job, findings=in_order([*findings, *job.findings]))
 
 
 def _job(stored: StoredRanks, tables: JobTables) -> Job:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import os
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from itertools import chain
@@ -13,6 +15,7 @@ from msgspec.structs import replace
 
 from tracelink.engines.processes import Processes
 from tracelink.io.engine import Engine
+from tracelink.io.kept import KeptStore
 from tracelink.io.sources import Discovery, Source
 from tracelink.io.spool import Store, Stored
 from tracelink.linking.rank import LinkedRank, link_rank
@@ -128,9 +131,14 @@ class _RankReader(Struct, frozen=True):
         shared = [task.source for group in groups for task in group]
 
         def work(batch: Sequence[Sequence[Task]]) -> list[_Group]:
-            return self._outlines_stored([self._read_group(group, inner) for group in batch])
+            if not isinstance(self.store, KeptStore):
+                return self._read_batch(batch, inner)
+            return self.store.once(_key_of(batch, self), partial(self._read_batch, batch, inner))
 
         return list(chain.from_iterable(outer.map(work, batches, shared=[*shared, *_readers(groups)])))
+
+    def _read_batch(self, batch: Sequence[Sequence[Task]], engine: Engine) -> list[_Group]:
+        return self._outlines_stored([self._read_group(group, engine) for group in batch])
 
     def _read_group(self, tasks: Sequence[Task], engine: Engine) -> _Group:
         group = _Group(tasks)
@@ -156,8 +164,7 @@ class _RankReader(Struct, frozen=True):
 
     def _outlines_stored(self, groups: Sequence[_Group]) -> list[_Group]:
         """The groups, with the outlines of their ranks stored together: ranks have many texts in common."""
-        ranks = [group.rank for group in groups if group.rank]
-        outlines = with_common_texts([self.store.get(rank.calls.outlines)[rank.rank] for rank in ranks])
+        outlines = with_common_texts([group.rank.calls.outline for group in groups if group.rank])
         ticket = self.store.put({outline.rank: outline for outline in outlines})
         return [
             replace(group, rank=replace(group.rank, calls=replace(group.rank.calls, outlines=ticket)))
@@ -189,6 +196,19 @@ class _RankReader(Struct, frozen=True):
         rank = self.link([RankTrace([info], StringTable(), Events.empty())])
         graph = rank.graph and self.store.put(replace(self.store.get(rank.graph), sources=[], bounds=[0]))
         return replace(rank, sources=(), graph=graph)
+
+
+def _key_of(batch: Sequence[Sequence[Task]], rank_reader: _RankReader) -> str:
+    """What finished work on sources is kept under: the same only for the same files, read in the same way."""
+    read: list[object] = [rank_reader.with_events]
+    for group in batch:
+        for task in group:
+            source = task.source
+            given = (source.format, source.rank, source.prefix_rank, source.limit, sorted(source.include))
+            stamp = source.stamp or os.urandom(16)  # standard input is another one each time
+            read.append((task.reader.name, task.likely_rank, source.path, source.bytes, given, stamp))
+        read.append("")
+    return hashlib.blake2b(repr(read).encode(), digest_size=16).hexdigest()
 
 
 def _linked(traces: Sequence[RankTrace]) -> tuple[LinkedRank, list[Finding]]:
@@ -224,15 +244,39 @@ def _linked_again(tasks: Sequence[Task], rank: int) -> LinkedRank:
     return _linked([trace.with_rank(rank) for trace in traces])[0]
 
 
+class FoundTasks(Struct, frozen=True):
+    """The tasks of a discovery, and findings on its other sources."""
+
+    tasks: Sequence[Task]
+    findings: Sequence[Finding]
+
+    @classmethod
+    def of(cls, discovery: Discovery) -> FoundTasks:
+        """The reader of each source."""
+        findings = list(discovery.findings)
+        return cls(tasks_of(discovery, findings), findings)
+
+
 def read_ranks(
-    discovery: Discovery, engine: Engine, *, wanted: Numbers = ALL_RANKS, with_events: bool = True
+    discovery: Discovery,
+    engine: Engine,
+    *,
+    wanted: Numbers = ALL_RANKS,
+    with_events: bool = True,
+    found: FoundTasks | None = None,
+    kept: KeptStore | None = None,
 ) -> StoredRanks:
-    """Reads and links all sources of the wanted ranks (all ranks if it is empty)."""
-    findings = list(discovery.findings)
-    tasks = by_rank(tasks_of(discovery, findings), engine, findings)
+    """Reads and links all sources of the wanted ranks (all ranks if it is empty).
+
+    `found` are the tasks if known; finished ranks are kept in `kept`, and those that it has are not read again.
+    """
+    found = found or FoundTasks.of(discovery)
+    findings = list(found.findings)
+    tasks = by_rank(found.tasks, engine, findings)
     sampled = [task for task in tasks if isinstance(task.reader, MetricsReader)]
     groups = _groups([task for task in tasks if task not in sampled and _is_selected(task, wanted)])
-    store = engine.store(_shared(discovery, tasks), in_memory=len(groups) < 2)
+    shared = _shared(discovery, tasks)
+    store = kept.of([*shared, *_readers(groups)]) if kept else engine.store(shared, in_memory=len(groups) < 2)
     rank_reader = _RankReader(engine, store, with_events)
     read_groups = rank_reader.read_groups(groups)
     findings += [finding for group in read_groups for finding in group.findings]

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from tracelink.model.compiles import CompileLog
     from tracelink.model.job import Job
     from tracelink.model.metrics import Readings
+    from tracelink.model.ranges import Numbers
     from tracelink.model.records import Details, Entry, Recording
     from tracelink.model.selection import View
     from tracelink.model.trace import RankTrace, SourceInfo
@@ -106,6 +107,18 @@ class DetailPayloads(Protocol):
 
     def details(self) -> Iterator[Details]:
         """These parts of all entries, some entries at a time, in the order of the dump."""
+        ...
+
+
+@runtime_checkable
+class JobReader(Reader, Protocol):
+    """A reader of sources that contain a whole job, linked and on one clock."""
+
+    def read_job(self, source: Source, engine: Engine, wanted: Numbers) -> Job:
+        """The job with only the wanted ranks, or all if it is empty; raises `UnreadableError`.
+
+        Its parts are small values that load their events in any process.
+        """
         ...
 
 

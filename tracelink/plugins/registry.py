@@ -31,6 +31,8 @@ class Files(StrEnum):
     """One for the whole job."""
     IN_DIRECTORY = "in_directory"
     """One for each rank, in a directory if there are several."""
+    FOLDER = "folder"
+    """A folder for the whole job, which is one output."""
     WITH_PREFIX = "with_prefix"
     """One for each rank and others, whose names start with the name of the output."""
 
@@ -94,6 +96,8 @@ class Format:
     reader: ReaderSpec | None = None
     writer: WriterSpec | None = None
     conversion: ConversionSpec | None = None
+    extra: str = ""
+    """The extra of the distribution that installs what its code imports; empty if it needs nothing."""
 
 
 # The formats that are installed.
@@ -270,15 +274,19 @@ def _declared(plugin: Plugin) -> Format:
 
 def _instance(name: str, implementation: str) -> object:
     """An object of a class that a format declares."""
-    created: object = _imported(name, implementation)()
+    created: object = _imported(name, implementation, installed()[name].format().extra)()
     return created
 
 
-def _imported(name: str, value: str) -> Any:
+def _imported(name: str, value: str, extra: str = "") -> Any:
     module, _, attribute = value.partition(":")
     try:
         return getattr(import_module(module), attribute)
     except (ImportError, AttributeError) as error:
+        missing = error.name if isinstance(error, ImportError) else None
+        if missing and extra:
+            advice = f"Run: pip install 'torch-tracelink[{extra}]'"
+            raise PluginError(f"{name} needs {missing}, which is not installed", advice=advice) from error
         raise PluginError(
             f"the plugin {name!r} ({value}) cannot be imported: {error}",
             advice="Install what it needs, or uninstall it.",

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gzip
-import sqlite3
 import sys
 import tempfile
 from pathlib import Path
@@ -11,26 +10,11 @@ from pathlib import Path
 import pytest
 
 import tracelink
-from builders.nsys import Export, example
+from builders.nsys import example, parquet_folder
 from tracelink.converters.nsys import collected, is_nsys
 from tracelink.model.errors import UnreadableError
 
 REPORT = b"\x00\x01NVIDIA report"
-
-
-def parquet_folder(export: Export, folder: Path) -> Path:
-    """The same tables as `nsys export --type parquetdir` writes them."""
-    pytest.importorskip("pyarrow")
-    import pyarrow
-    import pyarrow.parquet
-
-    folder.mkdir()
-    database = sqlite3.connect(export.write(folder.parent / "source.sqlite"))
-    database.row_factory = sqlite3.Row
-    for (table,) in database.execute("SELECT name FROM sqlite_master WHERE type = 'table'").fetchall():
-        rows = [dict(row) for row in database.execute(f"SELECT * FROM {table}").fetchall()]
-        pyarrow.parquet.write_table(pyarrow.Table.from_pylist(rows), folder / f"{table}.parquet")
-    return folder
 
 
 def events_of(path: Path) -> list[tuple[str, int, int]]:

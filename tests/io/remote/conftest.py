@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import threading
+import time
 from collections.abc import Iterator
 
 import pytest
 
 from builders.stores import S3, Web, s3_server, web_server
+
+LONGEST_END = 10.0
+"""Seconds for threads of servers to end."""
 
 
 @pytest.fixture(scope="session")
@@ -33,9 +38,20 @@ def web() -> Iterator[Web]:
 
 
 @pytest.fixture(autouse=True)
+def _no_thread_is_left() -> Iterator[None]:
+    """Other tests of this process fork."""
+    yield
+    latest = time.monotonic() + LONGEST_END
+    while threading.active_count() > 1 and time.monotonic() < latest:
+        time.sleep(0.01)
+    assert threading.enumerate() == [threading.main_thread()]
+
+
+@pytest.fixture(autouse=True)
 def _fresh_clients_without_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
     """Clients remember the environment in which they were made."""
     from tracelink.io.remote import attempts, stores
 
     monkeypatch.setattr(attempts, "FIRST_PAUSE", 0.001)
     stores._store.cache_clear()
+    stores._session.cache_clear()

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from builders.inputs import content, found
+from builders.inputs import content, found, read_while
 from builders.stores import Web, web_server
 from tracelink.io.remote import stores
 from tracelink.io.remote import web as web_module
@@ -237,15 +237,12 @@ def test_an_object_that_changes_is_an_error(web: Web, tags: bool, other: bytes) 
     web.objects["a.json"] = DATA
     (source,) = found(web.url("a.json")).sources
     with pytest.raises(ChangedError, match=r"/a\.json: the object was changed since it was first read"):
-        with source.open() as stream:
-            stream.read(10)
-            web.objects["a.json"] = other
-            stream.read_all(1 << 30)
+        read_while(source, lambda: web.objects.update({"a.json": other}))
     with pytest.raises(ChangedError):
-        source.open()
+        content(source)
     del web.objects["a.json"]
     with pytest.raises(ChangedError, match="was removed"):
-        source.open()
+        content(source)
 
 
 def test_a_pattern(web: Web) -> None:
@@ -303,7 +300,7 @@ def test_secrets_are_in_no_path_and_in_no_finding(web: Web) -> None:
     assert "0123456789abcdef" not in repr(discovery)
     web.fault = busy
     with pytest.raises(UnreadableError) as caught:
-        source.open()
+        content(source)
     texts = [
         str(caught.value),
         repr(caught.value),
@@ -331,3 +328,18 @@ def test_names_of_users_as_they_are_in_addresses(web: Web) -> None:
     addresses: dict[str, Any] = {"rank_of": {web.url("odd.json?sig=secret-text"): 3}}
     (source,) = discover(Request([(web.url("odd.json?sig=secret-text"), "")], **addresses)).sources
     assert source.rank == 3
+
+
+def test_addresses_that_differ_in_what_is_not_shown(web: Web) -> None:
+    bodies = {"id=1": b"one", "id=2": b"two"}
+
+    def by_query(web: Web, handler: BaseHTTPRequestHandler) -> bool:
+        return answered(handler, 200, bodies[handler.path.partition("?")[2]])
+
+    web.fault = by_query
+    sources = found(*(web.url(f"download?{query}") for query in ("id=1", "id=2", "id=1"))).sources
+    assert {source.path: content(source) for source in sources} == {
+        web.url("download"): b"one",
+        web.url("download#2"): b"two",
+    }
+    assert len(sources) == 2

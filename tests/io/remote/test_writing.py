@@ -85,9 +85,8 @@ def test_after_an_error_there_is_what_was_there_before(
     s3: S3, temporary: Path, error: type[BaseException]
 ) -> None:
     s3.client().put_object(Bucket=BUCKET, Key="a.json", Body=b"before")
-    with pytest.raises(error), target_of(f"{ROOT}/a.json").file() as stream:
-        stream.write(b"half")
-        raise error
+    with pytest.raises(error):
+        write(f"{ROOT}/a.json", b"half", error)
     assert s3.content("a.json") == b"before"
     assert list(temporary.iterdir()) == []
 
@@ -117,6 +116,13 @@ def test_a_whole_folder_replaces_only_one_with_its_marker(s3: S3) -> None:
     assert s3.keys() == ["job/new"]
     with pytest.raises(UsageError, match="is a folder with other objects"), folder.whole("_done"):
         pass
+
+
+def write(address: str, data: bytes, error: type[BaseException] | None = None) -> None:
+    with target_of(address).file() as stream:
+        stream.write(data)
+        if error:
+            raise error
 
 
 def through(web: Web, s3: S3, monkeypatch: pytest.MonkeyPatch, fault: Any) -> None:
@@ -158,11 +164,13 @@ def test_a_store_that_always_fails_is_one_error(
 ) -> None:
     monkeypatch.setenv("AWS_MAX_ATTEMPTS", "1")
     through(web, s3, monkeypatch, lambda handler: handler.command == "PUT" and failing(handler))
-    with pytest.raises(
-        TraceError, match=rf"^{ROOT}/a\.json: cannot be written: the store .* after 2 attempts"
+    with (
+        pytest.raises(
+            TraceError, match=rf"^{ROOT}/a\.json: cannot be written: the store .* after 2 attempts"
+        ),
+        target_of(f"{ROOT}/a.json").file() as stream,
     ):
-        with target_of(f"{ROOT}/a.json").file() as stream:
-            stream.write(b"whole")
+        stream.write(b"whole")
     assert s3.keys() == []
     assert list(temporary.iterdir()) == []
 

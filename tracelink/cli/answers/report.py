@@ -76,7 +76,7 @@ def report(
     collectives, kernels, memory and clocks. Tables sort and filter; rows have the command that shows them in a
     timeline. docs/answers.md defines every number.
 
-    PATHS are files, directories, globs and archives; - is standard input.
+    PATHS are files, directories, globs and archives, here or in stores such as s3://; - is standard input.
     """
     if markdown and console.json:
         raise click.UsageError("--md and --json cannot be combined.")

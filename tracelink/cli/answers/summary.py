@@ -72,7 +72,7 @@ def summary(
     A step is divided into compute, exposed communication (while nothing computes), exposed memory copies, and idle
     time; exposed and idle time by its causes.
 
-    PATHS are files, directories, globs and archives; - is standard input.
+    PATHS are files, directories, globs and archives, here or in stores such as s3://; - is standard input.
     """
     with watching(console, inputs.named) as watch:
         result = summarize(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from fnmatch import translate
 
 from msgspec import Struct, field
@@ -50,7 +50,7 @@ def found_at(url: str) -> Found:
     if _has_pattern(url):
         for one in _matches(store, url):
             if isinstance(one, Entry):
-                found.add(Folder([one]), one.url.rpartition("/")[0] + "/")
+                found.add(Folder([one]), one.url)
             else:
                 found.add(store.folder(one, deep=True, most=MOST_OBJECTS), one)
     else:
@@ -63,6 +63,11 @@ def found_at(url: str) -> Found:
     known = (store.find(entry.url) if entry.bytes == UNKNOWN_SIZE else entry for entry in entries)
     found.entries = [entry for entry in known if entry]
     return found
+
+
+def starts_of(entries: Sequence[Entry], size: int) -> list[bytes]:
+    """The first bytes of objects of one store; empty if they cannot be read."""
+    return store_of(entries[0].url).starts(entries, size) if entries else []
 
 
 def objects_in(folder: str) -> list[str]:

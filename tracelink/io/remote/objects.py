@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+import atexit
 import io
+import os
 import shutil
 import tempfile
 from collections import OrderedDict
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import cache
+from pathlib import Path, PurePosixPath
 from typing import BinaryIO, cast
 
 from msgspec import Struct
 
-from tracelink.io.remote.addresses import shown
+from tracelink.io.remote.addresses import folder_of, is_remote, shown
+from tracelink.io.remote.listing import found_at
 from tracelink.io.remote.stores import Entry, store_of
 from tracelink.model.errors import ChangedError, UnreadableError, UsageError
 
@@ -65,6 +72,11 @@ class RemoteStamp(Struct, frozen=True):
     """By what a changed object is recognised."""
 
     entry: Entry
+
+    @property
+    def is_cheap(self) -> bool:
+        """False: it is a request."""
+        return False
 
     @property
     def modified_ns(self) -> int:
@@ -149,6 +161,47 @@ class _Ranges(io.RawIOBase):
             raise
         self._blocks[self._at] = block
         return self._at, block
+
+
+@contextmanager
+def as_file(path: str) -> Iterator[Path]:
+    """The path of a file of this machine: the file itself, or a temporary copy of an object."""
+    if not is_remote(path):
+        yield Path(path)
+        return
+    with tempfile.TemporaryDirectory(prefix="tracelink-") as folder:
+        yield copy_into(path, Path(folder))
+
+
+@cache
+def lasting_copy(url: str) -> Path:
+    """A temporary copy of an object, which is removed when this process ends."""
+    folder = Path(tempfile.mkdtemp(prefix="tracelink-"))
+    atexit.register(_remove, folder, os.getpid())
+    return copy_into(url, folder)
+
+
+def _remove(folder: Path, owner: int) -> None:
+    if os.getpid() == owner:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def copy_into(url: str, folder: Path) -> Path:
+    """Copies an object to a file `copy` with its suffix; returns the path."""
+    file = folder / f"copy{PurePosixPath(shown(url)).suffix}"
+    with temporary_copy(url) as whole, file.open("wb") as copy:
+        shutil.copyfileobj(whole, copy, LARGEST_BLOCK)
+    return file
+
+
+def copy_folder(url: str, folder: Path) -> None:
+    """Copies the objects in a folder, and in folders of it, to a new local one."""
+    base = folder_of(url)
+    for entry in found_at(base).entries:
+        file = folder / entry.url.removeprefix(base)
+        file.parent.mkdir(parents=True, exist_ok=True)
+        with temporary_copy(entry.url) as whole, file.open("wb") as copy:
+            shutil.copyfileobj(whole, copy, LARGEST_BLOCK)
 
 
 def temporary_copy(url: str) -> BinaryIO:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import os
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from datetime import UTC, datetime
@@ -42,6 +42,7 @@ MOST_OBJECTS = 100_000
 
 LONGEST_REQUEST = 600.0
 """Seconds after which a request is tried again."""
+REQUESTS_AT_ONCE = 32
 LONGEST_UPLOAD = 86_400.0
 AFTER_INTERRUPT = 30.0
 """Seconds for a client to undo an upload after an interrupt."""
@@ -89,6 +90,10 @@ class Store(Protocol):
 
     def read(self, entry: Entry, start: int, stop: int) -> bytes:
         """The bytes of a range that is within the object."""
+        ...
+
+    def starts(self, entries: Sequence[Entry], size: int) -> list[bytes]:
+        """The first bytes of objects, many at a time; empty if they cannot be read."""
         ...
 
     def copy(
@@ -146,6 +151,14 @@ class _Inline(ThreadPoolExecutor):
         return done
 
 
+@cache
+def _session() -> Any:
+    """What clients of S3 share: the descriptions of the service, which are read once for a process and its children."""
+    from aiobotocore.session import AioSession
+
+    return AioSession()
+
+
 class FileSystemStore:
     """A store by its file system in fsspec."""
 
@@ -172,6 +185,8 @@ class FileSystemStore:
             self._loop.set_default_executor(_Inline(1))
             self._loop.set_exception_handler(lambda *_: None)  # clients that end with the process
             options |= {"asynchronous": True, "loop": self._loop}
+        if scheme_of(self._root) in ("s3", "s3a"):
+            options["session"] = _session()
         return kind(skip_instance_cache=True, use_listings_cache=False, **options)
 
     def find(self, url: str) -> Entry | None:
@@ -188,16 +203,28 @@ class FileSystemStore:
     def folder(self, url: str, *, deep: bool, most: int) -> Folder:
         """What is in a folder; of a folder that does not exist nothing."""
         path = self._path(folder_of(url)).rstrip("/")
-        limit: dict[str, Any] = {"max_items": most + 1} if deep and hasattr(self._system, "_lsdir") else {}
         try:
-            if deep:
-                found = self._tried(url, lambda: self._call("find", path, detail=True, **limit))
+            if deep and self._loop and hasattr(self._system, "_iterdir"):
+                infos = self._tried(url, lambda: self._run(self._some_below(path, most), LONGEST_REQUEST))
+            elif deep:
+                found = self._tried(url, lambda: self._call("find", path, detail=True))
                 infos = list(found.values())
             else:
                 infos = self._tried(url, lambda: self._call("ls", path, detail=True))
         except (FileNotFoundError, NotADirectoryError):
             return Folder()
         return _folder(folder_of(url), path, infos)
+
+    async def _some_below(self, path: str, most: int) -> list[Mapping[str, Any]]:
+        """The objects below a folder of S3, page by page, until there are too many."""
+        bucket, key, _ = self._system.split_path(path)
+        prefix = f"{key}/" if key else ""
+        found: list[Mapping[str, Any]] = []
+        async for info in self._system._iterdir(bucket, delimiter="", prefix=prefix):
+            found.append(info)
+            if len(found) > most:
+                break
+        return found
 
     def read(self, entry: Entry, start: int, stop: int) -> bytes:
         """The bytes of a range."""
@@ -217,6 +244,24 @@ class FileSystemStore:
             return self._tried(entry.url, ranged)
         except FileNotFoundError:
             raise gone(entry.url) from None
+
+    def starts(self, entries: Sequence[Entry], size: int) -> list[bytes]:
+        """The first bytes of objects, many at a time; empty if they cannot be read."""
+        if self._loop is None:
+            return starts_one_by_one(self, entries, size)
+        free = asyncio.Semaphore(REQUESTS_AT_ONCE)
+
+        async def start(entry: Entry) -> bytes:
+            path, stop = self._path(entry.url), min(size, entry.bytes)
+            async with free:
+                with suppress(Exception):  # reading the object will fail too, and is reported
+                    return bytes(await self._system._cat_file(path, start=0, end=stop)) if stop > 0 else b""
+            return b""
+
+        async def all_starts() -> list[bytes]:
+            return await asyncio.gather(*map(start, entries))
+
+        return self._run(all_starts(), LONGEST_REQUEST)
 
     def copy(
         self, entry: Entry, write: Callable[[bytes], object], begin: Callable[[], object], limit: int
@@ -306,9 +351,13 @@ class FileSystemStore:
         if self._loop is None:
             return getattr(self._system, name)(*args, **options)
         limit = LONGEST_UPLOAD if name == "put_file" else LONGEST_REQUEST
-        method = getattr(self._system, f"_{name}")
+        return self._run(getattr(self._system, f"_{name}")(*args, **options), limit)
+
+    def _run(self, work: Coroutine[Any, Any, Result], limit: float) -> Result:
+        """The result of a coroutine within so many seconds."""
+        assert self._loop, "coroutines have a loop"
         try:
-            return self._loop.run_until_complete(asyncio.wait_for(method(*args, **options), limit))
+            return self._loop.run_until_complete(asyncio.wait_for(work, limit))
         except BaseException:
             self._end_tasks(self._loop)
             raise
@@ -320,6 +369,18 @@ class FileSystemStore:
             task.cancel()
         if tasks:
             loop.run_until_complete(asyncio.wait(tasks, timeout=AFTER_INTERRUPT))
+
+
+def starts_one_by_one(store: Store, entries: Sequence[Entry], size: int) -> list[bytes]:
+    """The first bytes of objects; empty if they cannot be read."""
+    found = []
+    for entry in entries:
+        start = b""
+        if entry.in_ranges and entry.bytes:
+            with suppress(TraceError):
+                start = store.read(entry, 0, min(size, entry.bytes))
+        found.append(start)
+    return found
 
 
 def _no_place(url: str) -> TraceError:

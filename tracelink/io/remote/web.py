@@ -8,7 +8,7 @@ import netrc
 import os
 import urllib.error
 import urllib.request
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from email.utils import parsedate_to_datetime
 from html.parser import HTMLParser
@@ -18,7 +18,7 @@ from urllib.parse import unquote, urljoin, urlsplit, urlunsplit
 
 from tracelink.io.remote.addresses import WEB, folder_of, shown
 from tracelink.io.remote.attempts import ANYTHING, ShortReadError, gone, tried
-from tracelink.io.remote.stores import UNKNOWN_SIZE, Entry, Folder
+from tracelink.io.remote.stores import UNKNOWN_SIZE, Entry, Folder, starts_one_by_one
 from tracelink.model.errors import ChangedError, UnreadableError, UsageError
 
 Result = TypeVar("Result")
@@ -146,6 +146,10 @@ class WebStore:
             return self._tried(entry.url, ranged)
         except FileNotFoundError:
             raise gone(entry.url) from None
+
+    def starts(self, entries: Sequence[Entry], size: int) -> list[bytes]:
+        """The first bytes of objects; empty if they cannot be read."""
+        return starts_one_by_one(self, entries, size)
 
     def copy(
         self, entry: Entry, write: Callable[[bytes], object], begin: Callable[[], object], limit: int

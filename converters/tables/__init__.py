@@ -1,0 +1,57 @@
+"""The graph as tables: a folder of Parquet files, partitioned by rank, or one DuckDB file; both are read back."""
+
+from __future__ import annotations
+
+from tracelink.model import MANIFEST, MANIFEST_START
+from tracelink.plugins import Files, Format, ReaderSpec, WriterSpec
+
+__all__ = ["DUCKDB", "PARQUET", "database", "files", "schema", "writer"]
+
+DUCKDB_MAGIC = b"DUCK"
+DUCKDB_MAGIC_AT = 8
+
+ARGUMENTS = {"args": ("none", "link", "all")}
+"""What linking adds to arguments are columns, so that `link` is like `none`."""
+
+
+def is_manifest(head: bytes, name: str) -> bool:
+    """True for the manifest of a dataset."""
+    return name == MANIFEST and head.startswith(MANIFEST_START)
+
+
+def is_database(head: bytes, name: str) -> bool:
+    """True for a DuckDB file, whatever its name is."""
+    return head[DUCKDB_MAGIC_AT:].startswith(DUCKDB_MAGIC)
+
+
+PARQUET = Format(
+    "parquet",
+    reader=ReaderSpec(
+        "The graph as Parquet tables, as tracelink writes it: a folder with tracelink.json",
+        is_manifest,
+        "tracelink.converters.tables.reader:DatasetReader",
+    ),
+    writer=WriterSpec(
+        "The graph as a folder of Parquet tables, partitioned by rank",
+        (".parquet",),
+        "tracelink.converters.tables.writer:DatasetWriter",
+        Files.FOLDER,
+        options=ARGUMENTS,
+    ),
+    extra="sql",
+)
+DUCKDB = Format(
+    "duckdb",
+    reader=ReaderSpec(
+        "The graph as a DuckDB file, as tracelink writes it: .duckdb",
+        is_database,
+        "tracelink.converters.tables.reader:DatabaseReader",
+    ),
+    writer=WriterSpec(
+        "The graph as one DuckDB file, with tables and views",
+        (".duckdb",),
+        "tracelink.converters.tables.writer:DatabaseWriter",
+        options=ARGUMENTS,
+    ),
+    extra="sql",
+)

@@ -1,0 +1,395 @@
+"""A graph and a job as Arrow tables: texts as dictionaries, unknown values as nulls."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+from msgspec.structs import replace
+
+from tracelink.answers.rank.steps import windows_of
+from tracelink.answers.rank.view import RankView
+from tracelink.converters.tables import schema
+from tracelink.converters.tables.schema import Column, Type
+from tracelink.model.columns import NO_TIME, UNKNOWN, Int64s, int64s, values_at
+from tracelink.model.communications import Evidence
+from tracelink.model.errors import encodable
+from tracelink.model.events import EventKind, Events, Key, KeyColumn, Relation
+from tracelink.model.graph import EventGraph
+from tracelink.model.job import Job
+from tracelink.model.trace import TEXT_KEYS, Payload, payloads_near
+
+# Arrow arrays of columns.
+
+
+def numbers(values: Any, unknown: int = UNKNOWN) -> pa.Array:
+    """An array of integers, in which `unknown` is null."""
+    missing = values == unknown
+    return pa.array(values, mask=missing if missing.any() else None)
+
+
+def texts(strings: Sequence[str], codes: Any) -> pa.DictionaryArray:
+    """The strings of codes as a dictionary of those that occur; UNKNOWN is null."""
+    occurs = np.zeros(len(strings) + 1, np.bool_)
+    occurs[codes] = True
+    used = np.flatnonzero(occurs[:-1]).tolist()
+    renumbered = np.full(len(strings) + 1, UNKNOWN, np.int32)
+    renumbered[used] = np.arange(len(used))
+    return dictionary([strings[code] for code in used], renumbered[codes])
+
+
+def dictionary(values: Sequence[str], indexes: Any) -> pa.DictionaryArray:
+    """The values at these indexes as a dictionary; UNKNOWN is null."""
+    return pa.DictionaryArray.from_arrays(numbers(indexes.astype(np.int32, copy=False)), _utf8(values))
+
+
+def _utf8(values: Sequence[str | None]) -> pa.Array:
+    try:
+        return pa.array(values, pa.string())
+    except UnicodeEncodeError:  # names of files can hold what is not UTF-8
+        return pa.array([encodable(value) for value in values], pa.string())
+
+
+def _array(column: Column, values: Iterable[Any]) -> pa.Array:
+    """An array of values of Python, of which unknown and empty ones are null."""
+    listed = [value if value or value == 0 else None for value in values]
+    if column.type == Type.TEXT:
+        codes = {text: code for code, text in enumerate(dict.fromkeys(filter(None, listed)))}
+        indexes = np.fromiter((codes.get(text, UNKNOWN) for text in listed), np.int32, len(listed))
+        return dictionary(list(codes), indexes)
+    if column.type == Type.TEXTS:
+        return pa.array([encodable(list(value)) if value else None for value in listed], column.arrow_type)
+    if column.type == Type.COUNTS:
+        return pa.array([sorted(value.items()) if value else None for value in listed], column.arrow_type)
+    if column.type == Type.INTEGERS:
+        return _lists(listed)
+    if column.type == Type.INT64:
+        return pa.array(
+            int64s([value or 0 for value in listed]),
+            mask=np.array([value is None for value in listed], np.bool_),
+        )
+    return pa.array(listed, column.arrow_type)
+
+
+def _lists(values: Sequence[Sequence[int] | None]) -> pa.ListArray:
+    """Lists of ranks, which can be long."""
+    lengths = np.array([len(value or ()) for value in values], np.int64)
+    offsets = pa.array(np.concatenate([[0], np.cumsum(lengths)]).astype(np.int32))
+    flat = np.concatenate([np.empty(0, np.int64), *(int64s(value) for value in values if value)])
+    return pa.ListArray.from_arrays(offsets, pa.array(flat), mask=pa.array(lengths == 0))
+
+
+def _table(table: schema.Table, columns: Mapping[str, Any]) -> pa.Table:
+    return pa.Table.from_arrays([columns[column.name] for column in table.columns], schema=table.arrow_schema)
+
+
+def _of_structs(table: schema.Table, rows: Sequence[Any], **others: pa.Array) -> pa.Table:
+    """A table with a row for each value of the model; `others` are columns that are no fields."""
+    return _table(
+        table,
+        others
+        | {
+            column.name: _array(column, (getattr(row, column.source) for row in rows))
+            for column in table.columns
+            if column.name not in others
+        },
+    )
+
+
+def _of_columns(table: schema.Table, rows: Any, strings: Sequence[str], **others: pa.Array) -> pa.Table:
+    """A table of the columns of a table of the model."""
+    coded = set(rows.text_columns())
+    masked = rows.masked()
+
+    def array(column: Column) -> pa.Array:
+        values = masked[column.source]
+        if column.source in coded:
+            return texts(strings, getattr(rows, column.source))
+        if isinstance(values, np.ma.MaskedArray):
+            return pa.array(values.data, mask=np.ma.getmaskarray(values)).cast(column.arrow_type)
+        return pa.array(values, from_pandas=True).cast(column.arrow_type)
+
+    return _table(
+        table,
+        others | {column.name: array(column) for column in table.columns if column.name not in others},
+    )
+
+
+def _rows(count: int) -> pa.Array:
+    return pa.array(np.arange(count, dtype=np.int32))
+
+
+# One rank.
+
+
+def rank_tables(graph: EventGraph, *, arguments: bool) -> Iterator[tuple[schema.Table, pa.Table]]:
+    """The tables of the graph of one rank."""
+    graph = _with_own_tracks(graph)
+    as_columns, others = _keys(graph)
+    yield schema.EVENTS, _events(graph, as_columns)
+    yield schema.EDGES, _edges(graph)
+    tracks = graph.tracks
+    yield schema.TRACKS, _of_structs(schema.TRACKS, tracks, track=_rows(len(tracks)))
+    yield schema.COUNTERS, _counters(schema.COUNTERS, "track", graph)
+    yield schema.KEYS, _other_keys(graph, others)
+    yield schema.STEPS, _steps(graph)
+    yield schema.COMPILES, _compiles(graph)
+    if arguments:
+        yield schema.ARGUMENTS, _arguments(graph)
+
+
+def _with_own_tracks(graph: EventGraph) -> EventGraph:
+    """The graph without tracks of other ranks, which the part of a graph in memory has."""
+    rank = graph.ranks[0].rank
+    own = np.array([track.rank == rank for track in graph.tracks], np.bool_)
+    own[graph.events.track] = True
+    own[graph.counters.track] = True
+    if own.all():
+        return graph
+    number = (np.cumsum(own) - 1).astype(np.int32)
+    return replace(
+        graph,
+        tracks=[track for track, mine in zip(graph.tracks, own.tolist(), strict=True) if mine],
+        events=replace(graph.events, track=number[graph.events.track]),
+        counters=replace(graph.counters, track=number[graph.counters.track]),
+    )
+
+
+def _events(graph: EventGraph, keys: Mapping[Key, KeyColumn]) -> pa.Table:
+    events, length = graph.events, len(graph)
+    view = RankView(graph)
+    caller = view.caller[:-1]
+    part, call = np.full(length, UNKNOWN, np.int32), np.full(length, UNKNOWN, np.int64)
+    part[view.work.row] = view.work.part
+    call[view.work.row] = view.work.call
+    columns = {
+        "event": pa.array(np.arange(length)),
+        "kind": dictionary([kind.name.lower() for kind in EventKind], events.kind),
+        "name": texts(graph.strings, events.name),
+        "track": pa.array(events.track),
+        "start_ns": numbers(events.start, NO_TIME),
+        "duration_ns": numbers(events.duration),
+        "source": pa.array(events.source),
+        "payload": numbers(events.payload),
+        "caller": numbers(caller),
+        "self_ns": _self_times(events, caller),
+        "call": numbers(call),
+        "called_ns": numbers(values_at(events.start, call, NO_TIME), NO_TIME),
+        "part": dictionary([part.name.lower() for part in schema.Part], part),
+    }
+    for key in schema.KEY_COLUMNS:
+        columns[key.value] = _spread(keys[key], length) if key in keys else pa.nulls(length, pa.int64())
+    return _table(schema.EVENTS, columns)
+
+
+def _self_times(events: Events, caller: Int64s) -> pa.Array:
+    """The duration of each event without what it calls."""
+    called = np.flatnonzero((caller != UNKNOWN) & (events.duration > 0))
+    inner = np.zeros(len(caller), np.int64)
+    np.add.at(inner, caller[called], events.duration[called])
+    missing = events.duration == UNKNOWN
+    return pa.array(events.duration - inner, mask=missing if missing.any() else None)
+
+
+def _spread(column: KeyColumn, length: int) -> pa.Array:
+    """A key as a column of all events."""
+    missing = np.ones(length, np.bool_)
+    missing[column.rows] = False
+    return pa.array(column.dense(length, 0), mask=missing)
+
+
+def _keys(graph: EventGraph) -> tuple[dict[Key, KeyColumn], dict[Key, KeyColumn]]:
+    """The keys that are columns of events, and the others: those of few events, or with several values for one."""
+    as_columns = {
+        key: column
+        for key, column in graph.keys.items()
+        if key in schema.KEY_COLUMNS and (np.diff(column.rows) > 0).all()
+    }
+    return as_columns, {key: column for key, column in graph.keys.items() if key not in as_columns}
+
+
+def _other_keys(graph: EventGraph, keys: Mapping[Key, KeyColumn]) -> pa.Table:
+    rows, values, codes = [np.empty(0, np.int64)], [np.empty(0, np.int64)], [np.empty(0, np.int64)]
+    missing = [np.empty(0, np.bool_)]
+    for key, column in keys.items():
+        is_text = key in TEXT_KEYS
+        unknown = np.full(len(column), UNKNOWN, np.int64)
+        rows.append(column.rows)
+        values.append(unknown if is_text else column.values)
+        codes.append(column.values if is_text else unknown)
+        missing.append(np.full(len(column), is_text))
+    which = np.repeat(np.arange(len(keys), dtype=np.int32), [len(column) for column in keys.values()])
+    return _table(
+        schema.KEYS,
+        {
+            "event": pa.array(np.concatenate(rows)),
+            "key": dictionary([key.value for key in keys], which),
+            "value": pa.array(np.concatenate(values), mask=np.concatenate(missing)),
+            "text": texts(graph.strings, np.concatenate(codes)),
+        },
+    )
+
+
+def _edges(graph: EventGraph) -> pa.Table:
+    edges = graph.edges
+    return _table(
+        schema.EDGES,
+        {
+            "source": pa.array(edges.source),
+            "target": pa.array(edges.target),
+            "relation": dictionary([relation.name.lower() for relation in Relation], edges.relation),
+        },
+    )
+
+
+def _counters(table: schema.Table, index: str, of: EventGraph | Job) -> pa.Table:
+    samples = of.counters if isinstance(of, EventGraph) else of.metrics
+    return _table(
+        table,
+        {
+            index: pa.array(samples.track),
+            "time_ns": pa.array(samples.time),
+            "value": pa.array(samples.value, from_pandas=True),
+        },
+    )
+
+
+def _steps(graph: EventGraph) -> pa.Table:
+    windows = windows_of(graph).windows
+    return _table(
+        schema.STEPS,
+        {
+            "step": numbers(windows.number),
+            "start_ns": pa.array(windows.start),
+            "end_ns": pa.array(windows.end),
+            "own_end_ns": pa.array(windows.own_end),
+        },
+    )
+
+
+def _compiles(graph: EventGraph) -> pa.Table:
+    """The compilations of a rank, in the order of their first phases."""
+    events = graph.events
+    phases = graph.key(Key.COMPILE_ID)
+    kept = events.kind[phases.rows] == EventKind.COMPILATION
+    rows, codes = phases.rows[kept], phases.values[kept]
+    distinct, first, number = np.unique(codes, return_index=True, return_inverse=True)
+    order = np.argsort(first, kind="stable")
+    number = np.argsort(order, kind="stable")[number]
+    begin = np.full(len(distinct), np.iinfo(np.int64).max)
+    end = np.full(len(distinct), NO_TIME)
+    timed = events.timed[rows]
+    np.minimum.at(begin, number[timed], events.start[rows[timed]])
+    np.maximum.at(end, number[timed], events.end_of(rows[timed]))
+    known = end != NO_TIME
+    compilation = np.full(len(graph), UNKNOWN, np.int64)
+    compilation[rows] = number
+    ran = compilation[graph.edges.where(Relation.COMPILES).source]
+    return _table(
+        schema.COMPILES,
+        {
+            "compile_id": texts(graph.strings, distinct[order]),
+            "start_ns": pa.array(begin, mask=~known),
+            "duration_ns": pa.array(np.where(known, end - np.where(known, begin, 0), 0), mask=~known),
+            "phases": pa.array(np.bincount(number, minlength=len(distinct))),
+            "ran": pa.array(np.bincount(ran[ran != UNKNOWN], minlength=len(distinct))),
+            "cache_key": _first_text(graph, Key.CACHE_KEY, compilation, len(distinct)),
+            "output_code": _first_text(graph, Key.OUTPUT_CODE, compilation, len(distinct)),
+        },
+    )
+
+
+def _first_text(graph: EventGraph, key: Key, compilation: Int64s, count: int) -> pa.Array:
+    """The first value of a key in each compilation."""
+    column = graph.key(key)
+    number = compilation[column.rows]
+    first = np.full(count, UNKNOWN, np.int64)
+    given = np.flatnonzero(number != UNKNOWN)[::-1]
+    first[number[given]] = given
+    return texts(graph.strings, values_at(column.values, first))
+
+
+def _arguments(graph: EventGraph) -> pa.Table:
+    """The arguments of all events that have some, by source and by the number of the payload."""
+    sources, places, found = [np.empty(0, np.int32)], [np.empty(0, np.int64)], list[Payload]()
+    for source, payloads in enumerate(graph.payloads):
+        wanted = np.unique(graph.events.payload[graph.rows_of_source(source)])
+        for first, run in payloads_near(payloads, wanted[wanted >= 0]):
+            inside = wanted[(wanted >= first) & (wanted < first + len(run))]
+            given = [(place, run[place - first]) for place in inside.tolist() if len(run[place - first])]
+            sources.append(np.full(len(given), source, np.int32))
+            places.append(np.array([place for place, _ in given], np.int64))
+            found += [text for _, text in given]
+    return _table(
+        schema.ARGUMENTS,
+        {
+            "source": pa.array(np.concatenate(sources)),
+            "payload": pa.array(np.concatenate(places)),
+            "arguments": _json_texts(found),
+        },
+    )
+
+
+def _json_texts(found: Sequence[Payload]) -> pa.Array:
+    """Arguments as texts; bytes that are not UTF-8 are replaced."""
+    stored = [bytes(text) for text in found]
+    try:
+        return pa.array(stored, pa.binary()).cast(pa.string())
+    except pa.ArrowInvalid:
+        return pa.array([text.decode("utf-8", "replace") for text in stored], pa.string())
+
+
+# The job.
+
+
+def job_tables(job: Job) -> Iterator[tuple[schema.Table, pa.Table]]:
+    """The tables that a job has once."""
+    yield schema.RANKS, _of_structs(schema.RANKS, job.ranks)
+    yield schema.SOURCES, _sources(job)
+    yield schema.GROUPS, _groups(job)
+    strings, collectives, parts = job.strings, job.collectives, job.participations
+    collective = pa.array(np.arange(len(collectives)))
+    yield schema.COLLECTIVES, _of_columns(schema.COLLECTIVES, collectives, strings, collective=collective)
+    evidence = dictionary([each.name.lower() for each in Evidence], parts.evidence)
+    yield schema.PARTICIPATIONS, _of_columns(schema.PARTICIPATIONS, parts, strings, evidence=evidence)
+    yield schema.MESSAGES, _of_columns(schema.MESSAGES, job.messages, strings)
+    relations = dictionary([relation.name.lower() for relation in Relation], job.ties.relation)
+    yield schema.TIES, _of_columns(schema.TIES, job.ties, strings, relation=relations)
+    yield schema.METRICS, _counters(schema.METRICS, "metric", job)
+    tracks = job.metric_tracks
+    yield schema.METRIC_TRACKS, _of_structs(schema.METRIC_TRACKS, tracks, metric=_rows(len(tracks)))
+    yield schema.FINDINGS, _of_structs(schema.FINDINGS, job.findings)
+    yield schema.REPORTS, _reports(job)
+
+
+def _sources(job: Job) -> pa.Table:
+    rows: dict[int, int] = {}
+    numbered = []
+    for source in job.sources:
+        rank = source.rank or 0
+        numbered.append(rows.get(rank, 0))
+        rows[rank] = numbered[-1] + 1
+    return _of_structs(
+        schema.SOURCES,
+        job.sources,
+        source=pa.array(numbered, pa.int32()),
+        header=_utf8([_header(source.header) if source.header else None for source in job.sources]),
+    )
+
+
+def _header(header: Mapping[str, Any]) -> str:
+    return msgspec.json.encode(encodable(dict(header))).decode()
+
+
+def _groups(job: Job) -> pa.Table:
+    sizes = numbers(np.array([group.size for group in job.groups], np.int64), 0)
+    return _of_structs(schema.GROUPS, job.groups, group_id=_rows(len(job.groups)), size=sizes)
+
+
+def _reports(job: Job) -> pa.Table:
+    pairs = [(rank, report) for rank, reports in job.reports.items() for report in reports]
+    rank = pa.array([rank for rank, _ in pairs], pa.int32())
+    return _of_structs(schema.REPORTS, [report for _, report in pairs], rank=rank)

@@ -1,0 +1,252 @@
+"""DuckDB: a file with tables and views made of a dataset, connections that reach nothing else, and tables read back."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+import pyarrow as pa
+from msgspec import Struct
+
+from tracelink.converters.tables import schema
+from tracelink.converters.tables.files import (
+    AGAIN,
+    FEW_ROWS,
+    MOST_ROWS_OF_BYTE,
+    decoded_manifest,
+    refused,
+)
+from tracelink.converters.tables.schema import Column, Manifest, Table, Type
+from tracelink.io.system import cores
+from tracelink.model import MANIFEST
+from tracelink.model.errors import UnreadableError, UsageError
+
+if TYPE_CHECKING:
+    import duckdb
+
+VIEWS = Path(__file__).with_name("views")
+"""A file with a view each, after a comment that says what it shows."""
+
+STORAGE = "v1.4.0"
+"""The oldest version of DuckDB that can read what is written."""
+
+LARGE_BLOCK = 1 << 18
+SMALL_BLOCK = 1 << 14
+"""Bytes of a block: each column of each table has at least one, so the files of small jobs have small ones."""
+FEW_ROWS_OF_BLOCKS = 1_000_000
+
+
+def connected(path: Path | None = None, *, scratch: Path, **settings: Any) -> duckdb.DuckDBPyConnection:
+    """A connection to a database that is only read, or to none; it loads no extension."""
+    try:
+        import duckdb
+    except ImportError:
+        raise UsageError(
+            "duckdb is not installed", advice="Run: pip install 'torch-tracelink[sql]'"
+        ) from None
+    return duckdb.connect(
+        str(path) if path else ":memory:",
+        read_only=path is not None,
+        config={
+            "autoinstall_known_extensions": False,
+            "autoload_known_extensions": False,
+            "allow_community_extensions": False,
+            "temp_directory": str(scratch),
+            "threads": cores(),
+            **settings,
+        },
+    )
+
+
+def locked(connection: duckdb.DuckDBPyConnection, folder: Path | None = None) -> None:
+    """From here on the connection reaches no file but those in the folder, and cannot be changed back."""
+    if folder:
+        place = folder.resolve().as_posix()
+        allowed = ", ".join(quoted(f"{path}/") for path in (place, pattern(place)))
+        connection.execute(f"SET allowed_directories = [{allowed}]")
+    connection.execute("SET enable_external_access = false")
+    connection.execute("SET lock_configuration = true")
+
+
+def quoted(text: str) -> str:
+    """A text as a literal of SQL."""
+    return "'" + text.replace("'", "''") + "'"
+
+
+def named(text: str) -> str:
+    """A name as an identifier of SQL."""
+    return '"' + text.replace('"', '""') + '"'
+
+
+# Tables and views.
+
+
+def views() -> dict[str, str]:
+    """The statement of each view, by name, in an order in which each only needs those before it."""
+    return {path.stem.partition("_")[2]: path.read_text("utf-8") for path in sorted(VIEWS.glob("*.sql"))}
+
+
+def add_views(connection: duckdb.DuckDBPyConnection) -> None:
+    """Makes the views."""
+    for statement in views().values():
+        connection.execute(statement)
+
+
+def add_dataset(
+    connection: duckdb.DuckDBPyConnection, folder: Path, manifest: Manifest, *, copied: bool
+) -> None:
+    """Makes the tables of a dataset: with its rows if they are copied, else as views of its files."""
+    connection.execute(f"CREATE TABLE {schema.DATASET} (manifest VARCHAR)")
+    connection.execute(f"INSERT INTO {schema.DATASET} VALUES (?)", [msgspec.json.encode(manifest).decode()])
+    for table in schema.TABLES.values():
+        rows = _rows_of(table, folder, manifest)
+        if copied or not rows:
+            connection.execute(f"CREATE TABLE {table.name} ({_declared(table)})")
+            if rows:
+                connection.execute(f"INSERT INTO {table.name} {rows}")
+        else:
+            connection.execute(f"CREATE VIEW {table.name} AS {rows}")
+
+
+def _declared(table: Table) -> str:
+    return ", ".join(
+        f"{named(column.name)} {column.sql_type}{' NOT NULL' if column.required else ''}"
+        for column in table.all_columns
+    )
+
+
+def _rows_of(table: Table, folder: Path, manifest: Manifest) -> str:
+    """The query of the rows of a table; empty if the dataset has no file of it."""
+    if table.name not in manifest.tables or not (manifest.ranks or not table.by_rank):
+        return ""
+    place = pattern(folder.resolve().as_posix())
+    names = (
+        [schema.partition(table.name, rank) for rank in manifest.ranks]
+        if table.by_rank
+        else [schema.file_of(table.name)]
+    )
+    files = ", ".join(quoted(f"{place}/{name}") for name in names)
+    hive = (
+        "hive_partitioning = true, hive_types = {'rank': INTEGER}"
+        if table.by_rank
+        else "hive_partitioning = false"
+    )
+    columns = ", ".join(named(column.name) for column in table.all_columns)
+    return f"SELECT {columns} FROM read_parquet([{files}], {hive})"
+
+
+def pattern(path: str) -> str:
+    """A path as a pattern that only fits to it."""
+    return "".join(f"[{char}]" if char in "*?[" else char for char in path)
+
+
+def make_database(dataset: Path, database: Path, scratch: Path) -> None:
+    """Writes a DuckDB file with the tables of a dataset, and views."""
+    manifest = decoded_manifest((dataset / MANIFEST).read_bytes(), str(dataset))
+    block = SMALL_BLOCK if sum(manifest.tables.values()) < FEW_ROWS_OF_BLOCKS else LARGE_BLOCK
+    database.unlink(missing_ok=True)
+    options = f"STORAGE_VERSION {quoted(STORAGE)}, BLOCK_SIZE {block}"
+    with closing(connected(scratch=scratch / "spill")) as connection:
+        connection.execute(f"ATTACH {quoted(str(database))} AS job ({options})")
+        connection.execute("USE job")
+        add_dataset(connection, dataset, manifest, copied=True)
+        add_views(connection)
+        connection.execute("USE memory")
+        connection.execute("DETACH job")
+
+
+# Tables read back.
+
+
+class DatabaseTables(Struct, frozen=True):
+    """The tables of a DuckDB file."""
+
+    path: str
+    location: Path
+    manifest: Manifest
+
+    @classmethod
+    def of(cls, path: str, location: Path) -> DatabaseTables:
+        """Those of a file that tracelink wrote."""
+        with opened(path, location) as connection:
+            found = connection.execute(
+                "SELECT table_name FROM duckdb_tables() WHERE table_name = ?", [schema.DATASET]
+            ).fetchall()
+            if not found:
+                raise UnreadableError(
+                    "a DuckDB file that tracelink did not write", advice="Open it with duckdb instead."
+                )
+            rows = connection.execute(f"SELECT manifest FROM {schema.DATASET}").fetchall()
+            if len(rows) != 1 or not isinstance(rows[0][0], str):
+                raise UnreadableError("it has no manifest", advice="Write it again.")
+            return cls(path, location, decoded_manifest(rows[0][0].encode(), path))
+
+    def read(self, table: Table, rank: int | None = None) -> pa.Table:
+        """The rows of a table of the job, or those of one rank."""
+        columns = ", ".join(named(column.name) for column in table.restored)
+        chosen = "" if rank is None else f" WHERE rank = {rank:d}"
+        with opened(self.path, self.location) as connection:
+            self._check(connection, table, chosen)
+            rows = connection.sql(f"SELECT {columns} FROM {table.name}{chosen}").to_arrow_table()
+        return pa.Table.from_arrays(
+            [_fitting(rows.column(column.name), column) for column in table.restored],
+            names=[column.name for column in table.restored],
+        )
+
+    def _check(self, connection: duckdb.DuckDBPyConnection, table: Table, chosen: str) -> None:
+        """Raises `UnreadableError` if it is no table, or cannot have as many rows as it states."""
+        found = connection.execute(
+            "SELECT count(*) FROM duckdb_tables() WHERE table_name = ?", [table.name]
+        ).fetchall()
+        if found != [(1,)]:
+            raise UnreadableError(f"it has no table {table.name}", advice=AGAIN)
+        ((count,),) = connection.execute(f"SELECT count(*) FROM {table.name}{chosen}").fetchall()
+        if count > FEW_ROWS + MOST_ROWS_OF_BYTE * self.location.stat().st_size:
+            raise UnreadableError(f"{table.name} has {count:,} rows, for which the file is too small")
+
+
+@contextmanager
+def opened(path: str, location: Path) -> Iterator[duckdb.DuckDBPyConnection]:
+    """A connection that reaches nothing but this file; errors of DuckDB are errors on the file."""
+    from tempfile import TemporaryDirectory
+
+    with (
+        refused(path),
+        TemporaryDirectory(prefix="tracelink-") as scratch,
+        damage_reported(path),
+        closing(connected(location, scratch=Path(scratch))) as connection,
+    ):
+        locked(connection)
+        yield connection
+
+
+@contextmanager
+def damage_reported(path: str) -> Iterator[None]:
+    """Errors of DuckDB as `UnreadableError`s about this file."""
+    import duckdb
+
+    try:
+        yield
+    except duckdb.Error as error:
+        text = " ".join(str(error).split())[:300]
+        raise UnreadableError(f"DuckDB cannot read it: {text}", source=path, advice=AGAIN) from error
+
+
+def _fitting(values: pa.ChunkedArray, column: Column) -> pa.ChunkedArray:
+    """The values of a column of a DuckDB file with the type of the table."""
+    found = values.type
+    types = pa.types
+    if column.type == Type.TEXT and types.is_dictionary(found):
+        return values
+    if column.type in (Type.TEXT, Type.JSON):
+        fits = types.is_string(found) or types.is_large_string(found) or types.is_string_view(found)
+        wanted = pa.string()
+    else:
+        wanted = column.arrow_type
+        fits = types.is_integer(found) == types.is_integer(wanted)
+    if not fits:
+        raise UnreadableError(f"the column {column.name} is {found}", advice=AGAIN)
+    return values.cast(wanted)

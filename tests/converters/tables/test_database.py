@@ -1,0 +1,89 @@
+"""DuckDB files: their tables and views, and connections that reach nothing else."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("pyarrow")
+pytest.importorskip("duckdb")
+
+import duckdb
+
+import tracelink
+from tracelink.converters.tables import database, schema
+
+RELATIONS = {
+    "launches",
+    "kernels",
+    "calls",
+    "step_times",
+    "breakdown",
+    "exposed_communication",
+    "arrivals",
+    "sampled",
+}
+
+
+@pytest.fixture(scope="module")
+def connection(written: Path) -> Iterator[duckdb.DuckDBPyConnection]:
+    with duckdb.connect(str(written / "job.duckdb"), read_only=True) as opened:
+        yield opened
+
+
+def test_tables_have_the_columns_of_the_schema(connection: duckdb.DuckDBPyConnection) -> None:
+    for table in schema.TABLES.values():
+        found = connection.sql(
+            f"SELECT column_name, data_type FROM duckdb_columns() WHERE table_name = '{table.name}'"
+        )
+        expected = [(column.name, column.sql_type.replace("ENUM (", "ENUM(")) for column in table.all_columns]
+        assert found.fetchall() == expected
+
+
+def test_views_come_with_a_comment_and_have_rows(connection: duckdb.DuckDBPyConnection) -> None:
+    known = connection.sql("SELECT view_name FROM duckdb_views() WHERE NOT internal").fetchall()
+    assert {name for (name,) in known} == RELATIONS
+    assert set(database.views()) == RELATIONS | {"call_tree"}
+    assert all(text.startswith("-- ") for text in database.views().values())
+    for name in RELATIONS:
+        assert connection.sql(f"SELECT count(*) > 0 FROM {name}").fetchall() == [(True,)]
+
+
+def test_a_call_tree_has_everything_that_an_event_calls(
+    connection: duckdb.DuckDBPyConnection, written: Path
+) -> None:
+    graph = tracelink.load(written / "job.parquet")
+    (step,) = graph.find("ProfilerStep#1", rank=0, kind="annotation")
+    rows = connection.sql(f"SELECT event, depth FROM call_tree(0, {step})").fetchall()
+    assert {event for event, _ in rows} == {int(step), *graph.descendants(step, "calls").tolist()}
+    assert min(depth for _, depth in rows) == 0
+
+
+def test_callers_and_launches_are_those_of_the_edges(connection: duckdb.DuckDBPyConnection) -> None:
+    wrong = connection.sql(
+        "SELECT count(*) FROM events JOIN edges ON edges.rank = events.rank AND target = event "
+        "WHERE (relation = 'calls' AND caller IS DISTINCT FROM edges.source) "
+        "OR (relation = 'launches' AND part IS NOT NULL AND call IS DISTINCT FROM edges.source)"
+    )
+    assert wrong.fetchall() == [(0,)]
+    total = "SELECT sum(self_ns)::BIGINT, sum(duration_ns) FILTER (caller IS NULL)::BIGINT FROM events WHERE kind "
+    own, outermost = connection.sql(f"{total} IN ('operator', 'annotation', 'python', 'runtime')").fetchall()[
+        0
+    ]
+    assert own == outermost
+
+
+def test_a_path_is_a_pattern_that_only_fits_to_it() -> None:
+    assert database.pattern("a[1]/b*c?.parquet") == "a[[]1]/b[*]c[?].parquet"
+
+
+@pytest.mark.parametrize("name", ["job[1]", "it's", "a*b"])
+def test_folders_with_any_name(tmp_path: Path, written: Path, name: str) -> None:
+    folder = tmp_path / name
+    folder.mkdir()
+    tracelink.merge(written / "job.parquet", output=folder / "job.parquet", jobs=1)
+    tracelink.merge(written / "job.parquet", output=folder / "job.duckdb", jobs=1)
+    for path in (folder / "job.parquet", folder / "job.duckdb"):
+        assert tracelink.query(path, "SELECT count(*) FROM events").rows() == [(1410,)]
