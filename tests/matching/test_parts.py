@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Any
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -10,6 +13,7 @@ from hypothesis import strategies as st
 from builders.calls import call, group, linked, rank, recv, send, told, whole
 from builders.jobs_of_calls import RandomJob
 from tracelink.engines.processes import Processes
+from tracelink.io.spool import LocalStore, LostError, Store
 from tracelink.matching.job import JobTables, StoredCalls, link_ranks
 from tracelink.matching.outlines import outlined, roster_of
 from tracelink.matching.parts import plan_of
@@ -64,6 +68,42 @@ def test_parts_together_are_the_whole(
 def test_parts_of_several_processes_together_are_the_whole(seed: int) -> None:
     ranks = RandomJob(seed).ranks()
     assert contents(in_parts(ranks, ClockMode.HOST, 20, 1, jobs=2)) == contents(linked(ranks))
+
+
+class LosingStore:
+    """A store that once loses what it has."""
+
+    def __init__(self, store: Store, after: int) -> None:
+        self.store, self.shared, self.left = store, store.shared, after
+
+    def put(self, item: object, again: object = None) -> object:
+        return self.store.put(item)
+
+    def get(self, stored: object) -> object:
+        self.left -= 1
+        if not self.left:
+            raise LostError("the worker is lost")
+        return self.store.get(stored)
+
+
+class LosingEngine(Processes):
+    """One process, and stores of which the first loses what it has when that is needed for the `after`-th time."""
+
+    after: int = 1
+
+    def store(self, shared: Sequence[object], *, in_memory: bool) -> Any:
+        after, self.after = self.after, 0
+        return LosingStore(super().store(shared, in_memory=in_memory), after)
+
+
+@pytest.mark.parametrize("after", [1, 5, 12, 20])
+def test_what_a_lost_worker_had_matched_is_matched_again(after: int) -> None:
+    ranks = RandomJob(1).ranks()
+    engine = LosingEngine(after=after)
+    calls = LocalStore((), in_memory=True)
+    stored = [StoredCalls.of(one, calls) for one in ranks]
+    found = link_ranks(stored, engine, calls, most_calls=20, batch_calls=1)
+    assert contents(found) == contents(linked(ranks))
 
 
 def parts_of(ranks: list[RankCalls], most: int) -> int:

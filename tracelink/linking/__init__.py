@@ -1,4 +1,4 @@
-"""Linking: which events of one rank belong together (`rank`), and what all ranks did together (`job`).
+"""Linking: which events of one rank belong together (`rank`).
 
 One module for each relation; linkers work on columns and know no file format.
 """
