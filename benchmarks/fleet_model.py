@@ -235,7 +235,7 @@ def recorded(repeats: int) -> dict[str, Any]:
         for costs in (small, large)
     ]
     steps["join"] = _line(*joined)
-    (profile,) = rank_inputs.long_profiles(1, PROFILE_BYTES)
+    profile = rank_inputs.long_profiles(8, PROFILE_BYTES)[0]
     reading = min(runs("load", 1, profile.path), key=lambda cost: cost.cpu_s)
     tasks = min(runs("many_tasks", 2, TASKS), key=lambda cost: cost.wall_s)
     measured = {
