@@ -31,6 +31,11 @@ class Metered:
     def __getattr__(self, name: str) -> Any:
         return getattr(self.engine, name)
 
+    def store(self, shared: Sequence[object], *, in_memory: bool) -> Any:
+        """A store of the engine; in one process it counts what is put into it."""
+        store = self.engine.store(shared, in_memory=in_memory)
+        return MeteredStore(store, self) if self.engine.jobs == 1 and not in_memory else store
+
     def map(
         self, work: Callable[[Any], Any], items: Sequence[Any], shared: Sequence[object] = ()
     ) -> list[Any]:
@@ -87,10 +92,9 @@ def matched(fleet: FleetOfCalls, engine: Any, clock: str) -> Callable[[], dict[s
     metered = Metered(engine)
     store = engine.store((), in_memory=False)
     ranks = stored_fleet(fleet, engine, store)
-    kept = MeteredStore(store, metered) if engine.jobs == 1 else store
 
     def work() -> dict[str, Any]:
-        tables = link_ranks(ranks, metered, kept, ClockMode(clock))
+        tables = link_ranks(ranks, metered, store, ClockMode(clock))
         complete = tables.strings.index("complete")
         for name, expected in (("collectives", fleet.collectives), ("messages", fleet.messages)):
             found = int((getattr(tables, name).verdict == complete).sum())

@@ -115,7 +115,7 @@ def _local_cluster(workers: int) -> Any:
     """Worker processes on this machine, reachable from this machine only."""
     return distributed.LocalCluster(
         n_workers=workers,
-        env={"MALLOC_TRIM_THRESHOLD_": "268435456"},
+        env={"MALLOC_TRIM_THRESHOLD_": "268435456", "MALLOC_MMAP_THRESHOLD_": "33554432"},
         threads_per_worker=1,
         processes=True,
         host="127.0.0.1",
