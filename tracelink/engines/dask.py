@@ -7,6 +7,7 @@ tasks, which run again elsewhere; a lost scheduler is an error.
 from __future__ import annotations
 
 import logging
+import os
 import queue
 import time
 import uuid
@@ -41,6 +42,9 @@ Result = TypeVar("Result")
 WAIT = 60
 """Seconds without any worker after which work is given up."""
 
+CONNECT = 10
+"""Seconds after which a scheduler does not exist."""
+
 LOOK = 2.0
 """Seconds without an answer after which the cluster is looked at."""
 
@@ -60,10 +64,19 @@ class Connection(Struct):
         """Connects to a scheduler, or starts workers on this machine if the address is empty."""
         logging.getLogger("distributed").setLevel(logging.CRITICAL)  # what matters is raised as an error
         cluster = None
+        if address.startswith("/") and not os.path.isfile(address):
+            raise UsageError(
+                f"{address}: there is no such file", advice="Name the --scheduler-file of `dask scheduler`."
+            )
         if not address:
             cluster = _local_cluster(jobs or cores())
         try:
-            client = distributed.Client(cluster or address, direct_to_workers=True, set_as_default=False)
+            where = (
+                {"scheduler_file": address} if address.startswith("/") else {"address": cluster or address}
+            )
+            client = distributed.Client(
+                **where, timeout=CONNECT, direct_to_workers=True, set_as_default=False
+            )
         except (OSError, TimeoutError, ValueError) as error:
             raise UsageError(
                 f"there is no Dask scheduler at {address} ({_reason(error)})",
