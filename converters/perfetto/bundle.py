@@ -203,6 +203,11 @@ class PerfettoBundleWriter(Struct, frozen=True):
                 advice="Merge the files: tracelink.merge(paths, to='perfetto-bundle')",
             )
         sources = {source.path: source for source in self.sources}
+        if not any(info.path in sources for info in job.sources):
+            raise UsageError(
+                "a bundle contains profiles as they are, and the inputs are tables that were made of them",
+                advice="Merge the original profiles.",
+            )
         sizes, reasons = self._checked(job, sources)
         members = members_of([info for info in job.sources if info.path in sizes], job.ranks)
         if not members:

@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 import numpy as np
 import pyarrow as pa
+from msgspec.structs import replace
 
 from tracelink.answers.rank.steps import windows_of
 from tracelink.answers.rank.view import RankView
@@ -126,6 +127,7 @@ def _rows(count: int) -> pa.Array:
 
 def rank_tables(graph: EventGraph, *, arguments: bool) -> Iterator[tuple[schema.Table, pa.Table]]:
     """The tables of the graph of one rank."""
+    graph = _with_own_tracks(graph)
     as_columns, others = _keys(graph)
     yield schema.EVENTS, _events(graph, as_columns)
     yield schema.EDGES, _edges(graph)
@@ -137,6 +139,23 @@ def rank_tables(graph: EventGraph, *, arguments: bool) -> Iterator[tuple[schema.
     yield schema.COMPILES, _compiles(graph)
     if arguments:
         yield schema.ARGUMENTS, _arguments(graph)
+
+
+def _with_own_tracks(graph: EventGraph) -> EventGraph:
+    """The graph without tracks of other ranks, which the part of a graph in memory has."""
+    rank = graph.ranks[0].rank
+    own = np.array([track.rank == rank for track in graph.tracks], np.bool_)
+    own[graph.events.track] = True
+    own[graph.counters.track] = True
+    if own.all():
+        return graph
+    number = (np.cumsum(own) - 1).astype(np.int32)
+    return replace(
+        graph,
+        tracks=[track for track, mine in zip(graph.tracks, own.tolist(), strict=True) if mine],
+        events=replace(graph.events, track=number[graph.events.track]),
+        counters=replace(graph.counters, track=number[graph.counters.track]),
+    )
 
 
 def _events(graph: EventGraph, keys: Mapping[Key, KeyColumn]) -> pa.Table:

@@ -186,14 +186,14 @@ class DatabaseTables(Struct, frozen=True):
 
     def read(self, table: Table, rank: int | None = None) -> pa.Table:
         """The rows of a table of the job, or those of one rank."""
-        columns = ", ".join(named(column.name) for column in table.columns)
+        columns = ", ".join(named(column.name) for column in table.restored)
         chosen = "" if rank is None else f" WHERE rank = {rank:d}"
         with opened(self.path, self.location) as connection:
             self._check(connection, table, chosen)
             rows = connection.sql(f"SELECT {columns} FROM {table.name}{chosen}").to_arrow_table()
         return pa.Table.from_arrays(
-            [_fitting(rows.column(column.name), column) for column in table.columns],
-            names=[column.name for column in table.columns],
+            [_fitting(rows.column(column.name), column) for column in table.restored],
+            names=[column.name for column in table.restored],
         )
 
     def _check(self, connection: duckdb.DuckDBPyConnection, table: Table, chosen: str) -> None:

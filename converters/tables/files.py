@@ -105,14 +105,14 @@ def read_file(path: Path, table: schema.Table) -> pa.Table:
         if metadata.num_rows > FEW_ROWS + MOST_ROWS_OF_BYTE * path.stat().st_size:
             raise UnreadableError(f"it states {metadata.num_rows:,} rows, for which it is too small")
         check_columns(file.schema_arrow, table)
-        rows = file.read([column.name for column in table.columns], use_threads=False)
+        rows = file.read([column.name for column in table.restored], use_threads=False)
         rows.validate(full=True)
         return rows.unify_dictionaries().combine_chunks()
 
 
 def check_columns(found: pa.Schema, table: schema.Table) -> None:
     """Raises `UnreadableError` if a column is missing or of another type."""
-    for column in table.columns:
+    for column in table.restored:
         index = found.get_field_index(column.name)
         if index < 0:
             raise UnreadableError(

@@ -8,6 +8,7 @@ from functools import cache
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from tracelink.model import MANIFEST_START
 from tracelink.model.communications import Evidence
@@ -51,6 +52,8 @@ class Column(Struct, frozen=True):
     required: bool = False
     words: tuple[str, ...] = ()
     """All values that a text can have; empty if it can be any."""
+    derived: bool = False
+    """Whether it follows from other columns and tables, so that it is not read back."""
 
     @property
     def source(self) -> str:
@@ -87,6 +90,11 @@ class Table(Struct, frozen=True):
         import pyarrow
 
         return pyarrow.schema([(column.name, column.arrow_type) for column in self.columns])
+
+    @property
+    def restored(self) -> tuple[Column, ...]:
+        """The columns that are read back."""
+        return tuple(column for column in self.columns if not column.derived)
 
     @property
     def all_columns(self) -> tuple[Column, ...]:
@@ -132,6 +140,10 @@ def _word(name: str, words: type[Enum], text: str) -> Column:
     return Column(name, Type.TEXT, text, words=tuple(values))
 
 
+def _derived(column: Column) -> Column:
+    return replace(column, derived=True)
+
+
 def _number(name: str, text: str) -> Column:
     return Column(name, Type.FLOAT64, text)
 
@@ -174,12 +186,18 @@ EVENTS = Table(
         _integer("duration_ns", "How long it took; null if its end was not recorded.", "duration"),
         _id("source", "Which input it is from: the row of `sources` of the same rank."),
         _integer("payload", "Its number in the source, by which its arguments are found."),
-        _integer("caller", "The event that calls it: a row of `events` of the same rank, as in `edges`."),
-        _integer("self_ns", "Its duration without that of the events that it calls."),
-        _integer("call", "The call that launched it, if it is work on a device, as in `edges`."),
-        _integer("called_ns", "When that call began."),
-        _word(
-            "part", Part, "What work on a device is, as `tracelink summary` divides time; null for all else."
+        _derived(
+            _integer("caller", "The event that calls it: a row of `events` of the same rank, as in `edges`.")
+        ),
+        _derived(_integer("self_ns", "Its duration without that of the events that it calls.")),
+        _derived(_integer("call", "The call that launched it, if it is work on a device, as in `edges`.")),
+        _derived(_integer("called_ns", "When that call began.")),
+        _derived(
+            _word(
+                "part",
+                Part,
+                "What work on a device is, as `tracelink summary` divides time; null for all else.",
+            )
         ),
         *(_integer(key.value, text) for key, text in KEY_COLUMNS.items()),
     ),

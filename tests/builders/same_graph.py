@@ -12,7 +12,7 @@ from tracelink.model.trace import TEXT_KEYS
 
 
 def assert_same_graph(graph: EventGraph, expected: EventGraph, *, arguments: bool = True) -> None:
-    """Every table, key, edge, sample and report is equal; so are the arguments of events, if these are there."""
+    """Every table, key, edge, sample and report is equal; and so are the arguments of all events."""
     for name in TABLES:
         columns, of = graph.table(name), expected.table(name)
         assert list(columns) == list(of)

@@ -112,11 +112,13 @@ def _run_case(
     (place / "out").mkdir(parents=True)
     (place / "in").mkdir()
     name, data = mutated(seed, random)
-    (place / "in" / name).write_bytes(data)
-    size = 2 * len(seed.data) + len(data)
+    for path, text in {**seed.beside, name: data}.items():
+        (place / "in" / path).parent.mkdir(parents=True, exist_ok=True)
+        (place / "in" / path).write_bytes(text)
+    size = 2 * len(seed.data) + len(data) + sum(map(len, seed.beside.values()))
     if random.random() < 0.3:
         partner = random.choice([other for other in seeds if other.format != format_name or other != seed])
-        (place / "in" / f"with_{partner.name}").write_bytes(partner.data)
+        (place / "in" / f"with_{partner.name.replace('/', '_')}").write_bytes(partner.data)
         size += len(partner.data)
     command = _command(format_name, random, place / "in" / name, place)
     end = run(command, size)
@@ -135,7 +137,7 @@ def _command(format_name: str, random: Random, file: Path, place: Path) -> list[
     chosen = random.choice(own) if own and random.random() < 0.5 else random.choice(COMMANDS[""])
     words = [word.format(**{"in": file, "out": place / "out"}) for word in chosen]
     if chosen[0] != "convert":
-        words.append(str(file.parent))
+        words.append(str(place / "in"))
     return [*words, "-v", "-j", "1"]
 
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import tracelink
@@ -34,11 +34,13 @@ class Seed:
     format: str
     name: str
     data: bytes
+    beside: Mapping[str, bytes] = field(default_factory=dict)
+    """Other files of the same input, by their paths next to it."""
 
 
 def all_seeds(work: Path) -> list[Seed]:
     """The seeds of all formats, always in the same order; `work` is a folder for what tracelink writes."""
-    found = [*_built(), *_of_files(_samples()), *_of_files(_written(work))]
+    found = [*_built(), *_of_files(_samples()), *_of_files(_written(work)), *_tables(work)]
     return [*found, *_of_files(sorted(CRASHES.rglob("*")))]
 
 
@@ -69,6 +71,20 @@ def _written(work: Path) -> list[Path]:
             tracelink.merge(samples.path(name), output=work / name / output, to=to, jobs=1)
     tracelink.convert(work / "cpu_job" / "job.0.et", work / "cpu_job" / "nodes.json", to="chakra-nodes")
     return sorted(work.rglob("*"))
+
+
+def _tables(work: Path) -> Iterator[Seed]:
+    """The graph of a sample as tables: each file of a dataset next to the others, and a DuckDB file."""
+    for name in ("job.parquet", "job.duckdb"):
+        tracelink.merge(samples.path("gpu_pair"), output=work / name, jobs=1, options={"args": "all"})
+    files = {
+        path.relative_to(work / "job.parquet").as_posix(): path.read_bytes()
+        for path in sorted((work / "job.parquet").rglob("*"))
+        if path.is_file()
+    }
+    for name, data in files.items():
+        yield Seed("parquet", name, data, {other: text for other, text in files.items() if other != name})
+    yield Seed("duckdb", "job.duckdb", (work / "job.duckdb").read_bytes())
 
 
 def _built() -> Iterator[Seed]:

@@ -18,6 +18,7 @@ from tracelink.io.targets import (
     PrefixTarget,
     StreamTarget,
     abandoned_files_removed,
+    scratch_folder_for,
     target_of,
     temporary_folder_for,
 )
@@ -259,3 +260,80 @@ def test_a_temporary_folder_of_an_ended_process_is_removed(tmp_path: Path) -> No
     (left / "rank_0").mkdir(parents=True)
     with abandoned_files_removed(str(tmp_path / "out")):
         assert list(tmp_path.iterdir()) == []
+
+
+# Folders of files that appear as a whole.
+
+
+MARKER = "marker.json"
+
+
+def write_folder(path: Path, *names: str) -> None:
+    with DirectoryTarget(path).whole(MARKER) as files:
+        for name in (*names, MARKER):
+            with files.file(name) as stream:
+                stream.write(name.encode())
+            assert files.size(name) == len(name)
+        assert not (path / names[0]).exists()
+
+
+def files_in(folder: Path) -> list[str]:
+    return sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file())
+
+
+def test_a_folder_appears_when_all_of_its_files_are_written(tmp_path: Path) -> None:
+    write_folder(tmp_path / "out" / "job", "events/rank=0/part-0.parquet", "ranks.parquet")
+    assert files_in(tmp_path) == [
+        "out/job/events/rank=0/part-0.parquet",
+        "out/job/marker.json",
+        "out/job/ranks.parquet",
+    ]
+
+
+def test_an_empty_folder_and_one_with_the_marker_are_replaced(tmp_path: Path) -> None:
+    (tmp_path / "job").mkdir()
+    for name in ("a", "b"):
+        write_folder(tmp_path / "job", name)
+        assert files_in(tmp_path) == [f"job/{name}", "job/marker.json"]
+
+
+def test_another_folder_is_not_replaced(tmp_path: Path) -> None:
+    (tmp_path / "notes.txt").write_text("mine")
+    with pytest.raises(UsageError, match="is a folder with other files, and would be overwritten"):
+        write_folder(tmp_path, "a")
+    with pytest.raises(UsageError, match="is a file, and would be overwritten"):
+        write_folder(tmp_path / "notes.txt", "a")
+    assert files_in(tmp_path) == ["notes.txt"]
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt, ValueError])
+def test_a_folder_stays_as_it_was_when_writing_ends_early(tmp_path: Path, error: type[BaseException]) -> None:
+    write_folder(tmp_path / "job", "a")
+
+    def fails() -> None:
+        with DirectoryTarget(tmp_path / "job").whole(MARKER) as files, files.file("b") as stream:
+            stream.write(b"b")
+            raise error
+
+    with pytest.raises(error):
+        fails()
+    assert files_in(tmp_path) == ["job/a", "job/marker.json"]
+    assert [path.name for path in tmp_path.iterdir()] == ["job"]
+
+
+@pytest.mark.parametrize("name", ["", ".", "..", "../a", "a/../b", "/a", "a//b"])
+def test_a_file_is_in_its_folder(tmp_path: Path, name: str) -> None:
+    with pytest.raises(UsageError, match="is not the name of a file"):
+        DirectoryTarget(tmp_path / "job").file(name)
+
+
+def test_a_scratch_folder_is_next_to_its_output_until_the_end(tmp_path: Path) -> None:
+    with scratch_folder_for(tmp_path / "job.duckdb") as scratch:
+        (scratch / "file").write_text("text")
+        assert scratch.parent == tmp_path
+    assert list(tmp_path.iterdir()) == []
+    with (
+        pytest.raises(TraceError, match="cannot be written"),
+        scratch_folder_for(tmp_path / "missing" / "job"),
+    ):
+        pass

@@ -7,8 +7,12 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
 import pytest
+
+pytest.importorskip("pyarrow")
+pytest.importorskip("duckdb")
+
+import pyarrow as pa
 
 import tracelink
 from tracelink import samples

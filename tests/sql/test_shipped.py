@@ -9,6 +9,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+pytest.importorskip("pyarrow")
+pytest.importorskip("duckdb")
+
+
 import tracelink
 from tracelink import samples
 from tracelink.model.errors import UsageError

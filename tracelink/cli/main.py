@@ -338,7 +338,9 @@ class LazyGroup(click.Group):
 
 def _keep_garbage() -> None:
     """Gives the memory back as a whole at the end: collecting it first takes longer."""
-    if "duckdb" not in sys.modules:  # it reports what is not collected
+    if "duckdb" in sys.modules:  # it reports what is not collected
+        gc.unfreeze()
+    else:
         gc.freeze()
 
 

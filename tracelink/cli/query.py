@@ -14,7 +14,7 @@ from msgspec import Struct
 from tracelink.cli.collectives import csv_lines
 from tracelink.cli.console import Console, is_terminal, json_text
 from tracelink.cli.documents import results
-from tracelink.cli.main import FINE
+from tracelink.cli.main import FINE, NO
 from tracelink.cli.options import (
     Words,
     collected,
@@ -27,10 +27,10 @@ from tracelink.cli.options import (
     takes_metrics,
     takes_ranks_of_files,
 )
-from tracelink.cli.terminal import EMPTY, Page, exit_code, print_errors, watching
+from tracelink.cli.terminal import EMPTY, Page, print_errors, watching
 from tracelink.io.engine import Engine
 from tracelink.io.targets import FileTarget, check_folder, target_of
-from tracelink.model.errors import UsageError
+from tracelink.model.errors import Severity, UsageError
 from tracelink.model.text import counted, number, shortened
 from tracelink.sql.session import QueryResult
 from tracelink.sql.session import query as run_query
@@ -198,7 +198,8 @@ def query(
         console.document(query_document(found, output))
     written.write(found, console)
     print_errors(console, found.findings)
-    click.get_current_context().exit(exit_code((), found.findings) if found.findings else FINE)
+    failed = any(finding.severity is Severity.ERROR for finding in found.findings)
+    click.get_current_context().exit(NO if failed else FINE)
 
 
 # The rows.

@@ -7,9 +7,6 @@ from pathlib import Path
 
 import pytest
 
-pytest.importorskip("pyarrow")
-pytest.importorskip("duckdb")
-
 import tracelink
 from tracelink import samples
 

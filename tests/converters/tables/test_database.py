@@ -5,8 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-import duckdb
 import pytest
+
+pytest.importorskip("pyarrow")
+pytest.importorskip("duckdb")
+
+import duckdb
 
 import tracelink
 from tracelink.converters.tables import database, schema

@@ -9,10 +9,14 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pytest
+
+pytest.importorskip("pyarrow")
+pytest.importorskip("duckdb")
+
 import duckdb
 import pyarrow as pa
 import pyarrow.parquet as pq
-import pytest
 
 import tracelink
 from tracelink import Selection, samples

@@ -7,8 +7,12 @@ import json
 from pathlib import Path
 from typing import Any
 
-import pyarrow.parquet as pq
 import pytest
+
+pytest.importorskip("pyarrow")
+pytest.importorskip("duckdb")
+
+import pyarrow.parquet as pq
 
 import tracelink
 from tracelink import samples

@@ -1,0 +1,137 @@
+"""`tracelink query`."""
+
+from __future__ import annotations
+
+import io
+import json
+from pathlib import Path
+
+import jsonschema
+import pytest
+
+pytest.importorskip("duckdb")
+pytest.importorskip("pyarrow")
+
+import pyarrow.parquet as pq
+
+import tracelink as library
+from builders.command_line import Run
+from tracelink import samples, schemas
+
+COUNTS = "SELECT kind, count(*) AS events FROM events GROUP BY kind ORDER BY events DESC LIMIT 2"
+
+
+@pytest.fixture(scope="module")
+def dataset(tmp_path_factory: pytest.TempPathFactory) -> str:
+    path = tmp_path_factory.mktemp("query") / "job.parquet"
+    library.merge(samples.path("gpu_pair"), output=path, jobs=1)
+    return str(path)
+
+
+def test_rows_as_a_table(tracelink: Run, dataset: str) -> None:
+    result = tracelink("query", dataset, COUNTS)
+    assert (result.exit_code, result.stdout) == (0, "kind      events\nnode         392\noperator     336\n")
+
+
+def test_traces_need_no_file_in_between(tracelink: Run) -> None:
+    result = tracelink("query", str(samples.path("hung_job")), "SELECT count(*) AS events FROM events")
+    assert (result.exit_code, result.stdout.split()) == (0, ["events", "349"])
+
+
+@pytest.mark.parametrize(
+    ("form", "text"),
+    [
+        ("csv", "kind,events\nnode,392\noperator,336\n"),
+        (
+            "json",
+            '[\n  {\n    "kind": "node",\n    "events": 392\n  },\n'
+            '  {\n    "kind": "operator",\n    "events": 336\n  }\n]\n',
+        ),
+    ],
+)
+def test_rows_in_other_forms(tracelink: Run, dataset: str, tmp_path: Path, form: str, text: str) -> None:
+    assert tracelink("query", dataset, COUNTS, "--format", form).stdout == text
+    result = tracelink("query", dataset, COUNTS, "-o", str(tmp_path / f"rows.{form}"))
+    assert (result.exit_code, result.stdout) == (0, f"{tmp_path}/rows.{form}: 2 rows\n")
+    assert (tmp_path / f"rows.{form}").read_text() == text
+
+
+def test_rows_as_parquet(tracelink: Run, dataset: str, tmp_path: Path) -> None:
+    rows = [{"kind": "node", "events": 392}, {"kind": "operator", "events": 336}]
+    assert tracelink("query", dataset, COUNTS, "-o", str(tmp_path / "rows.parquet")).exit_code == 0
+    assert pq.read_table(tmp_path / "rows.parquet").to_pylist() == rows
+    result = tracelink("query", dataset, COUNTS, "--format", "parquet")
+    assert pq.read_table(io.BytesIO(result.stdout_bytes)).to_pylist() == rows
+
+
+def test_a_query_by_its_name_and_parameters(tracelink: Run, dataset: str) -> None:
+    result = tracelink(
+        "query", dataset, "--name", "top-kernels", "-p", "limit=1", "-p", "rank=1", "--format", "csv"
+    )
+    header, row = result.stdout.splitlines()
+    assert header == "name,communication,count,total_ns,share,mean_ns,max_ns,ranks"
+    assert row.split(",")[1:4] == ["True", "12", "1526747"]
+
+
+def test_the_list_of_queries(tracelink: Run) -> None:
+    lines = tracelink("query", "--list").stdout.splitlines()
+    assert lines[0].split() == ["query", "answers", "parameters"]
+    assert len(lines) == 13
+    document = json.loads(tracelink("query", "--list", "--json").stdout)
+    jsonschema.validate(document, schemas.load("queries"))
+    assert [each["name"] for each in document["queries"]] == [line.split()[0] for line in lines[1:]]
+
+
+def test_json_has_types_and_rows(tracelink: Run, dataset: str, tmp_path: Path) -> None:
+    document = json.loads(
+        tracelink("query", dataset, "SELECT 1 AS a, [1, 2] AS b, NULL AS c, now() AS d", "--json").stdout
+    )
+    jsonschema.validate(document, schemas.load("query"))
+    assert [column["name"] for column in document["columns"]] == ["a", "b", "c", "d"]
+    assert document["rows"][0][:3] == [1, [1, 2], None]
+    output = str(tmp_path / "rows.csv")
+    document = json.loads(tracelink("query", dataset, COUNTS, "-o", output, "--json").stdout)
+    assert (document["count"], document["rows"], document["output"]) == (2, [], output)
+
+
+def test_long_tables_and_cells_are_cut_with_advice(tracelink: Run, dataset: str) -> None:
+    result = tracelink("query", dataset, "SELECT repeat('x', 100) AS a FROM range(1001)")
+    lines = result.stdout.splitlines()
+    assert (lines[1], len(lines)) == ("x" * 59 + "…", 1002)
+    assert lines[-1] == "1 more rows: write them with -o rows.csv"
+    assert tracelink("query", dataset, "SELECT 1 AS a LIMIT 0").stdout == "a\nNo rows.\n"
+
+
+def test_names_cannot_control_the_terminal(tracelink: Run, dataset: str) -> None:
+    sql = "SELECT 'a' || chr(27) || '[2J' AS x, '=1+1' AS y"
+    for form in ("table", "csv", "json"):
+        output = tracelink("query", dataset, sql, "--format", form).stdout
+        assert "\x1b" not in output
+    assert "'=1+1" in tracelink("query", dataset, sql, "--format", "csv").stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "problem"),
+    [
+        (("SELECT nmae FROM events",), 'Referenced column "nmae"'),
+        (("--name", "top"), "there is no query 'top'"),
+        (("--name", "top-kernels", "-p", "most=1"), "has no parameter 'most'"),
+        (("--name", "top-kernels", "-p", "limit"), "is not of the form NAME=VALUE"),
+        (("SELECT 1", "-o", "rows.xml"), "rows.xml does not say how rows are written"),
+        (("SELECT 1", "-o", "missing/rows.csv"), "there is no folder missing"),
+        (("SELECT 1", "--format", "parquet", "--json"), "Parquet is not for a terminal"),
+        (("COPY events TO 'x.csv'",), "not one statement that selects"),
+    ],
+)
+def test_errors_are_one_paragraph(
+    tracelink: Run, dataset: str, arguments: tuple[str, ...], problem: str
+) -> None:
+    result = tracelink("query", dataset, *arguments)
+    assert result.exit_code == 2
+    assert problem in " ".join(result.stderr.split())
+
+
+def test_a_query_needs_a_source_and_sql(tracelink: Run, dataset: str) -> None:
+    assert "Missing an input" in tracelink("query").stderr
+    assert "Missing a query, or --name" in tracelink("query", dataset).stderr
+    assert "there is no such file" in tracelink("query", "missing", "SELECT 1").stderr

@@ -1,0 +1,202 @@
+"""Finished ranks in a folder: an interrupted job goes on with them, and nothing of anybody else is ever read."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import tracelink
+import tracelink.samples as samples
+from tracelink.io.kept import KeptStore, kept_for
+from tracelink.model.errors import TraceError, UsageError
+
+SAMPLE = samples.path("cpu_job")
+
+
+@pytest.fixture(autouse=True)
+def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The folder of the secret of the user."""
+    folder = tmp_path / "state"
+    monkeypatch.setenv("XDG_STATE_HOME", str(folder))
+    return folder
+
+
+@pytest.fixture
+def kept(tmp_path: Path) -> KeptStore:
+    return KeptStore.at(tmp_path / "job.resume")
+
+
+class Named:
+    """Something that both runs have."""
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+
+    def __reduce__(self) -> Any:
+        raise TypeError("it stays where it is")
+
+
+def never() -> Any:
+    raise AssertionError("it was made again")
+
+
+def made(store: KeptStore) -> Any:
+    """What a rank leaves: a small value, and an object in the store."""
+    return store.put({"column": np.arange(10_000), "source": store.shared[0]}), "small"
+
+
+def test_what_was_made_once_is_not_made_again(kept: KeptStore) -> None:
+    first = kept.of([Named("a"), Named("b")])
+    first.once("key", lambda: made(first))
+    again = KeptStore.at(kept.folder).of([Named("b"), Named("a")])
+    stored, small = again.once("key", never)
+    content = again.get(stored)
+    assert (small, content["column"].sum(), content["source"]) == ("small", 49_995_000, again.shared[1])
+    assert again.records == 1
+
+
+def test_other_keys_are_made(kept: KeptStore) -> None:
+    store = kept.of([Named("a")])
+    store.once("key", lambda: made(store))
+    assert store.once("other", lambda: "made") == "made"
+
+
+def test_a_source_that_is_gone_makes_a_record_void(kept: KeptStore) -> None:
+    store = kept.of([Named("a")])
+    store.once("key", lambda: store.shared[0])
+    assert kept.of([Named("b")]).once("key", lambda: "made") == "made"
+
+
+def files(folder: Path) -> tuple[Path, Path]:
+    """The record and the object."""
+    (record,) = folder.glob("*.record")
+    (content,) = (path for path in folder.iterdir() if path != record)
+    return record, content
+
+
+@pytest.mark.parametrize("which", [0, 1])
+@pytest.mark.parametrize(
+    "damage", [lambda data: data[:-1], lambda data: data[:40] + b"\0" + data[41:], lambda _: b""]
+)
+def test_damage_makes_a_record_void(kept: KeptStore, which: int, damage: Any) -> None:
+    store = kept.of([Named("a")])
+    store.once("key", lambda: made(store))
+    path = files(kept.folder)[which]
+    path.write_bytes(damage(path.read_bytes().replace(b"\0", b"\1", 1)))
+    assert store.once("key", lambda: "made") == "made"
+
+
+class Hostile:
+    """Runs code when it is unpickled."""
+
+    def __reduce__(self) -> Any:
+        return os.system, ("touch hacked",)
+
+
+def test_a_record_of_another_user_is_never_unpickled(
+    kept: KeptStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    content = pickle.dumps((Hostile(), []))
+    (kept.folder / "key.record").write_bytes(bytes(32) + content)
+    assert kept.once("key", lambda: "made") == "made"
+    theirs = KeptStore(kept.folder, b"their secret".ljust(32), ())
+    theirs.once("other", lambda: "theirs")
+    assert kept.once("other", lambda: "ours") == "ours"
+    assert not (tmp_path / "hacked").exists()
+
+
+def test_an_object_that_was_exchanged_is_never_unpickled(kept: KeptStore, tmp_path: Path) -> None:
+    store = kept.of([Named("a")])
+    stored, _ = store.once("key", lambda: made(store))
+    files(kept.folder)[1].write_bytes(pickle.dumps(Hostile()))
+    with pytest.raises(TraceError, match="was changed or removed while the job was read"):
+        store.get(stored)
+
+
+def test_only_the_user_can_read_secret_and_folder(kept: KeptStore, state: Path) -> None:
+    secret = state / "tracelink" / "resume.secret"
+    assert [path.stat().st_mode & 0o777 for path in (secret, kept.folder)] == [0o600, 0o700]
+    assert len(secret.read_bytes()) == 32
+
+
+def test_a_damaged_secret_is_an_error(kept: KeptStore, state: Path) -> None:
+    (state / "tracelink" / "resume.secret").write_bytes(b"short")
+    with pytest.raises(TraceError, match=r"resume\.secret: it is damaged\. Remove it"):
+        KeptStore.at(kept.folder)
+
+
+def test_standard_output_cannot_be_resumed() -> None:
+    with pytest.raises(UsageError, match="standard output cannot be resumed"):
+        kept_for("-")
+
+
+def test_an_output_in_a_remote_store_is_resumed_from_the_current_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert kept_for("s3://bucket/run/job.parquet/").folder == tmp_path / "job.parquet.resume"
+
+
+# Merges.
+
+
+class InterruptionError(Exception):
+    """In place of a signal."""
+
+
+@pytest.mark.parametrize("jobs", [1, 2])
+@pytest.mark.parametrize("name", ["job.json", "job.pftrace"])
+def test_an_interrupted_merge_goes_on(
+    tmp_path: Path, name: str, jobs: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole, resumed = tmp_path / f"whole-{name}", tmp_path / name
+    tracelink.merge(SAMPLE, output=whole, jobs=1)
+    monkeypatch.setattr("tracelink.pipeline.ranks.BATCH_BYTES", 1)
+
+    def interrupt(*_: Any) -> None:
+        raise InterruptionError
+
+    with monkeypatch.context() as patch:
+        patch.setattr("tracelink.pipeline.job_reader._job", interrupt)
+        with pytest.raises(InterruptionError):
+            tracelink.merge(SAMPLE, output=resumed, jobs=jobs, resume=True)
+    folder = tmp_path / f"{name}.resume"
+    assert len(list(folder.glob("*.record"))) == 2
+    with monkeypatch.context() as patch:
+        patch.setattr("tracelink.pipeline.ranks._RankReader._read_group", interrupt)
+        tracelink.merge(SAMPLE, output=resumed, jobs=jobs, resume=True)
+    assert resumed.read_bytes() == whole.read_bytes()
+    assert not folder.exists()
+
+
+def test_a_changed_input_is_read_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    source = tmp_path / "traces"
+    shutil.copytree(SAMPLE, source)
+    monkeypatch.setattr("tracelink.pipeline.ranks.BATCH_BYTES", 1)
+    reads: list[int] = []
+    kept = KeptStore.at(tmp_path / "kept")
+
+    def count(_: int) -> None:
+        reads.append(1)
+
+    from tracelink.engines import engine_for
+    from tracelink.io.sources import discover_inputs
+    from tracelink.pipeline.job_reader import read_job
+
+    def read() -> int:
+        reads.clear()
+        read_job(discover_inputs(source), engine_for(1, count), kept=kept)
+        return len(reads)
+
+    first, second = read(), read()
+    os.utime(source / "kineto_1.json.gz", ns=(1, 1))
+    third = read()
+    assert second == 0
+    assert 0 < third < first
