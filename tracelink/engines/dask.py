@@ -282,15 +282,22 @@ class _Batch(Struct):
             try:
                 return done.get(timeout=LOOK)
             except queue.Empty:
-                client = self.connection.client
-                if client.status != "running":
-                    raise self._lost_scheduler() from None
-                waited = 0.0 if self.connection.workers() else waited + LOOK
+                waited = 0.0 if self._workers() else waited + LOOK
                 if waited > WAIT:
                     raise TraceError(
                         f"the cluster has no workers for {WAIT} s",
                         advice="Start some, and run the command again.",
                     ) from None
+
+    def _workers(self) -> Mapping[str, int]:
+        """The workers; raises `TraceError` if there is no scheduler to ask."""
+        try:
+            workers = self.connection.workers()
+        except Exception as error:
+            raise self._lost_scheduler() from error
+        if self.connection.client.status != "running":
+            raise self._lost_scheduler()
+        return workers
 
     def _check_workers(self, error: Exception) -> None:
         """Waits until there is a worker; raises `TraceError` if there is none, or no scheduler."""
@@ -299,8 +306,7 @@ class _Batch(Struct):
             self.connection.client.wait_for_workers(1, timeout=WAIT)
         except (OSError, TimeoutError, ValueError):
             raise self._lost_scheduler() from error
-        if self.connection.client.status != "running":
-            raise self._lost_scheduler() from error
+        self._workers()
 
     def _answer(self, future: Any) -> Answer | None:
         """The answer of a task; None if the cluster lost it."""
