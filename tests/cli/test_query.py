@@ -12,9 +12,8 @@ import pytest
 pytest.importorskip("duckdb")
 pytest.importorskip("pyarrow")
 
-import pyarrow.parquet as pq
-
 import click
+import pyarrow.parquet as pq
 
 import tracelink as library
 from builders.command_line import Run
