@@ -350,6 +350,39 @@ def read_ranks(path: str) -> Work:
     return work
 
 
+def match_fleet(jobs: str, ranks: str, entries: str, clock: str) -> Work:
+    """Matches what very many ranks did; their calls are in a store."""
+    from fleet_calls import FleetOfCalls
+    from fleet_matching import matched
+
+    from tracelink.engines.processes import Processes
+
+    return matched(FleetOfCalls(int(ranks), int(entries)), Processes(int(jobs)), clock)
+
+
+def match_fleet_on_dask(workers: str, ranks: str, entries: str, clock: str) -> Work:
+    """The same on Dask workers of this machine."""
+    from fleet_calls import FleetOfCalls
+    from fleet_matching import matched
+
+    from tracelink.engines.dask import DaskEngine
+
+    return matched(FleetOfCalls(int(ranks), int(entries)), DaskEngine("", int(workers)), clock)
+
+
+def many_tasks(workers: str, count: str) -> Work:
+    """Tasks on Dask workers that do nothing."""
+    from tracelink.engines.dask import DaskEngine
+
+    engine = DaskEngine("", int(workers))
+    engine.map(abs, [1])
+
+    def work() -> dict[str, Any]:
+        return {"tasks": len(engine.map(abs, list(range(int(count)))))}
+
+    return work
+
+
 def contents(paths: Any) -> list[bytes]:
     """The bytes of the files."""
     texts = []
@@ -407,6 +440,9 @@ JOBS = {
         read_ranges,
         read_ranges_by_obstore,
         read_ranks,
+        match_fleet,
+        match_fleet_on_dask,
+        many_tasks,
         holistic_trace_analysis,
         trace_lens,
         holistic_breakdown,

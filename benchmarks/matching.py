@@ -15,7 +15,7 @@ from collections.abc import Sequence
 import numpy as np
 from msgspec.structs import replace
 
-from tracelink.linking.job import link_ranks
+from tracelink.matching.job import link_ranks
 from tracelink.model.clock import ClockMode
 from tracelink.model.collectives import RankCalls
 from tracelink.model.columns import UNKNOWN

@@ -29,6 +29,7 @@ import capturing
 import chakra_traces
 import compiling
 import diagnosing
+import fleet_matching
 import inspecting
 import nsys_exports
 import page
@@ -49,6 +50,7 @@ SUITES = (
     | nsys_exports.SUITES
     | capturing.SUITES
     | inspecting.SUITES
+    | fleet_matching.SUITES
     | remote_stores.SUITES
     | tables.SUITES
 )

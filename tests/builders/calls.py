@@ -10,7 +10,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from tracelink.linking.job import JobTables
+from tracelink.engines.processes import Processes
+from tracelink.matching.job import JobTables, StoredCalls, link_ranks
+from tracelink.model.clock import ClockMode, Clocks
 from tracelink.model.collectives import RankCalls
 from tracelink.model.columns import NO_TIME, UNKNOWN, StringTable
 from tracelink.model.communications import Calls, Evidence
@@ -122,3 +124,10 @@ def messages(tables: JobTables) -> list[tuple[int, int, int, int, str]]:
 def reasons(tables: JobTables) -> dict[str, int]:
     """What did not fit, and how often."""
     return {finding.reason: finding.count for finding in tables.findings}
+
+
+def linked(ranks: Sequence[RankCalls], clock: ClockMode | Clocks = ClockMode.HOST) -> JobTables:
+    """What the ranks did together, matched in one process."""
+    engine = Processes(1)
+    store = engine.store((), in_memory=True)
+    return link_ranks([StoredCalls.of(rank, store) for rank in ranks], engine, store, clock)

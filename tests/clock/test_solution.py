@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from builders.crossings import EPOCH, MS, US, JobBuilder, S, crossings, earliest_leaving, true_offset
 from builders.data import shared
 from tracelink.api import load
 from tracelink.clock import bounds as envelopes
-from tracelink.clock.clock import Crossings, estimate_clocks
-from tracelink.linking import job as across
-from tracelink.model.clock import Clock, ClockMode, Clocks
+from tracelink.clock.clock import Crossings, RankHosts, estimate_clocks
+from tracelink.clock.observations import Crossed
+from tracelink.model.clock import Clock, ClockMode
 from tracelink.model.columns import NO_TIME
 
 # Whatever clocks, groups and delays: the truth lies in the interval, nothing comes before its cause.
@@ -155,16 +155,18 @@ def test_whatever_crossings_say_offsets_stay_within_their_intervals(met: Crossin
 def met() -> Crossings:
     """What the job's collectives and messages say of its clocks."""
     seen: list[Crossings] = []
+    crossed = RankHosts.crossed
 
-    def watched(crossings: Crossings, hosts: Mapping[int, str], mode: ClockMode) -> Clocks:
+    def watched(hosts: RankHosts, crossings: Crossings) -> Crossed:
         seen.append(crossings)
-        return estimate_clocks(crossings, hosts, mode)
+        return crossed(hosts, crossings)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(across, "estimate_clocks", watched)
+        patch.setattr(RankHosts, "crossed", watched)
         load(shared("matched8"), jobs=1)
-    (crossings,) = seen
-    return crossings
+    collectives, messages = seen[:2]
+    after = int(collectives.meeting.max()) + 1
+    return Crossings.concatenate([collectives, replace(messages, meeting=messages.meeting + after)])
 
 
 def put_wrong(met: Crossings, offset: Any, drift: Any) -> tuple[Crossings, int]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 from hypothesis import given, settings
@@ -22,7 +22,7 @@ from tracelink.model.communications import Calls, Evidence
 from tracelink.model.errors import Finding
 from tracelink.model.events import EventKind, Relation, TrackKind
 from tracelink.model.graph import STATED
-from tracelink.pipeline.ranks import StoredRank, read_ranks
+from tracelink.pipeline.ranks import read_ranks
 
 # The work of CPU backends on threads of its own, and the calls that it is of.
 
@@ -391,9 +391,18 @@ ALL_OF_GLOO_BUT_RECORDED = ALL_OF_GLOO - RECORDER
 ALL_OF_NCCL = frozenset({"operator", "annotation", "kernel"})
 
 
-def ranks(*paths: str) -> dict[int, StoredRank]:
+class ReadRank(NamedTuple):
+    """The calls of a rank, and what was found when it was read."""
+
+    calls: RankCalls
+    findings: Sequence[Finding]
+
+
+def ranks(*paths: str) -> dict[int, ReadRank]:
     gathered = read_ranks(discover_inputs([shared(path) for path in paths]), Processes(1), with_events=False)
-    return {rank.rank: rank for rank in gathered.ranks}
+    return {
+        rank.rank: ReadRank(gathered.store.get(rank.calls.calls), rank.findings) for rank in gathered.ranks
+    }
 
 
 def joined(rank: RankCalls) -> Counter[frozenset[str]]:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 from msgspec import Struct
 
 from tracelink.clock.observations import MAX_DRIFT, Observations
-from tracelink.model.columns import Bools, Float64s, Int64s
+from tracelink.model.columns import Bools, Float64s, Int32s, Int64s, lookup
 
 # Feasible regions: bounds at different times leave a polygon of offsets and drifts; many at once.
 
@@ -98,8 +98,11 @@ PAIR_BATCH = 1 << 18
 
 
 class Envelopes(Struct, frozen=True):
-    """For each pair of clocks the most that the first can be ahead of the second, and when (clock, clock, stretch)."""
+    """For pairs of clocks the most that the first can be ahead of the second, and when (pair, stretch)."""
 
+    first: Int64s
+    second: Int64s
+    """Clocks of each pair, in the order of first and second; a pair without a row is not bounded."""
     bound: Float64s
     time: Float64s
 
@@ -107,19 +110,30 @@ class Envelopes(Struct, frozen=True):
 def envelopes_of(observations: Observations, clocks: int) -> Envelopes:
     """The tightest bounds; all times are about those of the reference clock, with an early zero."""
     stretches = int(np.clip(CELLS // clocks**2, 4, STRETCHES))
-    bound = np.full(clocks * clocks * stretches, np.inf)
+    batches = _PairsOfRows(observations)
+    number, pairs = _numbered_pairs(batches, clocks)
+    bound = np.full(len(pairs) * stretches, np.inf)
     time = np.zeros(len(bound))
     span = _last(observations)
-    for waits, awaited in _pairs_envelopes(observations):
+    for waits, awaited in batches:
         wide = observations.left[waits] - observations.entered[awaited]
         middle = (observations.left[waits] + observations.entered[awaited]) / 2
         slack = 2 * MAX_DRIFT * (np.abs(wide) + 2 * np.maximum(-middle, 0))
         middle = np.maximum(middle, 0)
         stretch = np.minimum(middle * stretches // span, stretches - 1).astype(np.int64)
-        cell = (observations.clock[waits] * clocks + observations.clock[awaited]) * stretches + stretch
-        _keep_tightest(wide + slack, middle, cell, bound, time)
-    shape = (clocks, clocks, stretches)
-    return Envelopes(bound.reshape(shape), time.reshape(shape))
+        pair = number[observations.clock[waits] * clocks + observations.clock[awaited]]
+        _keep_tightest(wide + slack, middle, pair * np.int64(stretches) + stretch, bound, time)
+    shape = (len(pairs), stretches)
+    return Envelopes(*np.divmod(pairs, clocks), bound.reshape(shape), time.reshape(shape))
+
+
+def _numbered_pairs(batches: _PairsOfRows, clocks: int) -> tuple[Int32s, Int64s]:
+    """Numbers for pairs of clocks that meet, by first * clocks + second; and these pairs."""
+    meets = np.zeros(clocks * clocks, np.bool_)
+    clock = batches.observations.clock
+    for waits, awaited in batches:
+        meets[clock[waits] * clocks + clock[awaited]] = True
+    return np.cumsum(meets, dtype=np.int32) - np.int32(1), np.flatnonzero(meets)
 
 
 def _last(observations: Observations) -> float:
@@ -127,14 +141,20 @@ def _last(observations: Observations) -> float:
     return max(float(left.max(initial=1)), float(observations.entered.max(initial=1)), 1.0)
 
 
-def _pairs_envelopes(observations: Observations) -> Iterator[tuple[Int64s, Int64s]]:
+class _PairsOfRows:
     """Pairs of a waiting and an awaited row of one meeting, of different clocks, in batches."""
-    waits, awaited = np.isfinite(observations.left), np.isfinite(observations.entered)
-    small = _small(observations, waits, awaited)[observations.meeting]
-    first = _first_of(observations, waits), _first_of(observations, awaited)
-    yield from _products(observations, waits & small, awaited & small)
-    yield from _products(observations, waits & ~small, first[1] & ~small)
-    yield from _products(observations, first[0] & ~small, awaited & ~small)
+
+    def __init__(self, observations: Observations) -> None:
+        self.observations = observations
+        self._waits, self._awaited = np.isfinite(observations.left), np.isfinite(observations.entered)
+        self._small = _small(observations, self._waits, self._awaited)[observations.meeting]
+
+    def __iter__(self) -> Iterator[tuple[Int64s, Int64s]]:
+        observations, waits, awaited, small = self.observations, self._waits, self._awaited, self._small
+        first = _first_of(observations, waits), _first_of(observations, awaited)
+        yield from _products(observations, waits & small, awaited & small)
+        yield from _products(observations, waits & ~small, first[1] & ~small)
+        yield from _products(observations, first[0] & ~small, awaited & ~small)
 
 
 def _small(observations: Observations, waits: Bools, awaited: Bools) -> Bools:
@@ -186,25 +206,24 @@ class _ClockPairs(Struct, frozen=True):
 
 def offset_bounds(envelopes: Envelopes, drift: Float64s) -> tuple[Float64s, Float64s]:
     """Lower and upper bounds of the offsets from the lowest clock (inf: unbounded); `drift` is already corrected."""
-    clocks = len(drift)
+    clocks = np.arange(len(drift))
     least, most = drift_limits(drift)
     chunks = list(_pairs(envelopes))
-    drifts = np.full((clocks, clocks), np.inf)
-    drifts[:, 0], drifts[0, :] = most, -least
+    drifts = [_Limits(clocks, 0 * clocks, most), _Limits(0 * clocks, clocks, -least)]
     ranges = []
     for pairs in chunks:
         low, high = pairs.regions.drifts(*_difference(pairs, least, most))
-        drifts[pairs.first, pairs.second] = np.minimum(drifts[pairs.first, pairs.second], high)
-        drifts[pairs.second, pairs.first] = np.minimum(drifts[pairs.second, pairs.first], -low)
+        drifts += [_Limits(pairs.first, pairs.second, high), _Limits(pairs.second, pairs.first, -low)]
         ranges.append((low, high))
-    most, least = _shortest_paths(drifts), -_shortest_paths(drifts.T)
-    offsets = np.full((clocks, clocks), np.inf)
+    most, least = _farthest(drifts, len(drift)), -_farthest([one.reversed() for one in drifts], len(drift))
+    offsets = []
     for pairs, (low, high) in zip(chunks, ranges, strict=True):
         lowest, highest = _difference(pairs, least, most)
         # as no time is negative, the least drift leaves the greatest offset
-        offsets[pairs.first, pairs.second] = pairs.regions.at(np.maximum(low, lowest))[1]
-        offsets[pairs.second, pairs.first] = -pairs.regions.at(np.minimum(high, highest))[0]
-    return -_shortest_paths(offsets.T), _shortest_paths(offsets)
+        ahead = pairs.regions.at(np.maximum(low, lowest))[1]
+        behind = -pairs.regions.at(np.minimum(high, highest))[0]
+        offsets += [_Limits(pairs.first, pairs.second, ahead), _Limits(pairs.second, pairs.first, behind)]
+    return -_farthest([one.reversed() for one in offsets], len(drift)), _farthest(offsets, len(drift))
 
 
 def infeasibility(envelopes: Envelopes, drift: Float64s) -> Float64s:
@@ -229,24 +248,47 @@ def _difference(pairs: _ClockPairs, least: Float64s, most: Float64s) -> tuple[Fl
     return least[pairs.first] - most[pairs.second], most[pairs.first] - least[pairs.second]
 
 
-def _pairs(envelopes: Envelopes) -> list[_ClockPairs]:
-    """All pairs of clocks with any bound, in batches."""
-    bounded = np.isfinite(envelopes.bound).any(axis=2)
-    first, second = np.nonzero(np.triu(bounded | bounded.T, 1))
-    chunks = [slice(begin, begin + CLOCK_PAIR_BATCH) for begin in range(0, len(first), CLOCK_PAIR_BATCH)]
-    bound, time = envelopes.bound, envelopes.time
-    return [
-        _ClockPairs(i, j, FeasibleRegions(bound[i, j], time[i, j], -bound[j, i], time[j, i]))
-        for i, j in ((first[chunk], second[chunk]) for chunk in chunks)
-    ]
+def _pairs(envelopes: Envelopes) -> Iterator[_ClockPairs]:
+    """All pairs of clocks with any bound, the lower clock first, in batches."""
+    clocks = int(max(envelopes.first.max(initial=0), envelopes.second.max(initial=0))) + 1
+    code, back = (
+        first * clocks + second
+        for first, second in ((envelopes.first, envelopes.second), (envelopes.second, envelopes.first))
+    )
+    both = np.unique(np.where(envelopes.first < envelopes.second, code, back))
+    there, returned = lookup(code, both), lookup(back, both)
+    bound = np.concatenate([envelopes.bound, np.full((1, envelopes.bound.shape[1]), np.inf)])
+    time = np.concatenate([envelopes.time, np.zeros((1, envelopes.time.shape[1]))])
+    for begin in range(0, len(both), CLOCK_PAIR_BATCH):
+        chunk = slice(begin, begin + CLOCK_PAIR_BATCH)
+        ahead, behind = there[chunk], returned[chunk]
+        regions = FeasibleRegions(bound[ahead], time[ahead], -bound[behind], time[behind])
+        yield _ClockPairs(*np.divmod(both[chunk], clocks), regions)
 
 
-def _shortest_paths(most: Float64s) -> Float64s:
+class _Limits(Struct, frozen=True):
+    """By how much the first clock of a pair can be ahead of the second at most."""
+
+    first: Int64s
+    second: Int64s
+    most: Float64s
+
+    def reversed(self) -> _Limits:
+        """The same with the clocks exchanged."""
+        return _Limits(self.second, self.first, self.most)
+
+
+def _farthest(limits: Sequence[_Limits], clocks: int) -> Float64s:
     """For each clock the most that it can be ahead of the lowest one, along chains of pairs."""
-    reach = np.full(len(most), np.inf)
+    none = np.empty(0, np.int64)
+    first = np.concatenate([none, *(one.first for one in limits)])
+    second = np.concatenate([none, *(one.second for one in limits)])
+    most = np.concatenate([none, *(one.most for one in limits)])
+    reach = np.full(clocks, np.inf)
     reach[0] = 0.0
-    for _ in range(len(most)):
-        nearer = np.minimum(reach, (most + reach).min(axis=1))
+    for _ in range(clocks):
+        nearer = reach.copy()
+        np.minimum.at(nearer, first, most + reach[second])
         if np.array_equal(nearer, reach):
             break
         reach = nearer

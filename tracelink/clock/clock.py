@@ -11,7 +11,15 @@ import msgspec
 import numpy as np
 from msgspec import Struct
 
-from tracelink.clock.observations import Difference, observe, share_clocks
+from tracelink.clock.observations import (
+    ClockObservations,
+    Crossed,
+    Difference,
+    SharedClocks,
+    glance_at,
+    observe,
+    share_clocks,
+)
 from tracelink.clock.solution import Contradiction, Solution, solve
 from tracelink.io.remote.addresses import is_remote, plain_path, shown
 from tracelink.io.sources import LARGEST_RANK
@@ -39,29 +47,56 @@ class Crossings(Table, frozen=True):
     """Whether all waiting ranks leave at about the same time, so that their exits compare clocks."""
 
 
-def estimate_clocks(crossings: Crossings, hosts: Mapping[int, str], mode: ClockMode) -> Clocks:
-    """The clock of every rank in `hosts` (rank to host name, empty if unknown)."""
-    ranks = np.unique(np.concatenate([np.array(list(hosts), np.int64), crossings.rank.astype(np.int64)]))
-    names = [hosts.get(rank, "") for rank in ranks.tolist()]
-    if mode is ClockMode.NONE:
-        return Clocks({rank: Clock(rank, host) for rank, host in zip(ranks.tolist(), names, strict=True)})
-    rank = np.searchsorted(ranks, crossings.rank)
-    entered = np.where(crossings.awaited, crossings.entered, NO_TIME)
-    left = np.where(crossings.waits, crossings.left, NO_TIME)
-    shared = share_clocks(
-        crossings.meeting, rank, entered, left, names if mode is ClockMode.HOST else [""] * len(names)
-    )
-    clock = shared.clock[rank]
-    solution = solve(
-        observe(
-            crossings.meeting, clock, entered, left, crossings.together, int(shared.clock.max(initial=0)) + 1
+class RankHosts(Struct, frozen=True):
+    """The ranks whose clocks are estimated, in ascending order, and their hosts (empty if unknown)."""
+
+    ranks: Int64s
+    names: Sequence[str]
+    shared: Sequence[str]
+    """The hosts whose ranks may share a clock."""
+
+    @classmethod
+    def of(cls, hosts: Mapping[int, str], mode: ClockMode) -> RankHosts:
+        """These ranks, with what a mode assumes."""
+        ranks = sorted(hosts)
+        names = [hosts[rank] for rank in ranks]
+        return cls(np.array(ranks, np.int64), names, names if mode is ClockMode.HOST else [""] * len(names))
+
+    def crossed(self, crossings: Crossings) -> Crossed:
+        """The crossings of these ranks, as observations."""
+        return Crossed(
+            crossings.meeting,
+            np.searchsorted(self.ranks, crossings.rank),
+            np.where(crossings.awaited, crossings.entered, NO_TIME),
+            np.where(crossings.waits, crossings.left, NO_TIME),
+            crossings.together,
         )
-    )
+
+    def uncorrected(self) -> Clocks:
+        """Clocks that all are equal."""
+        ranks = zip(self.ranks.tolist(), self.names, strict=True)
+        return Clocks({rank: Clock(rank, host) for rank, host in ranks})
+
+
+def estimate_clocks(crossings: Crossings, hosts: Mapping[int, str], mode: ClockMode) -> Clocks:
+    """The clock of every rank in `hosts` (rank to host name, empty if unknown), and of those in the crossings."""
+    found = RankHosts.of(dict.fromkeys(np.unique(crossings.rank).tolist(), "") | dict(hosts), mode)
+    if mode is ClockMode.NONE:
+        return found.uncorrected()
+    crossed = found.crossed(crossings)
+    clocks = share_clocks([glance_at(crossed, found.shared)], found.shared)
+    part = observe(crossed, clocks)
+    return solved_clocks(found, clocks, ClockObservations.of([part], len(part.observations), clocks))
+
+
+def solved_clocks(hosts: RankHosts, shared: SharedClocks, observations: ClockObservations) -> Clocks:
+    """The clocks of ranks from the observations in all meetings."""
+    solution = solve(observations)
     clocks = {
         number: _clock(number, host, solution, index)
-        for number, host, index in zip(ranks.tolist(), names, shared.clock.tolist(), strict=True)
+        for number, host, index in zip(hosts.ranks.tolist(), hosts.names, shared.clock.tolist(), strict=True)
     }
-    rank_names = _RankNames(ranks, names, shared.clock)
+    rank_names = _RankNames(hosts.ranks, hosts.names, shared.clock)
     findings = [_difference_finding(rank_names, difference) for difference in shared.differences]
     findings += [
         _contradiction_finding(rank_names, contradiction) for contradiction in solution.contradictions

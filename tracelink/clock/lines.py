@@ -14,6 +14,9 @@ from tracelink.model.columns import Bools, Float64s, Int64s
 POINTS = 48
 """The rows of a clock are reduced to at most so many points by medians; all pairs of points are used."""
 
+BATCH = 512
+"""Clocks whose slopes are in memory at once."""
+
 SIGMAS = 3.0
 FEWEST_POINTS = 5
 """With fewer points the scatter is at least that of other clocks."""
@@ -62,17 +65,8 @@ class Slopes:
 
     def _middle(self, points: Float64s) -> Float64s:
         """The weighted median of the slopes; 0 without any."""
-        first, second = np.triu_indices(POINTS, 1)
-        distance = self._time[:, second] - self._time[:, first]
-        usable = np.isfinite(distance) & (distance > 0) & np.isfinite(points[:, second] - points[:, first])
-        weight = np.where(usable, distance, 0.0)
-        slopes = np.where(usable, points[:, second] - points[:, first], 0.0) / np.where(usable, distance, 1.0)
-        order = np.argsort(slopes, axis=1)
-        reached = np.cumsum(np.take_along_axis(weight, order, axis=1), axis=1)
-        middle = (reached < reached[:, -1:] / 2).sum(axis=1)
-        index = np.take_along_axis(order, np.minimum(middle, len(first) - 1)[:, None], axis=1)
-        found = np.take_along_axis(slopes, index, axis=1)[:, 0]
-        return np.where(reached[:, -1] > 0, found, 0.0)
+        chunks = [slice(begin, begin + BATCH) for begin in range(0, len(points), BATCH)]
+        return np.concatenate([_middle_slopes(points[chunk], self._time[chunk]) for chunk in chunks])
 
     def _width(self, given: Bools) -> Float64s:
         """The root of the summed squares of the points' distances from their mean time."""
@@ -81,6 +75,21 @@ class Slopes:
         away = np.where(given, time - (time.sum(axis=1) / count)[:, None], 0.0)
         width: Float64s = np.sqrt((away**2).sum(axis=1))
         return width
+
+
+def _middle_slopes(points: Float64s, time: Float64s) -> Float64s:
+    """The median of the slopes between any two points of each row, weighted by their distance in time."""
+    first, second = np.triu_indices(POINTS, 1)
+    distance = time[:, second] - time[:, first]
+    usable = np.isfinite(distance) & (distance > 0) & np.isfinite(points[:, second] - points[:, first])
+    weight = np.where(usable, distance, 0.0)
+    slopes = np.where(usable, points[:, second] - points[:, first], 0.0) / np.where(usable, distance, 1.0)
+    order = np.argsort(slopes, axis=1)
+    reached = np.cumsum(np.take_along_axis(weight, order, axis=1), axis=1)
+    middle = (reached < reached[:, -1:] / 2).sum(axis=1)
+    index = np.take_along_axis(order, np.minimum(middle, len(first) - 1)[:, None], axis=1)
+    found = np.take_along_axis(slopes, index, axis=1)[:, 0]
+    return np.where(reached[:, -1] > 0, found, 0.0)
 
 
 def _middle_of(rows: Float64s) -> Float64s:

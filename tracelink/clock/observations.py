@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import cached_property
 from typing import Any
 
@@ -125,13 +125,78 @@ class Observations(Table, frozen=True):
         return int(self.meeting[-1]) + 1 if len(self) else 0
 
     def where(self, chosen: Bools) -> Observations:
-        """The chosen rows."""
+        """The chosen rows; not copied if all are."""
+        if chosen.all():
+            return self
         return Observations(*(getattr(self, name)[chosen] for name in self.__struct_fields__))
 
     def by(self, lines: ClockLines) -> Observations:
         """The observations with all times on the reference clock."""
         times = (lines.at(self.clock, time) for time in (self.entered, self.left, self.end))
         return Observations(self.meeting, self.clock, *times)
+
+
+class Crossed(Struct, frozen=True):
+    """Crossings of some meetings, as far as they are observations of clocks."""
+
+    meeting: Int64s
+    rank: Int64s
+    """Indexes of ranks."""
+    entered: Int64s
+    """NO_TIME if the rank is not awaited."""
+    left: Int64s
+    """NO_TIME if the rank does not wait."""
+    together: Bools
+
+
+class SomeObservations(Struct, frozen=True):
+    """The observations of some meetings, which are numbered from 0."""
+
+    observations: Observations
+    meetings: int
+    """Those without an observation, too."""
+    constraints: Int64s
+    """For each clock the number of pairs of a waiting and an awaited rank, one of them on this clock."""
+
+
+def observe(crossed: Crossed, clocks: SharedClocks) -> SomeObservations:
+    """Crossings merged by clock."""
+    meeting, clock = crossed.meeting, clocks.clock[crossed.rank]
+    order = np.lexsort((clock, meeting))
+    meeting, clock = meeting[order], clock[order]
+    zero = clocks.first[clock]
+    entered, left = crossed.entered[order], crossed.left[order]
+    enters = np.where(entered == NO_TIME, -np.inf, entered - zero)
+    leaves = np.where(left == NO_TIME, np.inf, left - zero)
+    new_meeting = np.append(True, meeting[1:] != meeting[:-1])[: len(meeting)]
+    new = new_meeting | np.append(True, clock[1:] != clock[:-1])[: len(meeting)]
+    starts = np.flatnonzero(new)
+    if not len(starts):
+        return SomeObservations(Observations.empty(), 0, np.zeros(len(clocks.first), np.int64))
+    has_end = crossed.together[order] & np.isfinite(leaves)
+    observations = Observations(
+        (np.cumsum(new_meeting) - 1)[starts],
+        clock[starts].astype(np.int64),
+        np.maximum.reduceat(enters, starts),
+        np.minimum.reduceat(leaves, starts),
+        Segments((np.cumsum(new) - 1)[has_end], len(starts)).median(leaves[has_end]),
+    )
+    waits, awaited = (
+        np.add.reduceat(np.isfinite(times), starts, dtype=np.int64) for times in (leaves, enters)
+    )
+    counts = _constraints(observations, waits, awaited, len(clocks.first))
+    has_time = np.isfinite(observations.entered) | np.isfinite(observations.left)
+    several = np.bincount(observations.meeting[has_time], minlength=observations.meetings) > 1
+    used = has_time & several[observations.meeting]
+    return SomeObservations(observations.where(used), observations.meetings, counts)
+
+
+def _constraints(observations: Observations, waits: Int64s, awaited: Int64s, clocks: int) -> Int64s:
+    """For each clock the number of pairs with other clocks."""
+    all_wait = np.bincount(observations.meeting, waits).astype(np.int64)[observations.meeting]
+    all_awaited = np.bincount(observations.meeting, awaited).astype(np.int64)[observations.meeting]
+    pairs = waits * (all_awaited - awaited) + awaited * (all_wait - waits)
+    return np.bincount(observations.clock, pairs, minlength=clocks).astype(np.int64)
 
 
 class ClockObservations(Struct, frozen=True):
@@ -143,57 +208,20 @@ class ClockObservations(Struct, frozen=True):
     constraints: Int64s
     """For each clock the number of pairs of a waiting and an awaited rank, one of them on this clock."""
 
-
-def observe(
-    meeting: Int64s, clock: Int64s, entered: Int64s, left: Int64s, together: Bools, clocks: int
-) -> ClockObservations:
-    """Crossings merged by clock; `entered` is NO_TIME if not awaited, `left` if not waiting."""
-    first = _first(clock, entered, left, clocks)
-    order = np.lexsort((clock, meeting))
-    meeting, clock = meeting[order], clock[order]
-    zero = first[clock]
-    entered, left = entered[order], left[order]
-    enters = np.where(entered == NO_TIME, -np.inf, entered - zero)
-    leaves = np.where(left == NO_TIME, np.inf, left - zero)
-    new_meeting = np.append(True, meeting[1:] != meeting[:-1])[: len(meeting)]
-    new = new_meeting | np.append(True, clock[1:] != clock[:-1])[: len(meeting)]
-    starts = np.flatnonzero(new)
-    if not len(starts):
-        return ClockObservations(Observations.empty(), first, np.zeros(clocks, np.int64))
-    has_end = together[order] & np.isfinite(leaves)
-    observations = Observations(
-        (np.cumsum(new_meeting) - 1)[starts],
-        clock[starts].astype(np.int64),
-        np.maximum.reduceat(enters, starts),
-        np.minimum.reduceat(leaves, starts),
-        Segments((np.cumsum(new) - 1)[has_end], len(starts)).median(leaves[has_end]),
-    )
-    waits, awaited = (
-        np.add.reduceat(np.isfinite(times), starts, dtype=np.int64) for times in (leaves, enters)
-    )
-    counts = _constraints(observations, waits, awaited, clocks)
-    has_time = np.isfinite(observations.entered) | np.isfinite(observations.left)
-    several = np.bincount(observations.meeting[has_time], minlength=observations.meetings) > 1
-    return ClockObservations(observations.where(has_time & several[observations.meeting]), first, counts)
-
-
-def _first(clock: Int64s, entered: Int64s, left: Int64s, clocks: int) -> Int64s:
-    """The earliest time of each clock; without times that of all."""
-    latest = np.iinfo(np.int64).max
-    first = np.full(clocks, latest)
-    for times in (entered, left):
-        known = times != NO_TIME
-        np.minimum.at(first, clock[known], times[known])
-    earliest = int(first.min(initial=latest))
-    return np.where(first == latest, 0 if earliest == latest else earliest, first)
-
-
-def _constraints(observations: Observations, waits: Int64s, awaited: Int64s, clocks: int) -> Int64s:
-    """For each clock the number of pairs with other clocks."""
-    all_wait = np.bincount(observations.meeting, waits).astype(np.int64)[observations.meeting]
-    all_awaited = np.bincount(observations.meeting, awaited).astype(np.int64)[observations.meeting]
-    pairs = waits * (all_awaited - awaited) + awaited * (all_wait - waits)
-    return np.bincount(observations.clock, pairs, minlength=clocks).astype(np.int64)
+    @classmethod
+    def of(cls, parts: Iterable[SomeObservations], count: int, clocks: SharedClocks) -> ClockObservations:
+        """All parts, one after the other, with `count` observations together; one part is in memory at a time."""
+        whole = Observations(*np.empty((2, count), np.int64), *np.empty((3, count)))
+        constraints = np.zeros(len(clocks.first), np.int64)
+        row, meeting = 0, 0
+        for part in parts:
+            rows = slice(row, row + len(part.observations))
+            for name in Observations.__struct_fields__:
+                getattr(whole, name)[rows] = getattr(part.observations, name)
+            whole.meeting[rows] += meeting
+            row, meeting = rows.stop, meeting + part.meetings
+            constraints += part.constraints
+        return cls(whole, clocks.first, constraints)
 
 
 # Ranks that share a clock: those of one host, unless their meetings contradict it.
@@ -202,7 +230,7 @@ def _constraints(observations: Observations, waits: Int64s, awaited: Int64s, clo
 TOLERANCE_NS = 100_000
 """Times that were converted to a host's clock (those of a GPU) can be off by tens of microseconds."""
 
-_LATEST = np.iinfo(np.int64).max
+_LATEST = int(np.iinfo(np.int64).max)
 
 
 class Difference(Struct, frozen=True):
@@ -213,23 +241,59 @@ class Difference(Struct, frozen=True):
     violation_ns: int
 
 
+class Glance(Struct, frozen=True):
+    """What some meetings tell of ranks before any clock is known."""
+
+    rank: Int64s
+    first: Int64s
+    """The earliest time of each of these ranks."""
+    differences: Sequence[Difference]
+    """The worst of each host."""
+
+
+def glance_at(crossed: Crossed, hosts: Sequence[str]) -> Glance:
+    """The earliest times, and differences of ranks with these hosts; a rank without a host has its own clock."""
+    first = np.full(len(hosts), _LATEST)
+    for times in (crossed.entered, crossed.left):
+        known = times != NO_TIME
+        np.minimum.at(first, crossed.rank[known], times[known])
+    ranks = np.flatnonzero(first != _LATEST)
+    return Glance(ranks, first[ranks], _differences(crossed, _hosts(hosts)))
+
+
 class SharedClocks(Struct, frozen=True):
     """For each rank the number of its clock; clocks are numbered in the order of their lowest ranks."""
 
     clock: Int64s
+    first: Int64s
+    """For each clock its earliest time in ns since 1970; without times that of all."""
     differences: list[Difference]
 
 
-def share_clocks(
-    meeting: Int64s, rank: Int64s, entered: Int64s, left: Int64s, hosts: Sequence[str]
-) -> SharedClocks:
-    """The clocks of ranks with these hosts; a rank without a host has its own clock."""
+def share_clocks(glances: Iterable[Glance], hosts: Sequence[str]) -> SharedClocks:
+    """The clocks of ranks with these hosts, from glances at all meetings in order."""
     host = _hosts(hosts)
-    differences = _differences(meeting, rank, entered, left, host)
-    split = np.isin(host, host[[difference.first for difference in differences]])
+    first = np.full(len(hosts), _LATEST)
+    worst: dict[int, Difference] = {}
+    for glance in glances:
+        first[glance.rank] = np.minimum(first[glance.rank], glance.first)
+        for found in glance.differences:
+            known = worst.setdefault(int(host[found.first]), found)
+            if found.violation_ns > known.violation_ns:
+                worst[int(host[found.first])] = found
+    split = np.isin(host, list(worst))
     # a rank on its own is numbered after itself, a host after its lowest rank
     owner = np.where(split, np.arange(len(host)), host)
-    return SharedClocks(np.unique(owner, return_inverse=True)[1], differences)
+    clock = np.unique(owner, return_inverse=True)[1]
+    return SharedClocks(clock, _earliest(clock, first), [worst[number] for number in sorted(worst)])
+
+
+def _earliest(clock: Int64s, times: Int64s) -> Int64s:
+    """The earliest time of each clock, from those of ranks; without times that of all."""
+    first = np.full(int(clock.max(initial=0)) + 1, _LATEST)
+    np.minimum.at(first, clock, times)
+    earliest = int(first.min(initial=_LATEST))
+    return np.where(first == _LATEST, 0 if earliest == _LATEST else earliest, first)
 
 
 def _hosts(hosts: Sequence[str]) -> Int64s:
@@ -240,10 +304,9 @@ def _hosts(hosts: Sequence[str]) -> Int64s:
     )
 
 
-def _differences(
-    meeting: Int64s, rank: Int64s, entered: Int64s, left: Int64s, host: Int64s
-) -> list[Difference]:
+def _differences(crossed: Crossed, host: Int64s) -> list[Difference]:
     """The worst pair of each host that has ranks with contradicting times."""
+    meeting, rank, entered, left = crossed.meeting, crossed.rank, crossed.entered, crossed.left
     order = np.lexsort((host[rank], meeting))
     where, host_of_row = meeting[order], host[rank[order]]
     new = np.append(True, (where[1:] != where[:-1]) | (host_of_row[1:] != host_of_row[:-1]))[: len(order)]

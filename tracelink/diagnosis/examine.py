@@ -60,7 +60,7 @@ from tracelink.engines import EngineChoice, Watch, engine_for
 from tracelink.io.engine import Engine
 from tracelink.io.remote.addresses import is_remote
 from tracelink.io.sources import RECORDER_FORMAT, Discovery, Paths, Source, discover_inputs, only_with_prefix
-from tracelink.linking.groups import UNDEFINED
+from tracelink.matching.groups import UNDEFINED
 from tracelink.model.columns import NO_TIME
 from tracelink.model.errors import Finding, Severity, UnreadableError, UsageError
 from tracelink.model.operations import ROOTED, operation_of

@@ -15,8 +15,8 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from tracelink.diagnosis.dumps.lives import LeftLives, lives_of
-from tracelink.linking.groups import DEFAULT_DESCRIPTION, DEFAULT_NAMES, UNDEFINED, resolve_groups
-from tracelink.linking.stack import stack
+from tracelink.matching.groups import DEFAULT_DESCRIPTION, DEFAULT_NAMES, UNDEFINED, resolve_groups
+from tracelink.matching.outlines import outlined, references_of, roster_of
 from tracelink.model.collectives import RankCalls
 from tracelink.model.columns import UNKNOWN, Bools, Int32s, Int64s, StringTable, distinct
 from tracelink.model.communications import Calls
@@ -137,14 +137,15 @@ def _groups(
         )
         for (rank, recording), codes in zip(recordings.items(), used, strict=True)
     ]
-    calls, duplicates = stack(ranks)
-    resolved = resolve_groups(calls)
+    roster = roster_of([outlined(rank) for rank in ranks])
+    resolved, of_references = resolve_groups(roster)
     rows = []
-    for recording, codes, first in zip(recordings.values(), used, calls.bounds.tolist(), strict=False):
-        group_of_code = np.full(len(recording.strings) + 1, UNKNOWN, np.int32)
-        group_of_code[codes] = resolved.of_call[first : first + len(codes)]
+    for rank, codes, of_reference in zip(ranks, used, of_references, strict=True):
+        group_of_code = np.full(len(rank.strings) + 1, UNKNOWN, np.int32)
+        if len(codes):
+            group_of_code[codes] = of_reference[references_of(rank)]
         rows.append(group_of_code)
-    return resolved.rows, rows, [*duplicates, *resolved.findings]
+    return resolved.rows, rows, [*roster.findings, *resolved.findings]
 
 
 def _any_operation(recording: Recording) -> int:

@@ -15,7 +15,7 @@ from tracelink.diagnosis.journal import Journal
 from tracelink.diagnosis.messages import MessageEnds, match_messages, message_ends
 from tracelink.diagnosis.participation import Outcome, outcomes, parts_of
 from tracelink.diagnosis.programs import comparisons_of
-from tracelink.linking.groups import UNDEFINED
+from tracelink.matching.groups import UNDEFINED
 from tracelink.model.columns import (
     NO_TIME,
     UNKNOWN,

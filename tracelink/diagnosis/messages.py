@@ -17,7 +17,7 @@ from tracelink.diagnosis.journal import Journal, operation_names, synchronizing_
 from tracelink.diagnosis.participation import Outcome, Parts, PartsByRank, Positions
 from tracelink.diagnosis.stalls import is_stuck
 from tracelink.diagnosis.waits import Wait
-from tracelink.linking.groups import Groups, Members
+from tracelink.matching.groups import Groups, Members
 from tracelink.model.columns import (
     NO_TIME,
     UNKNOWN,
@@ -77,7 +77,7 @@ def message_ends(journal: Journal, outcome: Int8s) -> MessageEnds:
     request, group = records.request[rows], records.group[rows]
     sends = sending[request]
     position = np.where(sends, journal.requests.target[request], journal.requests.source[request])
-    members = Members.of(Groups(journal.groups, group, UNKNOWN))
+    members = Members.of(Groups(journal.groups, UNKNOWN))
     return MessageEnds(
         rows,
         closed_by,

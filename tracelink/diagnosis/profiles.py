@@ -171,7 +171,7 @@ def _sightings_of_rank(
         return _RankSightings((), [finding])
     (read,) = gathered.ranks
     assert read.graph, "events were requested"
-    profile = Profile(gathered.store.get(read.graph), read.calls)
+    profile = Profile(gathered.store.get(read.graph), gathered.store.get(read.calls.calls))
     findings = [*gathered.findings, *read.findings]
     sightings = [(target.problem, sighting(profile, target)) for target in targets]
     return _RankSightings(
@@ -526,7 +526,8 @@ def roots_of(journal: Journal, tasks: Sequence[Task], engine: Engine) -> tuple[R
     except TraceError as error:
         message = f"roots of collectives were not compared: {error}"
         return Roots.empty(), [Finding(Severity.WARNING, "roots_unreadable", message, source=error.source)]
-    rows = [row for rank in gathered.ranks for row in _root_rows(rank.calls, journal)]
+    calls = (gathered.store.get(rank.calls.calls) for rank in gathered.ranks)
+    rows = [row for own in calls for row in _root_rows(own, journal)]
     return Roots.of_rows(rows), [
         finding for finding in gathered.findings if finding.severity is Severity.ERROR
     ]

@@ -1,6 +1,6 @@
-"""Linking: which events of one rank belong together (`rank`), and what all ranks did together (`job`).
+"""Linking: which events of one rank belong together (`rank`).
 
 One module for each relation; linkers work on columns and know no file format.
 """
 
-__all__ = ["compilation", "groups", "job", "nesting", "rank", "stack"]
+__all__ = ["alignment", "compilation", "nesting", "rank"]

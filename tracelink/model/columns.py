@@ -6,7 +6,7 @@ Imports nothing of tracelink but its errors, so that every module can build on i
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, Self, TypeVar, get_args, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, Generic, NamedTuple, Self, TypeVar, get_args, get_type_hints
 
 import numpy as np
 import numpy.typing as npt
@@ -181,6 +181,32 @@ class Table(Struct, frozen=True):
         return type(self)(**{**self.columns(), **columns})
 
 
+AnyTable = TypeVar("AnyTable", bound=Table)
+
+
+class Lean(Struct, Generic[AnyTable], frozen=True):
+    """A table to be stored: of columns with only one value there is only that."""
+
+    kind: type[AnyTable]
+    count: int
+    columns: Mapping[str, npt.NDArray[Any]]
+    constants: Mapping[str, np.generic]
+
+    @classmethod
+    def of(cls, table: AnyTable) -> Lean[AnyTable]:
+        """The table without repetitions."""
+        columns, constants = table.columns(), {}
+        for name, column in list(columns.items()) if len(table) else []:
+            if (column == column[0]).all():
+                constants[name] = columns.pop(name)[0]
+        return cls(type(table), len(table), columns, constants)
+
+    def whole(self) -> AnyTable:
+        """The table."""
+        constants = {name: np.full(self.count, value) for name, value in self.constants.items()}
+        return self.kind(**self.columns, **constants)
+
+
 class _ColumnsOfTables(dict[type[Table], tuple[_Column, ...]]):
     """What each table declares about its columns."""
 
@@ -326,7 +352,7 @@ _RADIX = 16
 _MASK = (1 << _RADIX) - 1
 
 
-def distinct(*columns: Integers) -> tuple[Int64s, Int64s]:
+def distinct(*columns: Integers | Bools) -> tuple[Int64s, Int64s]:
     """Numbers for rows, equal where all columns are and in the order of the columns; the first row of each."""
     length = len(columns[0])
     numbers, count = np.zeros(length, np.int64), 1
@@ -374,7 +400,7 @@ def ranges(starts: Int64s, lengths: Int64s) -> Int64s:
     return np.arange(total) + np.repeat(starts - before, lengths)
 
 
-def _small_codes(column: Integers, times: int) -> tuple[Int64s, int]:
+def _small_codes(column: Integers | Bools, times: int) -> tuple[Int64s, int]:
     """Small numbers for the values of a column, and how many there can be."""
     low, high = int(column.min()), int(column.max())
     span = high - low + 1

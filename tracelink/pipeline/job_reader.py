@@ -12,7 +12,7 @@ from tracelink.io.engine import Engine
 from tracelink.io.kept import KeptStore
 from tracelink.io.sources import Discovery
 from tracelink.io.spool import Store, Stored
-from tracelink.linking.job import JobTables, link_ranks
+from tracelink.matching.job import JobTables, link_ranks
 from tracelink.model.clock import Clock, ClockMode, Clocks
 from tracelink.model.columns import StringTable
 from tracelink.model.errors import Finding, Severity, UsageError, in_order
@@ -55,8 +55,8 @@ def read_job(
         store = engine.store((), in_memory=len(job.parts) < 2)
     else:
         stored = read_ranks(discovery, engine, wanted=wanted, with_events=with_events, found=found, kept=kept)
-        job = _job(stored, link_ranks([rank.calls for rank in stored.ranks], clock))
         store = stored.store
+        job = _job(stored, link_ranks([rank.calls for rank in stored.ranks], engine, store, clock))
     if selection is None or not selection.cuts or not with_events:
         return job
     from tracelink.pipeline.selection import cut

@@ -18,8 +18,10 @@ from tracelink.io.engine import Engine
 from tracelink.io.kept import KeptStore
 from tracelink.io.sources import Discovery, Source
 from tracelink.io.spool import Store, Stored
-from tracelink.linking.groups import names_by_backend, with_suffix
 from tracelink.linking.rank import LinkedRank, link_rank
+from tracelink.matching.groups import names_by_backend, with_suffix
+from tracelink.matching.job import StoredCalls
+from tracelink.matching.outlines import with_common_texts
 from tracelink.model.collectives import RankCalls
 from tracelink.model.columns import UNKNOWN, StringTable
 from tracelink.model.communications import Calls
@@ -57,7 +59,7 @@ class StoredRank(Struct, frozen=True):
     """A rank whose graph is in the store, on the clock of the rank."""
 
     sources: Sequence[SourceInfo]
-    calls: RankCalls
+    calls: StoredCalls
     graph: Stored[EventGraph] | None
     events: int
     first_ns: int | None
@@ -136,7 +138,7 @@ class _RankReader(Struct, frozen=True):
         return list(chain.from_iterable(outer.map(work, batches, shared=[*shared, *_readers(groups)])))
 
     def _read_batch(self, batch: Sequence[Sequence[Task]], engine: Engine) -> list[_Group]:
-        return [self._read_group(group, engine) for group in batch]
+        return self._outlines_stored([self._read_group(group, engine) for group in batch])
 
     def _read_group(self, tasks: Sequence[Task], engine: Engine) -> _Group:
         group = _Group(tasks)
@@ -160,17 +162,27 @@ class _RankReader(Struct, frozen=True):
             ]
         return group
 
+    def _outlines_stored(self, groups: Sequence[_Group]) -> list[_Group]:
+        """The groups, with the outlines of their ranks stored together: ranks have many texts in common."""
+        outlines = with_common_texts([group.rank.calls.outline for group in groups if group.rank])
+        ticket = self.store.put({outline.rank: outline for outline in outlines})
+        return [
+            replace(group, rank=replace(group.rank, calls=replace(group.rank.calls, outlines=ticket)))
+            if group.rank
+            else group
+            for group in groups
+        ]
+
     def link(self, traces: Sequence[RankTrace], tasks: Sequence[Task] = ()) -> StoredRank:
         """Links the traces of one rank, which were read from these sources."""
         linked, findings = _linked(traces)
         graph = graph_of_rank(linked)
+        rank = graph.ranks[0].rank
         first_ns, last_ns = graph.span
         return StoredRank(
             graph.sources,
-            _calls_of(linked, graph),
-            self.store.put(graph, partial(_graph_again, tasks, graph.ranks[0].rank))
-            if self.with_events
-            else None,
+            StoredCalls.of(_calls_of(linked, graph), self.store, partial(_calls_again, tasks, rank)),
+            self.store.put(graph, partial(_graph_again, tasks, rank)) if self.with_events else None,
             len(graph),
             first_ns,
             last_ns,
@@ -218,8 +230,18 @@ def _read_again(task: Task) -> RankTrace:
 
 def _graph_again(tasks: Sequence[Task], rank: int) -> EventGraph:
     """The graph of a rank once more."""
+    return graph_of_rank(_linked_again(tasks, rank))
+
+
+def _calls_again(tasks: Sequence[Task], rank: int) -> RankCalls:
+    """The calls of a rank once more."""
+    linked = _linked_again(tasks, rank)
+    return _calls_of(linked, graph_of_rank(linked))
+
+
+def _linked_again(tasks: Sequence[Task], rank: int) -> LinkedRank:
     traces = [trace for task in tasks if isinstance(trace := read(task, Processes(1)), RankTrace)]
-    return graph_of_rank(_linked([trace.with_rank(rank) for trace in traces])[0])
+    return _linked([trace.with_rank(rank) for trace in traces])[0]
 
 
 class FoundTasks(Struct, frozen=True):

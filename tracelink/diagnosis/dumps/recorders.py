@@ -14,7 +14,7 @@ import numpy as np
 from msgspec import Struct
 from msgspec.structs import replace
 
-from tracelink.linking.groups import names_by_backend, with_suffix
+from tracelink.matching.groups import names_by_backend, with_suffix
 from tracelink.model.columns import UNKNOWN, Int32s, Int64s, StringTable
 from tracelink.model.errors import Finding, Severity
 from tracelink.model.records import Entry, Recording, Records, Requests

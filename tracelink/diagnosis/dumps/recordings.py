@@ -14,7 +14,7 @@ from tracelink.diagnosis.dumps.recorders import by_recorder, joined, recorders_f
 from tracelink.diagnosis.dumps.sets import Chosen, Dump, chosen_dumps
 from tracelink.io.engine import Engine
 from tracelink.io.sources import RECORDER_FORMAT, Discovery, host_in_path
-from tracelink.linking.groups import DEFAULT_DESCRIPTION, DEFAULT_NAMES
+from tracelink.matching.groups import DEFAULT_DESCRIPTION, DEFAULT_NAMES
 from tracelink.model.errors import Finding, Severity, UsageError
 from tracelink.model.records import Recording
 from tracelink.model.text import counted

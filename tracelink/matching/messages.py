@@ -5,37 +5,38 @@ Sends and receives are paired within a channel: a group, two of its ranks, and a
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
 from msgspec import Struct
 from msgspec.structs import replace
 
-from tracelink.linking.groups import Groups, Members
-from tracelink.linking.stack import Stack, is_one_of, item_sizes
+from tracelink.matching.groups import Groups, Members
+from tracelink.matching.stack import NOTHING, Stack, Tally, corrected_times, is_one_of, item_sizes
 from tracelink.model.collectives import Messages, Verdict
 from tracelink.model.columns import NO_TIME, UNKNOWN, Bools, Int32s, Int64s, distinct, stable_order, starts_of
 from tracelink.model.communications import Calls, Evidence
-from tracelink.model.errors import Finding, Severity
+from tracelink.model.errors import Finding
 from tracelink.model.operations import Operation
 
 if TYPE_CHECKING:
-    from tracelink.linking.timing import CallSequence
+    from tracelink.matching.timing import CallSequence
+    from tracelink.model.clock import Clocks
 
 
 class MatchedMessages(Struct, frozen=True):
-    """The messages on the clocks of their ranks, with the rows of the calls that are their ends."""
+    """The messages on the clocks of their ranks, and how many ends have no counterpart."""
 
     messages: Messages
-    send: Int64s
-    receive: Int64s
-    """Rows of the stack, or UNKNOWN."""
-    findings: Sequence[Finding]
+    unmatched: Tally
+    unmatched_sends: int
 
-    def clocked(self, calls: Calls) -> Messages:
-        """The messages with the times of these calls."""
-        return _with_times(self.messages, calls, self.send, self.receive)
+    def clocked(self, clocks: Clocks) -> Messages:
+        """The messages with times on the reference clock."""
+        table = self.messages
+        (sent,) = corrected_times([table.sent], np.maximum(table.source, 0), clocks)
+        (received,) = corrected_times([table.received], np.maximum(table.target, 0), clocks)
+        return replace(table, sent=sent, received=received)
 
 
 def match_messages(stack: Stack, groups: Groups) -> MatchedMessages:
@@ -46,7 +47,7 @@ def match_messages(stack: Stack, groups: Groups) -> MatchedMessages:
     ends, channel = ends.take(order), channel[order]
     partner, mismatch = _partners(ends, channel)
     partner = _pair_any_source(ends, partner)
-    return _messages(stack, groups, ends, partner, mismatch)
+    return _messages(stack, ends, partner, mismatch)
 
 
 class _ChannelEnds(Struct, frozen=True):
@@ -75,18 +76,28 @@ def _ends(stack: Stack, groups: Groups) -> _ChannelEnds:
     sends = is_one_of(calls.operation, stack.strings, (Operation.SEND,))
     rows = np.flatnonzero(sends | is_one_of(calls.operation, stack.strings, (Operation.RECV,)))
     sends = sends[rows]
-    group = groups.of_call[rows]
-    group = np.where(group == UNKNOWN, np.int32(groups.default), group)
-    members = Members.of(groups)
-    of_job = calls.global_ranks[rows] | (group == UNKNOWN)
-    own = stack.rank[rows]
-    source = np.where(sends, own, members.rank_of(group, calls.source[rows], of_job))
-    target = np.where(sends, members.rank_of(group, calls.target[rows], of_job), own)
+    group = group_of_ends(stack.group[rows], groups)
+    source, target = peers_of_ends(calls.take(rows), stack.rank[rows], group, sends, groups)
     size = np.maximum(calls.elements_in[rows], calls.elements_out[rows])
     tag = np.maximum(calls.tag[rows], 0)
     trusted = calls.evidence[rows] >= Evidence.ANNOTATION
     end, start = (np.where(trusted, column[rows], NO_TIME) for column in (calls.end, calls.start))
     return _ChannelEnds(rows, group, source, target, tag, size, sends, end, start, calls.enqueued[rows])
+
+
+def group_of_ends(group: Int32s, groups: Groups) -> Int32s:
+    """The groups in which ranks of messages count: without a group it is that of all ranks."""
+    return np.where(group == UNKNOWN, np.int32(groups.default), group)
+
+
+def peers_of_ends(
+    ends: Calls, rank: Int32s, group: Int32s, sends: Bools, groups: Groups
+) -> tuple[Int64s, Int64s]:
+    """The ranks of the job that send and receive each message; UNKNOWN for a receive from any source."""
+    members = Members.of(groups)
+    of_job = ends.global_ranks | (group == UNKNOWN)
+    source, target = (members.rank_of(group, peer, of_job) for peer in (ends.source, ends.target))
+    return np.where(sends, rank, source), np.where(sends, target, rank)
 
 
 # Pairing the ends of each channel.
@@ -141,7 +152,7 @@ def _sequences(ends: _ChannelEnds, sends: Int64s, receives: Int64s) -> tuple[Cal
 
     No message is received before its send has started.
     """
-    from tracelink.linking.timing import CallSequence
+    from tracelink.matching.timing import CallSequence
 
     _, label = np.unique(ends.size[np.append(sends, receives)], return_inverse=True)
     unknown = np.full(len(label), NO_TIME, np.int64)
@@ -155,7 +166,7 @@ def _sequences(ends: _ChannelEnds, sends: Int64s, receives: Int64s) -> tuple[Cal
 
 def _align(ends: _ChannelEnds, sends: Int64s, receives: Int64s, partner: Int64s, mismatch: Bools) -> None:
     """Pairs by size and time; equally many left over between the same neighbours are paired as mismatches."""
-    from tracelink.linking.sequences import (
+    from tracelink.matching.sequences import (
         AMBIGUOUS,
         pair,
     )  # only if order does not tell: costs start-up time
@@ -207,9 +218,7 @@ def _pair_any_source(ends: _ChannelEnds, partner: Int64s) -> Int64s:
 # The table of messages.
 
 
-def _messages(
-    stack: Stack, groups: Groups, ends: _ChannelEnds, partner: Int64s, mismatch: Bools
-) -> MatchedMessages:
+def _messages(stack: Stack, ends: _ChannelEnds, partner: Int64s, mismatch: Bools) -> MatchedMessages:
     """One row for each pair, and for each end without a partner."""
     calls = stack.calls
     rows = np.flatnonzero(ends.sends | (partner == UNKNOWN))
@@ -235,16 +244,19 @@ def _messages(
         receive_node=np.append(calls.node, UNKNOWN)[receive],
         verdict=verdict,
     )
-    findings = _unpaired(table, verdict == stack.strings[Verdict.UNMATCHED.value])
-    return MatchedMessages(_with_times(table, calls, send, receive), send, receive, findings)
+    unmatched = verdict == stack.strings[Verdict.UNMATCHED.value]
+    return MatchedMessages(
+        _with_times(table, calls, send, receive),
+        _tally(table, unmatched),
+        int(np.count_nonzero(unmatched & (table.send != UNKNOWN))),
+    )
 
 
 def _verdicts(stack: Stack, chosen: _ChannelEnds, paired: Bools, mismatch: Bools) -> Int32s:
     """Complete, mismatched or unmatched; partial if the rank of the other end has no source."""
-    with_source = np.array([rank.rank for rank in stack.ranks], np.int64)
     counterpart = np.where(chosen.sends, chosen.target, chosen.source)
     verdict = np.full(len(paired), stack.strings[Verdict.UNMATCHED.value], np.int32)
-    verdict[~paired & (counterpart != UNKNOWN) & ~np.isin(counterpart, with_source)] = stack.strings[
+    verdict[~paired & (counterpart != UNKNOWN) & ~np.isin(counterpart, stack.coverage.rank)] = stack.strings[
         Verdict.PARTIAL.value
     ]
     verdict[paired] = stack.strings[Verdict.COMPLETE.value]
@@ -253,7 +265,7 @@ def _verdicts(stack: Stack, chosen: _ChannelEnds, paired: Bools, mismatch: Bools
 
 
 def _with_times(messages: Messages, calls: Calls, send: Int64s, receive: Int64s) -> Messages:
-    """The messages with the times of their ends; the recorder and gloo's annotations have the start too late."""
+    """The messages with times by the clocks of their ends; recorders and gloo annotations have the start too late."""
     seen = (calls.evidence == Evidence.KERNEL) & (calls.start != NO_TIME)
     sent = np.append(np.where(seen, calls.start, calls.enqueued), NO_TIME)[send]
     return replace(messages, sent=sent, received=np.append(calls.end, NO_TIME)[receive])
@@ -267,12 +279,15 @@ def _events(calls: Calls, rows: Int64s, *columns: Int64s) -> Int64s:
     return np.append(event, UNKNOWN)[rows]
 
 
-def _unpaired(messages: Messages, unmatched: Bools) -> list[Finding]:
+def _tally(messages: Messages, unmatched: Bools) -> Tally:
     if not unmatched.any():
-        return []
-    count = int(np.count_nonzero(unmatched))
-    sends = int(np.count_nonzero(unmatched & (messages.send != UNKNOWN)))
+        return NOTHING
     first = int(np.flatnonzero(unmatched)[0])
     example = f"rank {messages.source[first]} to {messages.target[first]}"
-    message = f"{sends} sends and {count - sends} receives have no counterpart on the other rank."
-    return [Finding(Severity.WARNING, "messages_unmatched", message, count, example=example)]
+    return Tally(int(np.count_nonzero(unmatched)), example)
+
+
+def unmatched_finding(unmatched: Tally, sends: int) -> list[Finding]:
+    """Ends of messages without the other end."""
+    message = f"{sends} sends and {unmatched.count - sends} receives have no counterpart on the other rank."
+    return unmatched.finding("messages_unmatched", message)

@@ -11,11 +11,9 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from tracelink.io.sources import LARGEST_RANK
-from tracelink.linking.stack import Stack, is_one_of
-from tracelink.model.collectives import RankCalls
+from tracelink.matching.outlines import Outline, References, Roster
 from tracelink.model.columns import UNKNOWN, Bools, Int32s, Int64s, distinct, ranges
 from tracelink.model.errors import Finding, Severity
-from tracelink.model.operations import POINT_TO_POINT, Operation
 from tracelink.model.trace import ProcessGroup
 
 POINTER = re.compile(r"-?\d{10,}")
@@ -56,8 +54,6 @@ class Groups(Struct, frozen=True):
     """The groups of the job."""
 
     rows: Sequence[ProcessGroup]
-    of_call: Int32s
-    """The row of each call of the stack, or UNKNOWN."""
     default: int
     """The row of the group of all ranks, or UNKNOWN."""
     findings: Sequence[Finding] = ()
@@ -84,33 +80,33 @@ class _SameGroup(Struct):
         return (group for groups in self.by_rank.values() for group in groups)
 
 
-def resolve_groups(stack: Stack) -> Groups:
-    """The groups of the job, from the descriptions and calls of all ranks."""
-    references = _references(stack)
-    known = _local_groups(stack.ranks, references)
-    world = _world_size(stack.ranks, known)
+def resolve_groups(roster: Roster) -> tuple[Groups, list[Int32s]]:
+    """The groups of the job, and for each rank the row of each of its references, or UNKNOWN."""
+    ranks = roster.outlines
+    references = _references(roster)
+    known = _local_groups(ranks, references)
+    world = _world_size(ranks, known)
     findings = _contradiction_findings(known)
-    findings += _explain_pointers(stack.ranks, known, references)
+    findings += _explain_pointers(ranks, known, references)
     _fill_in_members(known, world)
     same = _same_groups(known, world)
     same.sort(key=_sort_key)
     rows = [_group_row(group) for group in same]
     row_of = {(g.rank, g.name): row for row, group in enumerate(same) for g in group.all() if g.name}
     default = next((row for row, group in enumerate(same) if group.is_default), UNKNOWN)
-    of_reference, unresolved = _rows_of_references(stack.ranks, references, row_of, rows)
-    findings += unresolved + _foreign_findings(stack.ranks, references, of_reference, rows)
-    of_call = of_reference[references.of_call] if len(of_reference) else np.empty(0, np.int32)
-    return Groups(rows, of_call, default, findings)
+    of_reference, unresolved = _rows_of_references(ranks, references, row_of, rows)
+    findings += unresolved + _foreign_findings(ranks, references, of_reference, rows)
+    return Groups(rows, default, findings), [of_reference[numbers] for numbers in references.numbers]
 
 
-def _world_size(ranks: Sequence[RankCalls], known: _LocalGroups) -> int:
+def _world_size(ranks: Sequence[Outline], known: _LocalGroups) -> int:
     """The number of ranks of the job, or 0 if no source has it."""
     reported = [rank.world_size for rank in ranks if rank.world_size]
     return max(reported, default=max((group.size for group in known.values() if group.is_default), default=0))
 
 
 def _explain_pointers(
-    ranks: Sequence[RankCalls], known: dict[tuple[int, str], _LocalGroup], references: _References
+    ranks: Sequence[Outline], known: dict[tuple[int, str], _LocalGroup], references: _References
 ) -> list[Finding]:
     """If a rank has one group named by address, it is the only described one, or else that of all ranks."""
     per_rank: dict[int, list[_LocalGroup]] = defaultdict(list)
@@ -289,7 +285,7 @@ def _group_row(group: _SameGroup) -> ProcessGroup:
 
 
 def _rows_of_references(
-    ranks: Sequence[RankCalls],
+    ranks: Sequence[Outline],
     references: _References,
     row_of: Mapping[tuple[int, str], int],
     rows: Sequence[ProcessGroup],
@@ -338,7 +334,7 @@ def _without_group_findings(count: int) -> list[Finding]:
 
 
 def _foreign_findings(
-    ranks: Sequence[RankCalls], references: _References, of_reference: Int32s, rows: Sequence[ProcessGroup]
+    ranks: Sequence[Outline], references: _References, of_reference: Int32s, rows: Sequence[ProcessGroup]
 ) -> list[Finding]:
     """Ranks that use a group without being a member."""
     found = sorted(
@@ -421,10 +417,10 @@ _LocalGroups = Mapping[tuple[int, str], _LocalGroup]
 class _References(Struct, frozen=True):
     """The distinct ways in which calls refer to groups, one row each."""
 
-    of_call: Int64s
-    """The row of each call."""
+    numbers: Sequence[Int64s]
+    """For each rank the rows of its references."""
     rank_index: Sequence[int]
-    """Index of the rank in the stack."""
+    """Index of the rank."""
     name: Sequence[str]
     members: Sequence[tuple[int, ...]]
     """Of complete lists."""
@@ -436,28 +432,29 @@ class _References(Struct, frozen=True):
     """The number of collectives; messages are matched without a group too."""
 
 
-def _references(stack: Stack) -> _References:
+def _references(roster: Roster) -> _References:
     """The distinct combinations of rank, group, members and size."""
-    calls = stack.calls
-    named = calls.operation != stack.strings.find(Operation.WAIT)
-    columns = [np.where(named, column, UNKNOWN) for column in (calls.group, calls.members, calls.size)]
-    numbers, first = distinct(stack.rank, *columns, named)
-    texts = [*stack.strings.texts(), ""]
-    codes, listed_code = np.unique(columns[1][first], return_inverse=True)
+    lengths = [len(one.references) for one in roster.outlines]
+    table = References.concatenate(
+        [one.references.recoded(codes) for one, codes in zip(roster.outlines, roster.codes, strict=True)]
+    )
+    index = np.repeat(np.arange(len(lengths)), lengths)
+    numbers, first = distinct(index, table.group, table.members, table.size, table.named)
+    texts = [*roster.strings.texts(), ""]
+    codes, listed_code = np.unique(table.members[first], return_inverse=True)
     parsed = [_parsed_members(texts[code]) for code in codes.tolist()]
     partial = [frozenset(members) for members, _ in parsed]
-    rank_index = np.searchsorted(stack.bounds, first, side="right") - 1
+    count = np.zeros(len(first), np.int64)
+    np.add.at(count, numbers, table.count)
     return _References(
-        numbers,
-        rank_index.tolist(),
-        [texts[code] for code in columns[0][first].tolist()],
+        np.split(numbers, np.cumsum(lengths[:-1])) if lengths else [],
+        index[first].tolist(),
+        [texts[code] for code in table.group[first].tolist()],
         [parsed[code][0] if parsed[code][1] else () for code in listed_code.tolist()],
         [partial[code] for code in listed_code.tolist()],
-        np.maximum(columns[2][first], 0).tolist(),
-        named[first],
-        np.bincount(
-            numbers[~is_one_of(calls.operation, stack.strings, tuple(POINT_TO_POINT))], minlength=len(first)
-        ),
+        np.maximum(table.size[first], 0).tolist(),
+        table.named[first],
+        count,
     )
 
 
@@ -467,7 +464,7 @@ def _parsed_members(text: str) -> tuple[tuple[int, ...], bool]:
     return (members, TRUNCATED not in text) if max(members, default=0) <= LARGEST_RANK else ((), False)
 
 
-def _local_groups(ranks: Sequence[RankCalls], references: _References) -> dict[tuple[int, str], _LocalGroup]:
+def _local_groups(ranks: Sequence[Outline], references: _References) -> dict[tuple[int, str], _LocalGroup]:
     """Every group that a rank describes or refers to, by rank and name."""
     known: dict[tuple[int, str], _LocalGroup] = {}
     for rank in ranks:
@@ -487,7 +484,7 @@ def _local_groups(ranks: Sequence[RankCalls], references: _References) -> dict[t
             rank = ranks[rank_index].rank
             local = _known_group(known, rank, name, members)
             local.used = True
-            local.partial = local.partial | partial if partial else local.partial
+            local.partial = local.partial | partial if local.partial and partial else partial or local.partial
             local.learn(members, size)
     return {key: group for key, group in known.items() if group.name or not _has_named_twin(group, known)}
 

@@ -13,8 +13,9 @@ from typing import Any
 import numpy as np
 from msgspec import Struct
 
-from tracelink.linking.groups import Groups, Members
-from tracelink.linking.stack import Stack, common_size, is_one_of
+from tracelink.matching.groups import Groups, Members
+from tracelink.matching.outlines import LATEST
+from tracelink.matching.stack import NOTHING, Spans, Stack, Tally, common_size, is_one_of
 from tracelink.model.collectives import Verdict
 from tracelink.model.columns import (
     NO_TIME,
@@ -23,6 +24,7 @@ from tracelink.model.columns import (
     Int32s,
     Int64s,
     distinct,
+    lookup,
     ranges,
     stable_order,
     starts_of,
@@ -32,14 +34,8 @@ from tracelink.model.errors import Finding, Severity
 from tracelink.model.operations import POINT_TO_POINT, SYNCHRONIZING, Operation
 from tracelink.model.text import subject
 
-LATEST = int(np.iinfo(np.int64).max)
-
 NAMED_RANKS = 8
 """The most ranks that a message names."""
-
-FIRST_NUMBER = 1
-"""The recorder counts the collectives of a group from one."""
-
 
 # Matching: by group and number, or by alignment where calls have no number.
 
@@ -50,6 +46,8 @@ class Matching(Struct, frozen=True):
     group: Int32s
     sequence: Int64s
     order: Int64s
+    position: Int64s
+    """Numbers that are in the same order: known before others of the group are."""
     ambiguous: Bools
     """Whether it is a single call that could belong to several other collectives."""
     uncertain: Bools
@@ -61,6 +59,8 @@ class Matching(Struct, frozen=True):
     calls: Calls
     """Of each part; calls that were coalesced are merged."""
     findings: Sequence[Finding] = ()
+    repeated: Tally = NOTHING
+    """Calls with the number of an earlier one."""
 
     def __len__(self) -> int:
         return len(self.group)
@@ -77,8 +77,8 @@ def match_collectives(stack: Stack, groups: Groups) -> Matching:
     message = is_one_of(calls.operation, stack.strings, tuple(POINT_TO_POINT))
     message |= is_one_of(calls.operation, stack.strings, (Operation.COALESCED,)) & calls.point_to_point
     wait = is_one_of(calls.operation, stack.strings, (Operation.WAIT,))
-    rows = np.flatnonzero(~message & ~wait & (groups.of_call != UNKNOWN))
-    group, position = groups.of_call[rows], calls.sequence[rows]
+    rows = np.flatnonzero(~message & ~wait & (stack.group != UNKNOWN))
+    group, position = stack.group[rows], calls.sequence[rows]
     ambiguous, uncertain = np.zeros((2, len(rows)), np.bool_)
     sequence = position
     findings: list[Finding] = []
@@ -100,12 +100,14 @@ def match_collectives(stack: Stack, groups: Groups) -> Matching:
         group[first],
         _known_sequence(sequence[order], number[order]),
         np.arange(len(first)) - np.repeat(starts, np.diff(np.append(starts, len(first)))),
+        position[first],
         ambiguous[first],
         uncertain[first],
         number[order][parts],
         stack.rank[rows[order]][parts],
         merged,
-        [*findings, *_repeated_finding(stack, groups, rows[order], group[order], repeats)],
+        findings,
+        _repeated(stack, groups, rows[order], group[order], repeats),
     )
 
 
@@ -137,8 +139,8 @@ def _align_group(stack: Stack, rows: Int64s) -> tuple[Int64s, Int64s, Bools, Boo
 
 
 def _aligned(stack: Stack, rows: Int64s, label: Int64s) -> tuple[Int64s, Int64s, Bools, Bools]:
-    from tracelink.linking.sequences import align_sequences  # only without numbers: costs start-up time
-    from tracelink.linking.timing import CallSequence
+    from tracelink.matching.sequences import align_sequences  # only without numbers: costs start-up time
+    from tracelink.matching.timing import CallSequence
 
     calls = stack.calls
     time, entered = _times(stack, rows)
@@ -188,16 +190,13 @@ def _some(ranks: list[int]) -> str:
     return f"rank{'s' * (len(ranks) > 1)} {named}{f' and {len(ranks) - NAMED_RANKS} more' * (len(ranks) > NAMED_RANKS)}"
 
 
-def _repeated_finding(
-    stack: Stack, groups: Groups, rows: Int64s, group: Int32s, repeats: Int64s
-) -> list[Finding]:
+def _repeated(stack: Stack, groups: Groups, rows: Int64s, group: Int32s, repeats: Int64s) -> Tally:
     if not len(repeats):
-        return []
+        return NOTHING
     first = int(repeats[0])
     number = int(stack.calls.sequence[rows[first]])
     example = f"rank {stack.rank[rows[first]]}, group {groups.rows[group[first]].name}, number {number}"
-    message = f"{len(repeats)} calls have the same number as an earlier call of their rank and group and are skipped."
-    return [Finding(Severity.WARNING, "repeated_collective", message, len(repeats), example=example)]
+    return Tally(len(repeats), example)
 
 
 # Labels of calls without numbers: operation, size and type, as far as they are known.
@@ -296,13 +295,14 @@ def _earliest(times: Int64s, begin: Int64s) -> Int64s:
 
 
 class Verdicts(Struct, frozen=True):
-    """The verdict on each collective."""
+    """The verdict on each collective, and what is wrong with how many."""
 
     verdict: Int32s
     """Codes of texts."""
     typical: Int64s
     """The first part that does what most parts do."""
-    findings: Sequence[Finding]
+    mismatched: Tally
+    missing: Tally
 
 
 def verdicts_of(stack: Stack, groups: Groups, matching: Matching) -> Verdicts:
@@ -315,7 +315,12 @@ def verdicts_of(stack: Stack, groups: Groups, matching: Matching) -> Verdicts:
     verdict[missing] = codes[Verdict.MISSING]
     verdict[differing] = codes[Verdict.MISMATCH]
     verdict[_unmatched(stack, groups, matching)] = codes[Verdict.UNMATCHED]
-    return Verdicts(verdict, typical, _findings(stack, groups, matching, differing, missing))
+    return Verdicts(
+        verdict,
+        typical,
+        _tally(groups, matching, differing),
+        _tally(groups, matching, missing & ~differing),
+    )
 
 
 def _unmatched(stack: Stack, groups: Groups, matching: Matching) -> Bools:
@@ -386,90 +391,71 @@ def _missing_members(stack: Stack, groups: Groups, matching: Matching) -> tuple[
     return missing, partial
 
 
-def _findings(
-    stack: Stack, groups: Groups, matching: Matching, differing: Bools, missing: Bools
-) -> list[Finding]:
+def _tally(groups: Groups, matching: Matching, affected: Bools) -> Tally:
+    if not affected.any():
+        return NOTHING
+    first = int(np.flatnonzero(affected)[0])
+    number = int(matching.sequence[first])
+    example = f"group {groups.rows[matching.group[first]].name}, " + (
+        f"position {matching.order[first]}" if number == UNKNOWN else f"number {number}"
+    )
+    return Tally(int(np.count_nonzero(affected)), example)
+
+
+def repeated_finding(repeated: Tally) -> list[Finding]:
+    """Calls that are skipped."""
+    description = "have the same number as an earlier call of their rank and group and are skipped."
+    return repeated.finding("repeated_collective", f"{repeated.count} calls {description}")
+
+
+def wrong_findings(mismatched: Tally, missing: Tally) -> list[Finding]:
     """What is wrong with the job itself, one line each; `diagnose` explains it."""
     found = []
-    for affected, reason, description in (
-        (differing, "mismatched_collectives", "not the same on all ranks in operation, size or type"),
-        (missing & ~differing, "missing_from_collectives", "missing a rank whose sources cover that time"),
+    for tally, reason, description in (
+        (mismatched, "mismatched_collectives", "not the same on all ranks in operation, size or type"),
+        (missing, "missing_from_collectives", "missing a rank whose sources cover that time"),
     ):
-        if affected.any():
-            first = int(np.flatnonzero(affected)[0])
-            number = int(matching.sequence[first])
-            example = f"group {groups.rows[matching.group[first]].name}, " + (
-                f"position {matching.order[first]}" if number == UNKNOWN else f"number {number}"
-            )
-            count = int(np.count_nonzero(affected))
-            message = f"{subject(count, 'collective', 'are')} {description}; first: {example}."
-            found.append(Finding(Severity.WARNING, reason, message, count, example=example))
+        affected = subject(tally.count, "collective", "are")
+        found += tally.finding(reason, f"{affected} {description}; first: {tally.example}.")
     return found
 
 
 # Coverage: the part of the job that each rank's sources contain; a call missing there was really not made.
 
 
-class _RankCoverage(Struct, frozen=True):
-    """One row for each rank, by its number."""
-
-    has_source: Bools
-    last_call: Int64s
-    recorded: Bools
-    """By a flight recorder that is complete to its end."""
-    from_start: Bools
-    """By a flight recorder that has the first call of a group."""
-
-
 def covered(stack: Stack, matching: Matching, collective: Int64s, rank: Int64s) -> Bools:
     """Whether the sources of a rank would contain its part in a collective, had it taken part."""
     if not len(collective):
         return np.zeros(0, np.bool_)
-    width = max(int(rank.max()), *(rank_calls.rank for rank_calls in stack.ranks)) + 1
-    ranks = _rank_coverage(stack, width)
-    first, last, known = _recorded_range(matching, width, matching.group[collective] * np.int64(width) + rank)
-    order = matching.order[collective]
-    within = known & (first < order) & (order < last)
+    coverage = stack.coverage
+    row = lookup(coverage.rank, rank)
+    has_source, last_call = row != UNKNOWN, coverage.last_call[row]
+    recorded, from_start = coverage.recorded[row], coverage.from_start[row]
+    first, last, known = _spans_of(stack, matching, matching.group[collective], rank)
+    position = matching.position[collective]
+    within = known & (first < position) & (position < last)
     latest = _latest_time(matching)[collective]
-    after = known & (order > last) & (ranks.recorded[rank] | (ranks.last_call[rank] > latest))
-    before = (~known | (order < first)) & ranks.from_start[rank]
-    result: Bools = ranks.has_source[rank] & (within | after | before)
+    after = known & (position > last) & (recorded | (last_call > latest))
+    before = (~known | (position < first)) & from_start
+    result: Bools = has_source & (within | after | before)
     return result
 
 
-def _rank_coverage(stack: Stack, width: int) -> _RankCoverage:
-    result = _RankCoverage(
-        np.zeros(width, np.bool_),
-        np.full(width, NO_TIME),
-        np.zeros(width, np.bool_),
-        np.zeros(width, np.bool_),
+def _spans_of(stack: Stack, matching: Matching, group: Int32s, rank: Int64s) -> tuple[Int64s, Int64s, Bools]:
+    """The first and last position of each rank in a group; and whether it has any."""
+    position = matching.position[matching.collective]
+    own_group, own_rank = matching.group[matching.collective].astype(np.int64), matching.rank.astype(np.int64)
+    divided = np.isin(own_group, stack.divided.group)
+    spans = Spans.of(
+        np.concatenate([own_group[~divided], stack.divided.group]),
+        np.concatenate([own_rank[~divided], stack.divided.rank]),
+        np.concatenate([position[~divided], stack.divided.first]),
+        np.concatenate([position[~divided], stack.divided.last]),
     )
-    numbers = np.array([rank.rank for rank in stack.ranks], np.int64)
-    truncated = np.array([rank.broken_off for rank in stack.ranks], np.bool_)
-    result.has_source[numbers] = True
-    calls = stack.calls
-    if not len(calls):
-        return result
-    starts = starts_of(stack.rank)
-    with_calls = stack.rank[starts]
-    result.last_call[with_calls] = np.maximum.reduceat(np.maximum(calls.enqueued, calls.start), starts)
-    recorded = calls.record != UNKNOWN
-    result.recorded[with_calls] = np.logical_or.reduceat(recorded, starts)
-    result.recorded[numbers[truncated]] = False
-    first = np.where(recorded & (calls.sequence != UNKNOWN) & ~calls.point_to_point, calls.sequence, LATEST)
-    result.from_start[with_calls] = np.minimum.reduceat(first, starts) <= FIRST_NUMBER
-    return result
-
-
-def _recorded_range(matching: Matching, width: int, wanted: Int64s) -> tuple[Int64s, Int64s, Bools]:
-    """The first and last position of a rank in a group, by keys of group and rank; and whether it has any."""
-    key = matching.group[matching.collective].astype(np.int64) * width + matching.rank
-    by_key = np.lexsort((matching.order[matching.collective], key))
-    starts = starts_of(key[by_key])
-    ends = np.append(starts[1:], len(key)) - 1
-    order = matching.order[matching.collective[by_key]]
-    at = np.minimum(np.searchsorted(key[by_key[starts]], wanted), len(starts) - 1)
-    return order[starts[at]], order[ends[at]], key[by_key[starts[at]]] == wanted
+    width = int(max(rank.max(), spans.rank.max(initial=0))) + 1
+    wanted, keys = group.astype(np.int64) * width + rank, spans.group * width + spans.rank
+    at = np.minimum(np.searchsorted(keys, wanted), len(keys) - 1)
+    return spans.first[at], spans.last[at], keys[at] == wanted
 
 
 def _latest_time(matching: Matching) -> Int64s:

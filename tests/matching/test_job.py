@@ -10,11 +10,12 @@ import numpy as np
 import pytest
 from msgspec.structs import replace
 
+from builders.calls import linked as matched
 from builders.calls import messages, told
 from builders.data import shared
 from tracelink.engines.processes import Processes
 from tracelink.io.sources import discover_inputs
-from tracelink.linking.job import JobTables, link_ranks
+from tracelink.matching.job import JobTables
 from tracelink.model.clock import ClockMode
 from tracelink.model.collectives import RankCalls
 from tracelink.pipeline.ranks import read_ranks
@@ -23,11 +24,11 @@ from tracelink.pipeline.ranks import read_ranks
 @cache
 def ranks_in(path: str) -> Sequence[RankCalls]:
     gathered = read_ranks(discover_inputs([str(shared(path))]), Processes(1), with_events=False)
-    return [rank.calls for rank in gathered.ranks]
+    return [gathered.store.get(rank.calls.calls) for rank in gathered.ranks]
 
 
 def linked(ranks: Sequence[RankCalls]) -> JobTables:
-    return link_ranks(ranks, ClockMode.NONE)
+    return matched(ranks, ClockMode.NONE)
 
 
 def facts(tables: JobTables) -> dict[tuple[int, ...], tuple[float, ...]]:

@@ -9,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from builders.calls import call, group, messages, rank, reasons, recv, send
-from tracelink.linking.job import JobTables, link_ranks
+from builders.calls import linked as matched
+from tracelink.matching.job import JobTables
 from tracelink.model.clock import ClockMode
 from tracelink.model.collectives import RankCalls
 from tracelink.model.columns import NO_TIME
@@ -20,7 +21,7 @@ PAIR = [group("0", 0, 1)]
 
 
 def linked(*ranks: RankCalls) -> JobTables:
-    return link_ranks(ranks, ClockMode.NONE)
+    return matched(ranks, ClockMode.NONE)
 
 
 def pairs(tables: JobTables) -> list[tuple[int, int, str]]:

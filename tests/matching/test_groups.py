@@ -2,28 +2,51 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec import Struct
 
 from builders.calls import Call, call, group, rank
-from tracelink.linking.groups import Groups, resolve_groups
-from tracelink.linking.stack import stack
+from tracelink.matching.groups import resolve_groups
+from tracelink.matching.outlines import outlined, references_of, roster_of
 from tracelink.model.collectives import RankCalls
-from tracelink.model.columns import UNKNOWN
+from tracelink.model.columns import UNKNOWN, Int32s
+from tracelink.model.errors import Finding
+from tracelink.model.trace import ProcessGroup
 
 ALL = "[0, 1, 2, 3]"
 
 
-def resolved(*ranks: RankCalls) -> Groups:
-    return resolve_groups(stack(ranks)[0])
+class Resolved(Struct):
+    """The groups of a job, and the row of each call of all ranks."""
+
+    rows: Sequence[ProcessGroup]
+    of_call: Int32s
+    default: int
+    findings: Sequence[Finding]
 
 
-def rows(groups: Groups) -> list[tuple[str, tuple[int, ...]]]:
+def resolved(*ranks: RankCalls) -> Resolved:
+    groups, of_reference = resolve_groups(roster_of([outlined(one) for one in ranks]))
+    ordered = sorted(ranks, key=lambda one: one.rank)
+    of_call = [
+        rows_of_rank[references_of(one)]
+        for one, rows_of_rank in zip(ordered, of_reference, strict=True)
+        if len(one.calls)
+    ]
+    return Resolved(
+        groups.rows, np.concatenate([[], *of_call]).astype(np.int32), groups.default, groups.findings
+    )
+
+
+def rows(groups: Resolved) -> list[tuple[str, tuple[int, ...]]]:
     return [(row.name, tuple(row.ranks)) for row in groups.rows]
 
 
-def reasons(groups: Groups) -> dict[str, int]:
+def reasons(groups: Resolved) -> dict[str, int]:
     return {finding.reason: finding.count for finding in groups.findings}
 
 

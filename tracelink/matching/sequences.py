@@ -8,7 +8,7 @@ import numpy as np
 from msgspec import Struct
 from msgspec.structs import replace
 
-from tracelink.linking.timing import (
+from tracelink.matching.timing import (
     DECIDES,
     DECIDES_ALONE,
     CallSequence,

@@ -12,13 +12,14 @@ from msgspec.structs import replace
 
 import tracelink
 from builders.calls import call, group, rank, recv, send, whole
+from builders.calls import linked as matched
 from tracelink.clock.clock import Crossings
-from tracelink.linking.collectives import match_collectives, verdicts_of
-from tracelink.linking.groups import resolve_groups
-from tracelink.linking.job import JobTables, link_ranks
-from tracelink.linking.measures import crossings
-from tracelink.linking.messages import match_messages
-from tracelink.linking.stack import stack
+from tracelink.matching.collectives import match_collectives, verdicts_of
+from tracelink.matching.job import JobTables
+from tracelink.matching.measures import crossings_of_collectives, crossings_of_messages
+from tracelink.matching.messages import match_messages
+from tracelink.matching.outlines import outlined, roster_of
+from tracelink.matching.parts import coded, plan_of, stacked
 from tracelink.model.clock import Clock, ClockMode, Clocks
 from tracelink.model.collectives import RankCalls
 from tracelink.model.columns import NO_TIME, UNKNOWN
@@ -28,7 +29,7 @@ from tracelink.model.communications import Evidence, RoundTrips
 
 
 def linked(*ranks: RankCalls) -> JobTables:
-    return link_ranks(ranks, ClockMode.NONE)
+    return matched(ranks, ClockMode.NONE)
 
 
 def test_everybody_waits_for_the_last_to_enter() -> None:
@@ -80,7 +81,7 @@ def test_times_are_on_the_reference_clock() -> None:
         rank(r, call(sequence=1, start=1000 * r + 10, end=1000 * r + 20), groups=[group("0", 0, 1)])
         for r in (0, 1)
     ]
-    tables = link_ranks(ranks, clocks)
+    tables = matched(ranks, clocks)
     assert tables.participations.start.tolist() == [10, 10]
     assert (tables.collectives.skew.item(), tables.clocks.clocks) == (0, clocks.clocks)
 
@@ -217,11 +218,13 @@ PAIR = [group("0", 0, 1)]
 
 
 def crossed(*ranks: RankCalls) -> Crossings:
-    calls, _ = stack(ranks)
-    groups = resolve_groups(calls)
+    """Messages are numbered after the collectives."""
+    plan = plan_of(roster_of([outlined(rank) for rank in ranks]), 1 << 18)
+    calls, groups = stacked([coded(rank, plan) for rank in ranks], plan), plan.groups
     matching = match_collectives(calls, groups)
-    verdicts = verdicts_of(calls, groups, matching)
-    return crossings(calls, groups, matching, verdicts, match_messages(calls, groups).messages)
+    collectives = crossings_of_collectives(calls, groups, matching, verdicts_of(calls, groups, matching))
+    messages = crossings_of_messages(plan.strings, match_messages(calls, groups).messages)
+    return Crossings.concatenate([collectives, replace(messages, meeting=messages.meeting + len(matching))])
 
 
 def roles(found: Crossings) -> list[tuple[int, int, bool, bool]]:
@@ -372,7 +375,7 @@ def test_round_trips_bound_the_clock_of_a_rank_without_any_collective() -> None:
     start = 1_795_000_000 * SECOND_NS
     ahead = 5_000_000
     trips = [(start + ahead + at, start + at + 100_000, start + ahead + at + 200_000) for at in (0, 10**6)]
-    tables = link_ranks([asking(0, host="a"), asking(1, *trips, host="b")])
+    tables = matched([asking(0, host="a"), asking(1, *trips, host="b")])
     clock = tables.clocks.clocks[1]
     assert clock.offset_ns == pytest.approx(ahead, abs=2000)
     assert clock.low_ns is not None
@@ -384,13 +387,13 @@ def test_round_trips_bound_the_clock_of_a_rank_without_any_collective() -> None:
 
 
 def test_round_trips_without_rank_0_are_not_used() -> None:
-    tables = link_ranks([asking(1, (1, 2, 3), host="a"), asking(2, (1, 2, 3), host="b")])
+    tables = matched([asking(1, (1, 2, 3), host="a"), asking(2, (1, 2, 3), host="b")])
     assert {number: found.constraints for number, found in tables.clocks.clocks.items()} == {1: 0, 2: 0}
 
 
 def test_hosts_with_one_name_and_different_clocks_are_told_apart_by_round_trips() -> None:
     start, ahead = 1_795_000_000 * SECOND_NS, 50_000_000
     trip = (start + ahead, start + 100_000, start + ahead + 200_000)
-    tables = link_ranks([asking(0, host="localhost"), asking(1, trip, host="localhost")])
+    tables = matched([asking(0, host="localhost"), asking(1, trip, host="localhost")])
     assert [finding.reason for finding in tables.clocks.findings] == ["host_clocks_differ"]
     assert tables.clocks.clocks[1].offset_ns == pytest.approx(ahead, abs=2000)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -10,12 +10,12 @@ import numpy.typing as npt
 from msgspec import Struct
 
 from tracelink.clock.clock import Crossings
-from tracelink.linking.collectives import Matching, Verdicts
-from tracelink.linking.groups import Groups, Members
-from tracelink.linking.stack import Stack, is_one_of, item_sizes
+from tracelink.matching.collectives import Matching, Verdicts
+from tracelink.matching.groups import Groups, Members
+from tracelink.matching.stack import Stack, is_one_of, item_sizes
 from tracelink.model.collectives import Collectives, Messages, Participations, Verdict
 from tracelink.model.columns import NO_TIME, UNKNOWN, Bools, Float64s, Int32s, Int64s, StringTable
-from tracelink.model.communications import Calls, Evidence
+from tracelink.model.communications import Calls, Evidence, RoundTrips
 from tracelink.model.operations import ROOTED, SYNCHRONIZING, Operation
 
 # Who arrived last at each collective, how long the others waited, and at which bandwidth it ran.
@@ -47,7 +47,7 @@ class _Spans(Struct, frozen=True):
 
 
 def measure(
-    stack: Stack, groups: Groups, matching: Matching, verdicts: Verdicts, clocked: Calls
+    strings: StringTable, groups: Groups, matching: Matching, verdicts: Verdicts, clocked: Calls
 ) -> tuple[Collectives, Participations]:
     """The tables of collectives and participations; `clocked` are the calls on the reference clock."""
     starts = matching.starts
@@ -69,15 +69,15 @@ def measure(
         end=end,
         evidence=np.where(comparable, clocked.evidence, Evidence.NONE),
         wait=wait,
-        **_bytes(stack, clocked),
+        **_bytes(strings, clocked),
     )
     finish = spans.most(end)
     measured = (spans.most(start) != NO_TIME) & (finish != NO_TIME) & (last != NO_TIME)
     duration = np.where(measured, finish - last, UNKNOWN)
     table = Collectives.of(
         len(matching),
-        **_described(stack, groups, matching, verdicts, clocked, spans, duration),
-        root=_roots(stack, groups, matching, verdicts),
+        **_described(strings, groups, matching, verdicts, clocked, spans, duration),
+        root=_roots(strings, groups, matching, verdicts),
         start=spans.least(start),
         end=finish,
         duration=duration,
@@ -87,19 +87,19 @@ def measure(
     return table, participations
 
 
-def _bytes(stack: Stack, calls: Calls) -> dict[str, Int64s]:
+def _bytes(strings: StringTable, calls: Calls) -> dict[str, Int64s]:
     """Input and output of each part in bytes."""
-    item = item_sizes(calls.type, stack.strings)
+    item = item_sizes(calls.type, strings)
     return {
         name: np.where((elements >= 0) & (item >= 0), elements * item, np.where(elements == 0, 0, UNKNOWN))
         for name, elements in (("bytes_in", calls.elements_in), ("bytes_out", calls.elements_out))
     }
 
 
-def _roots(stack: Stack, groups: Groups, matching: Matching, verdicts: Verdicts) -> Int64s:
+def _roots(strings: StringTable, groups: Groups, matching: Matching, verdicts: Verdicts) -> Int64s:
     """The root of each collective as a rank of the job, or UNKNOWN."""
     calls, typical = matching.calls, verdicts.typical
-    rooted = is_one_of(calls.operation[typical], stack.strings, tuple(ROOTED))
+    rooted = is_one_of(calls.operation[typical], strings, tuple(ROOTED))
     return np.where(rooted & (calls.source[typical] >= 0), _root_ranks(groups, matching, typical), UNKNOWN)
 
 
@@ -136,7 +136,7 @@ def _last_rank(rank: Int32s, entered: Int64s, last: Int64s, spans: _Spans) -> In
 
 
 def _described(
-    stack: Stack,
+    strings: StringTable,
     groups: Groups,
     matching: Matching,
     verdicts: Verdicts,
@@ -149,12 +149,12 @@ def _described(
     elements_in, elements_out = calls.elements_in[verdicts.typical], calls.elements_out[verdicts.typical]
     sizes = np.array([groups.size(row) for row in range(len(groups.rows))] or [0], np.int64)
     members = sizes[matching.group]
-    to_all = is_one_of(operation, stack.strings, (Operation.ALL_TO_ALL,))
+    to_all = is_one_of(operation, strings, (Operation.ALL_TO_ALL,))
     elements_in = np.where(
         to_all, _mean_elements_in(calls.elements_in, elements_in, members, spans), elements_in
     )
-    elements = _elements_moved(operation, elements_in, elements_out, members, stack.strings)
-    item = item_sizes(kind, stack.strings)
+    elements = _elements_moved(operation, elements_in, elements_out, members, strings)
+    item = item_sizes(kind, strings)
     moved = np.where((elements >= 0) & (item >= 0), elements * item, UNKNOWN)
     moved[elements == 0] = 0
     rated = (moved > 0) & (duration > 0)
@@ -168,7 +168,7 @@ def _described(
         "verdict": verdicts.verdict,
         "bytes": moved,
         "algorithm_gb_s": rate,
-        "bus_gb_s": rate * _bus_factor(operation, members, stack.strings),
+        "bus_gb_s": rate * _bus_factor(operation, members, strings),
     }
 
 
@@ -239,10 +239,10 @@ FROM_ROOT = (Operation.BROADCAST, Operation.SCATTER)
 TO_ROOT = (Operation.REDUCE, Operation.GATHER)
 
 
-def crossings(
-    stack: Stack, groups: Groups, matching: Matching, verdicts: Verdicts, messages: Messages
+def crossings_of_collectives(
+    stack: Stack, groups: Groups, matching: Matching, verdicts: Verdicts
 ) -> Crossings:
-    """Rows of collectives in which ranks wait for each other, of messages, and of round trips between clocks."""
+    """Rows of collectives in which ranks wait for each other."""
     calls = matching.calls
     waits, awaited, all_wait = _roles(stack, groups, matching, verdicts)
     certain = ~matching.ambiguous & ~matching.uncertain
@@ -251,42 +251,49 @@ def crossings(
     has_start = np.isin(calls.evidence, (Evidence.KERNEL, Evidence.ANNOTATION)) & (calls.start != NO_TIME)
     left = np.where(calls.evidence > Evidence.NONE, calls.end, NO_TIME)
     simultaneous = all_wait & _all(has_start & (left != NO_TIME), matching)
-    complete = np.flatnonzero((messages.sent != NO_TIME) & (messages.received != NO_TIME))
-    complete = complete[messages.verdict[complete] == stack.strings[Verdict.COMPLETE.value]]
-    pair = len(matching) + np.arange(len(complete))
-    unknown = np.full(len(complete), NO_TIME)
-    yes, no = np.ones(len(complete), np.bool_), np.zeros(len(complete), np.bool_)
-    crossed = Crossings(
-        np.concatenate([matching.collective[used], pair, pair]),
-        np.concatenate([matching.rank[used], messages.source[complete], messages.target[complete]]),
-        np.concatenate(
-            [np.where(has_start, calls.start, calls.enqueued)[used], messages.sent[complete], unknown]
-        ),
-        np.concatenate([left[used], unknown, messages.received[complete]]),
-        np.concatenate([waits[used], no, yes]),
-        np.concatenate([awaited[used], yes, no]),
-        np.concatenate([simultaneous[used], no, no]),
+    return Crossings(
+        matching.collective[used],
+        matching.rank[used],
+        np.where(has_start, calls.start, calls.enqueued)[used],
+        left[used],
+        waits[used],
+        awaited[used],
+        simultaneous[used],
     )
-    return Crossings.concatenate([crossed, *_round_trips(stack, len(matching) + len(complete))])
 
 
-def _round_trips(stack: Stack, meeting: int) -> Iterator[Crossings]:
-    """Three meetings for each round trip, numbered from `meeting`.
+def crossings_of_messages(strings: StringTable, messages: Messages) -> Crossings:
+    """Two rows for each complete message: its receive does not end before its send starts."""
+    complete = np.flatnonzero((messages.sent != NO_TIME) & (messages.received != NO_TIME))
+    complete = complete[messages.verdict[complete] == strings[Verdict.COMPLETE.value]]
+    pair, unknown = np.arange(len(complete)), np.full(len(complete), NO_TIME)
+    yes, no = np.ones(len(complete), np.bool_), np.zeros(len(complete), np.bool_)
+    source, target = messages.source[complete], messages.target[complete]
+    return Crossings.concatenate(
+        [
+            Crossings(pair, source, messages.sent[complete], unknown, no, yes, no),
+            Crossings(pair, target, unknown, messages.received[complete], yes, no, no),
+        ]
+    )
+
+
+def crossings_of_round_trips(round_trips: Mapping[int, RoundTrips]) -> Crossings:
+    """Three meetings for each round trip of each rank.
 
     A message to rank 0, one back, and the middle of both at the time of the answer: the most likely offset.
     """
-    if all(rank.rank != 0 for rank in stack.ranks):
-        return
-    for rank in stack.ranks:
-        trips = rank.round_trips
+    return Crossings.concatenate(list(_round_trips(round_trips)))
+
+
+def _round_trips(round_trips: Mapping[int, RoundTrips]) -> Iterator[Crossings]:
+    meeting = 0
+    for rank, trips in round_trips.items():
         count = len(trips)
-        if rank.rank == 0 or not count:
-            continue
         numbers, unknown = meeting + np.arange(count), np.full(count, NO_TIME)
         middle = trips.sent + (trips.received - trips.sent) // 2
         meeting += 3 * count
         yes, no = np.ones(count, np.bool_), np.zeros(count, np.bool_)
-        own, reference = np.full(count, rank.rank, np.int32), np.zeros(count, np.int32)
+        own, reference = np.full(count, rank, np.int32), np.zeros(count, np.int32)
         yield Crossings(numbers, own, trips.sent, unknown, no, yes, no)
         yield Crossings(numbers, reference, unknown, trips.answered, yes, no, no)
         yield Crossings(numbers + count, reference, trips.answered, unknown, no, yes, no)

@@ -8,8 +8,9 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from builders.calls import call, group, rank, reasons, told, whole
-from tracelink.linking.collectives import call_labels
-from tracelink.linking.job import JobTables, link_ranks
+from builders.calls import linked as matched
+from tracelink.matching.collectives import call_labels
+from tracelink.matching.job import JobTables
 from tracelink.model.clock import ClockMode
 from tracelink.model.collectives import RankCalls
 from tracelink.model.columns import UNKNOWN
@@ -22,7 +23,7 @@ PAIR = [group("0", 0, 1)]
 
 
 def linked(*ranks: RankCalls) -> JobTables:
-    return link_ranks(ranks, ClockMode.NONE)
+    return matched(ranks, ClockMode.NONE)
 
 
 def recorded(*numbers: int, **more: object) -> list[dict[str, object]]:

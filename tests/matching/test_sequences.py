@@ -10,7 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from builders.calls import call, group, rank, told
-from tracelink.linking.job import JobTables, link_ranks
+from builders.calls import linked as matched
+from tracelink.matching.job import JobTables
 from tracelink.model.clock import ClockMode
 from tracelink.model.collectives import RankCalls
 
@@ -23,7 +24,7 @@ def ranks_of(*done: Iterable[dict[str, Any]]) -> list[RankCalls]:
 
 
 def linked(*done: Iterable[dict[str, Any]]) -> JobTables:
-    return link_ranks(ranks_of(*done), ClockMode.NONE)
+    return matched(ranks_of(*done), ClockMode.NONE)
 
 
 def sized(sizes: str) -> list[dict[str, Any]]:
