@@ -304,7 +304,7 @@ class _Batch(Struct):
         time.sleep(LOOK)
         try:
             self.connection.client.wait_for_workers(1, timeout=WAIT)
-        except (OSError, TimeoutError, ValueError):
+        except Exception:
             raise self._lost_scheduler() from error
         self._workers()
 
