@@ -57,7 +57,14 @@ class Connection(Struct):
 
     client: Any
     cluster: Any
+    address: str
+    """Of the scheduler."""
     token: str
+
+    @classmethod
+    def of(cls, client: Any, cluster: Any = None) -> Connection:
+        """The connection of a client."""
+        return cls(client, cluster, str(client.scheduler.address), uuid.uuid4().hex).prepared()
 
     @classmethod
     def to(cls, address: str, jobs: int | None) -> Connection:
@@ -82,7 +89,7 @@ class Connection(Struct):
                 f"there is no Dask scheduler at {address} ({_reason(error)})",
                 advice="Check the address that `dask scheduler` prints, or use --engine dask to start workers here.",
             ) from error
-        return cls(client, cluster, uuid.uuid4().hex).prepared()
+        return cls.of(client, cluster)
 
     def prepared(self) -> Connection:
         """The same with workers that have the right version, and that give their files to others."""
@@ -156,7 +163,7 @@ class DaskEngine:
         self._address = address
         self._wanted = jobs
         self._on_connect = on_connect
-        self._connected = client and Connection(client, None, uuid.uuid4().hex).prepared()
+        self._connected = client and Connection.of(client)
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Where work takes this engine with it, the work inside of an item runs in one process."""
@@ -304,7 +311,7 @@ class _Batch(Struct):
         time.sleep(LOOK)
         try:
             self.connection.client.wait_for_workers(1, timeout=WAIT)
-        except Exception:
+        except Exception:  # noqa: BLE001  without a scheduler, Dask raises errors of many types
             raise self._lost_scheduler() from error
         self._workers()
 
@@ -332,6 +339,6 @@ class _Batch(Struct):
         with suppress(Exception):
             self.connection.client.close(timeout=0)  # or it would try to connect until the program ends
         return TraceError(
-            f"the Dask scheduler at {self.connection.client.scheduler.address} does not answer any more",
+            f"the Dask scheduler at {self.connection.address} does not answer any more",
             advice="Nothing was written. Start it again, and run the command again.",
         )
