@@ -12,7 +12,7 @@ import measure
 from inputs import Input
 from measure import Cost, Job
 from rank_inputs import long_profiles
-from results import Bar, Options, Result, Row, output_folder, wall, warmed
+from results import Bar, Options, Result, Row, failures_of, output_folder, wall, warmed
 
 from builders.stores import BUCKET, Web, s3_server, web_server
 
@@ -47,7 +47,8 @@ def remote(options: Options) -> Result:
                 result.rows.append(row(job, files, options.repeats, counters[place]))
         for label, function in (("s3fs", "read_ranges"), ("obstore", "read_ranges_by_obstore")):
             job = Job(f"8 MB ranges, one after the other: {label}", function, objects)
-            result.rows.append(row(job, files, options.repeats, counters["S3"]))
+            with failures_of(label, result):
+                result.rows.append(row(job, files, options.repeats, counters["S3"]))
     local, _, s3, *_ = result.rows
     result.bars = [
         Bar("requests for a profile in S3, merged by 1 job", requests_of(s3) / RANKS, REQUESTS_OF_A_PROFILE),

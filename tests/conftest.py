@@ -2,6 +2,7 @@
 
 import os
 
+import pytest
 from hypothesis import settings
 
 settings.register_profile(
@@ -11,3 +12,8 @@ settings.register_profile(
     in os.environ,  # what lands must not depend on luck; new examples are looked for elsewhere
 )
 settings.load_profile("any machine")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Tests that leave threads behind come last: a process with threads does not fork."""
+    items.sort(key=lambda item: item.get_closest_marker("threads") is not None)

@@ -21,6 +21,7 @@ from tracelink.converters.tables.files import (
 )
 from tracelink.converters.tables.schema import Column, Manifest, Table, Type
 from tracelink.io.system import cores
+from tracelink.io.targets import scratch_folder_for
 from tracelink.model import MANIFEST
 from tracelink.model.errors import UnreadableError, UsageError
 
@@ -211,13 +212,11 @@ class DatabaseTables(Struct, frozen=True):
 @contextmanager
 def opened(path: str, location: Path) -> Iterator[duckdb.DuckDBPyConnection]:
     """A connection that reaches nothing but this file; errors of DuckDB are errors on the file."""
-    from tempfile import TemporaryDirectory
-
     with (
         refused(path),
-        TemporaryDirectory(prefix="tracelink-") as scratch,
+        scratch_folder_for(None) as scratch,
         damage_reported(path),
-        closing(connected(location, scratch=Path(scratch))) as connection,
+        closing(connected(location, scratch=scratch)) as connection,
     ):
         locked(connection)
         yield connection

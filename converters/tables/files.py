@@ -64,11 +64,11 @@ def write_manifest(target: Target, manifest: Manifest) -> int:
 # Reading.
 
 
-LONGEST_MANIFEST = 1 << 28
-MOST_ROWS_OF_BYTE = 256
-"""Rows for each byte of a file: no columns of events can be packed into less."""
-FEW_ROWS = 1 << 16
-"""Rows that any file can have."""
+LONGEST_MANIFEST = 1 << 26
+MOST_ROWS_OF_BYTE = 1024
+"""Rows for each byte of a file: more have no times that differ."""
+FEW_ROWS = 1 << 20
+"""Rows that any file can have, such as samples of a value that never changes."""
 
 AGAIN = "Write the dataset again: tracelink merge TRACES -o job.parquet/"
 

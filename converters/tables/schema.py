@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     import pyarrow
 
 VERSION = 1
-"""Version of the tables: it increases if a column changes its name, its type or its meaning."""
+"""Version of the tables: it increases with every change of their columns."""
 
 FORMAT = MANIFEST_START.decode().split('"')[3]
 """How a manifest names its format."""

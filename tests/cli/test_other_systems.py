@@ -57,6 +57,8 @@ COMMANDS = (
     "collectives gpu_pair",
     "collectives gpu_pair --csv",
     "clocks gpu_pair",
+    "merge gpu_pair -j 4 -q -o out/job.parquet/",
+    "query out/job.parquet --name top-kernels --format csv",
     "open gpu_pair",
     "open out/missing.json",
     "open out/merged.json --no-browser --timeout 30 --port PORT",

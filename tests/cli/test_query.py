@@ -12,11 +12,13 @@ import pytest
 pytest.importorskip("duckdb")
 pytest.importorskip("pyarrow")
 
+import click
 import pyarrow.parquet as pq
 
 import tracelink as library
 from builders.command_line import Run
 from tracelink import samples, schemas
+from tracelink.cli.query import query
 
 COUNTS = "SELECT kind, count(*) AS events FROM events GROUP BY kind ORDER BY events DESC LIMIT 2"
 
@@ -129,6 +131,14 @@ def test_errors_are_one_paragraph(
     result = tracelink("query", dataset, *arguments)
     assert result.exit_code == 2
     assert problem in " ".join(result.stderr.split())
+
+
+def test_names_of_queries_are_completed() -> None:
+    option = next(param for param in query.params if param.name == "name")
+    items = option.shell_complete(click.Context(query), "top")
+    assert [(item.value, item.help) for item in items] == [
+        ("top-kernels", "Which kernels take most of the time on the devices?")
+    ]
 
 
 def test_a_query_needs_a_source_and_sql(tracelink: Run, dataset: str) -> None:

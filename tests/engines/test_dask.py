@@ -29,6 +29,8 @@ pytest.importorskip("distributed", reason="the extra dask is not installed")
 from tracelink.engines.dask import DaskEngine
 from tracelink.engines.worker import WorkerFile
 
+pytestmark = pytest.mark.threads
+
 
 @pytest.fixture(scope="module")
 def engine() -> Iterator[DaskEngine]:
@@ -264,6 +266,12 @@ def test_a_lost_scheduler_is_one_error_and_no_output(
     assert not list(tmp_path.glob("*out.json*"))
 
 
+def test_a_scheduler_is_found_by_its_file(scheduler: tuple[str, Any], tmp_path: Path) -> None:
+    engine = engine_for(None, None, f"dask://{tmp_path / 'scheduler.json'}")
+    assert engine.map(lambda number: number + 1, [1, 2]) == [2, 3]
+    assert engine.connection.client.scheduler.address == scheduler[0]
+
+
 def test_an_existing_client_is_an_engine(engine: DaskEngine) -> None:
     graph = tracelink.load(samples.path("gpu_pair"), engine=engine.connection.client)
     assert len(graph) == len(tracelink.load(samples.path("gpu_pair")))
@@ -283,15 +291,13 @@ def test_files_of_a_client_are_removed_when_it_leaves(scheduler: tuple[str, Any]
     [
         ("slurm", "there is no engine 'slurm'"),
         ("dask://127.0.0.1:1", "there is no Dask scheduler at 127.0.0.1:1"),
+        ("dask:///missing.json", "/missing.json: there is no such file"),
     ],
 )
 def test_unknown_engines_are_errors_with_advice(
     monkeypatch: pytest.MonkeyPatch, name: str, message: str
 ) -> None:
-    monkeypatch.setenv("DASK_DISTRIBUTED__COMM__TIMEOUTS__CONNECT", "1s")
-    import dask
-
-    dask.config.refresh()
+    monkeypatch.setattr("tracelink.engines.dask.CONNECT", 1)
     with pytest.raises(UsageError, match=message) as caught:
         tracelink.load(samples.path("gpu_pair"), engine=name)
     assert "dask" in caught.value.advice

@@ -337,3 +337,18 @@ def test_a_scratch_folder_is_next_to_its_output_until_the_end(tmp_path: Path) ->
         scratch_folder_for(tmp_path / "missing" / "job"),
     ):
         pass
+
+
+def test_a_scratch_folder_of_a_killed_process_is_removed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    child = os.fork()
+    if not child:
+        os._exit(0)
+    os.waitpid(child, 0)
+    abandoned = tmp_path / f".tracelink.{machine()}-{child}-0123abcd.part"
+    (abandoned / "spill").mkdir(parents=True)
+    with scratch_folder_for(None) as scratch:
+        assert [path.name for path in tmp_path.iterdir()] == [scratch.name]
+    assert list(tmp_path.iterdir()) == []

@@ -59,6 +59,8 @@ def test_a_version_of_duckdb(tmp_path: Path, version: str) -> None:
     variable = f"TRACELINK_DUCKDB_{version}_PYTHON"
     if variable not in os.environ:
         pytest.skip(f"name an interpreter with duckdb {VERSIONS[version]} in {variable}")
+    if subprocess.run([os.environ[variable], "-c", "import duckdb, pyarrow"], capture_output=True).returncode:
+        pytest.skip(f"{os.environ[variable]} cannot import duckdb and pyarrow")
     for name in ("job.parquet", "job.duckdb"):
         tracelink.merge(samples.path("gpu_pair"), output=tmp_path / name, options={"args": "all"})
     process = subprocess.run(

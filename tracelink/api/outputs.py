@@ -301,7 +301,7 @@ def _format_of(path: str) -> str:
         for length, name, suffix in known
         if (folder if name in folders else path).endswith(suffix)
     ]
-    strange = PurePath(path).suffix
+    strange = PurePath(shown(path)).suffix
     if not fitting and strange and _names_file(path):
         suffixes = sorted(suffix for *_, suffix in known)
         similar = similar_to(strange, suffixes)

@@ -67,12 +67,16 @@ class Console:
 
     def error(self, text: str) -> None:
         """Prints an error as one line to standard error, always."""
+        from tracelink.io.remote.addresses import shown_in
+
         with suppress(OSError):  # standard error is full or a closed pipe: the exit code remains
-            _print([f"tracelink: {' '.join(text.split())}"], to_stderr=True)
+            _print([f"tracelink: {' '.join(shown_in(text).split())}"], to_stderr=True)
 
     def traceback(self, error: BaseException) -> None:
         """Prints where an error was raised to standard error; indented, so that no line of it looks like a result."""
-        text = "".join(traceback.format_exception(error))
+        from tracelink.io.remote.addresses import without_secrets
+
+        text = without_secrets("".join(traceback.format_exception(error)))
         with suppress(OSError):
             _print([f"  {line}" for line in text.splitlines()], to_stderr=True)
 

@@ -7,6 +7,7 @@ tasks, which run again elsewhere; a lost scheduler is an error.
 from __future__ import annotations
 
 import logging
+import os
 import queue
 import time
 import uuid
@@ -41,6 +42,9 @@ Result = TypeVar("Result")
 WAIT = 60
 """Seconds without any worker after which work is given up."""
 
+CONNECT = 10
+"""Seconds after which a scheduler does not exist."""
+
 LOOK = 2.0
 """Seconds without an answer after which the cluster is looked at."""
 
@@ -53,23 +57,39 @@ class Connection(Struct):
 
     client: Any
     cluster: Any
+    address: str
+    """Of the scheduler."""
     token: str
+
+    @classmethod
+    def of(cls, client: Any, cluster: Any = None) -> Connection:
+        """The connection of a client."""
+        return cls(client, cluster, str(client.scheduler.address), uuid.uuid4().hex).prepared()
 
     @classmethod
     def to(cls, address: str, jobs: int | None) -> Connection:
         """Connects to a scheduler, or starts workers on this machine if the address is empty."""
         logging.getLogger("distributed").setLevel(logging.CRITICAL)  # what matters is raised as an error
         cluster = None
+        if address.startswith("/") and not os.path.isfile(address):
+            raise UsageError(
+                f"{address}: there is no such file", advice="Name the --scheduler-file of `dask scheduler`."
+            )
         if not address:
             cluster = _local_cluster(jobs or cores())
         try:
-            client = distributed.Client(cluster or address, direct_to_workers=True, set_as_default=False)
+            where = (
+                {"scheduler_file": address} if address.startswith("/") else {"address": cluster or address}
+            )
+            client = distributed.Client(
+                **where, timeout=CONNECT, direct_to_workers=True, set_as_default=False
+            )
         except (OSError, TimeoutError, ValueError) as error:
             raise UsageError(
                 f"there is no Dask scheduler at {address} ({_reason(error)})",
                 advice="Check the address that `dask scheduler` prints, or use --engine dask to start workers here.",
             ) from error
-        return cls(client, cluster, uuid.uuid4().hex).prepared()
+        return cls.of(client, cluster)
 
     def prepared(self) -> Connection:
         """The same with workers that have the right version, and that give their files to others."""
@@ -143,7 +163,7 @@ class DaskEngine:
         self._address = address
         self._wanted = jobs
         self._on_connect = on_connect
-        self._connected = client and Connection(client, None, uuid.uuid4().hex).prepared()
+        self._connected = client and Connection.of(client)
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Where work takes this engine with it, the work inside of an item runs in one process."""
@@ -269,25 +289,31 @@ class _Batch(Struct):
             try:
                 return done.get(timeout=LOOK)
             except queue.Empty:
-                client = self.connection.client
-                if client.status != "running":
-                    raise self._lost_scheduler() from None
-                waited = 0.0 if self.connection.workers() else waited + LOOK
+                waited = 0.0 if self._workers() else waited + LOOK
                 if waited > WAIT:
                     raise TraceError(
                         f"the cluster has no workers for {WAIT} s",
                         advice="Start some, and run the command again.",
                     ) from None
 
+    def _workers(self) -> Mapping[str, int]:
+        """The workers; raises `TraceError` if there is no scheduler to ask."""
+        try:
+            workers = self.connection.workers()
+        except Exception as error:
+            raise self._lost_scheduler() from error
+        if self.connection.client.status != "running":
+            raise self._lost_scheduler()
+        return workers
+
     def _check_workers(self, error: Exception) -> None:
         """Waits until there is a worker; raises `TraceError` if there is none, or no scheduler."""
         time.sleep(LOOK)
         try:
             self.connection.client.wait_for_workers(1, timeout=WAIT)
-        except (OSError, TimeoutError, ValueError):
+        except Exception:  # noqa: BLE001  without a scheduler, Dask raises errors of many types
             raise self._lost_scheduler() from error
-        if self.connection.client.status != "running":
-            raise self._lost_scheduler() from error
+        self._workers()
 
     def _answer(self, future: Any) -> Answer | None:
         """The answer of a task; None if the cluster lost it."""
@@ -313,6 +339,6 @@ class _Batch(Struct):
         with suppress(Exception):
             self.connection.client.close(timeout=0)  # or it would try to connect until the program ends
         return TraceError(
-            f"the Dask scheduler at {self.connection.client.scheduler.address} does not answer any more",
+            f"the Dask scheduler at {self.connection.address} does not answer any more",
             advice="Nothing was written. Start it again, and run the command again.",
         )

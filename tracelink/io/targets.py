@@ -540,6 +540,8 @@ def scratch_folder_for(path: Path | None) -> Iterator[Path]:
     """An empty folder next to an output, or among temporary files, which is removed at the end."""
     place = Path(os.path.realpath(path)) if path else Path(tempfile.gettempdir(), "tracelink")
     scratch = _temporary_name(place)
+    if path is None:
+        _remove_abandoned(str(place))
     try:
         scratch.mkdir()
     except OSError as error:

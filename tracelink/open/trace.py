@@ -59,8 +59,9 @@ class OpenTrace(Struct, frozen=True):
         try:
             size = os.fstat(file.fileno()).st_size
             head, unpacked = _head_and_size(file, size)
+            name = shown(name)
             kind = kind_of(head, name)
-            return cls(shown(name), file, size, kind, unpacked, view_of(head, kind))
+            return cls(name, file, size, kind, unpacked, view_of(head, kind))
         except BaseException:
             file.close()
             raise

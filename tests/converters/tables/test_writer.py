@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import json
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -120,6 +122,19 @@ def test_a_duckdb_file_in_a_folder_has_a_name(tmp_path: Path) -> None:
 def test_names_that_are_no_utf_8_are_written_with_question_marks() -> None:
     found = contents.dictionary(["a\udcff", "b"], contents.np.array([1, 0, -1]))
     assert found.to_pylist() == ["b", "a?", None]
+
+
+@pytest.mark.parametrize("name", ["job.parquet", "job.duckdb"])
+def test_without_pyarrow_the_error_names_the_extra(tmp_path: Path, name: str) -> None:
+    code = (
+        "import sys; sys.modules['pyarrow'] = None\n"
+        "import tracelink\n"
+        "try:\n    tracelink.merge(sys.argv[1], output=sys.argv[2])\n"
+        "except tracelink.UsageError as error:\n    print(error)"
+    )
+    command = [sys.executable, "-c", code, str(JOB), str(tmp_path / name)]
+    output = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True).stdout
+    assert output.endswith("which is not installed. Run: pip install 'torch-tracelink[sql]'\n")
 
 
 def test_a_missing_folder_is_an_error_before_reading(tmp_path: Path) -> None:

@@ -132,6 +132,24 @@ def test_what_is_recorded_stays_on_this_machine(words: tuple[str, ...]) -> None:
     assert "is not on this machine" in f"{result.output}{result.exception}"
 
 
+def test_no_error_of_a_command_has_the_secrets_of_an_address() -> None:
+    address = "http://user:hidden-word@127.0.0.1:1/a.json?X-Amz-Signature=hidden-word"
+    sample = str(SAMPLES / "gpu_pair" / "kineto_0.json.gz")
+    for words in (
+        ("inspect", address),
+        ("inspect", "--rank", f"{address}=3", sample),
+        ("merge", sample, "-o", address),
+        ("merge", sample, "--clock", address, "-o", "memory://out/job.json"),
+        ("open", address),
+        ("diagnose", sample, "-o", address),
+        ("report", sample, "-o", f"{address}.html"),
+        ("validate", address, "--groups", address),
+    ):
+        result = CliRunner().invoke(main, words, prog_name="tracelink")
+        assert result.exit_code != 0, words
+        assert "hidden-word" not in f"{result.output}{result.exception}", words
+
+
 def test_the_size_of_inputs_for_progress(memory: Any) -> None:
     memory.pipe_file("/run/a.json", b"12345")
     memory.pipe_file("/run/b.json", b"123")

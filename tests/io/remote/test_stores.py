@@ -52,6 +52,19 @@ def test_a_file_system_without_coroutines(memory: Any, tmp_path: Path) -> None:
         found("memory://nothing/")
 
 
+def test_a_file_system_that_takes_no_options_but_its_own(memory: Any) -> None:
+    import fsspec
+
+    class Strict(type(memory)):  # type: ignore[misc]
+        protocol = "strict"
+
+        def __init__(self) -> None:
+            super().__init__()
+
+    fsspec.register_implementation("strict", Strict, clobber=True)
+    assert store_of("strict://host/a").find("strict://host/a") is None
+
+
 def test_an_object_that_is_written_again_is_another(memory: Any) -> None:
     memory.pipe_file("/a.json", b"{}")
     (source,) = found("memory://a.json").sources

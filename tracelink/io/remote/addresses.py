@@ -79,12 +79,16 @@ def shown(path: str) -> str:
     return f"{scheme}://{host}{slash}{key}"
 
 
+def shown_in(text: str) -> str:
+    """A text with its addresses as they are shown."""
+    return ADDRESS.sub(lambda match: shown(match[0]), text) if "://" in text else text
+
+
 def without_secrets(text: str) -> str:
     """The text of an error of a library without passwords, signatures, tokens, and secrets of the environment."""
     for secret in _secrets():
         text = text.replace(secret, HIDDEN)
-    text = ADDRESS.sub(lambda match: shown(match[0]), text)
-    text = BEARER.sub(rf"\1 {HIDDEN}", text)
+    text = BEARER.sub(rf"\1 {HIDDEN}", shown_in(text))
     return STATED.sub(rf"\1{HIDDEN}", text)
 
 

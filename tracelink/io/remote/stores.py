@@ -187,7 +187,9 @@ class FileSystemStore:
             options |= {"asynchronous": True, "loop": self._loop}
         if scheme_of(self._root) in ("s3", "s3a"):
             options["session"] = _session()
-        return kind(skip_instance_cache=True, use_listings_cache=False, **options)
+        if kind.async_impl or scheme_of(self._root) == "hf":
+            options["use_listings_cache"] = False  # others give every option to their clients
+        return kind(skip_instance_cache=True, **options)
 
     def find(self, url: str) -> Entry | None:
         """The object, unless there is none."""
