@@ -13,6 +13,7 @@ import numpy as np
 from msgspec.structs import replace
 
 from builders.calls import Call, call, group, rank
+from tracelink.matching.job import JobTables
 from tracelink.model.collectives import RankCalls
 from tracelink.model.communications import Evidence, RoundTrips
 from tracelink.model.trace import ProcessGroup
@@ -124,3 +125,18 @@ class RandomJob:
     def _round_trips(self, clock: int) -> RoundTrips:
         true = PERIOD * np.arange(1, 3)
         return RoundTrips(true + clock - 500, true, true + clock + 500)
+
+
+def contents(tables: JobTables) -> dict[str, object]:
+    """Everything, in values that can be compared; of columns the type, too."""
+    return {
+        "strings": list(tables.strings),
+        "groups": list(tables.groups),
+        "findings": list(tables.findings),
+        "clocks": tables.clocks,
+        **{
+            f"{table}.{name}": (column.dtype, column.tobytes())
+            for table in ("collectives", "participations", "messages")
+            for name, column in getattr(tables, table).columns().items()
+        },
+    }

@@ -19,9 +19,12 @@ import pytest
 
 import tracelink
 import tracelink.samples as samples
+from builders.calls import linked
+from builders.jobs_of_calls import RandomJob, contents
 from tracelink.engines import engine_for
 from tracelink.engines.processes import Processes
 from tracelink.io.engine import Engine, Meter
+from tracelink.matching.job import StoredCalls, link_ranks
 from tracelink.model.errors import TraceError, UnreadableError, UsageError
 
 pytest.importorskip("distributed", reason="the extra dask is not installed")
@@ -37,6 +40,14 @@ def engine() -> Iterator[DaskEngine]:
     engine = DaskEngine("", 2)
     yield engine
     engine.connection.close()
+
+
+def test_ranks_matched_in_parts_are_those_of_one_process(engine: DaskEngine) -> None:
+    ranks = RandomJob(1).ranks()
+    store = engine.store((), in_memory=False)
+    stored = engine.map(lambda rank: StoredCalls.of(rank, store), ranks)
+    found = link_ranks(stored, engine, store, most_calls=30, batch_calls=30)
+    assert contents(found) == contents(linked(ranks))
 
 
 @pytest.fixture

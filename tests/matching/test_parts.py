@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from builders.calls import call, group, linked, rank, recv, send, told, whole
-from builders.jobs_of_calls import RandomJob
+from builders.jobs_of_calls import RandomJob, contents
 from tracelink.engines.processes import Processes
 from tracelink.io.spool import LocalStore, LostError, Store
 from tracelink.matching.job import JobTables, StoredCalls, link_ranks
@@ -34,21 +34,6 @@ def in_parts(
     store = engine.store((), in_memory=False)
     stored = [StoredCalls.of(one, store) for one in ranks]
     return link_ranks(stored, engine, store, clock, most_calls=most_calls, batch_calls=batch_calls)
-
-
-def contents(tables: JobTables) -> dict[str, object]:
-    """Everything, in values that can be compared; of columns the type, too."""
-    return {
-        "strings": list(tables.strings),
-        "groups": list(tables.groups),
-        "findings": list(tables.findings),
-        "clocks": tables.clocks,
-        **{
-            f"{table}.{name}": (column.dtype, column.tobytes())
-            for table in ("collectives", "participations", "messages")
-            for name, column in getattr(tables, table).columns().items()
-        },
-    }
 
 
 @given(
