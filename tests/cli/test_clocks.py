@@ -26,7 +26,7 @@ def clocks(job: Job) -> None:
 
 def test_options_are_passed_to_the_library(tracelink: Run, job: Job, clocks: None) -> None:
     tracelink("clocks", "traces/", "--clock", "collectives", "-j", "3")
-    assert (job.arguments["paths"], job.arguments["clock"], job.arguments["jobs"]) == (
+    assert (job.arguments["paths"], job.arguments["clock"], job.arguments["engine"].jobs) == (
         ("traces/",),
         "collectives",
         3,

@@ -73,7 +73,7 @@ class TestArguments:
         tracelink("collectives", "traces/", "--fr", "dumps/", "--clock", "collectives", "-j", "3")
         assert job.arguments["paths"] == ("traces/",)
         assert job.arguments["fr"] == ("dumps/",)
-        assert (job.arguments["clock"], job.arguments["jobs"]) == ("collectives", 3)
+        assert (job.arguments["clock"], job.arguments["engine"].jobs) == ("collectives", 3)
         tracelink("collectives", "traces/")
         assert job.arguments["clock"] == "host"
 

@@ -176,7 +176,7 @@ def test_a_profile_takes_the_options_of_merge(tracelink: Run, tmp_path: Path) ->
         name: set(re.findall(r"^ +(?:-\w, )?(--[a-z]+)", text, re.MULTILINE))
         for name, text in help_of.items()
     }
-    inputs = {"--et", "--kineto", "--fr", "--rank", "--output", "--bundle", "--clock", "--open"}
+    inputs = {"--et", "--kineto", "--fr", "--rank", "--output", "--bundle", "--clock", "--resume", "--open"}
     assert taken["merge"] - taken["convert"] == inputs
     assert taken["convert"] - taken["merge"] == {"--depth", "--limit"}
 

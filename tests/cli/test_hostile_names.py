@@ -37,8 +37,9 @@ IN_OTHER_PROGRAMS = {
     "tracelink/capturing/gpu_process.py": {"sys.stdout"},
     "tracelink/capturing/injected/sitecustomize.py": {"sys.stderr"},
     "tracelink/capturing/journal.py": {"logging"},
+    "tracelink/engines/dask.py": {"logging"},
 }
-"""Captures run inside of the program that is recorded, and in a process that answers it on a pipe."""
+"""Captures run inside of the program that is recorded, and in a process that answers it on a pipe; Dask logs nothing."""
 
 STREAMS = {"stdout", "stderr", "__stdout__", "__stderr__"}
 PRINTERS = {"print", "input", "echo", "secho", "echo_via_pager", "prompt", "confirm", "pause", "clear"}
@@ -171,6 +172,12 @@ RUNS = (
     ("collectives", "HUNG"),
     ("collectives", "PAIR", "--group", HOSTILE),
     ("clocks", "PAIR", "-v"),
+    ("query", "PAIR", "select name, kind from events order by name desc"),
+    ("query", "PAIR", "select name from events", "--format", "csv"),
+    ("query", "PAIR", "--name", "top-kernels", "--json"),
+    ("query", "PAIR", f"select '{HOSTILE}' as \"{HOSTILE}\""),
+    ("query", "PAIR", f'select "{HOSTILE}" from events'),
+    ("query", "PAIR", "--name", HOSTILE),
     ("diagnose", "HUNG"),
     ("diagnose", "HUNG", "-v"),
     ("diagnose", "HUNG", "-q"),

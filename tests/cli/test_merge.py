@@ -41,9 +41,9 @@ class TestArguments:
 
     def test_output_and_format(self, tracelink: Run, job: Job) -> None:
         tracelink("merge", "traces/")
-        assert (job.arguments["output"], job.arguments["to"], job.arguments["jobs"]) == (None, None, None)
+        assert (job.arguments["output"], job.arguments["to"], job.arguments["resume"]) == (None, None, False)
         tracelink("merge", "traces/", "-o", "linked/", "-t", "chakra-json", "-j", "3")
-        assert (job.arguments["output"], job.arguments["to"], job.arguments["jobs"]) == (
+        assert (job.arguments["output"], job.arguments["to"], job.arguments["engine"].jobs) == (
             "linked/",
             "chakra-json",
             3,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -29,7 +28,7 @@ from tracelink.cli.options import (
 )
 from tracelink.cli.terminal import EMPTY, Page, print_errors, watching
 from tracelink.io.engine import Engine
-from tracelink.io.targets import FileTarget, check_folder, target_of
+from tracelink.io.targets import STDOUT, FileTarget, check_folder, target_of
 from tracelink.model.errors import Severity, UsageError
 from tracelink.model.text import counted, number, shortened
 from tracelink.sql.session import QueryResult
@@ -245,8 +244,8 @@ class _Written(Struct, frozen=True):
 
     def _print(self, found: QueryResult, console: Console) -> None:
         if self.form == PARQUET:
-            sys.stdout.flush()
-            sys.stdout.buffer.write(self._bytes(found))
+            with target_of(STDOUT).file() as stream:
+                stream.write(self._bytes(found))
         else:
             console.result(*self._bytes(found).decode().removesuffix("\n").split("\n"))
 
