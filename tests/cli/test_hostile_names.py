@@ -39,7 +39,7 @@ IN_OTHER_PROGRAMS = {
     "tracelink/capturing/journal.py": {"logging"},
     "tracelink/engines/dask.py": {"logging"},
 }
-"""Captures run inside of the program that is recorded, and in a process that answers it on a pipe; Dask logs nothing."""
+"""Captures run in the program that is recorded, and in a process that answers it on a pipe; Dask logs nothing."""
 
 STREAMS = {"stdout", "stderr", "__stdout__", "__stderr__"}
 PRINTERS = {"print", "input", "echo", "secho", "echo_via_pager", "prompt", "confirm", "pause", "clear"}

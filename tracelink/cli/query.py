@@ -29,7 +29,7 @@ from tracelink.cli.options import (
 from tracelink.cli.terminal import EMPTY, Page, print_errors, watching
 from tracelink.io.engine import Engine
 from tracelink.io.targets import STDOUT, FileTarget, check_folder, target_of
-from tracelink.model.errors import Severity, UsageError
+from tracelink.model.errors import Severity, UsageError, printable
 from tracelink.model.text import counted, number, shortened
 from tracelink.sql.session import QueryResult
 from tracelink.sql.session import query as run_query
@@ -284,13 +284,14 @@ def query_page(found: QueryResult) -> str:
     """The first rows as a table that fits the terminal."""
     page = Page()
     columns = [column.slice(0, SHOWN).to_pylist() for column in found.table.columns]
+    names = [shortened(printable(name), WIDEST) for name in found.columns]
     numbers = [
         name
-        for name, values in zip(found.columns, columns, strict=True)
+        for name, values in zip(names, columns, strict=True)
         if any(isinstance(value, int | float) for value in values)
     ]
     rows = [[_cell(value) for value in row] for row in zip(*columns, strict=True)]
-    page.table(found.columns, rows, numbers=numbers)
+    page.table(names, rows, numbers=numbers)
     if len(found) > SHOWN:
         page.line(f"{number(len(found) - SHOWN)} more rows: write them with -o rows.csv")
     elif not rows:
