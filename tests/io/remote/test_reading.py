@@ -3,38 +3,15 @@
 from __future__ import annotations
 
 import pickle
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from builders.inputs import content, found, tar, zipped
-from builders.stores import BUCKET, S3, Web, s3_server, web_server
+from builders.stores import BUCKET, S3, Web
 from tracelink.io.sources import Discovery
 
 SAMPLES = Path(__file__).parents[3] / "samples"
-
-
-@pytest.fixture(scope="module")
-def server() -> Iterator[S3]:
-    pytest.importorskip("s3fs")
-    pytest.importorskip("moto.server")
-    with s3_server() as running:
-        yield running
-
-
-@pytest.fixture
-def s3(server: S3, monkeypatch: pytest.MonkeyPatch) -> S3:
-    for name, value in server.environment.items():
-        monkeypatch.setenv(name, value)
-    server.empty()
-    return server
-
-
-@pytest.fixture
-def web() -> Iterator[Web]:
-    with web_server() as running:
-        yield running
 
 
 def below(discovery: Discovery, root: str) -> dict[str, bytes]:
