@@ -13,10 +13,10 @@ SCRIPT = r"""
 import os, sys, threading
 import tracelink
 from tracelink.converters.kineto import reader
-from tracelink.io import engine
+from tracelink.engines import processes
 
 reader.WORTH_SPLITTING = 1 << 10
-engine.WORTH_FORKING = 1
+processes.WORTH_FORKING = 1
 pids = set()
 read_part = reader._read_part
 
