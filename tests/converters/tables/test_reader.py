@@ -21,7 +21,7 @@ import pyarrow.parquet as pq
 import tracelink
 from tracelink import Selection, samples
 from tracelink.converters.tables import files, schema
-from tracelink.io.engine import Engine
+from tracelink.engines.processes import Processes
 from tracelink.io.sources import discover_inputs
 from tracelink.model.errors import UnreadableError, UsageError
 from tracelink.model.graph import EventGraph
@@ -31,7 +31,7 @@ NAMES = ["job.parquet", "job.duckdb"]
 
 
 def job_of(path: Path) -> Any:
-    return read_job(discover_inputs(path), Engine())
+    return read_job(discover_inputs(path), Processes())
 
 
 @pytest.mark.parametrize("name", NAMES)
