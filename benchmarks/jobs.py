@@ -67,14 +67,14 @@ def write_tables(output: str, *paths: str) -> Work:
     from pathlib import Path
 
     from tracelink.converters.tables.writer import DatasetWriter
-    from tracelink.io.engine import Engine
+    from tracelink.engines.processes import Processes
     from tracelink.io.sources import discover_inputs
     from tracelink.io.targets import DirectoryTarget
     from tracelink.pipeline.job_reader import read_job
 
-    job = read_job(discover_inputs(list(paths)), Engine())
+    job = read_job(discover_inputs(list(paths)), Processes())
     return lambda: {
-        "bytes": DatasetWriter().write(job, DirectoryTarget(Path(output)), Engine())[0].bytes,
+        "bytes": DatasetWriter().write(job, DirectoryTarget(Path(output)), Processes())[0].bytes,
         "events": job.events,
         "findings": counted(job.findings),
     }

@@ -76,13 +76,13 @@ def written_dataset(profile: Path, folder: Path, events: int) -> int:
     from tracelink.converters.tables import schema
     from tracelink.converters.tables.contents import job_tables, rank_tables
     from tracelink.converters.tables.files import write_file, write_manifest
-    from tracelink.io.engine import Engine
+    from tracelink.engines.processes import Processes
     from tracelink.io.sources import discover_inputs
     from tracelink.io.targets import DirectoryTarget
     from tracelink.model import __version__
     from tracelink.pipeline.job_reader import read_job
 
-    job = read_job(discover_inputs(profile), Engine())
+    job = read_job(discover_inputs(profile), Processes())
     contents = list(rank_tables(job.parts[0].load(), arguments=False))
     ranks = -(-events // job.events)
     job = replace(
