@@ -32,6 +32,9 @@ def kept(tmp_path: Path) -> KeptStore:
     return KeptStore.at(tmp_path / "job.resume")
 
 
+KEY, OTHER = "0" * 32, "1" * 32
+
+
 class Named:
     """Something that both runs have."""
 
@@ -53,9 +56,10 @@ def made(store: KeptStore) -> Any:
 
 def test_what_was_made_once_is_not_made_again(kept: KeptStore) -> None:
     first = kept.of([Named("a"), Named("b")])
-    first.once("key", lambda: made(first))
+    first.once(KEY, lambda: made(first))
+    kept.close()
     again = KeptStore.at(kept.folder).of([Named("b"), Named("a")])
-    stored, small = again.once("key", never)
+    stored, small = again.once(KEY, never)
     content = again.get(stored)
     assert (small, content["column"].sum(), content["source"]) == ("small", 49_995_000, again.shared[1])
     assert again.records == 1
@@ -63,20 +67,20 @@ def test_what_was_made_once_is_not_made_again(kept: KeptStore) -> None:
 
 def test_other_keys_are_made(kept: KeptStore) -> None:
     store = kept.of([Named("a")])
-    store.once("key", lambda: made(store))
-    assert store.once("other", lambda: "made") == "made"
+    store.once(KEY, lambda: made(store))
+    assert store.once(OTHER, lambda: "made") == "made"
 
 
 def test_a_source_that_is_gone_makes_a_record_void(kept: KeptStore) -> None:
     store = kept.of([Named("a")])
-    store.once("key", lambda: store.shared[0])
-    assert kept.of([Named("b")]).once("key", lambda: "made") == "made"
+    store.once(KEY, lambda: store.shared[0])
+    assert kept.of([Named("b")]).once(KEY, lambda: "made") == "made"
 
 
 def files(folder: Path) -> tuple[Path, Path]:
     """The record and the object."""
     (record,) = folder.glob("*.record")
-    (content,) = (path for path in folder.iterdir() if path != record)
+    (content,) = (path for path in folder.iterdir() if path not in (record, folder / "lock"))
     return record, content
 
 
@@ -86,10 +90,10 @@ def files(folder: Path) -> tuple[Path, Path]:
 )
 def test_damage_makes_a_record_void(kept: KeptStore, which: int, damage: Any) -> None:
     store = kept.of([Named("a")])
-    store.once("key", lambda: made(store))
+    store.once(KEY, lambda: made(store))
     path = files(kept.folder)[which]
     path.write_bytes(damage(path.read_bytes().replace(b"\0", b"\1", 1)))
-    assert store.once("key", lambda: "made") == "made"
+    assert store.once(KEY, lambda: "made") == "made"
 
 
 class Hostile:
@@ -104,17 +108,17 @@ def test_a_record_of_another_user_is_never_unpickled(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     content = pickle.dumps((Hostile(), []))
-    (kept.folder / "key.record").write_bytes(bytes(32) + content)
-    assert kept.once("key", lambda: "made") == "made"
+    (kept.folder / f"{KEY}.record").write_bytes(bytes(32) + content)
+    assert kept.once(KEY, lambda: "made") == "made"
     theirs = KeptStore(kept.folder, b"their secret".ljust(32), ())
-    theirs.once("other", lambda: "theirs")
-    assert kept.once("other", lambda: "ours") == "ours"
+    theirs.once(OTHER, lambda: "theirs")
+    assert kept.once(OTHER, lambda: "ours") == "ours"
     assert not (tmp_path / "hacked").exists()
 
 
 def test_an_object_that_was_exchanged_is_never_unpickled(kept: KeptStore, tmp_path: Path) -> None:
     store = kept.of([Named("a")])
-    stored, _ = store.once("key", lambda: made(store))
+    stored, _ = store.once(KEY, lambda: made(store))
     files(kept.folder)[1].write_bytes(pickle.dumps(Hostile()))
     with pytest.raises(TraceError, match="was changed or removed while the job was read"):
         store.get(stored)
@@ -130,6 +134,28 @@ def test_a_damaged_secret_is_an_error(kept: KeptStore, state: Path) -> None:
     (state / "tracelink" / "resume.secret").write_bytes(b"short")
     with pytest.raises(TraceError, match=r"resume\.secret: it is damaged\. Remove it"):
         KeptStore.at(kept.folder)
+
+
+def test_another_run_is_refused(kept: KeptStore) -> None:
+    with pytest.raises(UsageError, match=r"another run uses .*job\.resume\. Wait for it"):
+        KeptStore.at(kept.folder)
+    kept.close()
+    KeptStore.at(kept.folder)
+
+
+def test_only_own_files_are_removed(kept: KeptStore) -> None:
+    store = kept.of([Named("a")])
+    store.once(KEY, lambda: made(store))
+    (kept.folder / "mine.txt").write_text("keep")
+    kept.remove()
+    assert [path.name for path in kept.folder.iterdir()] == ["mine.txt"]
+
+
+@pytest.mark.parametrize("make", [lambda path, to: path.symlink_to(to), lambda path, _: path.write_text("")])
+def test_what_is_no_folder_is_refused(tmp_path: Path, make: Any) -> None:
+    make(tmp_path / "other.resume", tmp_path)
+    with pytest.raises(UsageError, match=r"other\.resume is not a folder"):
+        kept_for(str(tmp_path / "other"))
 
 
 def test_standard_output_cannot_be_resumed() -> None:

@@ -182,13 +182,22 @@ def merge(
     )
     chosen = engine_for(jobs, watch, engine)
     kept = kept_for(path) if resume else None
-    job = read_job(
-        discovery, chosen, clock=clock_choice(clock), selection=selection, with_events=not copying, kept=kept
-    )
-    merged = _merged(job, path, _of_files(writer, discovery), options or {}, chosen, on_forecast)
-    if kept:
-        kept.remove()
-    return merged
+    try:
+        job = read_job(
+            discovery,
+            chosen,
+            clock=clock_choice(clock),
+            selection=selection,
+            with_events=not copying,
+            kept=kept,
+        )
+        merged = _merged(job, path, _of_files(writer, discovery), options or {}, chosen, on_forecast)
+        if kept:
+            kept.remove()
+        return merged
+    finally:
+        if kept:
+            kept.close()
 
 
 def convert(

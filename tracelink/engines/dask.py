@@ -8,12 +8,17 @@ from __future__ import annotations
 
 import logging
 import os
+import pickle
 import queue
+import re
+import signal
+import threading
 import time
+import urllib.request
 import uuid
 import weakref
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from typing import Any, TypeVar
 
 import distributed
@@ -62,14 +67,15 @@ class Connection(Struct):
     token: str
 
     @classmethod
-    def of(cls, client: Any, cluster: Any = None) -> Connection:
-        """The connection of a client."""
-        return cls(client, cluster, str(client.scheduler.address), uuid.uuid4().hex).prepared()
+    def of(cls, client: Any, token: str, cluster: Any = None) -> Connection:
+        """The connection of a client; its files on workers are in folders of this name."""
+        return cls(client, cluster, str(client.scheduler.address), token).prepared()
 
     @classmethod
-    def to(cls, address: str, jobs: int | None) -> Connection:
+    def to(cls, address: str, token: str, jobs: int | None) -> Connection:
         """Connects to a scheduler, or starts workers on this machine if the address is empty."""
-        logging.getLogger("distributed").setLevel(logging.CRITICAL)  # what matters is raised as an error
+        for name in [name for name in logging.root.manager.loggerDict if name.startswith("distributed")]:
+            logging.getLogger(name).setLevel(logging.CRITICAL)  # what matters is raised as an error
         cluster = None
         if address.startswith("/") and not os.path.isfile(address):
             raise UsageError(
@@ -86,10 +92,10 @@ class Connection(Struct):
             )
         except (OSError, TimeoutError, ValueError) as error:
             raise UsageError(
-                f"there is no Dask scheduler at {address} ({_reason(error)})",
+                f"there is no Dask scheduler at {_without_secrets(address)} ({_without_secrets(_reason(error))})",
                 advice="Check the address that `dask scheduler` prints, or use --engine dask to start workers here.",
             ) from error
-        return cls.of(client, cluster)
+        return cls.of(client, token, cluster)
 
     def prepared(self) -> Connection:
         """The same with workers that have the right version, and that give their files to others."""
@@ -133,19 +139,38 @@ class Connection(Struct):
 
 def _local_cluster(workers: int) -> Any:
     """Worker processes on this machine, reachable from this machine only."""
-    return distributed.LocalCluster(
-        n_workers=workers,
-        env={"MALLOC_TRIM_THRESHOLD_": "268435456", "MALLOC_MMAP_THRESHOLD_": "33554432"},
-        threads_per_worker=1,
-        processes=True,
-        host="127.0.0.1",
-        dashboard_address="127.0.0.1:0",
-        silence_logs=logging.CRITICAL,
-    )
+    with _interrupts_ignored():
+        return distributed.LocalCluster(
+            n_workers=workers,
+            env={"MALLOC_TRIM_THRESHOLD_": "268435456", "MALLOC_MMAP_THRESHOLD_": "33554432"},
+            threads_per_worker=1,
+            processes=True,
+            host="127.0.0.1",
+            dashboard_address="127.0.0.1:0",
+            silence_logs=logging.CRITICAL,
+        )
+
+
+@contextmanager
+def _interrupts_ignored() -> Iterator[None]:
+    """Ignores Ctrl-C, as do the processes that are started meanwhile: only this one handles it."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    handler = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, handler)
 
 
 def _reason(error: BaseException) -> str:
     return str(error).partition("\n")[0] or type(error).__name__
+
+
+def _without_secrets(text: str) -> str:
+    """An address, or a text with one, without user and password."""
+    return re.sub(r"[^\s/@'\"]+@", "", text)
 
 
 class DaskEngine:
@@ -163,7 +188,8 @@ class DaskEngine:
         self._address = address
         self._wanted = jobs
         self._on_connect = on_connect
-        self._connected = client and Connection.of(client)
+        self._token = uuid.uuid4().hex
+        self._connected = client and Connection.of(client, self._token)
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Where work takes this engine with it, the work inside of an item runs in one process."""
@@ -173,7 +199,7 @@ class DaskEngine:
     def connection(self) -> Connection:
         """The connection to the cluster."""
         if not self._connected:
-            self._connected = connection = Connection.to(self._address, self._wanted)
+            self._connected = connection = Connection.to(self._address, self._token, self._wanted)
             weakref.finalize(self, connection.close)
             if self._on_connect:
                 self._on_connect(self)
@@ -182,8 +208,12 @@ class DaskEngine:
     @property
     def dashboard(self) -> str:
         """The address of the page on which Dask shows what it does; empty if there is none."""
-        client = self.connection.client
-        return str(client.dashboard_link) if "dashboard" in client.scheduler_info()["services"] else ""
+        link = str(self.connection.client.dashboard_link)
+        try:
+            with urllib.request.urlopen(link, timeout=1):  # a scheduler without bokeh has no such page
+                return link
+        except (OSError, ValueError):
+            return ""
 
     @property
     def jobs(self) -> int:
@@ -210,7 +240,7 @@ class DaskEngine:
 
     def store(self, shared: Sequence[object], *, in_memory: bool) -> Store:
         """A store that keeps objects on the workers that make them."""
-        return ClusterStore(shared, self.connection.token, self)
+        return ClusterStore(shared, self._token, self)
 
     def map(
         self, work: Callable[[Item], Result], items: Sequence[Item], shared: Sequence[object] = ()
@@ -221,14 +251,21 @@ class DaskEngine:
         """
         if not items:
             return []
-        packed = [packed_item(item, shared) for item in items]
-        places = [worker_of(item) for item in items]
-        batch = _Batch(self.connection, self.meter, Work.of(work, shared, self.meter), packed, places)
+        try:
+            packed = [packed_item(item, shared) for item in items]
+            sent = Work.of(work, shared, self.meter)
+        except (TypeError, pickle.PicklingError) as error:
+            raise UsageError(
+                f"the work cannot be sent to a cluster: {_reason(error)}",
+                advice="Name files that all machines can read, or leave out --engine.",
+            ) from error
+        batch = _Batch(self.connection, self.meter, sent, packed, [worker_of(item) for item in items])
         answers: dict[int, Answer] = {}
         for _ in range(TRIES):
             batch.submit([number for number in range(len(items)) if number not in answers], answers)
-            if len(answers) == len(items):
-                return [self._result(answers[number], shared) for number in range(len(items))]
+            results = {number: self._result(answer, shared) for number, answer in answers.items()}
+            if len(results) == len(items):
+                return [results[number] for number in range(len(items))]
         raise TraceError(
             f"the cluster lost {len(items) - len(answers)} of {len(items)} tasks {TRIES} times",
             advice="Its workers may have run out of memory: start them with a higher --memory-limit, or fewer of them.",

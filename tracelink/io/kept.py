@@ -10,16 +10,17 @@ import hashlib
 import hmac
 import mmap
 import os
+import re
 import secrets
-import shutil
 import uuid
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, TypeVar, cast
+from typing import Any, BinaryIO, TypeVar, cast
 
 from tracelink.io.remote.addresses import is_remote
 from tracelink.io.spool import Stored, laid_out, packed, taken_out, unpacked
+from tracelink.io.system import exclusive_lock
 from tracelink.model import __version__
 from tracelink.model.errors import TraceError, UsageError
 
@@ -30,6 +31,10 @@ Item = TypeVar("Item")
 SECRET_BYTES = 32
 SIGNATURE_BYTES = 32
 RECORD = ".record"
+LOCK = "lock"
+OWN = re.compile(rf"[0-9a-f]{{32}}({re.escape(RECORD)})?(\.[0-9a-f]{{32}}\.part)?|{LOCK}", re.ASCII)
+"""The names of the files in the folder."""
+
 FOLDER_SUFFIX = ".resume"
 """The folder of an output is named after it, with this at the end."""
 
@@ -54,20 +59,29 @@ class KeptStore:
         self._secret = secret
         self._named = {_name_of(thing): thing for thing in shared}
         self._written: list[KeptFile[Any]] = []
+        self._lock: BinaryIO | None = None
 
     @classmethod
     def at(cls, folder: Path) -> KeptStore:
         """The store in a folder, which is made if it does not exist; only this user can read it."""
+        if folder.is_symlink() or (folder.exists() and not folder.is_dir()):
+            raise UsageError(f"{folder} is not a folder", advice="Remove it, or leave out --resume.")
         secret = _secret_of_user()
         try:
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            store = cls(folder.absolute(), secret)
+            store._lock = exclusive_lock(folder / LOCK)
         except OSError as error:
             raise _unwritable(folder, error) from error
-        return cls(folder.absolute(), secret)
+        if store._lock is None:
+            raise UsageError(f"another run uses {folder}", advice="Wait for it, or choose another output.")
+        return store
 
     def of(self, shared: Sequence[object]) -> KeptStore:
         """The same store for objects that contain these."""
-        return KeptStore(self.folder, self._secret, shared)
+        store = KeptStore(self.folder, self._secret, shared)
+        store._lock = self._lock
+        return store
 
     def __reduce__(self) -> tuple[Any, ...]:
         return KeptStore, (self.folder, self._secret, self.shared)
@@ -110,9 +124,18 @@ class KeptStore:
             )
         return cast(Item, taken_out(memory, stored.ends, self._named))
 
+    def close(self) -> None:
+        """Lets other runs use the folder."""
+        if self._lock:
+            self._lock.close()
+
     def remove(self) -> None:
-        """Removes the folder with all that is kept."""
-        shutil.rmtree(self.folder, ignore_errors=True)
+        """Removes all that is kept, and the folder if nothing else is in it."""
+        for path in self.folder.iterdir():
+            if OWN.fullmatch(path.name):
+                path.unlink(missing_ok=True)
+        with suppress(OSError):
+            self.folder.rmdir()
 
     def _recorded(self, key: str) -> tuple[object] | None:
         """What is kept under a key; None if that is nothing, damaged, of other inputs, or not by this user."""

@@ -12,7 +12,8 @@ import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from functools import cache
-from typing import Any
+from pathlib import Path
+from typing import Any, BinaryIO
 
 try:
     import fcntl
@@ -108,6 +109,18 @@ def locked(descriptor: int) -> Iterator[None]:
         yield
     finally:
         fcntl.lockf(descriptor, fcntl.LOCK_UN)
+
+
+def exclusive_lock(path: Path) -> BinaryIO | None:
+    """A file that only one process can lock, until that ends; None if another one has locked it."""
+    file = path.open("wb")
+    if fcntl is not None:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            file.close()
+            return None
+    return file
 
 
 def read_at(descriptor: int, count: int, offset: int) -> bytes:
