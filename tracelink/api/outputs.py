@@ -300,6 +300,8 @@ def _writer(path: str | None, to: str | None, options: Mapping[str, str] | None)
 
 def _format_of(path: str) -> str:
     """The format with the longest suffix of the path; the default without a suffix, or if it is no regular file."""
+    if is_remote(path):
+        path = path.partition("?")[0]
     known = [
         (len(suffix), name, suffix) for name, spec in plugins.writers().items() for suffix in spec.suffixes
     ]

@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tracelink.io.remote.addresses import is_remote, plain_path, shown, within_store, without_secrets
+from tracelink.io.remote.attempts import failed
 
 SECRETS = st.text(string.ascii_letters + string.digits, min_size=12, max_size=40).map(
     lambda text: f"Q7{text}"
@@ -105,3 +106,9 @@ def test_secrets_of_the_environment_are_hidden(monkeypatch: pytest.MonkeyPatch) 
 def test_texts_without_secrets_stay_as_they_are(text: str) -> None:
     if not re.search(r"://|[=:]|bearer|basic", text, re.IGNORECASE):
         assert without_secrets(text) == text
+
+
+def test_a_user_in_the_address_of_a_bucket_is_hidden_in_errors_of_libraries() -> None:
+    error = failed("s3://AKIA:pa55w0rd@b/x.json", ValueError('Invalid bucket name "AKIA:pa55w0rd@b"'), 1)
+    assert str(error).startswith('s3://b/x.json: the store cannot be used (Invalid bucket name "b")')
+    assert "pa55w0rd" not in str(error)

@@ -79,6 +79,12 @@ def shown(path: str) -> str:
     return f"{scheme}://{host}{slash}{key}"
 
 
+def user_in(url: str) -> str:
+    """User and password in an address, with the sign behind them; libraries take them for a part of the bucket."""
+    user, sign, _ = url.partition("://")[2].partition("/")[0].rpartition("@")
+    return user + sign
+
+
 def shown_in(text: str) -> str:
     """A text with its addresses as they are shown."""
     return ADDRESS.sub(lambda match: shown(match[0]), text) if "://" in text else text

@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from typing import TypeVar
 
-from tracelink.io.remote.addresses import scheme_of, shown, without_secrets
+from tracelink.io.remote.addresses import scheme_of, shown, user_in, without_secrets
 from tracelink.model.errors import TraceError, UnreadableError, UsageError, printable
 
 Result = TypeVar("Result")
@@ -158,7 +158,8 @@ def failed(url: str, error: BaseException, attempts: int) -> TraceError:
         return UnreadableError("access is denied", source=source, advice=CREDENTIALS)
     if _code(error) == "NoSuchBucket":
         return UsageError("there is no such bucket", source=source, advice="Check the address.")
-    text = printable(" ".join(without_secrets(str(error)).split()))[:LONGEST_MESSAGE].rstrip(".")
+    text = without_secrets(str(error).replace(user_in(url), ""))
+    text = printable(" ".join(text.split()))[:LONGEST_MESSAGE].rstrip(".")
     reason = text or type(error).__name__
     advice = "Try again later." if _is_transient(error) else ANYTHING
     return UnreadableError(f"the store cannot be used{times} ({reason})", source=source, advice=advice)
