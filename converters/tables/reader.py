@@ -135,6 +135,7 @@ def _whole_job(contents: JobContents, parts: Sequence[TablesPart], manifest: Man
         events=sum(events[part.rank] for part in parts),
         metrics=contents.metrics,
         metric_tracks=contents.metric_tracks,
+        all_arguments=manifest.arguments == "all",
     )
 
 

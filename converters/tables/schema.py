@@ -278,7 +278,7 @@ STEPS = Table(
 )
 ARGUMENTS = Table(
     "arguments",
-    "The arguments of events as their sources recorded them (written with `--args all`).",
+    "The arguments of events as their sources recorded them: of waits and all-to-all, or of all with `--args all`.",
     (
         _id("source", "The input: the row of `sources` of the same rank."),
         _id("payload", "The number in the source, as in `events`.", wide=True),
@@ -485,6 +485,8 @@ class Manifest(Struct, frozen=True):
     """The time of the first event or sample; null if nothing has a time."""
     last_ns: int | None = None
     """The end of the last one."""
+    arguments: str = "all"
+    """The events whose arguments were written: `all`, `link` are those that analyses read, or `none`."""
 
 
 def partition(table: str, rank: int) -> str:

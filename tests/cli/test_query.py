@@ -145,3 +145,10 @@ def test_a_query_needs_a_source_and_sql(tracelink: Run, dataset: str) -> None:
     assert "Missing an input" in tracelink("query").stderr
     assert "Missing a query, or --name" in tracelink("query", dataset).stderr
     assert "there is no such file" in tracelink("query", "missing", "SELECT 1").stderr
+
+
+# Commands that read tables in place of the traces.
+
+
+def test_a_summary_of_tables_is_that_of_the_traces(tracelink: Run, dataset: str) -> None:
+    assert tracelink("summary", dataset).stdout == tracelink("summary", str(samples.path("gpu_pair"))).stdout

@@ -235,10 +235,10 @@ def _of_dataset(
 
 def _write_dataset(discovery: Discovery, reading: _Reading, folder: Path) -> Sequence[Finding]:
     """Writes the dataset of the traces."""
-    from tracelink.converters.tables.writer import DatasetWriter
+    from tracelink.converters.tables.writer import ALL, NONE, DatasetWriter
 
     job = read_job(discovery, reading.engine, clock=reading.clock)
-    writer = DatasetWriter(reading.arguments)
+    writer = DatasetWriter(ALL if reading.arguments else NONE)
     writer.write(job, DirectoryTarget(folder), reading.engine.for_events(job.events))
     return job.findings
 
