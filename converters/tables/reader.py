@@ -19,7 +19,7 @@ from tracelink.converters.tables.schema import Manifest
 from tracelink.io.engine import Engine
 from tracelink.io.remote.addresses import shown
 from tracelink.io.remote.objects import as_file, lasting_copy
-from tracelink.io.sources import Source, again
+from tracelink.io.sources import STDIN, Source, again
 from tracelink.model.columns import UNKNOWN
 from tracelink.model.errors import UnreadableError, UsageError
 from tracelink.model.graph import EventGraph, LinkReport, Rank
@@ -243,6 +243,10 @@ def _database(source: Source) -> DatabaseTables:
 
 
 def _not_local(source: Source) -> UnreadableError:
+    if source.path == STDIN:
+        return UnreadableError(
+            "it cannot be read from standard input", source=source.path, advice="Name the file instead."
+        )
     return UnreadableError("it cannot be read within an archive", source=source.path, advice="Unpack it.")
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from enum import Enum, StrEnum
 from functools import cache
@@ -10,7 +11,7 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 from msgspec.structs import replace
 
-from tracelink.model import MANIFEST_START
+from tracelink.model import MANIFEST, MANIFEST_START
 from tracelink.model.communications import Evidence
 from tracelink.model.errors import Severity
 from tracelink.model.events import EventKind, Key, Relation, TrackKind
@@ -461,6 +462,9 @@ OF_JOB = (
 )
 """Tables with one file."""
 TABLES: dict[str, Table] = {table.name: table for table in (*OF_RANK, *OF_JOB)}
+
+OWN_FILES = re.compile(rf"{re.escape(MANIFEST)}|({'|'.join(TABLES)})/(rank=\d+/)?part-0\.parquet")
+"""The names of the files of a dataset."""
 
 DATASET = "dataset"
 """The table of a DuckDB file with the manifest as its only value."""

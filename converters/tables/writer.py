@@ -88,7 +88,7 @@ class DatasetWriter(Struct, frozen=True):
         """Writes all tables; the manifest is last."""
         if not isinstance(target, FolderTarget):
             raise UsageError("a dataset is a folder", advice="Name it: -o job.parquet/")
-        with target.whole(MANIFEST) as files:
+        with target.whole(MANIFEST, schema.OWN_FILES) as files:
             size = self._write(job, files, engine)
         return [Output(target.path(), self.name, None, size, job.events)]
 
@@ -149,19 +149,19 @@ class DatabaseWriter(Struct, frozen=True):
             raise UsageError("a DuckDB file cannot be written to a stream", advice="Name it: -o job.duckdb")
         if isinstance(target, FileTarget):
             with scratch_folder_for(target.location) as scratch, temporary_for(target.location) as temporary:
-                self._write(job, scratch, engine, temporary)
+                self._write(job, scratch, engine, temporary, target.path())
         else:
             with scratch_folder_for(None) as scratch, target.file(DATABASE_NAME) as stream:
                 database = scratch / DATABASE_NAME
-                self._write(job, scratch, engine, database)
+                self._write(job, scratch, engine, database, target.path(DATABASE_NAME))
                 with database.open("rb") as written:
                     shutil.copyfileobj(written, stream)
         size = target.size(DATABASE_NAME)
         return [Output(target.path(DATABASE_NAME), self.name, None, size, job.events)]
 
-    def _write(self, job: Job, scratch: Path, engine: Engine, database: Path) -> None:
+    def _write(self, job: Job, scratch: Path, engine: Engine, database: Path, called: str) -> None:
         from tracelink.converters.tables.database import make_database
 
         dataset = scratch / "dataset"
         DatasetWriter(self.arguments).write(job, DirectoryTarget(dataset), engine)
-        make_database(dataset, database, scratch)
+        make_database(dataset, database, scratch, called)

@@ -98,7 +98,8 @@ def test_a_closed_pipe_ends_a_query() -> None:
     sql = "SELECT * FROM range(1000000000000)"
     command = [*COMMAND, "query", str(samples.path("hung_job")), sql, "--format", "csv"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
-        assert process.stdout and process.stderr
+        assert process.stdout
+        assert process.stderr
         assert process.stdout.readline() == b"range\n"
         process.stdout.close()
         assert (process.wait(PATIENCE), process.stderr.read()) == (141, b"")

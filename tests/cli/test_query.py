@@ -124,6 +124,7 @@ def test_names_cannot_control_the_terminal(tracelink: Run, dataset: str) -> None
         (("SELECT 1", "-o", "missing/rows.csv"), "there is no folder missing"),
         (("SELECT 1", "--format", "parquet", "--json"), "Parquet is not for a terminal"),
         (("COPY events TO 'x.csv'",), "not one statement that selects"),
+        (("SELECT 1", "--name", "top-kernels"), "There are two queries. Give either SQL or --name."),
     ],
 )
 def test_errors_are_one_paragraph(
@@ -145,12 +146,16 @@ def test_names_of_queries_are_completed() -> None:
 def test_a_query_needs_a_source_and_sql(tracelink: Run, dataset: str) -> None:
     assert "Missing an input" in tracelink("query").stderr
     assert "Missing a query, or --name" in tracelink("query", dataset).stderr
+    assert "SQL comes last" in tracelink("query", "SELECT 1", dataset).stderr
     assert "there is no such file" in tracelink("query", "missing", "SELECT 1").stderr
 
 
 # Types, names and places of rows.
 
-KINDS = "SELECT 1 AS a, 2 AS a, true AS t, [1, NULL] AS l, {'x': 1} AS s, INTERVAL 1 DAY AS i, 'a\\xFF'::BLOB AS b; -- end"
+KINDS = (
+    "SELECT 1 AS a, 2 AS a, true AS t, [1, NULL] AS l, {'x': 1} AS s, INTERVAL 1 DAY AS i, "
+    "'a\\xFF'::BLOB AS b; -- end"
+)
 
 
 def test_values_are_those_of_duckdb(tracelink: Run, dataset: str) -> None:

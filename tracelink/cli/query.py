@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from decimal import Decimal
@@ -50,6 +51,9 @@ SHOWN = 1000
 WIDEST = 60
 """Characters of a cell of it."""
 
+STATEMENT = re.compile(r"\s*(select|from|with|describe|summarize|show|values|pivot)\s", re.IGNORECASE)
+"""What no name of an input starts with."""
+
 
 class Request(Struct, frozen=True):
     """What is queried, and how."""
@@ -66,6 +70,10 @@ def _request(
     """What the user wants to know; None if only the names of queries."""
     if names:
         return None
+    if len(arguments) > 1 and STATEMENT.match(arguments[0]) and not STATEMENT.match(arguments[-1]):
+        raise click.UsageError('SQL comes last. Write: tracelink query SOURCE "SELECT ..."')
+    if name and arguments and STATEMENT.match(arguments[-1]):
+        raise click.UsageError("There are two queries. Give either SQL or --name.")
     if name:
         paths, sql = arguments, ""
     else:
