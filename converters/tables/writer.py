@@ -113,7 +113,7 @@ class DatasetWriter(Struct, frozen=True):
             [written.span for written in ranks],
             job.first_ns,
             job.last_ns,
-            self.arguments,
+            LINK if self.arguments == ALL and not job.all_arguments else self.arguments,
         )
         return size + write_manifest(files, manifest)
 
