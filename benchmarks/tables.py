@@ -83,7 +83,7 @@ def written_dataset(profile: Path, folder: Path, events: int) -> int:
     from tracelink.pipeline.job_reader import read_job
 
     job = read_job(discover_inputs(profile), Processes())
-    contents = list(rank_tables(job.parts[0].load(), arguments=False))
+    contents = list(rank_tables(job.parts[0].load(), None))
     ranks = -(-events // job.events)
     job = replace(
         job,

@@ -10,8 +10,8 @@ __all__ = ["DUCKDB", "PARQUET", "database", "files", "schema", "writer"]
 DUCKDB_MAGIC = b"DUCK"
 DUCKDB_MAGIC_AT = 8
 
-ARGUMENTS = {"args": ("none", "link", "all")}
-"""What linking adds to arguments are columns, so that `link` is like `none`."""
+ARGUMENTS = {"args": ("link", "none", "all")}
+"""What linking adds are columns; `link` are the arguments that analyses read: of waits, and of all-to-all."""
 
 
 def is_manifest(head: bytes, name: str) -> bool:

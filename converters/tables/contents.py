@@ -125,8 +125,8 @@ def _rows(count: int) -> pa.Array:
 # One rank.
 
 
-def rank_tables(graph: EventGraph, *, arguments: bool) -> Iterator[tuple[schema.Table, pa.Table]]:
-    """The tables of the graph of one rank."""
+def rank_tables(graph: EventGraph, arguments: Int64s | None) -> Iterator[tuple[schema.Table, pa.Table]]:
+    """The tables of the graph of one rank, with the arguments of these events; None is no table of arguments."""
     graph = _with_own_tracks(graph)
     as_columns, others = _keys(graph)
     yield schema.EVENTS, _events(graph, as_columns)
@@ -137,8 +137,8 @@ def rank_tables(graph: EventGraph, *, arguments: bool) -> Iterator[tuple[schema.
     yield schema.KEYS, _other_keys(graph, others)
     yield schema.STEPS, _steps(graph)
     yield schema.COMPILES, _compiles(graph)
-    if arguments:
-        yield schema.ARGUMENTS, _arguments(graph)
+    if arguments is not None:
+        yield schema.ARGUMENTS, _arguments(graph, arguments)
 
 
 def _with_own_tracks(graph: EventGraph) -> EventGraph:
@@ -312,11 +312,12 @@ def _first_text(graph: EventGraph, key: Key, compilation: Int64s, count: int) ->
     return texts(graph.strings, values_at(column.values, first))
 
 
-def _arguments(graph: EventGraph) -> pa.Table:
-    """The arguments of all events that have some, by source and by the number of the payload."""
+def _arguments(graph: EventGraph, rows: Int64s) -> pa.Table:
+    """The arguments of those of these events that have some, by source and by the number of the payload."""
+    events = graph.events
     sources, places, found = [np.empty(0, np.int32)], [np.empty(0, np.int64)], list[Payload]()
     for source, payloads in enumerate(graph.payloads):
-        wanted = np.unique(graph.events.payload[graph.rows_of_source(source)])
+        wanted = np.unique(events.payload[rows[events.source[rows] == source]])
         for first, run in payloads_near(payloads, wanted[wanted >= 0]):
             inside = wanted[(wanted >= first) & (wanted < first + len(run))]
             given = [(place, run[place - first]) for place in inside.tolist() if len(run[place - first])]

@@ -21,9 +21,10 @@ from tracelink.converters.tables.files import (
 )
 from tracelink.converters.tables.schema import Column, Manifest, Table, Type
 from tracelink.io.system import cores
-from tracelink.io.targets import scratch_folder_for
+from tracelink.io.targets import ANOTHER_PLACE, scratch_folder_for
 from tracelink.model import MANIFEST
-from tracelink.model.errors import UnreadableError, UsageError
+from tracelink.model.errors import TraceError, UnreadableError, UsageError, printable
+from tracelink.model.text import shortened
 
 if TYPE_CHECKING:
     import duckdb
@@ -39,15 +40,25 @@ SMALL_BLOCK = 1 << 14
 """Bytes of a block: each column of each table has at least one, so the files of small jobs have small ones."""
 FEW_ROWS_OF_BLOCKS = 1_000_000
 
+LONGEST = 80
+"""Characters of names in an error."""
 
-def connected(path: Path | None = None, *, scratch: Path, **settings: Any) -> duckdb.DuckDBPyConnection:
-    """A connection to a database that is only read, or to none; it loads no extension."""
+
+def check_installed() -> None:
+    """Raises `UsageError` if duckdb is not installed."""
     try:
-        import duckdb
+        import duckdb  # noqa: F401
     except ImportError:
         raise UsageError(
             "duckdb is not installed", advice="Run: pip install 'torch-tracelink[sql]'"
         ) from None
+
+
+def connected(path: Path | None = None, *, scratch: Path, **settings: Any) -> duckdb.DuckDBPyConnection:
+    """A connection to a database that is only read, or to none; it loads no extension."""
+    check_installed()
+    import duckdb
+
     return duckdb.connect(
         str(path) if path else ":memory:",
         read_only=path is not None,
@@ -144,13 +155,25 @@ def pattern(path: str) -> str:
     return "".join(f"[{char}]" if char in "*?[" else char for char in path)
 
 
-def make_database(dataset: Path, database: Path, scratch: Path) -> None:
-    """Writes a DuckDB file with the tables of a dataset, and views."""
+@contextmanager
+def written_as(path: str) -> Iterator[None]:
+    """Errors of DuckDB, such as that of a full disk, as a `TraceError` about the file that is written."""
+    import duckdb
+
+    try:
+        yield
+    except duckdb.Error as error:
+        text = " ".join(str(error).split())[:300]
+        raise TraceError(f"cannot be written: {text}", source=path, advice=ANOTHER_PLACE) from error
+
+
+def make_database(dataset: Path, database: Path, scratch: Path, called: str) -> None:
+    """Writes a DuckDB file with the tables of a dataset, and views; `called` is its name in errors."""
     manifest = decoded_manifest((dataset / MANIFEST).read_bytes(), str(dataset))
     block = SMALL_BLOCK if sum(manifest.tables.values()) < FEW_ROWS_OF_BLOCKS else LARGE_BLOCK
     database.unlink(missing_ok=True)
     options = f"STORAGE_VERSION {quoted(STORAGE)}, BLOCK_SIZE {block}"
-    with closing(connected(scratch=scratch / "spill")) as connection:
+    with closing(connected(scratch=scratch / "spill")) as connection, written_as(called):
         connection.execute(f"ATTACH {quoted(str(database))} AS job ({options})")
         connection.execute("USE job")
         add_dataset(connection, dataset, manifest, copied=True)
@@ -173,6 +196,7 @@ class DatabaseTables(Struct, frozen=True):
     def of(cls, path: str, location: Path) -> DatabaseTables:
         """Those of a file that tracelink wrote."""
         with opened(path, location) as connection:
+            _check_functions(connection)
             found = connection.execute(
                 "SELECT table_name FROM duckdb_tables() WHERE table_name = ?", [schema.DATASET]
             ).fetchall()
@@ -209,9 +233,20 @@ class DatabaseTables(Struct, frozen=True):
             raise UnreadableError(f"{table.name} has {count:,} rows, for which the file is too small")
 
 
+def _check_functions(connection: duckdb.DuckDBPyConnection) -> None:
+    """Raises `UnreadableError` if the file has other macros than ours, which could replace functions."""
+    listed = connection.execute("SELECT function_name, internal FROM system.main.duckdb_functions()")
+    if added := sorted({str(name) for name, internal in listed.fetchall() if not internal} - views().keys()):
+        raise UnreadableError(
+            f"it has macros, which tracelink does not write: {shortened(printable(', '.join(added)), LONGEST)}",
+            advice=f"They can change results. {AGAIN}",
+        )
+
+
 @contextmanager
 def opened(path: str, location: Path) -> Iterator[duckdb.DuckDBPyConnection]:
     """A connection that reaches nothing but this file; errors of DuckDB are errors on the file."""
+    check_installed()
     with (
         refused(path),
         scratch_folder_for(None) as scratch,
@@ -230,7 +265,7 @@ def damage_reported(path: str) -> Iterator[None]:
     try:
         yield
     except duckdb.Error as error:
-        text = " ".join(str(error).split())[:300]
+        text = " ".join(str(error).partition("\n\nLINE ")[0].split())[:300]
         raise UnreadableError(f"DuckDB cannot read it: {text}", source=path, advice=AGAIN) from error
 
 

@@ -19,9 +19,9 @@ from tracelink.converters.tables.schema import Manifest
 from tracelink.io.engine import Engine
 from tracelink.io.remote.addresses import shown
 from tracelink.io.remote.objects import as_file, lasting_copy
-from tracelink.io.sources import Source, again
+from tracelink.io.sources import STDIN, Source, again
 from tracelink.model.columns import UNKNOWN
-from tracelink.model.errors import UnreadableError, UsageError
+from tracelink.model.errors import Finding, Severity, UnreadableError, UsageError
 from tracelink.model.graph import EventGraph, LinkReport, Rank
 from tracelink.model.job import Job
 from tracelink.model.ranges import Numbers
@@ -128,14 +128,26 @@ def _whole_job(contents: JobContents, parts: Sequence[TablesPart], manifest: Man
         collectives=contents.collectives,
         participations=contents.participations,
         messages=contents.messages,
-        findings=contents.findings,
+        findings=[*contents.findings, *_without_waits(manifest)],
         reports={part.rank: part.reports for part in parts},
         first_ns=manifest.first_ns,
         last_ns=manifest.last_ns,
         events=sum(events[part.rank] for part in parts),
         metrics=contents.metrics,
         metric_tracks=contents.metric_tracks,
+        all_arguments=manifest.arguments == "all",
     )
+
+
+def _without_waits(manifest: Manifest) -> list[Finding]:
+    """The finding on a dataset without any arguments."""
+    if manifest.arguments != "none":
+        return []
+    message = (
+        "The dataset was written without arguments (--args none): recorded waits are missing, and the critical path "
+        "can be wrong. Write it again from the traces without --args none."
+    )
+    return [Finding(Severity.WARNING, "arguments", message)]
 
 
 def _only_ranks(job: Job, manifest: Manifest) -> Job:
@@ -242,6 +254,10 @@ def _database(source: Source) -> DatabaseTables:
 
 
 def _not_local(source: Source) -> UnreadableError:
+    if source.path == STDIN:
+        return UnreadableError(
+            "it cannot be read from standard input", source=source.path, advice="Name the file instead."
+        )
     return UnreadableError("it cannot be read within an archive", source=source.path, advice="Unpack it.")
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from enum import Enum, StrEnum
 from functools import cache
@@ -10,7 +11,7 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 from msgspec.structs import replace
 
-from tracelink.model import MANIFEST_START
+from tracelink.model import MANIFEST, MANIFEST_START
 from tracelink.model.communications import Evidence
 from tracelink.model.errors import Severity
 from tracelink.model.events import EventKind, Key, Relation, TrackKind
@@ -278,7 +279,7 @@ STEPS = Table(
 )
 ARGUMENTS = Table(
     "arguments",
-    "The arguments of events as their sources recorded them (written with `--args all`).",
+    "The arguments of events as their sources recorded them: of waits and all-to-all, or of all with `--args all`.",
     (
         _id("source", "The input: the row of `sources` of the same rank."),
         _id("payload", "The number in the source, as in `events`.", wide=True),
@@ -462,6 +463,9 @@ OF_JOB = (
 """Tables with one file."""
 TABLES: dict[str, Table] = {table.name: table for table in (*OF_RANK, *OF_JOB)}
 
+OWN_FILES = re.compile(rf"{re.escape(MANIFEST)}|({'|'.join(TABLES)})/(rank=\d+/)?part-0\.parquet")
+"""The names of the files of a dataset."""
+
 DATASET = "dataset"
 """The table of a DuckDB file with the manifest as its only value."""
 
@@ -485,6 +489,8 @@ class Manifest(Struct, frozen=True):
     """The time of the first event or sample; null if nothing has a time."""
     last_ns: int | None = None
     """The end of the last one."""
+    arguments: str = "all"
+    """The events whose arguments were written: `all`, `link` are those that analyses read, or `none`."""
 
 
 def partition(table: str, rank: int) -> str:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+import numpy as np
 from msgspec import Struct
 
+from tracelink.answers.collectives.exchanges import events_with_splits
 from tracelink.converters.tables import schema
 from tracelink.converters.tables.contents import job_tables, rank_tables
 from tracelink.converters.tables.files import write_file, write_manifest
@@ -23,14 +25,18 @@ from tracelink.io.targets import (
     temporary_for,
 )
 from tracelink.model import MANIFEST, __version__
+from tracelink.model.columns import Int64s, int64s
 from tracelink.model.errors import TraceError, UsageError
+from tracelink.model.events import EventKind
+from tracelink.model.graph import EventGraph
 from tracelink.model.job import Job, Part
 from tracelink.plugins import Output
 
 DATABASE_NAME = "job.duckdb"
 """The name of the database in a directory."""
 
-ALL = "all"
+ALL, LINK, NONE = "all", "link", "none"
+"""Whose arguments are written: those of all events, of events that analyses read, or of none."""
 
 
 class Written(Struct, frozen=True):
@@ -46,38 +52,49 @@ class _RankWork(Struct, frozen=True):
     """Writes the tables of one rank, in any process."""
 
     target: Target
-    arguments: bool
+    arguments: str
+    exchanging: Mapping[int, Sequence[int]]
+    """By rank, the events with the parts of all-to-all operations."""
 
     def __call__(self, part: Part) -> Written:
         graph = part.load()
         size, rows = 0, {}
-        for table, content in rank_tables(graph, arguments=self.arguments):
+        for table, content in rank_tables(graph, self._with_arguments(graph, part.rank)):
             size += write_file(self.target, schema.partition(table.name, part.rank), table, content)
             rows[table.name] = len(content)
         return Written(size, len(graph), rows, graph.span)
+
+    def _with_arguments(self, graph: EventGraph, rank: int) -> Int64s | None:
+        if self.arguments == NONE:
+            return None
+        if self.arguments == ALL:
+            return np.arange(len(graph))
+        waits = np.flatnonzero(graph.events.of_kind(EventKind.SYNCHRONIZATION))
+        return np.union1d(waits, int64s(self.exchanging[rank]))
 
 
 class DatasetWriter(Struct, frozen=True):
     """A folder of Parquet tables."""
 
-    arguments: bool = False
+    arguments: str = LINK
 
     name = "parquet"
 
     def configured(self, **options: str) -> DatasetWriter:
-        """The writer with or without arguments of events."""
-        return DatasetWriter(options.get("args") == ALL)
+        """The writer of these arguments of events."""
+        return DatasetWriter(options.get("args", LINK))
 
     def write(self, job: Job, target: Target, engine: Engine) -> list[Output]:
         """Writes all tables; the manifest is last."""
         if not isinstance(target, FolderTarget):
             raise UsageError("a dataset is a folder", advice="Name it: -o job.parquet/")
-        with target.whole(MANIFEST) as files:
+        with target.whole(MANIFEST, schema.OWN_FILES) as files:
             size = self._write(job, files, engine)
         return [Output(target.path(), self.name, None, size, job.events)]
 
     def _write(self, job: Job, files: Target, engine: Engine) -> int:
-        ranks = engine.map(_RankWork(files, self.arguments), job.parts)
+        exchanging = {part.rank: list(events_with_splits(job, part.rank)) for part in job.parts}
+        ranks = engine.map(_RankWork(files, self.arguments, exchanging), job.parts)
         _check_visible(files, job)
         rows = dict.fromkeys(ranks[0].rows if ranks else (), 0)
         for name in rows:
@@ -96,6 +113,7 @@ class DatasetWriter(Struct, frozen=True):
             [written.span for written in ranks],
             job.first_ns,
             job.last_ns,
+            LINK if self.arguments == ALL and not job.all_arguments else self.arguments,
         )
         return size + write_manifest(files, manifest)
 
@@ -117,13 +135,13 @@ def _check_visible(files: Target, job: Job) -> None:
 class DatabaseWriter(Struct, frozen=True):
     """One DuckDB file with tables and views."""
 
-    arguments: bool = False
+    arguments: str = LINK
 
     name = "duckdb"
 
     def configured(self, **options: str) -> DatabaseWriter:
-        """The writer with or without arguments of events."""
-        return DatabaseWriter(options.get("args") == ALL)
+        """The writer of these arguments of events."""
+        return DatabaseWriter(options.get("args", LINK))
 
     def write(self, job: Job, target: Target, engine: Engine) -> list[Output]:
         """Writes a dataset in a temporary folder, and makes the file of it."""
@@ -131,19 +149,19 @@ class DatabaseWriter(Struct, frozen=True):
             raise UsageError("a DuckDB file cannot be written to a stream", advice="Name it: -o job.duckdb")
         if isinstance(target, FileTarget):
             with scratch_folder_for(target.location) as scratch, temporary_for(target.location) as temporary:
-                self._write(job, scratch, engine, temporary)
+                self._write(job, scratch, engine, temporary, target.path())
         else:
             with scratch_folder_for(None) as scratch, target.file(DATABASE_NAME) as stream:
                 database = scratch / DATABASE_NAME
-                self._write(job, scratch, engine, database)
+                self._write(job, scratch, engine, database, target.path(DATABASE_NAME))
                 with database.open("rb") as written:
                     shutil.copyfileobj(written, stream)
         size = target.size(DATABASE_NAME)
         return [Output(target.path(DATABASE_NAME), self.name, None, size, job.events)]
 
-    def _write(self, job: Job, scratch: Path, engine: Engine, database: Path) -> None:
+    def _write(self, job: Job, scratch: Path, engine: Engine, database: Path, called: str) -> None:
         from tracelink.converters.tables.database import make_database
 
         dataset = scratch / "dataset"
         DatasetWriter(self.arguments).write(job, DirectoryTarget(dataset), engine)
-        make_database(dataset, database, scratch)
+        make_database(dataset, database, scratch, called)

@@ -79,6 +79,32 @@ def test_signals_end_it_with_one_line_at_most(
     assert list(tmp_path.iterdir()) == [pipe]
 
 
+def test_a_query_is_interrupted_by_signals(tmp_path: Path) -> None:
+    pytest.importorskip("duckdb")
+    pytest.importorskip("pyarrow")
+    sql, output = "SELECT * FROM range(1000000000000)", tmp_path / "rows.parquet"
+    command = [*COMMAND, "query", str(samples.path("hung_job")), sql, "-o", str(output)]
+    process = subprocess.Popen(command, stderr=subprocess.PIPE)
+    while not list(tmp_path.iterdir()):
+        time.sleep(0.05)
+    process.send_signal(signal.SIGTERM)
+    _, stderr = process.communicate(timeout=PATIENCE)
+    assert (process.returncode, stderr, list(tmp_path.iterdir())) == (143, b"tracelink: terminated.\n", [])
+
+
+def test_a_closed_pipe_ends_a_query() -> None:
+    pytest.importorskip("duckdb")
+    pytest.importorskip("pyarrow")
+    sql = "SELECT * FROM range(1000000000000)"
+    command = [*COMMAND, "query", str(samples.path("hung_job")), sql, "--format", "csv"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        assert process.stdout
+        assert process.stderr
+        assert process.stdout.readline() == b"range\n"
+        process.stdout.close()
+        assert (process.wait(PATIENCE), process.stderr.read()) == (141, b"")
+
+
 def test_unfinished_files_are_removed_on_exit(tmp_path: Path) -> None:
     def ended_meanwhile() -> None:
         with ended_cleanly(), temporary_for(tmp_path / "merged.json") as place:

@@ -72,7 +72,7 @@ def test_a_query_by_its_name_and_parameters(tracelink: Run, dataset: str) -> Non
     )
     header, row = result.stdout.splitlines()
     assert header == "name,communication,count,total_ns,share,mean_ns,max_ns,ranks"
-    assert row.split(",")[1:4] == ["True", "12", "1526747"]
+    assert row.split(",")[1:4] == ["true", "12", "1526747"]
 
 
 def test_the_list_of_queries(tracelink: Run) -> None:
@@ -119,10 +119,12 @@ def test_names_cannot_control_the_terminal(tracelink: Run, dataset: str) -> None
         (("--name", "top"), "there is no query 'top'"),
         (("--name", "top-kernels", "-p", "most=1"), "has no parameter 'most'"),
         (("--name", "top-kernels", "-p", "limit"), "is not of the form NAME=VALUE"),
+        (("SELECT 1", "-o", "rows.txt"), "rows.txt does not say how rows are written"),
         (("SELECT 1", "-o", "rows.xml"), "rows.xml does not say how rows are written"),
         (("SELECT 1", "-o", "missing/rows.csv"), "there is no folder missing"),
         (("SELECT 1", "--format", "parquet", "--json"), "Parquet is not for a terminal"),
         (("COPY events TO 'x.csv'",), "not one statement that selects"),
+        (("SELECT 1", "--name", "top-kernels"), "There are two queries. Give either SQL or --name."),
     ],
 )
 def test_errors_are_one_paragraph(
@@ -144,4 +146,76 @@ def test_names_of_queries_are_completed() -> None:
 def test_a_query_needs_a_source_and_sql(tracelink: Run, dataset: str) -> None:
     assert "Missing an input" in tracelink("query").stderr
     assert "Missing a query, or --name" in tracelink("query", dataset).stderr
+    assert "SQL comes last" in tracelink("query", "SELECT 1", dataset).stderr
     assert "there is no such file" in tracelink("query", "missing", "SELECT 1").stderr
+
+
+# Types, names and places of rows.
+
+KINDS = (
+    "SELECT 1 AS a, 2 AS a, true AS t, [1, NULL] AS l, {'x': 1} AS s, INTERVAL 1 DAY AS i, "
+    "'a\\xFF'::BLOB AS b; -- end"
+)
+
+
+def test_values_are_those_of_duckdb(tracelink: Run, dataset: str) -> None:
+    result = tracelink("query", dataset, KINDS, "--format", "csv")
+    assert result.stdout == """a,a,t,l,s,i,b\n1,2,true,"[1, NULL]",{'x': 1},1 day,a\\xFF\n"""
+    statement = KINDS.replace("2 AS a", "2 AS c")
+    (row,) = json.loads(tracelink("query", dataset, statement, "--format", "json").stdout)
+    expected = {"a": 1, "c": 2, "t": True, "l": [1, None], "s": {"x": 1}, "i": "1 day", "b": "a\\xFF"}
+    assert row == expected
+    document = json.loads(tracelink("query", dataset, KINDS, "--json").stdout)
+    assert document["rows"] == [list(expected.values())]
+    assert [column["type"] for column in document["columns"][2:6]] == [
+        *("BOOLEAN", "INTEGER[]", "STRUCT(x INTEGER)", "INTERVAL")
+    ]
+
+
+@pytest.mark.parametrize("form", ["json", "parquet"])
+def test_columns_of_one_name_are_refused_where_names_count(
+    tracelink: Run, dataset: str, tmp_path: Path, form: str
+) -> None:
+    result = tracelink("query", dataset, KINDS, "-o", str(tmp_path / f"rows.{form}"))
+    assert result.exit_code == 2
+    assert "2 columns are named a. Name each of them with AS." in " ".join(result.stderr.split())
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_an_interval_is_not_parquet(tracelink: Run, dataset: str, tmp_path: Path) -> None:
+    result = tracelink("query", dataset, "SELECT INTERVAL 1 DAY AS i", "-o", str(tmp_path / "rows.parquet"))
+    assert "Cast it: CAST(i AS VARCHAR)." in " ".join(result.stderr.split())
+
+
+def test_rows_of_many_batches(tracelink: Run, dataset: str, tmp_path: Path) -> None:
+    sql, output = "SELECT range::HUGEINT AS a FROM range(100000)", tmp_path / "rows.parquet"
+    assert tracelink("query", dataset, sql, "-o", str(output)).exit_code == 0
+    assert pq.read_table(output).column("a").to_pylist() == list(range(100000))
+    for form in ("json", "csv"):
+        tracelink("query", dataset, sql, "-o", str(tmp_path / f"rows.{form}"))
+    assert [row["a"] for row in json.loads((tmp_path / "rows.json").read_text())] == list(range(100000))
+    assert (tmp_path / "rows.csv").read_text() == "\n".join(["a", *map(str, range(100000)), ""])
+
+
+def test_rows_are_printed_when_quiet(tracelink: Run, dataset: str) -> None:
+    assert tracelink("query", dataset, "SELECT 1 AS a", "-q").stdout == "a\n1\n"
+
+
+def test_a_folder_is_no_output(tracelink: Run, dataset: str, tmp_path: Path) -> None:
+    (tmp_path / "rows.csv").mkdir()
+    result = tracelink("query", dataset, "SELECT 1 AS a", "-o", str(tmp_path / "rows.csv"))
+    assert (result.exit_code, "is a folder. Name a file" in " ".join(result.stderr.split())) == (2, True)
+
+
+# Commands that read tables in place of the traces.
+
+
+def test_a_summary_of_tables_is_that_of_the_traces(tracelink: Run, dataset: str) -> None:
+    assert tracelink("summary", dataset).stdout == tracelink("summary", str(samples.path("gpu_pair"))).stdout
+
+
+def test_rows_are_written_to_a_store(tracelink: Run, dataset: str) -> None:
+    fsspec = pytest.importorskip("fsspec")
+    result = tracelink("query", dataset, "SELECT 1 AS a", "-o", "memory://bucket/rows.csv")
+    assert (result.exit_code, result.stderr) == (0, "")
+    assert fsspec.filesystem("memory").cat("/bucket/rows.csv") == b"a\n1\n"

@@ -266,10 +266,11 @@ def test_a_temporary_folder_of_an_ended_process_is_removed(tmp_path: Path) -> No
 
 
 MARKER = "marker.json"
+OWN = re.compile(r"(?!mine).*")
 
 
 def write_folder(path: Path, *names: str) -> None:
-    with DirectoryTarget(path).whole(MARKER) as files:
+    with DirectoryTarget(path).whole(MARKER, OWN) as files:
         for name in (*names, MARKER):
             with files.file(name) as stream:
                 stream.write(name.encode())
@@ -297,6 +298,14 @@ def test_an_empty_folder_and_one_with_the_marker_are_replaced(tmp_path: Path) ->
         assert files_in(tmp_path) == [f"job/{name}", "job/marker.json"]
 
 
+def test_a_folder_with_the_marker_and_other_files_is_not_replaced(tmp_path: Path) -> None:
+    write_folder(tmp_path / "job", "a")
+    (tmp_path / "job" / "mine.txt").write_text("mine")
+    with pytest.raises(UsageError, match="is a folder with other files, and would be overwritten"):
+        write_folder(tmp_path / "job", "b")
+    assert files_in(tmp_path) == ["job/a", "job/marker.json", "job/mine.txt"]
+
+
 def test_another_folder_is_not_replaced(tmp_path: Path) -> None:
     (tmp_path / "notes.txt").write_text("mine")
     with pytest.raises(UsageError, match="is a folder with other files, and would be overwritten"):
@@ -311,7 +320,7 @@ def test_a_folder_stays_as_it_was_when_writing_ends_early(tmp_path: Path, error:
     write_folder(tmp_path / "job", "a")
 
     def fails() -> None:
-        with DirectoryTarget(tmp_path / "job").whole(MARKER) as files, files.file("b") as stream:
+        with DirectoryTarget(tmp_path / "job").whole(MARKER, OWN) as files, files.file("b") as stream:
             stream.write(b"b")
             raise error
 

@@ -164,7 +164,7 @@ def summary_of(
         notes=[
             *missing,
             *notes_on(accounts, job),
-            *notes_of(job.findings, report.notes),
+            *notes_of([*job.findings, *(job.missing_arguments if with_shapes else ())], report.notes),
         ],
     )
     reason = unusable_times(ranks_in_pieces, job)

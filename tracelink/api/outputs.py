@@ -355,12 +355,20 @@ def _merged(
     target = _target(writer, path, len(job.ranks))
     check_not_read(target.path(), [source.path for source in job.sources])
     warned: Sequence[Finding] = ()
+    if _with_arguments(writer, options):
+        job = replace(job, findings=[*job.findings, *job.missing_arguments])
     if job.events >= WORTH_FORECASTING:
         from tracelink.pipeline.forecast import forecast_output
 
         warned = forecast_output(job, writer, target.path(), options, engine, on_forecast)
     with abandoned_files_removed(target.path()):
         return Merged(job, writer.write(job, target, engine.for_events(job.events)), warned)
+
+
+def _with_arguments(writer: Writer, options: Mapping[str, str]) -> bool:
+    """Whether a writer writes the arguments of all events."""
+    choices = plugins.writer_spec(writer.name).options.get("args", ("all",))
+    return options.get("args", choices[0]) == "all"
 
 
 def _target(writer: Writer, path: str, ranks: int) -> Target:

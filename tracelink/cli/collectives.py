@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import re
+from collections.abc import Iterable, Sequence
 from functools import cache
 from typing import Any
 
@@ -112,6 +113,13 @@ def csv_lines(table: Table) -> list[str]:
     lines.writerow(table)
     lines.writerows(map(_csv_cell, row) for row in zip(*table.values(), strict=True))
     return text.getvalue().removesuffix("\n").split("\n")
+
+
+def csv_text(rows: Iterable[Sequence[Any]]) -> str:
+    """The lines of rows as CSV, with their ends."""
+    text = io.StringIO()
+    csv.writer(text, lineterminator="\n").writerows(map(_csv_cell, row) for row in rows)
+    return text.getvalue()
 
 
 def _csv_cell(value: Any) -> Any:

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from decimal import Decimal
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 import click
 from click.shell_completion import CompletionItem
 from msgspec import Struct
 
-from tracelink.cli.collectives import csv_lines
+from tracelink.cli.collectives import csv_text
 from tracelink.cli.console import Console, is_terminal, json_text
 from tracelink.cli.documents import results
 from tracelink.cli.main import FINE, NO
@@ -28,23 +32,27 @@ from tracelink.cli.options import (
 )
 from tracelink.cli.terminal import EMPTY, Page, print_errors, watching
 from tracelink.io.engine import Engine
-from tracelink.io.targets import STDOUT, FileTarget, check_folder, target_of
+from tracelink.io.targets import STDOUT, FileTarget, RemoteTarget, check_folder, target_of
 from tracelink.model.errors import Severity, UsageError, printable
 from tracelink.model.text import counted, number, shortened
-from tracelink.sql.session import QueryResult
-from tracelink.sql.session import query as run_query
+from tracelink.sql.session import Cells, QueryColumn, QueryRows, open_query, plain
 from tracelink.sql.shipped import ShippedQuery, Value, shipped_queries, value_of
 
 if TYPE_CHECKING:
+    from pyarrow import RecordBatch
+
     from tracelink.model.metrics import Metrics
 
 TABLE, CSV, JSON, PARQUET = FORMATS = ("table", "csv", "json", "parquet")
-SUFFIXES = {".csv": CSV, ".json": JSON, ".parquet": PARQUET, ".txt": TABLE}
+SUFFIXES = {".csv": CSV, ".json": JSON, ".parquet": PARQUET}
 
 SHOWN = 1000
 """Rows of a table for people."""
 WIDEST = 60
 """Characters of a cell of it."""
+
+STATEMENT = re.compile(r"\s*(select|from|with|describe|summarize|show|values|pivot)\s", re.IGNORECASE)
+"""What no name of an input starts with."""
 
 
 class Request(Struct, frozen=True):
@@ -62,6 +70,10 @@ def _request(
     """What the user wants to know; None if only the names of queries."""
     if names:
         return None
+    if len(arguments) > 1 and STATEMENT.match(arguments[0]) and not STATEMENT.match(arguments[-1]):
+        raise click.UsageError('SQL comes last. Write: tracelink query SOURCE "SELECT ..."')
+    if name and arguments and STATEMENT.match(arguments[-1]):
+        raise click.UsageError("There are two queries. Give either SQL or --name.")
     if name:
         paths, sql = arguments, ""
     else:
@@ -177,27 +189,29 @@ def query(
         _list(console)
         return
     written = _Written.of(form, output, console)
-    with watching(console, request.paths) as watch:
-        found = run_query(
-            request.paths,
-            request.sql,
-            name=request.name,
-            parameters=request.parameters,
-            rank_of=dict(rank_of),
-            max_unpacked=max_unpacked,
-            metrics=metrics,
-            include=include,
-            arguments=with_arguments,
-            memory=memory,
-            engine=engine,
-            watch=watch,
-            clock=clock,
-        )
-    if console.json:
-        console.document(query_document(found, output))
-    written.write(found, console)
-    print_errors(console, found.findings)
-    failed = any(finding.severity is Severity.ERROR for finding in found.findings)
+    with ExitStack() as stack:
+        with watching(console, request.paths) as watch:
+            rows = stack.enter_context(
+                open_query(
+                    request.paths,
+                    request.sql,
+                    name=request.name,
+                    parameters=request.parameters,
+                    rank_of=dict(rank_of),
+                    max_unpacked=max_unpacked,
+                    metrics=metrics,
+                    include=include,
+                    arguments=with_arguments,
+                    memory=memory,
+                    engine=engine,
+                    watch=watch,
+                    clock=clock,
+                    cells=written.cells(console),
+                )
+            )
+        written.write(rows, console)
+    print_errors(console, rows.findings)
+    failed = any(finding.severity is Severity.ERROR for finding in rows.findings)
     click.get_current_context().exit(NO if failed else FINE)
 
 
@@ -228,63 +242,133 @@ class _Written(Struct, frozen=True):
             )
         return cls(form or known or TABLE, output)
 
-    def write(self, found: QueryResult, console: Console) -> None:
+    def cells(self, console: Console) -> Cells:
+        """What rows are made of."""
+        if self.form == PARQUET:
+            return Cells.VALUES
+        return Cells.JSON if self.form == JSON or (console.json and not self.output) else Cells.TEXTS
+
+    def write(self, rows: QueryRows, console: Console) -> None:
         """Writes the rows; to standard output unless that has a document."""
         if self.output is None:
-            if self.form == TABLE:
-                console.info(query_page(found))
-            elif not console.json:
-                self._print(found, console)
+            self._print(rows, console)
             return
+        if self.form in (JSON, PARQUET):
+            check_names(rows.names)
         target = target_of(self.output)
-        assert isinstance(target, FileTarget)
+        if not isinstance(target, FileTarget | RemoteTarget):
+            raise UsageError(f"{target.path()} is a folder", advice="Name a file: rows.parquet")
         with target.file() as stream:
-            stream.write(self._bytes(found))
-        console.info(f"{self.output}: {counted(len(found), 'row')}")
+            count = self._write(rows, stream)
+        if console.json:
+            console.document(query_document(rows, [], count, self.output))
+        console.info(f"{self.output}: {counted(count, 'row')}")
 
-    def _print(self, found: QueryResult, console: Console) -> None:
-        if self.form == PARQUET:
+    def _print(self, rows: QueryRows, console: Console) -> None:
+        if console.json:
+            found = [row for batch in rows for row in _rows(batch, rows.columns)]
+            console.document(query_document(rows, found, len(found), None))
+        elif self.form == TABLE:
+            console.result(query_page(rows))
+        elif self.form == PARQUET:
+            check_names(rows.names)
             with target_of(STDOUT).file() as stream:
-                stream.write(self._bytes(found))
+                self._write(rows, stream)
         else:
-            console.result(*self._bytes(found).decode().removesuffix("\n").split("\n"))
+            if self.form == JSON:
+                check_names(rows.names)
+            for text in (_csv if self.form == CSV else _json)(rows):
+                console.result(*text.removesuffix("\n").split("\n"))
 
-    def _bytes(self, found: QueryResult) -> bytes:
-        match self.form:
-            case "parquet":
-                return _parquet(found)
-            case "json":
-                return _json(found)
-            case "csv":
-                columns = {
-                    name: column.to_pylist()
-                    for name, column in zip(found.columns, found.table.columns, strict=True)
-                }
-                return "\n".join([*csv_lines(columns), ""]).encode("utf-8", "replace")
-            case _:
-                return f"{query_page(found)}\n".encode()
+    def _write(self, rows: QueryRows, stream: BinaryIO) -> int:
+        """Writes the rows as they are found; returns how many."""
+        if self.form == PARQUET:
+            return _write_parquet(rows, stream)
+        if self.form == TABLE:
+            stream.write(f"{query_page(rows)}\n".encode())
+            return rows.count
+        for text in (_csv if self.form == CSV else _json)(rows):
+            stream.write(text.encode("utf-8", "replace"))
+        return rows.count
 
 
-def _parquet(found: QueryResult) -> bytes:
-    import io
+def check_names(columns: Sequence[str]) -> None:
+    """Raises `UsageError` if two columns have one name, which the rows of JSON and Parquet cannot have."""
+    for name in dict.fromkeys(columns):
+        if columns.count(name) > 1:
+            raise UsageError(
+                f"{columns.count(name)} columns are named {name}", advice="Name each of them with AS."
+            )
 
+
+def _write_parquet(rows: QueryRows, stream: BinaryIO) -> int:
+    """Writes Parquet batch by batch; sums of 128 bits are integers of 64 bits if those of the first batch fit."""
+    import pyarrow as pa
     import pyarrow.parquet as pq
 
-    stream = io.BytesIO()
-    pq.write_table(found.table, stream, compression="zstd")
-    return stream.getvalue()
+    for field in rows.schema:
+        if pa.types.is_interval(field.type):
+            raise UsageError(
+                f"the column {field.name} is an INTERVAL, which Parquet does not have",
+                advice=f"Cast it: CAST({field.name} AS VARCHAR).",
+            )
+    batches = iter(rows)
+    first = next(batches, None)
+    start = pa.Table.from_batches([first] if first else [], rows.schema)
+    schema = plain(start).schema
+    try:
+        with pq.ParquetWriter(stream, schema, compression="zstd") as writer:
+            writer.write_table(start.cast(schema))
+            for batch in batches:
+                writer.write_table(pa.Table.from_batches([batch]).cast(schema))
+    except pa.ArrowException as error:
+        raise UsageError(
+            f"the rows do not fit into Parquet: {error}", advice="Cast the column to VARCHAR or DOUBLE."
+        ) from error
+    return rows.count
 
 
-def _json(found: QueryResult) -> bytes:
-    rows = [dict(zip(found.columns, map(_value, row), strict=True)) for row in found.rows()]
-    return f"{json_text(rows)}\n".encode()
+def _csv(rows: QueryRows) -> Iterator[str]:
+    """The texts of CSV, batch by batch."""
+    yield csv_text([rows.names])
+    for batch in rows:
+        yield csv_text(map(_csv_values, zip(*(column.to_pylist() for column in batch.columns), strict=True)))
 
 
-def query_page(found: QueryResult) -> str:
+def _csv_values(row: Sequence[Any]) -> list[Any]:
+    return [str(value).lower() if isinstance(value, bool) else value for value in row]
+
+
+def _json(rows: QueryRows) -> Iterator[str]:
+    """The lines of a list of objects, batch by batch."""
+    waiting = ""
+    for batch in filter(len, rows):
+        yield f"{waiting},\n" if waiting else "[\n"
+        objects = [dict(zip(rows.names, row, strict=True)) for row in _rows(batch, rows.columns)]
+        waiting = json_text(objects).removeprefix("[\n").removesuffix("\n]")
+    yield f"{waiting}\n]\n" if waiting else "[]\n"
+
+
+def _rows(batch: RecordBatch, described: Sequence[QueryColumn]) -> list[list[Any]]:
+    """The rows of a batch as values of JSON."""
+    columns = [
+        [
+            json.loads(value) if one.is_json and value is not None else _value(value)
+            for value in column.to_pylist()
+        ]
+        for one, column in zip(described, batch.columns, strict=True)
+    ]
+    return [list(row) for row in zip(*columns, strict=True)]
+
+
+def query_page(found: QueryRows) -> str:
     """The first rows as a table that fits the terminal."""
     page = Page()
-    columns = [column.slice(0, SHOWN).to_pylist() for column in found.table.columns]
-    names = [shortened(printable(name), WIDEST) for name in found.columns]
+    columns: list[list[Any]] = [[] for _ in found.names]
+    for batch in found:
+        for values, column in zip(columns, batch.columns, strict=True):
+            values += column.slice(0, SHOWN - len(values)).to_pylist()
+    names = [shortened(printable(name), WIDEST) for name in found.names]
     numbers = [
         name
         for name, values in zip(names, columns, strict=True)
@@ -292,8 +376,8 @@ def query_page(found: QueryResult) -> str:
     ]
     rows = [[_cell(value) for value in row] for row in zip(*columns, strict=True)]
     page.table(names, rows, numbers=numbers)
-    if len(found) > SHOWN:
-        page.line(f"{number(len(found) - SHOWN)} more rows: write them with -o rows.csv")
+    if found.count > SHOWN:
+        page.line(f"{number(found.count - SHOWN)} more rows: write them with -o rows.csv")
     elif not rows:
         page.line("No rows.")
     return page.text
@@ -333,13 +417,15 @@ def _list(console: Console) -> None:
 # The results for `--json`.
 
 
-def query_document(found: QueryResult, output: str | None) -> results.Query:
+def query_document(
+    found: QueryRows, rows: Sequence[list[Any]], count: int, output: str | None
+) -> results.Query:
     """The result of a query; without its rows if they are in a file."""
-    columns = [results.QueryColumn(column.name, str(column.type)) for column in found.table.schema]
+    columns = [results.QueryColumn(column.name, column.type) for column in found.columns]
     return results.Query(
         columns=columns,
-        count=len(found),
-        rows=[] if output else [[_value(value) for value in row] for row in found.rows()],
+        count=count,
+        rows=rows,
         output=output,
         findings=results.findings_of(found.findings),
     )
@@ -354,6 +440,8 @@ def _value(value: Any) -> Any:
             return [_value(item) for item in value]
         case dict():
             return {str(key): _value(item) for key, item in value.items()}
+        case Decimal() if value.as_tuple().exponent == 0:
+            return int(value)
         case _:
             return str(value)
 

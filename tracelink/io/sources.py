@@ -18,7 +18,7 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from tracelink.io.folders import dangling, files_in, similar_path
-from tracelink.io.remote.addresses import is_remote, plain_path, shown, within_store
+from tracelink.io.remote.addresses import folder_of, is_remote, plain_path, shown, within_store
 from tracelink.io.stored import Copied, FileStamp, LocalFile, Opener, Part, Spooled, temporary_file
 from tracelink.io.streams import GZIP_MAGIC, Inflated, Unzipped
 from tracelink.model import MANIFEST
@@ -509,7 +509,7 @@ def _file(path: Path, format_name: str, limit: int, findings: list[Finding]) -> 
 
 def _remote(url: str, format_name: str, limit: int, findings: list[Finding]) -> Iterator[Source]:
     """The sources at the address of an object, a folder or a pattern."""
-    from tracelink.io.remote.listing import Found, found_at, starts_of
+    from tracelink.io.remote.listing import Found, found_at, outside_datasets, starts_of
     from tracelink.io.remote.objects import RemoteObject, RemoteStamp, copied
 
     found = Found()
@@ -523,7 +523,8 @@ def _remote(url: str, format_name: str, limit: int, findings: list[Finding]) -> 
         findings.append(
             Finding(Severity.WARNING, "skipped", message, len(found.strange), shown(url), example)
         )
-    for entry, start in zip(found.entries, starts_of(found.entries, STORED_HEAD), strict=True):
+    entries, manifests = outside_datasets(found.entries)
+    for entry, start in zip(entries, starts_of(entries, STORED_HEAD), strict=True):
         name = shown(entry.url)
         with _unreadable_found(name, findings):
             opener = RemoteObject(entry) if entry.in_ranges else Copied(partial(copied, entry, limit))
@@ -534,7 +535,8 @@ def _remote(url: str, format_name: str, limit: int, findings: list[Finding]) -> 
             )
             head = _head_of(start) if start else replace(source, stamp=None).head(1 << 10)
             for contained in _contained(source, head, findings):
-                yield replace(contained, named=found.named and contained.path == name)
+                is_dataset = entry.url in manifests and entry.url == folder_of(url) + MANIFEST
+                yield replace(contained, named=is_dataset or (found.named and contained.path == name))
 
 
 def _head_of(stored: bytes) -> bytes:

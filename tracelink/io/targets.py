@@ -71,11 +71,11 @@ class Target(Protocol):
 class FolderTarget(Target, Protocol):
     """A target that can have files in folders, and that can be made visible as a whole."""
 
-    def whole(self, marker: str) -> AbstractContextManager[Target]:
+    def whole(self, marker: str, own: re.Pattern[str]) -> AbstractContextManager[Target]:
         """A target for the files of one folder, of which `marker` is written last: a folder without it is incomplete.
 
-        On this machine nothing is visible before the end. An earlier folder with such a marker is replaced, and any
-        other folder with files is refused.
+        On this machine nothing is visible before the end. An earlier folder with such a marker is replaced, if
+        `own` fits to the names of all of its files. Any other folder with files is refused.
         """
         ...
 
@@ -162,9 +162,9 @@ class DirectoryTarget(Struct, frozen=True):
         return _whole_file(path)
 
     @contextmanager
-    def whole(self, marker: str) -> Iterator[Target]:
+    def whole(self, marker: str, own: re.Pattern[str]) -> Iterator[Target]:
         """A temporary folder, which becomes the directory at the end."""
-        with _replacing_folder(self.location, marker) as temporary:
+        with _replacing_folder(self.location, marker, own) as temporary:
             yield DirectoryTarget(temporary)
 
     def path(self, name: str = "") -> str:
@@ -248,9 +248,9 @@ class RemoteTarget(Struct, frozen=True):
         """A folder in place of the object."""
         return RemoteFolderTarget(folder_of(self.url))
 
-    def whole(self, marker: str) -> AbstractContextManager[RemoteFolderTarget]:
+    def whole(self, marker: str, own: re.Pattern[str]) -> AbstractContextManager[RemoteFolderTarget]:
         """A folder in place of the object."""
-        return self.as_folder().whole(marker)
+        return self.as_folder().whole(marker, own)
 
 
 class RemoteFolderTarget(Struct, frozen=True):
@@ -288,13 +288,14 @@ class RemoteFolderTarget(Struct, frozen=True):
         return size_of(self._url(name))
 
     @contextmanager
-    def whole(self, marker: str) -> Iterator[RemoteFolderTarget]:
+    def whole(self, marker: str, own: re.Pattern[str]) -> Iterator[RemoteFolderTarget]:
         """The folder itself, complete when `marker` is written; an earlier one with a marker is removed before."""
         from tracelink.io.remote.stores import MOST_OBJECTS, store_of
 
         store = store_of(self.url)
         former = [entry.url for entry in store.folder(self.url, deep=True, most=MOST_OBJECTS).entries]
-        if former and self.url + marker not in former:
+        names = [url.removeprefix(self.url) for url in former]
+        if former and (marker not in names or not all(map(own.fullmatch, names))):
             raise UsageError(
                 f"{shown(self.url)} is a folder with other objects, and would be overwritten",
                 advice="Name a new folder.",
@@ -509,10 +510,10 @@ def temporary_folder_for(path: Path) -> Iterator[Path]:
 
 
 @contextmanager
-def _replacing_folder(path: Path, marker: str) -> Iterator[Path]:
-    """The path of an empty temporary folder, which replaces `path` at the end if that has a marker or no files."""
+def _replacing_folder(path: Path, marker: str, own: re.Pattern[str]) -> Iterator[Path]:
+    """The path of an empty temporary folder, which replaces `path` at the end if that is such a folder or empty."""
     final = Path(os.path.realpath(path))
-    if final.is_dir() and not (final / marker).is_file() and any(final.iterdir()):
+    if final.is_dir() and any(final.iterdir()) and not _has_only(final, marker, own):
         raise UsageError(
             f"{path} is a folder with other files, and would be overwritten", advice="Name a new folder."
         )
@@ -533,6 +534,14 @@ def _replacing_folder(path: Path, marker: str) -> Iterator[Path]:
     finally:
         with deferred_signals():
             shutil.rmtree(former, ignore_errors=True)
+
+
+def _has_only(folder: Path, marker: str, own: re.Pattern[str]) -> bool:
+    """Whether a folder has the marker, and no files but those whose names fit."""
+    files = (path for path in folder.rglob("*") if not path.is_dir())
+    return (folder / marker).is_file() and all(
+        own.fullmatch(path.relative_to(folder).as_posix()) for path in files
+    )
 
 
 @contextmanager

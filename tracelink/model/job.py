@@ -23,7 +23,7 @@ from tracelink.model.columns import (
     frame,
 )
 from tracelink.model.communications import Evidence
-from tracelink.model.errors import Finding
+from tracelink.model.errors import Finding, Severity
 from tracelink.model.events import Counters, Relation, Track
 from tracelink.model.graph import EventGraph, LinkReport, Rank, source_bounds
 from tracelink.model.tables import SHARED, columns_of, shared_table
@@ -100,6 +100,19 @@ class Job(Struct, frozen=True, dict=True):
     """Metrics that other programs sampled, of all ranks; their tracks are indexes of `metric_tracks`."""
     metric_tracks: Sequence[Track] = ()
     """What each of `metrics` measures, and of which rank."""
+    all_arguments: bool = True
+    """False for a dataset that was written without the arguments of most events."""
+
+    @property
+    def missing_arguments(self) -> list[Finding]:
+        """The finding for what shows or writes the arguments of all events; none if all are there."""
+        if self.all_arguments:
+            return []
+        message = (
+            "The dataset was written without the arguments of most events: shapes and other arguments are missing. "
+            "Write it again from the traces with --args all."
+        )
+        return [Finding(Severity.WARNING, "arguments", message)]
 
     @classmethod
     def of(cls, graph: EventGraph) -> Job:

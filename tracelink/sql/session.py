@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import closing, contextmanager, suppress
+from enum import Enum
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from msgspec import Struct
 
@@ -32,6 +34,8 @@ if TYPE_CHECKING:
     import pyarrow
 
     from tracelink.model.metrics import Metrics
+
+Result = TypeVar("Result")
 
 SQL_EXTRA = "sql"
 FILES = "job.parquet"
@@ -86,6 +90,17 @@ class QueryResult(Struct, frozen=True):
         return f"<QueryResult: {len(self):,} rows of {', '.join(self.columns)}>"
 
 
+class Cells(Enum):
+    """What rows are made of."""
+
+    VALUES = "values"
+    """Values of Arrow of any type."""
+    TEXTS = "texts"
+    """Numbers, booleans and texts; other values as DuckDB writes them."""
+    JSON = "json"
+    """The same, with lists, structs and maps as JSON."""
+
+
 def query(
     paths: Paths,
     sql: str = "",
@@ -133,6 +148,45 @@ def query(
     Example:
         tracelink.query("job.duckdb", "SELECT name, count(*) FROM events GROUP BY name").to_pandas()
     """
+    with open_query(
+        paths,
+        sql,
+        name=name,
+        parameters=parameters,
+        rank_of=rank_of,
+        max_unpacked=max_unpacked,
+        metrics=metrics,
+        include=include,
+        arguments=arguments,
+        memory=memory,
+        jobs=jobs,
+        engine=engine,
+        watch=watch,
+        clock=clock,
+    ) as rows:
+        return rows.table()
+
+
+@contextmanager
+def open_query(
+    paths: Paths,
+    sql: str = "",
+    *,
+    name: str = "",
+    parameters: Mapping[str, Value] | None = None,
+    rank_of: Mapping[str, int] | None = None,
+    max_unpacked: int | None = None,
+    metrics: Metrics | None = None,
+    include: Sequence[str] = (),
+    arguments: bool = False,
+    memory: int | None = None,
+    jobs: int | None = None,
+    engine: EngineChoice = None,
+    watch: Watch | None = None,
+    clock: str | os.PathLike[str] | Clocks = ClockMode.HOST,
+    cells: Cells = Cells.VALUES,
+) -> Iterator[QueryRows]:
+    """The rows of `query`, which are found while they are iterated; `cells` is what they are made of."""
     statement, values = _statement(sql, name, parameters or {})
     discovery = discover_inputs(
         paths, rank_of=rank_of, max_unpacked=max_unpacked, metrics=metrics, include=include
@@ -140,8 +194,8 @@ def query(
     reading = _Reading(clock_choice(clock), arguments, engine_for(jobs, watch, engine))
     settings = {"threads": reading.engine.jobs} | ({"memory_limit": f"{memory >> 20}MiB"} if memory else {})
     findings: list[Finding] = []
-    with _session(discovery, reading, settings, findings) as connection:
-        return QueryResult(_selected(connection, statement, values), findings)
+    with _session(discovery, reading, settings, findings) as connection, ThreadPoolExecutor(1) as thread:
+        yield QueryRows(_Statement(connection, thread, statement, values), cells, findings)
 
 
 def _statement(sql: str, name: str, parameters: Mapping[str, Value]) -> tuple[str, dict[str, Value]]:
@@ -235,10 +289,10 @@ def _of_dataset(
 
 def _write_dataset(discovery: Discovery, reading: _Reading, folder: Path) -> Sequence[Finding]:
     """Writes the dataset of the traces."""
-    from tracelink.converters.tables.writer import DatasetWriter
+    from tracelink.converters.tables.writer import ALL, NONE, DatasetWriter
 
     job = read_job(discovery, reading.engine, clock=reading.clock)
-    writer = DatasetWriter(reading.arguments)
+    writer = DatasetWriter(ALL if reading.arguments else NONE)
     writer.write(job, DirectoryTarget(folder), reading.engine.for_events(job.events))
     return job.findings
 
@@ -246,31 +300,159 @@ def _write_dataset(discovery: Discovery, reading: _Reading, folder: Path) -> Seq
 # The statement.
 
 
-def _selected(
-    connection: duckdb.DuckDBPyConnection, statement: str, values: Mapping[str, Value]
-) -> pyarrow.Table:
-    """The rows of a statement; raises `UsageError` if it is not one that selects, or if it is wrong."""
-    import duckdb
-    import pyarrow
+PLAIN = {
+    *("boolean", "varchar", "enum", "float", "double", "decimal"),
+    *("tinyint", "smallint", "integer", "bigint", "hugeint"),
+    *("utinyint", "usmallint", "uinteger", "ubigint", "uhugeint"),
+}
+NESTED = {"list", "array", "struct", "map", "union"}
 
-    try:
-        found = connection.extract_statements(statement)
+ROWS_OF_BATCH = 1 << 15
+
+INTERRUPTED = 0.1
+"""Seconds after which a query is interrupted again."""
+
+
+class QueryColumn(Struct, frozen=True):
+    """A column of the rows."""
+
+    name: str
+    type: str
+    """The type in DuckDB."""
+    is_json: bool = False
+    """Whether its cells are texts of JSON."""
+
+
+class _Statement(Struct, frozen=True):
+    """A statement on a connection; it runs in a thread, so that a signal can interrupt it."""
+
+    connection: duckdb.DuckDBPyConnection
+    thread: ThreadPoolExecutor
+    sql: str
+    values: Mapping[str, Value]
+
+    def relation(self, cells: Cells) -> tuple[duckdb.DuckDBPyRelation, list[QueryColumn]]:
+        """The rows and their columns."""
+        found = self._relation(self.sql)
+        names, kinds = list(found.columns), [kind.id for kind in found.types]
+        if cells is Cells.VALUES or PLAIN.issuperset(kinds):
+            return found, [
+                QueryColumn(name, str(kind)) for name, kind in zip(names, found.types, strict=True)
+            ]
+        nested = [cells is Cells.JSON and kind in NESTED for kind in kinds]
+        described = list(map(QueryColumn, names, map(str, found.types), nested))
+        columns = [f"c{number}" for number in range(len(names))]
+        chosen = ", ".join(
+            f"to_json({column})::VARCHAR" if is_nested else column if kind in PLAIN else f"{column}::VARCHAR"
+            for column, kind, is_nested in zip(columns, kinds, nested, strict=True)
+        )
+        inner = f"SELECT {chosen} FROM (\n{self._unended()}\n) AS found({', '.join(columns)})"
+        return self._relation(inner), described
+
+    def _relation(self, sql: str) -> duckdb.DuckDBPyRelation:
+        if self.values:
+            return self.connection.sql(sql, params=dict(self.values))
+        return self.connection.sql(sql)
+
+    def _unended(self) -> str:
+        """The statement without a semicolon at its end, and without comments after it."""
+        import duckdb
+
+        text = self.sql.encode()
+        for offset, kind in reversed(duckdb.tokenize(self.sql)):
+            if kind != duckdb.token_type.comment and text[offset : offset + 1] != b";":
+                break
+            text = text[:offset]
+        return text.decode()
+
+    def check(self) -> None:
+        """Raises `UsageError` unless it is one statement that selects."""
+        import duckdb
+
+        found = self.connection.extract_statements(self.sql)
         if len(found) != 1 or found[0].type != duckdb.StatementType.SELECT:
             raise UsageError(
                 "this is not one statement that selects",
                 advice="Write one SELECT, FROM, WITH, DESCRIBE, SUMMARIZE or SHOW statement.",
             )
-        relation = connection.sql(statement, params=dict(values)) if values else connection.sql(statement)
-        return _plain(relation.to_arrow_table())
-    except (duckdb.FatalException, duckdb.InternalException, duckdb.IOException) as error:
-        raise UnreadableError(f"DuckDB cannot read the tables: {_problem(error)}") from error
-    except duckdb.Error as error:
-        raise UsageError(_problem(error), advice=_advice(connection, error)) from error
-    except (pyarrow.ArrowException, MemoryError) as error:
-        raise UsageError(f"the rows do not fit into memory: {error}", advice="Select fewer rows.") from error
+
+    def run(self, work: Callable[[], Result]) -> Result:
+        """The result of work on the connection; an exception of this thread, such as that of a signal, ends it."""
+        future = self.thread.submit(work)
+        try:
+            return future.result()
+        except BaseException:
+            while not future.done():
+                self.connection.interrupt()
+                wait([future], INTERRUPTED)
+            raise
+
+    @contextmanager
+    def reported(self) -> Iterator[None]:
+        """Errors of DuckDB as errors of the statement or of the tables."""
+        import duckdb
+        import pyarrow
+
+        try:
+            yield
+        except (duckdb.FatalException, duckdb.InternalException, duckdb.IOException) as error:
+            raise UnreadableError(f"DuckDB cannot read the tables: {_problem(error, self.sql)}") from error
+        except duckdb.Error as error:
+            raise UsageError(_problem(error, self.sql), advice=_advice(self.connection, error)) from error
+        except (pyarrow.ArrowException, MemoryError) as error:
+            raise UsageError(
+                f"the rows do not fit into memory: {error}", advice="Select fewer rows."
+            ) from error
 
 
-def _plain(table: pyarrow.Table) -> pyarrow.Table:
+class QueryRows:
+    """The rows of a query, in batches, as DuckDB finds them."""
+
+    def __init__(self, statement: _Statement, cells: Cells, findings: Sequence[Finding]) -> None:
+        self._statement = statement
+        self.findings = findings
+        self.count = 0
+        with statement.reported():
+            statement.check()
+            relation, self.columns = statement.run(lambda: statement.relation(cells))
+            self._reader = statement.run(lambda: relation.to_arrow_reader(ROWS_OF_BATCH))
+
+    @property
+    def names(self) -> list[str]:
+        """The names of the columns."""
+        return [column.name for column in self.columns]
+
+    @property
+    def schema(self) -> pyarrow.Schema:
+        """The columns and their types."""
+        import pyarrow
+
+        types = self._reader.schema.types
+        return pyarrow.schema(list(zip(self.names, types, strict=True)))
+
+    def __iter__(self) -> Iterator[pyarrow.RecordBatch]:
+        while (batch := self._next()) is not None:
+            yield batch
+
+    def _next(self) -> pyarrow.RecordBatch | None:
+        import pyarrow
+
+        with self._statement.reported():
+            batch = self._statement.run(lambda: next(self._reader, None))
+        if batch is None:
+            return None
+        self.count += len(batch)
+        return pyarrow.RecordBatch.from_arrays(batch.columns, schema=self.schema)
+
+    def table(self) -> QueryResult:
+        """All rows in memory."""
+        import pyarrow
+
+        with self._statement.reported():
+            return QueryResult(plain(pyarrow.Table.from_batches(self, self.schema)), self.findings)
+
+
+def plain(table: pyarrow.Table) -> pyarrow.Table:
     """The table with 64-bit integers in place of sums of 128 bits that fit."""
     import pyarrow as pa
 
@@ -284,12 +466,14 @@ def _plain(table: pyarrow.Table) -> pyarrow.Table:
     return pa.Table.from_arrays(columns, names=table.column_names)
 
 
-def _problem(error: duckdb.Error) -> str:
-    """The message of DuckDB on one line, with the line of SQL that it is about."""
+def _problem(error: duckdb.Error, statement: str) -> str:
+    """The message of DuckDB on one line, with the line of the statement that it is about."""
     paragraphs = str(error).split("\n\n")
     message = " ".join(paragraphs[0].split())
     line = next((part for part in paragraphs[1:] if part.startswith("LINE ")), "")
-    return f"{message} ({line.splitlines()[0]})" if line else message
+    first = line.partition("\n")[0]
+    written = first.partition(": ")[2].strip().strip(".").strip()
+    return f"{message} ({first})" if written and written in statement else message
 
 
 def _advice(connection: duckdb.DuckDBPyConnection, error: duckdb.Error) -> str:

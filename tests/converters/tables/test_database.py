@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shutil
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -14,6 +16,7 @@ import duckdb
 
 import tracelink
 from tracelink.converters.tables import database, schema
+from tracelink.model.errors import TraceError, UnreadableError, UsageError
 
 RELATIONS = {
     "launches",
@@ -87,3 +90,30 @@ def test_folders_with_any_name(tmp_path: Path, written: Path, name: str) -> None
     tracelink.merge(written / "job.parquet", output=folder / "job.duckdb", jobs=1)
     for path in (folder / "job.parquet", folder / "job.duckdb"):
         assert tracelink.query(path, "SELECT count(*) FROM events").rows() == [(1410,)]
+
+
+def test_macros_of_a_file_are_refused(tmp_path: Path, written: Path) -> None:
+    path = Path(shutil.copy(written / "job.duckdb", tmp_path / "job.duckdb"))
+    with duckdb.connect(path) as connection:
+        connection.execute("CREATE MACRO sum(x) AS 666")
+        connection.execute(
+            "CREATE MACRO duckdb_functions() AS TABLE SELECT 'a' AS function_name, true AS internal"
+        )
+    with pytest.raises(
+        UnreadableError, match="it has macros, which tracelink does not write: duckdb_functions, sum"
+    ):
+        tracelink.query(path, "SELECT sum(duration_ns) FROM events")
+
+
+def test_errors_of_writing_name_the_file() -> None:
+    expected = r"job\.duckdb: cannot be written: could not write\. Choose another place"
+    with pytest.raises(TraceError, match=expected), database.written_as("job.duckdb"):
+        raise duckdb.TransactionException("could not write")
+
+
+def test_without_duckdb_a_summary_names_the_extra(written: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "duckdb", None)
+    with pytest.raises(
+        UsageError, match=r"duckdb is not installed. Run: pip install 'torch-tracelink\[sql\]'"
+    ):
+        tracelink.summarize(written / "job.duckdb")

@@ -71,9 +71,22 @@ def test_a_timeline_of_tables_is_that_of_the_traces(tmp_path: Path, name: str) -
 def test_answers_of_tables_are_those_of_the_traces(tmp_path: Path, name: str) -> None:
     tracelink.merge(samples.path("gpu_pair"), output=tmp_path / name)
     found, expected = (tracelink.summarize(path) for path in (tmp_path / name, samples.path("gpu_pair")))
+    assert found.critical_path == expected.critical_path
     for table in ("steps", "kernels", "breakdown"):
         assert found.table(table) == expected.table(table)
     assert tracelink.clocks(tmp_path / name).clocks == tracelink.clocks(samples.path("gpu_pair")).clocks
+
+
+def test_missing_arguments_are_reported_where_they_are_shown(tmp_path: Path) -> None:
+    dataset = tmp_path / "job.parquet"
+    tracelink.merge(samples.path("gpu_pair"), output=dataset)
+    without = tmp_path / "none.parquet"
+    tracelink.merge(samples.path("gpu_pair"), output=without, options={"args": "none"})
+    assert any("critical path can be wrong" in note.message for note in tracelink.summarize(without).notes)
+    (missing,) = tracelink.collectives(dataset).missing_arguments
+    assert missing in tracelink.merge(dataset, output=tmp_path / "job.json").findings
+    assert missing.message in [note.message for note in tracelink.summarize(dataset, shapes=True).notes]
+    assert missing.message not in [note.message for note in tracelink.summarize(dataset).notes]
 
 
 # Graphs by hand.

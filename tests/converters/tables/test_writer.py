@@ -56,13 +56,19 @@ def test_equal_inputs_give_equal_bytes_with_any_number_of_processes(tmp_path: Pa
     assert digests(tmp_path / "1.parquet") == digests(tmp_path / "2.parquet")
 
 
-def test_arguments_are_written_on_request(tmp_path: Path, written: Path) -> None:
+def test_arguments_of_waits_are_written_and_all_on_request(tmp_path: Path, written: Path) -> None:
     tracelink.merge(JOB, output=tmp_path / "job.parquet/")
-    assert not (tmp_path / "job.parquet" / "arguments").exists()
-    assert (written / "job.parquet" / "arguments").is_dir()
-    assert tracelink.load(tmp_path / "job.parquet").arguments(0) == {}
+    tracelink.merge(JOB, output=tmp_path / "none.parquet/", options={"args": "none"})
+    assert not (tmp_path / "none.parquet" / "arguments").exists()
+    graph, whole = tracelink.load(tmp_path / "job.parquet"), tracelink.load(written / "job.parquet")
+    waits = graph.find(kind="synchronization")
+    expected = [{}] * len(graph)
+    for row, arguments in zip(waits.tolist(), whole.arguments(waits), strict=True):
+        expected[row] = arguments
+    assert any(expected)
+    assert graph.arguments(range(len(graph))) == expected
     for option in ("some", "python"):
-        with pytest.raises(UsageError, match="args can be none, link, all"):
+        with pytest.raises(UsageError, match="args can be link, none, all"):
             tracelink.merge(JOB, output=tmp_path / "job.parquet", options={"args": option})
 
 

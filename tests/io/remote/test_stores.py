@@ -21,6 +21,7 @@ from tracelink.io.remote.attempts import failed, tried
 from tracelink.io.remote.listing import found_at
 from tracelink.io.remote.stores import Entry, store_of
 from tracelink.io.targets import target_of
+from tracelink.model import MANIFEST_START
 from tracelink.model.errors import ChangedError, TraceError, UnreadableError, UsageError
 
 
@@ -50,6 +51,17 @@ def test_a_file_system_without_coroutines(memory: Any, tmp_path: Path) -> None:
     assert [source.named for source in found("memory://run/rank_0/a.json").sources] == [True]
     with pytest.raises(UsageError, match="memory://nothing/: there is no such object or folder"):
         found("memory://nothing/")
+
+
+def test_a_dataset_in_a_store_is_one_source(memory: Any) -> None:
+    manifest, own = MANIFEST_START + b"}", b"PAR1"
+    for name, text in (("tracelink.json", manifest), ("events/rank=0/part-0.parquet", own)):
+        memory.pipe_file(f"/run/job.parquet/{name}", text)
+    memory.pipe_file("/run/trace.json", b"[1]")
+    whole, inside = found("memory://run/job.parquet").sources, found("memory://run").sources
+    manifest_path = "memory://run/job.parquet/tracelink.json"
+    assert [(source.path, source.named) for source in whole] == [(manifest_path, True)]
+    assert [source.path for source in inside] == [manifest_path, "memory://run/trace.json"]
 
 
 def test_a_file_system_that_takes_no_options_but_its_own(memory: Any) -> None:

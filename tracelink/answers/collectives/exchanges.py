@@ -82,12 +82,7 @@ def splits_of(graph: EventGraph, job: Job, rank: int) -> Splits:
         job: The job; its events are not read.
         rank: The rank.
     """
-    table = job.participations
-    participations = np.flatnonzero(_all_to_all(job)[table.collective] & (table.rank == rank))
-    event = np.where(table.kernel == UNKNOWN, table.operator, table.kernel)[participations]
-    by_event = dict(
-        zip(event[event != UNKNOWN].tolist(), participations[event != UNKNOWN].tolist(), strict=True)
-    )
+    by_event = events_with_splits(job, rank)
     rows: list[tuple[int, int, int]] = []
     for row, text in recorded_payloads(graph, np.array(sorted(by_event), np.int64)) if by_event else ():
         parts = _recorded_parts(text)
@@ -98,6 +93,15 @@ def splits_of(graph: EventGraph, job: Job, rank: int) -> Splits:
             rows += [(by_event[row], position, share) for position, share in shares]
     columns = np.array(rows, np.int64).reshape(-1, 3)
     return Splits(columns[:, 0], columns[:, 1], columns[:, 2])
+
+
+def events_with_splits(job: Job, rank: int) -> dict[int, int]:
+    """The events of one rank whose arguments state the parts of an all-to-all, and the participation of each."""
+    table = job.participations
+    participations = np.flatnonzero(_all_to_all(job)[table.collective] & (table.rank == rank))
+    event = np.where(table.kernel == UNKNOWN, table.operator, table.kernel)[participations]
+    known = event != UNKNOWN
+    return dict(zip(event[known].tolist(), participations[known].tolist(), strict=True))
 
 
 def _recorded_parts(text: bytes | memoryview) -> str:

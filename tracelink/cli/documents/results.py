@@ -246,7 +246,7 @@ class QueryColumn(Struct, frozen=True):
     """A column of the rows."""
 
     name: str
-    type: Annotated[Text, Meta(description="The type in Arrow.")]
+    type: Annotated[Text, Meta(description="The type in DuckDB.")]
 
 
 class Query(Struct, frozen=True):

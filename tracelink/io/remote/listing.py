@@ -10,6 +10,7 @@ from msgspec import Struct, field
 
 from tracelink.io.remote.addresses import WEB, folder_of, scheme_of, shown
 from tracelink.io.remote.stores import MOST_OBJECTS, UNKNOWN_SIZE, Entry, Folder, Store, store_of
+from tracelink.model import MANIFEST, MANIFEST_START
 from tracelink.model.errors import UnreadableError, UsageError
 
 PATTERN = re.compile(r"[*?\[]")
@@ -63,6 +64,18 @@ def found_at(url: str) -> Found:
     known = (store.find(entry.url) if entry.bytes == UNKNOWN_SIZE else entry for entry in entries)
     found.entries = [entry for entry in known if entry]
     return found
+
+
+def outside_datasets(entries: Sequence[Entry]) -> tuple[list[Entry], set[str]]:
+    """The objects without those that a dataset consists of, except its manifest; and the addresses of manifests."""
+    named = [entry for entry in entries if entry.url.rpartition("/")[2] == MANIFEST]
+    starts = starts_of(named, len(MANIFEST_START))
+    manifests = {
+        entry.url for entry, start in zip(named, starts, strict=True) if start.startswith(MANIFEST_START)
+    }
+    folders = tuple(url.removesuffix(MANIFEST) for url in manifests)
+    kept = [entry for entry in entries if entry.url in manifests or not entry.url.startswith(folders)]
+    return kept, manifests
 
 
 def starts_of(entries: Sequence[Entry], size: int) -> list[bytes]:
