@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import pickle
+import re
 import subprocess
 import sys
 import tempfile
@@ -103,18 +104,21 @@ def test_files_in_a_folder(s3: S3) -> None:
             folder.file(name)
 
 
+OWN = re.compile("_done|old/part")
+
+
 def test_a_whole_folder_replaces_only_one_with_its_marker(s3: S3) -> None:
     folder = RemoteFolderTarget(f"{ROOT}/job/")
-    with folder.whole("_done") as inside:
+    with folder.whole("_done", OWN) as inside:
         for name in ("old/part", "_done"):
             with inside.file(name) as stream:
                 stream.write(b"")
-    with folder.whole("_done") as inside:
+    with folder.whole("_done", OWN) as inside:
         assert s3.keys() == []
         with inside.file("new") as stream:
             stream.write(b"")
     assert s3.keys() == ["job/new"]
-    with pytest.raises(UsageError, match="is a folder with other objects"), folder.whole("_done"):
+    with pytest.raises(UsageError, match="is a folder with other objects"), folder.whole("_done", OWN):
         pass
 
 
