@@ -60,7 +60,7 @@ def many_ranks(events: int) -> Input:
         ranks = written_dataset(original.path, folder / DATASET, events)
         scratch = folder / "scratch"
         scratch.mkdir()
-        make_database(folder / DATASET, folder / DATABASE, scratch)
+        make_database(folder / DATASET, folder / DATABASE, scratch, str(folder / DATABASE))
         return ranks
 
     folder, ranks = inputs.cached(f"tables-{events}", (original.path, Path(__file__)), write)
