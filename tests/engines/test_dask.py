@@ -297,6 +297,14 @@ def test_files_of_a_client_are_removed_when_it_leaves(scheduler: tuple[str, Any]
     assert list(tmp_path.rglob("tracelink/*")) == []
 
 
+def test_a_query_of_tables_starts_no_workers(tmp_path: Path) -> None:
+    pytest.importorskip("duckdb")
+    tracelink.merge(samples.path("gpu_pair"), output=tmp_path / "job.duckdb")
+    engine = DaskEngine()
+    assert tracelink.query(tmp_path / "job.duckdb", "SELECT 1 one", engine=engine).rows() == [(1,)]
+    assert engine._connected is None
+
+
 @pytest.mark.parametrize(
     ("name", "message"),
     [

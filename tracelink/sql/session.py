@@ -17,6 +17,7 @@ from tracelink.converters.tables import DUCKDB
 from tracelink.engines import EngineChoice, Watch, engine_for
 from tracelink.io.engine import Engine
 from tracelink.io.sources import Discovery, Paths, again, discover_inputs
+from tracelink.io.system import cores
 from tracelink.io.targets import DirectoryTarget, scratch_folder_for
 from tracelink.model import MANIFEST
 from tracelink.model.clock import ClockMode, Clocks
@@ -192,7 +193,8 @@ def open_query(
         paths, rank_of=rank_of, max_unpacked=max_unpacked, metrics=metrics, include=include
     )
     reading = _Reading(clock_choice(clock), arguments, engine_for(jobs, watch, engine))
-    settings = {"threads": reading.engine.jobs} | ({"memory_limit": f"{memory >> 20}MiB"} if memory else {})
+    threads = reading.engine.jobs if reading.engine.shares_files else cores()  # a query runs on this machine
+    settings = {"threads": threads} | ({"memory_limit": f"{memory >> 20}MiB"} if memory else {})
     findings: list[Finding] = []
     with _session(discovery, reading, settings, findings) as connection, ThreadPoolExecutor(1) as thread:
         yield QueryRows(_Statement(connection, thread, statement, values), cells, findings)
