@@ -43,7 +43,7 @@ FLOWS = frozenset("stf")
 NODE_IDS = frozenset(("rf_id", "fw_parent", "seq_id"))
 ONCE_PER_RUN = ("[pytorch|profiler|execution_trace|", "## process_group:init ##")
 
-# In JSON, NUL stands escaped, so a marked number cannot be mistaken for text of the trace.
+# JSON escapes NUL, so a marked number cannot be mistaken for text of the trace.
 MARKED = re.compile(r'"\\u0000([=it])([-+.\deE]+)\\u0000"')
 
 
@@ -226,7 +226,7 @@ def source(shared: str, sample: str) -> Path:
 
 
 def cached(name: str, originals: Iterable[Path], write: Callable[[Path], int]) -> tuple[Path, int]:
-    """The folder that `write` fills, and the copies that it tells: made once, again when its makings change."""
+    """The folder that `write` fills, and the number that it returns; it runs again when an original changes."""
     digest = hashlib.sha256(Path(__file__).read_bytes())
     for original in originals:
         digest.update(original.read_bytes())

@@ -10,11 +10,11 @@ from inputs import Input
 from measure import Job
 from results import Bar, Options, Result, cpu, output_folder, rows_of, wall, warmed
 
+from tracelink.sql.shipped import shipped_queries
+
 EVENTS_PER_BYTE = 0.5
 """A hundred million events at the default size."""
 MEGABYTES_PER_CPU_SECOND, MOST_SECONDS = 300.0, 1.0
-QUERIES = ("top-kernels", "step-times", "operators-by-self-time", "launch-delays", "exposed-communication")
-"""The bar is on the first one; the others join tables, and are for information."""
 DATASET, DATABASE = "job.parquet", "job.duckdb"
 
 
@@ -37,16 +37,12 @@ def tables(options: Options) -> Result:
     job = many_ranks(int(options.size * EVENTS_PER_BYTE))
     queries = [
         Job(f"{name}, {kind}", "query", (job.path.with_name(kind), name))
-        for name in QUERIES
+        for name in shipped_queries()
         for kind in (DATABASE, DATASET)
     ]
     rows = rows_of(queries, [job], options.repeats)
     result.rows += rows
-    result.bars += [
-        Bar(f"{row.job}, warm, wall s", row.best(wall), MOST_SECONDS)
-        for row in rows
-        if row.job.startswith(QUERIES[0])
-    ]
+    result.bars += [Bar(f"{row.job}, warm, wall s", row.best(wall), MOST_SECONDS) for row in rows]
     return result
 
 

@@ -10,6 +10,8 @@ import numpy as np
 import pyarrow as pa
 from msgspec.structs import replace
 
+from tracelink.answers.model.results import WorkIn
+from tracelink.answers.rank.breakdown import breakdown_of
 from tracelink.answers.rank.steps import windows_of
 from tracelink.answers.rank.view import RankView
 from tracelink.converters.tables import schema
@@ -128,14 +130,15 @@ def _rows(count: int) -> pa.Array:
 def rank_tables(graph: EventGraph, arguments: Int64s | None) -> Iterator[tuple[schema.Table, pa.Table]]:
     """The tables of the graph of one rank, with the arguments of these events; None is no table of arguments."""
     graph = _with_own_tracks(graph)
+    view = RankView(graph)
     as_columns, others = _keys(graph)
-    yield schema.EVENTS, _events(graph, as_columns)
+    yield schema.EVENTS, _events(view, as_columns)
     yield schema.EDGES, _edges(graph)
     tracks = graph.tracks
     yield schema.TRACKS, _of_structs(schema.TRACKS, tracks, track=_rows(len(tracks)))
     yield schema.COUNTERS, _counters(schema.COUNTERS, "track", graph)
     yield schema.KEYS, _other_keys(graph, others)
-    yield schema.STEPS, _steps(graph)
+    yield schema.STEPS, _steps(view)
     yield schema.COMPILES, _compiles(graph)
     if arguments is not None:
         yield schema.ARGUMENTS, _arguments(graph, arguments)
@@ -158,9 +161,9 @@ def _with_own_tracks(graph: EventGraph) -> EventGraph:
     )
 
 
-def _events(graph: EventGraph, keys: Mapping[Key, KeyColumn]) -> pa.Table:
-    events, length = graph.events, len(graph)
-    view = RankView(graph)
+def _events(view: RankView, keys: Mapping[Key, KeyColumn]) -> pa.Table:
+    graph, events = view.graph, view.events
+    length = len(graph)
     caller = view.caller[:-1]
     part, call = np.full(length, UNKNOWN, np.int32), np.full(length, UNKNOWN, np.int64)
     part[view.work.row] = view.work.part
@@ -257,8 +260,11 @@ def _counters(table: schema.Table, index: str, of: EventGraph | Job) -> pa.Table
     )
 
 
-def _steps(graph: EventGraph) -> pa.Table:
-    windows = windows_of(graph).windows
+def _steps(view: RankView) -> pa.Table:
+    windows = windows_of(view.graph).windows
+    breakdown = breakdown_of(view)
+    parts = breakdown.parts(windows)
+    work = np.full(len(windows), list(WorkIn).index(breakdown.work))
     return _table(
         schema.STEPS,
         {
@@ -266,6 +272,8 @@ def _steps(graph: EventGraph) -> pa.Table:
             "start_ns": pa.array(windows.start),
             "end_ns": pa.array(windows.end),
             "own_end_ns": pa.array(windows.own_end),
+            "work": dictionary(list(WorkIn), work),
+            **{name: pa.array(parts[name]) for name in schema.STEP_PARTS},
         },
     )
 

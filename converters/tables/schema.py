@@ -19,7 +19,7 @@ from tracelink.model.events import EventKind, Key, Relation, TrackKind
 if TYPE_CHECKING:
     import pyarrow
 
-VERSION = 1
+VERSION = 2
 """Version of the tables: it increases with every change of their columns."""
 
 FORMAT = MANIFEST_START.decode().split('"')[3]
@@ -162,6 +162,16 @@ class Part(Enum):
     COPY = 2
 
 
+STEP_PARTS = {
+    "compute_ns": "Time with computation.",
+    "exposed_communication_ns": "Time with communication and without computation.",
+    "exposed_copy_ns": "Time with copies, and with neither computation nor communication.",
+    "idle_ns": "The rest: with the three above it adds up to the duration.",
+    "communication_ns": "Time with communication, also where computation covers it.",
+    "copy_ns": "Time with copies, also where anything covers it.",
+}
+"""The parts of a step, which are columns of `steps`: fields of `tracelink.answers.model.results.Step`."""
+
 KEY_COLUMNS = {
     Key.CORRELATION: "Joins a call of the runtime with the work that it launched.",
     Key.EXTERNAL_ID: "Joins an operator with the work on the GPU, as the profiler recorded it.",
@@ -274,6 +284,11 @@ STEPS = Table(
         _id("start_ns", "When it starts on the host.", wide=True),
         _id("end_ns", "When the next one starts; of the last one, the end of its work.", wide=True),
         _integer("own_end_ns", "When its annotation ends on the host."),
+        _text(
+            "work",
+            "What its parts are times of: `kernels` and copies; `operators` for a rank without these; `nothing`.",
+        ),
+        *(_id(name, text, wide=True) for name, text in STEP_PARTS.items()),
     ),
     by_rank=True,
 )

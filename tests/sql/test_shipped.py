@@ -62,17 +62,19 @@ def test_exposed_communication(source: Path, summary: tracelink.Summary) -> None
     ]
 
 
-def test_the_breakdown_is_that_of_the_summary(source: Path, summary: tracelink.Summary) -> None:
+@pytest.mark.parametrize("sample", ["gpu_pair", "cpu_job"])
+def test_the_breakdown_is_that_of_the_summary(sample: str) -> None:
     names = (
         *("rank", "step", "start_ns", "duration_ns", "compute_ns", "exposed_communication_ns"),
         *("exposed_copy_ns", "idle_ns", "communication_ns", "copy_ns"),
     )
+    summary = tracelink.summarize(samples.path(sample))
     columns = summary.table("steps").columns
-    expected = list(zip(*(columns[name].tolist() for name in names), strict=True))
-    found = tracelink.query(
-        source, f"SELECT {', '.join(names)} FROM breakdown ORDER BY rank, start_ns"
-    ).rows()
-    assert found == expected
+    work = {rank.rank: rank.work.value for rank in summary.ranks}
+    rows = list(zip(*(columns[name].tolist() for name in names), strict=True))
+    expected = [(*row, work[row[0]]) for row in rows]
+    statement = f"SELECT {', '.join(names)}, work FROM breakdown ORDER BY rank, start_ns"
+    assert tracelink.query(samples.path(sample), statement).rows() == expected
 
 
 def test_step_times(source: Path, summary: tracelink.Summary) -> None:

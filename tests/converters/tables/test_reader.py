@@ -93,7 +93,7 @@ def test_a_dataset_next_to_traces_is_skipped_unless_it_is_named(written: Path, t
 def test_inspect_has_a_row_for_each_rank(written: Path, name: str) -> None:
     found = tracelink.inspect(written / name).sources
     assert [(info.format, info.version, info.rank, info.events) for info in found] == [
-        (name.partition(".")[2], "1", rank, 705) for rank in (0, 1)
+        (name.partition(".")[2], str(schema.VERSION), rank, 705) for rank in (0, 1)
     ]
 
 
