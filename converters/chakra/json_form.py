@@ -23,7 +23,8 @@ from tracelink.io.engine import Engine
 from tracelink.io.framing import FramingError, framed
 from tracelink.io.json_array import ArrayDocument, ArrayFormat, as_json, damage_findings
 from tracelink.io.sources import Source
-from tracelink.io.targets import GZIP_SUFFIX, Target
+from tracelink.io.targets import Target
+from tracelink.io.temporary import GZIP_SUFFIX
 from tracelink.model.errors import Finding, Severity
 from tracelink.model.text import counted
 from tracelink.model.trace import Payload

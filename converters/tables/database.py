@@ -21,7 +21,7 @@ from tracelink.converters.tables.files import (
 )
 from tracelink.converters.tables.schema import Column, Manifest, Table, Type
 from tracelink.io.system import cores
-from tracelink.io.targets import ANOTHER_PLACE, scratch_folder_for
+from tracelink.io.temporary import ANOTHER_PLACE, scratch_folder_for
 from tracelink.model import MANIFEST
 from tracelink.model.errors import TraceError, UnreadableError, UsageError, printable
 from tracelink.model.text import shortened

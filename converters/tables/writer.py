@@ -15,15 +15,8 @@ from tracelink.converters.tables.contents import job_tables, rank_tables
 from tracelink.converters.tables.files import write_file, write_manifest
 from tracelink.converters.tables.schema import Manifest
 from tracelink.io.engine import Engine
-from tracelink.io.targets import (
-    DirectoryTarget,
-    FileTarget,
-    FolderTarget,
-    StreamTarget,
-    Target,
-    scratch_folder_for,
-    temporary_for,
-)
+from tracelink.io.targets import DirectoryTarget, FileTarget, FolderTarget, StreamTarget, Target
+from tracelink.io.temporary import scratch_folder_for, temporary_for
 from tracelink.model import MANIFEST, __version__
 from tracelink.model.columns import Int64s, int64s
 from tracelink.model.errors import TraceError, UsageError

@@ -15,7 +15,7 @@ import pytest
 
 from tracelink import samples
 from tracelink.cli.main import ended_cleanly
-from tracelink.io.targets import temporary_for
+from tracelink.io.temporary import temporary_for
 
 COMMAND = (sys.executable, "-m", "tracelink")
 PATIENCE = 60

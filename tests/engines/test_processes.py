@@ -18,7 +18,8 @@ import pytest
 
 from tracelink.engines.processes import Processes
 from tracelink.io.engine import Meter
-from tracelink.io.targets import FileTarget, abandoned_files_removed
+from tracelink.io.targets import FileTarget
+from tracelink.io.temporary import abandoned_files_removed
 from tracelink.model.errors import TraceError, UnreadableError
 
 ENGINES = pytest.mark.parametrize("jobs", [1, 2, 4])

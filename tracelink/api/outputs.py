@@ -26,13 +26,13 @@ from tracelink.io.targets import (
     RemoteTarget,
     StreamTarget,
     Target,
-    abandoned_files_removed,
     check_folder,
     check_not_read,
     folder_target,
     is_folder,
     target_of,
 )
+from tracelink.io.temporary import abandoned_files_removed
 from tracelink.model.clock import ClockMode, Clocks
 from tracelink.model.errors import Finding, Severity, UsageError, similar_to
 from tracelink.model.graph import EventGraph

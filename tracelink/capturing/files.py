@@ -10,7 +10,8 @@ from pathlib import Path
 
 from tracelink.converters.capture import schema
 from tracelink.io.system import machine
-from tracelink.io.targets import DirectoryTarget, abandoned_files_removed
+from tracelink.io.targets import DirectoryTarget
+from tracelink.io.temporary import abandoned_files_removed
 
 CHUNK = 1 << 20
 PARTIAL = ".part"

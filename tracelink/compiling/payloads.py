@@ -9,7 +9,8 @@ from pathlib import Path
 from tracelink.compiling.divergences import payloads_of
 from tracelink.compiling.report import Read
 from tracelink.io.remote.addresses import plain_path
-from tracelink.io.targets import abandoned_files_removed, check_local, temporary_folder_for
+from tracelink.io.targets import check_local
+from tracelink.io.temporary import abandoned_files_removed, temporary_folder_for
 from tracelink.model.compiles import Artifact
 from tracelink.model.errors import UsageError
 

@@ -15,4 +15,5 @@ __all__ = [
     "streams",
     "system",
     "targets",
+    "temporary",
 ]

@@ -1,54 +1,31 @@
-"""Where outputs go: files, directories, streams. A file appears complete or not at all."""
+"""Where outputs go: files, directories, streams, objects in remote stores."""
 
 from __future__ import annotations
 
-import errno
 import io
 import itertools
 import os
 import re
 import shlex
-import shutil
 import sys
-import tempfile
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any, BinaryIO, Protocol, cast, runtime_checkable
 
-from isal import isal_zlib
 from msgspec import Struct
 
 from tracelink.io.remote.addresses import folder_of, is_remote, plain_path, shown, within_store
-from tracelink.io.signals import deferred_signals
 from tracelink.io.sources import archive_of
-from tracelink.io.system import machine, process_exists
-from tracelink.model.errors import TraceError, UsageError
+from tracelink.io.temporary import ANOTHER_PLACE, replacing_folder, unwritable, whole_file, whole_object
+from tracelink.model.errors import UsageError
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
 
-
-# Targets: a file, a directory of files, a stream. A file appears whole or not at all.
-
-
 STDOUT = "-"
 USUAL_PREFIX = "job"
 """The prefix of the files of one output in a directory, if the user gave none."""
-GZIP_SUFFIX = ".gz"
-GZIP_LEVEL = 2
-GZIP_WINDOW = 16 + 15
-"""zlib's `wbits` for gzip members; they contain no time, so that equal content gives equal bytes."""
-
-ANOTHER_PLACE = "Choose another place to write to."
-
-LONGEST_NAME = 180
-"""Bytes of the name of an output that are part of the name of its temporary file."""
-
-NO_NAME = re.compile(r"[^A-Za-z0-9._-]+")
-"""What is not part of the name of a temporary file of an upload."""
-
-FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 class Target(Protocol):
@@ -80,39 +57,6 @@ class FolderTarget(Target, Protocol):
         ...
 
 
-class GzipStream(io.BufferedIOBase):
-    """Compresses what is written into `raw`, as one or more gzip members."""
-
-    def __init__(self, raw: BinaryIO) -> None:
-        self.raw = raw
-        self._member = isal_zlib.compressobj(GZIP_LEVEL, wbits=GZIP_WINDOW)
-        self._open = True
-
-    def writable(self) -> bool:
-        """True."""
-        return True
-
-    def write(self, data: Buffer, /) -> int:
-        """Compresses `data`; starts a member if none is open."""
-        if not self._open:
-            self._member = isal_zlib.compressobj(GZIP_LEVEL, wbits=GZIP_WINDOW)
-            self._open = True
-        self.raw.write(self._member.compress(data))
-        return memoryview(data).nbytes
-
-    def end_member(self) -> None:
-        """Ends the open member, so that other members can be written to `raw` after it."""
-        if self._open:
-            self.raw.write(self._member.flush())
-            self._open = False
-
-    def close(self) -> None:
-        """Ends the open member; `raw` stays open."""
-        if not self.closed:
-            self.end_member()
-            super().close()
-
-
 class FileTarget(Struct, frozen=True):
     """One file."""
 
@@ -125,7 +69,7 @@ class FileTarget(Struct, frozen=True):
 
     def file(self, name: str = "") -> AbstractContextManager[BinaryIO]:
         """The file itself; `name` would be its name in a directory."""
-        return _whole_file(self.base / self.location)
+        return whole_file(self.base / self.location)
 
     def path(self, name: str = "") -> str:
         """The file's path."""
@@ -158,13 +102,13 @@ class DirectoryTarget(Struct, frozen=True):
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
         except OSError as error:
-            raise _unwritable(path.parent, error) from error
-        return _whole_file(path)
+            raise unwritable(path.parent, error) from error
+        return whole_file(path)
 
     @contextmanager
     def whole(self, marker: str, own: re.Pattern[str]) -> Iterator[Target]:
         """A temporary folder, which becomes the directory at the end."""
-        with _replacing_folder(self.location, marker, own) as temporary:
+        with replacing_folder(self.location, marker, own) as temporary:
             yield DirectoryTarget(temporary)
 
     def path(self, name: str = "") -> str:
@@ -204,8 +148,8 @@ class PrefixTarget(Struct, frozen=True):
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
         except OSError as error:
-            raise _unwritable(path.parent, error) from error
-        return _whole_file(path)
+            raise unwritable(path.parent, error) from error
+        return whole_file(path)
 
     def path(self, name: str = "") -> str:
         """The path of that file."""
@@ -234,7 +178,7 @@ class RemoteTarget(Struct, frozen=True):
 
     def file(self, name: str = "") -> AbstractContextManager[BinaryIO]:
         """The object itself; `name` would be its name in a folder."""
-        return _whole_object(self.url)
+        return whole_object(self.url)
 
     def path(self, name: str = "") -> str:
         """The object's address, without secrets."""
@@ -277,7 +221,7 @@ class RemoteFolderTarget(Struct, frozen=True):
 
     def file(self, name: str = "") -> AbstractContextManager[BinaryIO]:
         """The object `name` in the folder, or `folder/name` in a folder of it."""
-        return _whole_object(self._url(name))
+        return whole_object(self._url(name))
 
     def path(self, name: str = "") -> str:
         """The address of that object, without secrets; that of the folder without a name."""
@@ -429,225 +373,6 @@ def check_local(path: str) -> None:
             f"{shown(path)} is not on this machine",
             advice="Name a local folder, and copy it when it is complete.",
         )
-
-
-@contextmanager
-def temporary_for(path: Path) -> Iterator[Path]:
-    """The path of an empty temporary file next to `path`, which replaces it at the end."""
-    final = Path(os.path.realpath(path))  # a link stays a link to the file
-    if final.exists() and not final.is_file():
-        raise TraceError("cannot be written: it is not a file", source=str(path), advice=ANOTHER_PLACE)
-    temporary = _temporary_name(final)
-    try:
-        _opened(temporary, "xb", path).close()
-        yield temporary
-        _replace(temporary, final, path)
-    except BaseException as error:
-        with deferred_signals(), suppress(OSError):
-            temporary.unlink(missing_ok=True)
-        if isinstance(error, OSError) and error.errno in FULL:
-            raise _unwritable(path, error) from error
-        raise
-
-
-def temporary_at(path: str) -> AbstractContextManager[Path]:
-    """The path of an empty temporary file, of which the file or the object at `path` is made at the end."""
-    return temporary_upload(path) if is_remote(path) else temporary_for(Path(plain_path(path)))
-
-
-@contextmanager
-def temporary_upload(url: str) -> Iterator[Path]:
-    """The path of an empty temporary file, of which an object is made at the end."""
-    from tracelink.io.remote.stores import store_of
-
-    name = PurePosixPath(url).name or USUAL_PREFIX
-    temporary = _temporary_name(Path(tempfile.gettempdir(), NO_NAME.sub("_", name)))
-    try:
-        _opened(temporary, "xb").close()
-        yield temporary
-        store_of(url).write(temporary, url)
-    except OSError as error:
-        if error.errno in FULL:
-            raise _no_space(error) from error
-        raise
-    finally:
-        with deferred_signals(), suppress(OSError):
-            temporary.unlink(missing_ok=True)
-
-
-def _no_space(error: OSError) -> TraceError:
-    return TraceError(
-        f"cannot write temporary files in {tempfile.gettempdir()}: {error.strerror}",
-        advice="Free some space there, or set the environment variable TMPDIR to another directory.",
-    )
-
-
-@contextmanager
-def _whole_object(url: str) -> Iterator[BinaryIO]:
-    """A temporary file, of which an object is made at the end."""
-    with temporary_upload(url) as temporary, _opened(temporary, "wb") as raw, _compressed(raw, url) as stream:
-        yield stream
-
-
-@contextmanager
-def temporary_folder_for(path: Path) -> Iterator[Path]:
-    """The path of an empty temporary folder next to `path`, which becomes it at the end unless that has files."""
-    final = Path(os.path.realpath(path))
-    temporary = _temporary_name(final)
-    try:
-        final.parent.mkdir(parents=True, exist_ok=True)
-        temporary.mkdir()
-        yield temporary
-        with suppress(FileNotFoundError):
-            final.rmdir()  # an empty one is in the way on Windows
-        temporary.replace(final)
-    except BaseException as error:
-        with deferred_signals():
-            shutil.rmtree(temporary, ignore_errors=True)
-        if isinstance(error, OSError):
-            raise _unwritable(path, error) from error
-        raise
-
-
-@contextmanager
-def _replacing_folder(path: Path, marker: str, own: re.Pattern[str]) -> Iterator[Path]:
-    """The path of an empty temporary folder, which replaces `path` at the end if that is such a folder or empty."""
-    final = Path(os.path.realpath(path))
-    if final.is_dir() and any(final.iterdir()) and not _has_only(final, marker, own):
-        raise UsageError(
-            f"{path} is a folder with other files, and would be overwritten", advice="Name a new folder."
-        )
-    if final.exists() and not final.is_dir():
-        raise UsageError(f"{path} is a file, and would be overwritten", advice="Name a folder.")
-    former = _temporary_name(final)
-    try:
-        with temporary_folder_for(path) as temporary:
-            yield temporary
-            if final.is_dir():
-                with deferred_signals():
-                    final.replace(former)
-    except BaseException:
-        with deferred_signals():
-            if former.exists() and not final.exists():
-                former.replace(final)
-        raise
-    finally:
-        with deferred_signals():
-            shutil.rmtree(former, ignore_errors=True)
-
-
-def _has_only(folder: Path, marker: str, own: re.Pattern[str]) -> bool:
-    """Whether a folder has the marker, and no files but those whose names fit."""
-    files = (path for path in folder.rglob("*") if not path.is_dir())
-    return (folder / marker).is_file() and all(
-        own.fullmatch(path.relative_to(folder).as_posix()) for path in files
-    )
-
-
-@contextmanager
-def scratch_folder_for(path: Path | None) -> Iterator[Path]:
-    """An empty folder next to an output, or among temporary files, which is removed at the end."""
-    place = Path(os.path.realpath(path)) if path else Path(tempfile.gettempdir(), "tracelink")
-    scratch = _temporary_name(place)
-    if path is None:
-        _remove_abandoned(str(place))
-    try:
-        scratch.mkdir()
-    except OSError as error:
-        raise _unwritable(path or scratch, error) from error
-    try:
-        yield scratch
-    finally:
-        with deferred_signals():
-            shutil.rmtree(scratch, ignore_errors=True)
-
-
-def _temporary_name(final: Path) -> Path:
-    name = os.fsencode(final.name)[:LONGEST_NAME].decode(errors="ignore")
-    return final.with_name(f".{name}.{machine()}-{os.getpid()}-{os.urandom(4).hex()}.part")
-
-
-def _replace(temporary: Path, final: Path, called: Path) -> None:
-    try:
-        temporary.replace(final)
-    except OSError as error:  # on Windows, another program has the file open
-        raise _unwritable(called, error) from error
-
-
-TEMPORARY = re.compile(r"\..*\.([0-9a-f]{8})-(\d+)-[0-9a-f]{8}\.part", re.ASCII | re.DOTALL)
-
-
-@contextmanager
-def abandoned_files_removed(output: str) -> Iterator[None]:
-    """Removes temporary files of killed processes next to an output: of earlier runs, and of workers after an error."""
-    _remove_abandoned(output)
-    try:
-        yield
-    except BaseException:
-        with deferred_signals():
-            _remove_abandoned(output)
-        raise
-
-
-def _remove_abandoned(output: str) -> None:
-    path = os.path.realpath(output)
-    folders = (tempfile.gettempdir(),) if is_remote(output) else (path, os.path.dirname(path))
-    for folder in folders:
-        with suppress(OSError), os.scandir(folder) as entries:
-            for entry in filter(_is_abandoned, entries):
-                if entry.is_dir(follow_symlinks=False):
-                    shutil.rmtree(entry.path, ignore_errors=True)
-                else:
-                    os.unlink(entry.path)
-
-
-def _is_abandoned(entry: os.DirEntry[str]) -> bool:
-    match = TEMPORARY.fullmatch(entry.name)
-    return match is not None and match[1] == machine() and not process_exists(int(match[2]))
-
-
-@contextmanager
-def _whole_file(path: Path) -> Iterator[BinaryIO]:
-    """A temporary file next to `path`, which replaces it at the end."""
-    if path.exists() and not path.is_file():
-        try:
-            with _opened(path, "wb") as device, _compressed(device, path) as stream:  # a pipe, /dev/null
-                yield stream
-        except OSError as error:
-            if error.errno in FULL:
-                raise _unwritable(path, error) from error
-            raise
-        return
-    with (
-        temporary_for(path) as temporary,
-        _opened(temporary, "wb", path) as raw,
-        _compressed(raw, path) as stream,
-    ):
-        yield stream
-
-
-@contextmanager
-def _compressed(raw: BinaryIO, path: Path | str) -> Iterator[BinaryIO]:
-    if str(path).endswith(GZIP_SUFFIX):
-        with GzipStream(raw) as stream:
-            yield cast(BinaryIO, stream)
-    else:
-        yield raw
-
-
-def _opened(place: Path, mode: str, called: Path | None = None) -> BinaryIO:
-    try:
-        return cast(BinaryIO, place.open(mode))
-    except OSError as error:
-        raise _unwritable(called or place, error) from error
-
-
-def _unwritable(path: Path, error: OSError) -> TraceError:
-    return TraceError(
-        f"cannot be written: {(error.strerror or str(error)).lower()}",
-        source=str(path),
-        advice=ANOTHER_PLACE,
-    )
 
 
 # Checks before anything is read

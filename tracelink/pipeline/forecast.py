@@ -10,7 +10,8 @@ from msgspec.structs import replace
 
 import tracelink.plugins as plugins
 from tracelink.io.engine import Engine
-from tracelink.io.targets import GZIP_SUFFIX, STDOUT
+from tracelink.io.targets import STDOUT
+from tracelink.io.temporary import GZIP_SUFFIX
 from tracelink.model.errors import Finding, Severity
 from tracelink.model.job import Job
 from tracelink.model.text import about

@@ -18,7 +18,8 @@ from tracelink.engines import EngineChoice, Watch, engine_for
 from tracelink.io.engine import Engine
 from tracelink.io.sources import Discovery, Paths, again, discover_inputs
 from tracelink.io.system import cores
-from tracelink.io.targets import DirectoryTarget, scratch_folder_for
+from tracelink.io.targets import DirectoryTarget
+from tracelink.io.temporary import scratch_folder_for
 from tracelink.model import MANIFEST
 from tracelink.model.clock import ClockMode, Clocks
 from tracelink.model.columns import frame_of_arrow, not_installed

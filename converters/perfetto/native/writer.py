@@ -101,7 +101,8 @@ from tracelink.io.engine import Engine
 from tracelink.io.framing import VARINT, delimited, key, varint, varint_at
 from tracelink.io.json_array import at_several_places
 from tracelink.io.system import read_at
-from tracelink.io.targets import GzipStream, Target, spool_folder
+from tracelink.io.targets import Target, spool_folder
+from tracelink.io.temporary import GzipStream
 from tracelink.model.columns import Bools, Int64s
 from tracelink.model.errors import Finding
 from tracelink.model.job import Job

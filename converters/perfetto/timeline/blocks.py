@@ -18,7 +18,7 @@ from tracelink.engines.processes import Processes
 from tracelink.io.engine import Engine
 from tracelink.io.spool import LostError, Stored
 from tracelink.io.system import copy_within_system
-from tracelink.io.targets import GzipStream
+from tracelink.io.temporary import GzipStream
 from tracelink.model.columns import UInt8s
 
 Section = Callable[[], Iterator[bytes]]

@@ -17,7 +17,8 @@ from tracelink.converters.perfetto.timeline.counters import EVENTS_PER_SAMPLE, M
 from tracelink.converters.perfetto.timeline.schema import FLOW_NAMES, TypicalSizes
 from tracelink.engines.processes import Processes
 from tracelink.io.engine import Engine
-from tracelink.io.targets import GzipStream, Target
+from tracelink.io.targets import Target
+from tracelink.io.temporary import GzipStream
 from tracelink.model.columns import UNKNOWN, Int64s
 from tracelink.model.events import GPU_WORK, Counters, Edges, Key, KeyColumn, Relation, Track, TrackKind
 from tracelink.model.graph import EventGraph

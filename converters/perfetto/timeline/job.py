@@ -23,7 +23,8 @@ from tracelink.converters.perfetto.timeline.layout import Numbering, rank_digits
 from tracelink.converters.perfetto.timeline.rank import RankTimeline, rank_timeline_of
 from tracelink.converters.perfetto.timeline.summary import AllWaits
 from tracelink.io.engine import Engine, worker_of
-from tracelink.io.targets import GzipStream, Target, spool_folder
+from tracelink.io.targets import Target, spool_folder
+from tracelink.io.temporary import GzipStream
 from tracelink.model.errors import Finding
 from tracelink.model.events import EventKind
 from tracelink.model.job import Job

@@ -19,13 +19,13 @@ from builders.stores import BUCKET, S3, Web, forwarded
 from tracelink.io.targets import (
     RemoteFolderTarget,
     RemoteTarget,
-    abandoned_files_removed,
     check_folder,
     check_not_read,
     common_folder,
     folder_target,
     target_of,
 )
+from tracelink.io.temporary import abandoned_files_removed
 from tracelink.model.errors import TraceError, UsageError
 
 SAMPLES = Path(__file__).parents[3] / "samples"

@@ -15,7 +15,8 @@ from tracelink.answers.html.tables import plain, sortable
 from tracelink.answers.model.communication import BandwidthRow
 from tracelink.answers.model.results import PARTS, Summary
 from tracelink.answers.model.words import cause_in_words, kernel_in_words, percent
-from tracelink.io.targets import abandoned_files_removed, file_target
+from tracelink.io.targets import file_target
+from tracelink.io.temporary import abandoned_files_removed
 from tracelink.model import charts
 from tracelink.model.clock import Clock
 from tracelink.model.errors import printable

@@ -14,13 +14,8 @@ from tracelink.cli.main import FINE, NO
 from tracelink.cli.options import Inputs, command, takes_clock, takes_engine, takes_inputs
 from tracelink.cli.terminal import watching
 from tracelink.io.engine import Engine
-from tracelink.io.targets import (
-    abandoned_files_removed,
-    check_folder,
-    file_target,
-    folder_target,
-    is_file,
-)
+from tracelink.io.targets import check_folder, file_target, folder_target, is_file
+from tracelink.io.temporary import abandoned_files_removed
 from tracelink.model.errors import Severity, UsageError
 from tracelink.model.ranges import Numbers
 from tracelink.model.results import values_of

@@ -25,7 +25,8 @@ from tracelink.compiling.summary import (
     summary,
     unamortised,
 )
-from tracelink.io.targets import abandoned_files_removed, file_target
+from tracelink.io.targets import file_target
+from tracelink.io.temporary import abandoned_files_removed
 from tracelink.model.errors import printable
 from tracelink.model.markup import Child, Markup, element
 from tracelink.model.text import counted, duration, ranks_cell, size

@@ -14,7 +14,8 @@ from msgspec import Struct, field
 from tracelink.diagnosis.database import schema
 from tracelink.diagnosis.database.schema import Column, Table, Type
 from tracelink.io.remote.addresses import shown
-from tracelink.io.targets import ANOTHER_PLACE, DirectoryTarget, RemoteFolderTarget, temporary_at
+from tracelink.io.targets import DirectoryTarget, RemoteFolderTarget
+from tracelink.io.temporary import ANOTHER_PLACE, temporary_at
 from tracelink.model.columns import NO_TIME, UNKNOWN
 from tracelink.model.errors import TraceError, UsageError
 

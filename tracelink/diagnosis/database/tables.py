@@ -26,7 +26,8 @@ from tracelink.diagnosis.examine import Examined
 from tracelink.diagnosis.journal import Journal
 from tracelink.diagnosis.model import Diagnosis, Lateness, Problem, Role
 from tracelink.diagnosis.participation import Outcome
-from tracelink.io.targets import abandoned_files_removed, folder_target, is_folder, names_folder
+from tracelink.io.targets import folder_target, is_folder, names_folder
+from tracelink.io.temporary import abandoned_files_removed
 from tracelink.model.columns import NO_TIME, UNKNOWN, Bools, Int32s, Int64s, distinct
 from tracelink.model.errors import Finding, UsageError
 from tracelink.model.operations import operation_of

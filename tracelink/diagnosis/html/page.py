@@ -17,7 +17,8 @@ from tracelink.diagnosis.html.witnesses import (
 )
 from tracelink.diagnosis.journal import Journal
 from tracelink.diagnosis.model import Checked, Diagnosis, Lateness
-from tracelink.io.targets import abandoned_files_removed, file_target
+from tracelink.io.targets import file_target
+from tracelink.io.temporary import abandoned_files_removed
 from tracelink.model.columns import NO_TIME
 from tracelink.model.errors import Finding, in_order
 from tracelink.model.markup import Child, Markup, element, table
