@@ -19,7 +19,7 @@ from tracelink.converters.tables.schema import Column, Type
 from tracelink.model.columns import NO_TIME, UNKNOWN, Int64s, int64s, values_at
 from tracelink.model.communications import Evidence
 from tracelink.model.errors import encodable
-from tracelink.model.events import EventKind, Events, Key, KeyColumn, Relation
+from tracelink.model.events import Counters, EventKind, Events, Key, KeyColumn, Relation
 from tracelink.model.graph import EventGraph
 from tracelink.model.job import Job
 from tracelink.model.trace import TEXT_KEYS, Payload, payloads_near
@@ -136,7 +136,7 @@ def rank_tables(graph: EventGraph, arguments: Int64s | None) -> Iterator[tuple[s
     yield schema.EDGES, _edges(graph)
     tracks = graph.tracks
     yield schema.TRACKS, _of_structs(schema.TRACKS, tracks, track=_rows(len(tracks)))
-    yield schema.COUNTERS, _counters(schema.COUNTERS, "track", graph)
+    yield schema.COUNTERS, _counters(graph)
     yield schema.KEYS, _other_keys(graph, others)
     yield schema.STEPS, _steps(view)
     yield schema.COMPILES, _compiles(graph)
@@ -165,9 +165,13 @@ def _events(view: RankView, keys: Mapping[Key, KeyColumn]) -> pa.Table:
     graph, events = view.graph, view.events
     length = len(graph)
     caller = view.caller[:-1]
+    work = view.work
     part, call = np.full(length, UNKNOWN, np.int32), np.full(length, UNKNOWN, np.int64)
-    part[view.work.row] = view.work.part
-    call[view.work.row] = view.work.call
+    part[work.row] = work.part
+    call[work.row] = work.call
+    idle = np.full(length, UNKNOWN, np.int64)
+    gap = work.start[1:] - np.maximum.accumulate(work.end)[:-1]
+    idle[work.row[1:][gap > 0]] = gap[gap > 0]
     columns = {
         "event": pa.array(np.arange(length)),
         "kind": dictionary([kind.name.lower() for kind in EventKind], events.kind),
@@ -182,6 +186,7 @@ def _events(view: RankView, keys: Mapping[Key, KeyColumn]) -> pa.Table:
         "call": numbers(call),
         "called_ns": numbers(values_at(events.start, call, NO_TIME), NO_TIME),
         "part": dictionary([part.name.lower() for part in schema.Part], part),
+        "idle_ns": numbers(idle),
     }
     for key in schema.KEY_COLUMNS:
         columns[key.value] = _spread(keys[key], length) if key in keys else pa.nulls(length, pa.int64())
@@ -248,16 +253,28 @@ def _edges(graph: EventGraph) -> pa.Table:
     )
 
 
-def _counters(table: schema.Table, index: str, of: EventGraph | Job) -> pa.Table:
-    samples = of.counters if isinstance(of, EventGraph) else of.metrics
-    return _table(
-        table,
-        {
-            index: pa.array(samples.track),
-            "time_ns": pa.array(samples.time),
-            "value": pa.array(samples.value, from_pandas=True),
-        },
-    )
+def _counters(graph: EventGraph) -> pa.Table:
+    samples = graph.counters
+    operator = _last_before(samples.time, graph.events, EventKind.OPERATOR)
+    return _table(schema.COUNTERS, {**_samples("track", samples), "operator": numbers(operator)})
+
+
+def _samples(index: str, samples: Counters) -> dict[str, pa.Array]:
+    return {
+        index: pa.array(samples.track),
+        "time_ns": pa.array(samples.time),
+        "value": pa.array(samples.value, from_pandas=True),
+    }
+
+
+def _last_before(times: Int64s, events: Events, kind: EventKind) -> Int64s:
+    """The event of a kind that began last before each of these times, or at it; UNKNOWN if there is none."""
+    if not len(times):
+        return np.empty(0, np.int64)
+    rows = np.flatnonzero(events.of_kind(kind) & events.timed)
+    rows = rows[np.argsort(events.start[rows], kind="stable")]
+    place = np.searchsorted(events.start[rows], times, side="right") - 1
+    return values_at(rows, place)
 
 
 def _steps(view: RankView) -> pa.Table:
@@ -367,7 +384,7 @@ def job_tables(job: Job) -> Iterator[tuple[schema.Table, pa.Table]]:
     yield schema.MESSAGES, _of_columns(schema.MESSAGES, job.messages, strings)
     relations = dictionary([relation.name.lower() for relation in Relation], job.ties.relation)
     yield schema.TIES, _of_columns(schema.TIES, job.ties, strings, relation=relations)
-    yield schema.METRICS, _counters(schema.METRICS, "metric", job)
+    yield schema.METRICS, _table(schema.METRICS, _samples("metric", job.metrics))
     tracks = job.metric_tracks
     yield schema.METRIC_TRACKS, _of_structs(schema.METRIC_TRACKS, tracks, metric=_rows(len(tracks)))
     yield schema.FINDINGS, _of_structs(schema.FINDINGS, job.findings)

@@ -210,6 +210,12 @@ EVENTS = Table(
                 "What work on a device is, as `tracelink summary` divides time; null for all else.",
             )
         ),
+        _derived(
+            _integer(
+                "idle_ns",
+                "The time before it in which nothing ran on the devices of the rank, if it is the work that ends it.",
+            )
+        ),
         *(_integer(key.value, text) for key, text in KEY_COLUMNS.items()),
     ),
     by_rank=True,
@@ -248,6 +254,11 @@ COUNTERS = Table(
         _id("track", "The counter: the row of `tracks` of the same rank."),
         _id("time_ns", "When it was sampled.", wide=True),
         _number("value", "The value."),
+        _derived(
+            _integer(
+                "operator", "The operator that began last before it: a row of `events` of the same rank."
+            )
+        ),
     ),
     by_rank=True,
 )

@@ -153,6 +153,7 @@ def test_communication_by_group(source: Path, summary: tracelink.Summary) -> Non
 def test_memory_peaks(source: Path) -> None:
     graph = tracelink.load(GPU_PAIR)
     found = rows(source, "memory-peaks")
+    operators = graph.find(kind="operator")
     for row in found:
         (track,) = (
             index
@@ -162,6 +163,10 @@ def test_memory_peaks(source: Path) -> None:
         samples_of = graph.counters.track == track
         assert row["peak_bytes"] == graph.counters.value[samples_of].max()
         assert row["peak_ns"] in graph.counters.time[samples_of]
+        own = operators[graph.rank_of_events()[operators] == row["rank"]]
+        before = own[graph.events.start[own] <= row["peak_ns"]]
+        last = before[graph.events.start[before].argmax()] if len(before) else None
+        assert row["after_operator"] == (None if last is None else graph.name(int(last)))
     assert len(found) == 4
 
 
