@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import inputs
 from inputs import Input
@@ -11,6 +12,9 @@ from measure import Job
 from results import Bar, Options, Result, cpu, output_folder, rows_of, wall, warmed
 
 from tracelink.sql.shipped import shipped_queries
+
+if TYPE_CHECKING:
+    from tracelink.model.graph import EventGraph
 
 EVENTS_PER_BYTE = 0.5
 """A hundred million events at the default size."""
@@ -79,7 +83,7 @@ def written_dataset(profile: Path, folder: Path, events: int) -> int:
     from tracelink.pipeline.job_reader import read_job
 
     job = read_job(discover_inputs(profile), Processes())
-    contents = list(rank_tables(job.parts[0].load(), None))
+    contents = list(rank_tables(with_memory(job.parts[0].load()), None))
     ranks = -(-events // job.events)
     job = replace(
         job,
@@ -116,6 +120,20 @@ def written_dataset(profile: Path, folder: Path, events: int) -> int:
     )
     write_manifest(target, manifest)
     return ranks
+
+
+def with_memory(graph: EventGraph) -> EventGraph:
+    """The graph with counters of memory, which its profile does not have: two samples for every tenth operator."""
+    import numpy as np
+    from msgspec.structs import replace
+
+    from tracelink.model.events import Counters, Track, TrackKind
+
+    time = np.repeat(graph.events.start[graph.find(kind="operator")[::10]], 2)
+    track = len(graph.tracks) + np.arange(len(time), dtype=np.int32) % 2
+    value = np.random.default_rng(1).uniform(0, 80e9, len(time))
+    counters = [Track(TrackKind.COUNTER, "0", name, unit="bytes") for name in ("allocated", "reserved")]
+    return replace(graph, tracks=[*graph.tracks, *counters], counters=Counters(track, time, value))
 
 
 SUITES: dict[str, Callable[[Options], Result]] = {"tables": tables}
