@@ -45,6 +45,7 @@ class Job:
     """None: one, as requested."""
     result: tracelink_job.Job | None = None
     """The job that is returned; None: one without collectives."""
+    resumed: int = 0
     error: BaseException | None = None
     """Raised instead of returning a result."""
     arguments: dict[str, Any] = field(default_factory=dict)
@@ -81,7 +82,8 @@ class Job:
             BYTES,
             made.events,
         )
-        return Merged(made, [written] if self.outputs is None else self.outputs)
+        outputs = [written] if self.outputs is None else self.outputs
+        return Merged(made, outputs, resumed=self.resumed)
 
     def _default_sources(self) -> list[SourceInfo]:
         return [SourceInfo(f"k_{rank}.json", "kineto", rank=rank, events=EVENTS) for rank in self.reports]

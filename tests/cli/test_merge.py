@@ -123,6 +123,18 @@ class TestSummary:
             ["5", "10", "3,774", "of", "3,774"],
         ]
 
+    def test_ranks_that_an_earlier_run_had_read_are_counted(self, tracelink: Run, job: Job) -> None:
+        job.reports, job.resumed = dict.fromkeys(range(3), ()), 2
+        lines = tracelink("merge", "traces/", "--resume").stdout.splitlines()
+        assert "Resumed: an earlier run had read 2 of 3 ranks." in lines
+
+    def test_an_interruption_names_the_way_to_go_on(self, tracelink: Run, job: Job) -> None:
+        job.error = KeyboardInterrupt()
+        assert tracelink("merge", "traces/", "--resume").stderr.splitlines() == [
+            "tracelink: finished ranks are kept: run the same command to go on.",
+            "tracelink: interrupted.",
+        ]
+
     def test_one_row_for_more_than_16_ranks(self, tracelink: Run, job: Job) -> None:
         job.reports = {rank: [LinkReport("launches", 100, 100)] for rank in range(17)}
         lines = tracelink("merge", "traces/").stdout.splitlines()

@@ -59,22 +59,22 @@ def test_what_was_made_once_is_not_made_again(kept: KeptStore) -> None:
     first.once(KEY, lambda: made(first))
     kept.close()
     again = KeptStore.at(kept.folder).of([Named("b"), Named("a")])
-    stored, small = again.once(KEY, never)
+    (stored, small), reused = again.once(KEY, never)
     content = again.get(stored)
     assert (small, content["column"].sum(), content["source"]) == ("small", 49_995_000, again.shared[1])
-    assert again.records == 1
+    assert reused
 
 
 def test_other_keys_are_made(kept: KeptStore) -> None:
     store = kept.of([Named("a")])
     store.once(KEY, lambda: made(store))
-    assert store.once(OTHER, lambda: "made") == "made"
+    assert store.once(OTHER, lambda: "made") == ("made", False)
 
 
 def test_a_source_that_is_gone_makes_a_record_void(kept: KeptStore) -> None:
     store = kept.of([Named("a")])
     store.once(KEY, lambda: store.shared[0])
-    assert kept.of([Named("b")]).once(KEY, lambda: "made") == "made"
+    assert kept.of([Named("b")]).once(KEY, lambda: "made") == ("made", False)
 
 
 def files(folder: Path) -> tuple[Path, Path]:
@@ -93,7 +93,7 @@ def test_damage_makes_a_record_void(kept: KeptStore, which: int, damage: Any) ->
     store.once(KEY, lambda: made(store))
     path = files(kept.folder)[which]
     path.write_bytes(damage(path.read_bytes().replace(b"\0", b"\1", 1)))
-    assert store.once(KEY, lambda: "made") == "made"
+    assert store.once(KEY, lambda: "made") == ("made", False)
 
 
 class Hostile:
@@ -109,16 +109,16 @@ def test_a_record_of_another_user_is_never_unpickled(
     monkeypatch.chdir(tmp_path)
     content = pickle.dumps((Hostile(), []))
     (kept.folder / f"{KEY}.record").write_bytes(bytes(32) + content)
-    assert kept.once(KEY, lambda: "made") == "made"
+    assert kept.once(KEY, lambda: "made") == ("made", False)
     theirs = KeptStore(kept.folder, b"their secret".ljust(32), ())
     theirs.once(OTHER, lambda: "theirs")
-    assert kept.once(OTHER, lambda: "ours") == "ours"
+    assert kept.once(OTHER, lambda: "ours") == ("ours", False)
     assert not (tmp_path / "hacked").exists()
 
 
 def test_an_object_that_was_exchanged_is_never_unpickled(kept: KeptStore, tmp_path: Path) -> None:
     store = kept.of([Named("a")])
-    stored, _ = store.once(KEY, lambda: made(store))
+    (stored, _), _ = store.once(KEY, lambda: made(store))
     files(kept.folder)[1].write_bytes(pickle.dumps(Hostile()))
     with pytest.raises(TraceError, match="was changed or removed while the job was read"):
         store.get(stored)
@@ -197,7 +197,8 @@ def test_an_interrupted_merge_goes_on(
     assert len(list(folder.glob("*.record"))) == 2
     with monkeypatch.context() as patch:
         patch.setattr("tracelink.pipeline.ranks._RankReader._read_group", interrupt)
-        tracelink.merge(SAMPLE, output=resumed, jobs=jobs, resume=True)
+        merged = tracelink.merge(SAMPLE, output=resumed, jobs=jobs, resume=True)
+    assert merged.resumed == 2
     assert resumed.read_bytes() == whole.read_bytes()
     assert not folder.exists()
 

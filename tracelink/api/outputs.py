@@ -70,6 +70,8 @@ class Merged(Struct, frozen=True):
     outputs: Sequence[Output]
     forecast_findings: Sequence[Finding] = ()
     """Findings of the forecast, before anything was written."""
+    resumed: int = 0
+    """The number of ranks that an earlier run with `resume` had read."""
 
     def __repr__(self) -> str:
         return _summary("Merged", self.outputs, self.findings)
@@ -194,6 +196,7 @@ def merge(
         merged = _merged(job, path, _of_files(writer, discovery), options or {}, chosen, on_forecast)
         if kept:
             kept.remove()
+            merged = replace(merged, resumed=kept.reused)
         return merged
     finally:
         if kept:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from contextlib import ExitStack
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 
 import click
 
 import tracelink.api as api
 from tracelink.cli.console import Console
-from tracelink.cli.main import UNREADABLE
+from tracelink.cli.main import UNREADABLE, Terminated
 from tracelink.cli.merged import announcing, own_command, report_merge, writes_to_stdout
 from tracelink.cli.options import (
     Inputs,
@@ -95,7 +96,7 @@ def merge(
             check_openable(output, to)
             to = to or (None if output else BEST_SHOWN)
             listener = stack.enter_context(reserved_port())
-        with watching(console, inputs.named) as watch:
+        with _resumption_explained(console, resume), watching(console, inputs.named) as watch:
             merged = api.merge(
                 **inputs.keywords(),
                 output=output,
@@ -112,6 +113,17 @@ def merge(
         if opening and code != UNREADABLE:
             code = open_merged(console, merged, listener) or code
     click.get_current_context().exit(code)
+
+
+@contextmanager
+def _resumption_explained(console: Console, resume: bool) -> Iterator[None]:
+    """Prints after an interruption that the same command goes on."""
+    try:
+        yield
+    except (KeyboardInterrupt, Terminated):
+        if resume:
+            console.error("finished ranks are kept: run the same command to go on.")
+        raise
 
 
 # `tracelink demo`.

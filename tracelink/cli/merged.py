@@ -194,6 +194,8 @@ def _summary(merged: Merged, *, verbose: bool, to_stderr: bool) -> str:
         if not finding.reason.startswith(IN_SUMMARY) and finding not in merged.forecast_findings
     ]
     show_findings(page, others, verbose=verbose)
+    if merged.resumed:
+        page.line(f"Resumed: an earlier run had read {merged.resumed:,} of {counted(len(ranks), 'rank')}.")
     show_outputs(page, merged.outputs)
     return page.text
 

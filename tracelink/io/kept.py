@@ -60,6 +60,8 @@ class KeptStore:
         self._named = {_name_of(thing): thing for thing in shared}
         self._written: list[KeptFile[Any]] = []
         self._lock: BinaryIO | None = None
+        self.reused = 0
+        """The number of ranks that were not read again."""
 
     @classmethod
     def at(cls, folder: Path) -> KeptStore:
@@ -86,21 +88,16 @@ class KeptStore:
     def __reduce__(self) -> tuple[Any, ...]:
         return KeptStore, (self.folder, self._secret, self.shared)
 
-    @property
-    def records(self) -> int:
-        """How many records there are."""
-        return sum(name.endswith(RECORD) for name in os.listdir(self.folder))
-
-    def once(self, key: str, make: Callable[[], Item]) -> Item:
-        """What is kept under a key; if there is nothing, it is made and kept, with all objects that it stores."""
+    def once(self, key: str, make: Callable[[], Item]) -> tuple[Item, bool]:
+        """What is kept under a key, and True; else it is made and kept, with all objects that it stores."""
         kept = self._recorded(key)
         if kept is not None:
-            return cast(Item, kept[0])
+            return cast(Item, kept[0]), True
         self._written.clear()
         item = make()
         text = packed((item, self._written), self._named)
         self._write(f"{key}{RECORD}", [self._signed(key, text), text])
-        return item
+        return item, False
 
     def put(self, item: Item, again: Callable[[], Item] | None = None) -> Stored[Item]:
         """Writes an object to a file of its own; its arrays are not copied in memory."""

@@ -110,6 +110,8 @@ class _Group(Struct):
     rank: StoredRank | None = None
     unassigned: list[_Unassigned] = field(default_factory=list)
     findings: list[Finding] = field(default_factory=list)
+    reused: bool = False
+    """Whether an earlier run had read them."""
 
     @property
     def infos(self) -> Sequence[SourceInfo]:
@@ -133,7 +135,8 @@ class _RankReader(Struct, frozen=True):
         def work(batch: Sequence[Sequence[Task]]) -> list[_Group]:
             if not isinstance(self.store, KeptStore):
                 return self._read_batch(batch, inner)
-            return self.store.once(_key_of(batch, self), partial(self._read_batch, batch, inner))
+            groups, reused = self.store.once(_key_of(batch, self), partial(self._read_batch, batch, inner))
+            return [replace(group, reused=reused) for group in groups]
 
         return list(chain.from_iterable(outer.map(work, batches, shared=[*shared, *_readers(groups)])))
 
@@ -279,6 +282,8 @@ def read_ranks(
     store = kept.of([*shared, *_readers(groups)]) if kept else engine.store(shared, in_memory=len(groups) < 2)
     rank_reader = _RankReader(engine, store, with_events)
     read_groups = rank_reader.read_groups(groups)
+    if kept:
+        kept.reused = sum(group.reused for group in read_groups)
     findings += [finding for group in read_groups for finding in group.findings]
     infos = [info for group in read_groups for info in group.infos]
     if not infos and not sampled and not (wanted and tasks):
