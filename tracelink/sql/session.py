@@ -418,7 +418,7 @@ class QueryRows:
         with statement.reported():
             statement.check()
             relation, self.columns = statement.run(lambda: statement.relation(cells))
-            self._reader = statement.run(lambda: relation.to_arrow_reader(ROWS_OF_BATCH))
+            self._reader = statement.run(lambda: relation.arrow(ROWS_OF_BATCH))
 
     @property
     def names(self) -> list[str]:
