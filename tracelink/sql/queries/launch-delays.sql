@@ -4,17 +4,32 @@
 -- launch itself; a longer one is the queue of the stream, which is what keeps the device busy.
 -- $limit = 20: number of rows
 -- $rank = null: only this rank
+WITH delays AS (
+    SELECT kind, name, start_ns - called_ns AS delay_ns
+    FROM events
+    WHERE called_ns IS NOT NULL AND ($rank IS NULL OR rank = $rank)
+),
+by_name AS (
+    SELECT
+        kind,
+        name,
+        count(*) AS launches,
+        min(delay_ns) AS shortest_ns,
+        quantile_cont(delay_ns, [0.5, 0.99]) AS quantiles,
+        max(delay_ns) AS longest_ns,
+        sum(delay_ns)::BIGINT AS total_ns
+    FROM delays
+    GROUP BY kind, name
+)
 SELECT
     kind,
     name,
-    count(*) AS launches,
-    min(start_ns - called_ns) AS shortest_ns,
-    median(start_ns - called_ns)::BIGINT AS median_ns,
-    quantile_cont(start_ns - called_ns, 0.99)::BIGINT AS p99_ns,
-    max(start_ns - called_ns) AS longest_ns,
-    sum(start_ns - called_ns)::BIGINT AS total_ns
-FROM events
-WHERE part IS NOT NULL AND called_ns IS NOT NULL AND ($rank IS NULL OR rank = $rank)
-GROUP BY ALL
+    launches,
+    shortest_ns,
+    quantiles[1]::BIGINT AS median_ns,
+    quantiles[2]::BIGINT AS p99_ns,
+    longest_ns,
+    total_ns
+FROM by_name
 ORDER BY total_ns DESC, kind, name
 LIMIT $limit;
