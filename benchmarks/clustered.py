@@ -2,8 +2,9 @@
 
 python benchmarks/clustered.py [--ranks 64] [--size 25] [--workers 2] [--repeat 3] [--suffix pftrace]
 
-The scheduler and each worker are processes of their own. Both ways take turns; outputs are compared. The time of the
-cluster is that of the whole command, without the start of scheduler and workers, which run already.
+The scheduler and each worker are processes of their own, with the settings that docs/fleet.md recommends. Both ways
+take turns; outputs are compared. The time of the cluster is that of the whole command, without the start of scheduler
+and workers, which run already.
 """
 
 from __future__ import annotations
@@ -24,6 +25,8 @@ from typing import Any
 import distributed
 import rank_inputs
 from msgspec import Struct
+
+from tracelink.engines.dask import WORKER_SETTINGS
 
 MEGABYTE = 1_000_000
 TICKS = os.sysconf("SC_CLK_TCK")
@@ -64,7 +67,9 @@ def cluster(workers: int, folder: Path) -> Iterator[tuple[str, list[int]]]:
     try:
         for name, *options in commands:
             command = [sys.executable, "-m", f"distributed.cli.{name}", *options]
-            started.append(subprocess.Popen(command, stderr=subprocess.DEVNULL))
+            started.append(
+                subprocess.Popen(command, stderr=subprocess.DEVNULL, env=os.environ | WORKER_SETTINGS)
+            )
             while not file.exists():
                 time.sleep(0.05)
         yield json.loads(file.read_text())["address"], [process.pid for process in started]

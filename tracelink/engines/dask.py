@@ -53,6 +53,13 @@ CONNECT = 10
 LOOK = 2.0
 """Seconds without an answer after which the cluster is looked at."""
 
+WORKER_SETTINGS = {
+    "MALLOC_TRIM_THRESHOLD_": "268435456",  # memory that the next rank needs again is kept
+    "MALLOC_MMAP_THRESHOLD_": "33554432",
+    "DASK_DISTRIBUTED__WORKER__PROFILE__ENABLED": "False",  # it interrupts work 100 times a second
+}
+"""Environment of worker processes that are started here; docs/fleet.md recommends it for others."""
+
 TRIES = 3
 """How often work is submitted that the cluster lost."""
 
@@ -142,7 +149,7 @@ def _local_cluster(workers: int) -> Any:
     with _interrupts_ignored():
         return distributed.LocalCluster(
             n_workers=workers,
-            env={"MALLOC_TRIM_THRESHOLD_": "268435456", "MALLOC_MMAP_THRESHOLD_": "33554432"},
+            env=WORKER_SETTINGS,
             threads_per_worker=1,
             processes=True,
             host="127.0.0.1",

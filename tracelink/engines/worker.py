@@ -65,7 +65,8 @@ class Answer(Struct, frozen=True):
 
 def packed_item(item: object, shared: Sequence[object]) -> bytes:
     """An item as bytes, with the shared objects in it by their numbers."""
-
+    if not shared:
+        return cast(bytes, cloudpickle.dumps(item, protocol=5))
     numbers = {id(thing): number for number, thing in enumerate(shared)}
 
     class Pickler(cloudpickle.Pickler):  # type: ignore[misc]
