@@ -26,7 +26,7 @@ import distributed
 import rank_inputs
 from msgspec import Struct
 
-from tracelink.engines.dask import WORKER_SETTINGS
+from tracelink.engines.dask import WORKER_ENVIRONMENT
 
 MEGABYTE = 1_000_000
 TICKS = os.sysconf("SC_CLK_TCK")
@@ -63,13 +63,12 @@ def cluster(workers: int, folder: Path) -> Iterator[tuple[str, list[int]]]:
         *[["dask_worker", *common, "--nthreads", "1", "--no-nanny", "--local-directory", str(folder)]]
         * workers,
     ]
+    environment = os.environ | WORKER_ENVIRONMENT | {"DASK_DISTRIBUTED__WORKER__PROFILE__ENABLED": "False"}
     started: list[subprocess.Popen[bytes]] = []
     try:
         for name, *options in commands:
             command = [sys.executable, "-m", f"distributed.cli.{name}", *options]
-            started.append(
-                subprocess.Popen(command, stderr=subprocess.DEVNULL, env=os.environ | WORKER_SETTINGS)
-            )
+            started.append(subprocess.Popen(command, stderr=subprocess.DEVNULL, env=environment))
             while not file.exists():
                 time.sleep(0.05)
         yield json.loads(file.read_text())["address"], [process.pid for process in started]

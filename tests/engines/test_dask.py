@@ -29,7 +29,7 @@ from tracelink.model.errors import TraceError, UnreadableError, UsageError
 
 pytest.importorskip("distributed", reason="the extra dask is not installed")
 
-from tracelink.engines.dask import DaskEngine
+from tracelink.engines.dask import WORKER_ENVIRONMENT, DaskEngine
 from tracelink.engines.worker import WorkerFile
 
 pytestmark = pytest.mark.threads
@@ -295,6 +295,24 @@ def test_files_of_a_client_are_removed_when_it_leaves(scheduler: tuple[str, Any]
     assert len(list(tmp_path.rglob("tracelink/*/*"))) == 2
     engine.connection.close()
     assert list(tmp_path.rglob("tracelink/*")) == []
+
+
+def settings_of_worker() -> tuple[dict[str, str], bool]:
+    """The environment that a worker was started with, and whether Dask's profiler runs; runs in the worker."""
+    import dask
+
+    started = dict(
+        entry.split("=", 1) for entry in Path("/proc/self/environ").read_text().split("\0") if entry
+    )
+    return started, dask.config.get("distributed.worker.profile.enabled")
+
+
+@pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason="/proc has the environment at the start")
+def test_local_workers_are_started_with_settings_that_keep_memory() -> None:
+    engine = DaskEngine("", 1)
+    ((started, profiles),) = engine.connection.client.run(settings_of_worker).values()
+    assert WORKER_ENVIRONMENT.items() <= started.items()
+    assert profiles is False
 
 
 def test_a_query_of_tables_starts_no_workers(tmp_path: Path) -> None:

@@ -21,6 +21,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any, TypeVar
 
+import dask
 import distributed
 from msgspec import Struct
 
@@ -53,12 +54,14 @@ CONNECT = 10
 LOOK = 2.0
 """Seconds without an answer after which the cluster is looked at."""
 
-WORKER_SETTINGS = {
-    "MALLOC_TRIM_THRESHOLD_": "268435456",  # memory that the next rank needs again is kept
-    "MALLOC_MMAP_THRESHOLD_": "33554432",
-    "DASK_DISTRIBUTED__WORKER__PROFILE__ENABLED": "False",  # it interrupts work 100 times a second
+WORKER_ENVIRONMENT = {"MALLOC_TRIM_THRESHOLD_": "268435456", "MALLOC_MMAP_THRESHOLD_": "33554432"}
+"""With which workers are started here, so that they keep memory for the next rank; docs/fleet.md recommends it."""
+
+LOCAL_SETTINGS = {
+    **{f"distributed.nanny.pre-spawn-environ.{name}": value for name, value in WORKER_ENVIRONMENT.items()},
+    "distributed.worker.profile.enabled": False,  # it would interrupt work 100 times a second
 }
-"""Environment of worker processes that are started here; docs/fleet.md recommends it for others."""
+"""Dask's settings for workers that are started here."""
 
 TRIES = 3
 """How often work is submitted that the cluster lost."""
@@ -146,10 +149,9 @@ class Connection(Struct):
 
 def _local_cluster(workers: int) -> Any:
     """Worker processes on this machine, reachable from this machine only."""
-    with _interrupts_ignored():
+    with _interrupts_ignored(), dask.config.set(LOCAL_SETTINGS):
         return distributed.LocalCluster(
             n_workers=workers,
-            env=WORKER_SETTINGS,
             threads_per_worker=1,
             processes=True,
             host="127.0.0.1",
