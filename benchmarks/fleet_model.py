@@ -116,14 +116,21 @@ class Run:
 
 
 def simulated(
-    costs: Costs, ranks: int, workers: int, *, mb_per_rank: float | None = None, read: bool = True
+    costs: Costs,
+    ranks: int,
+    workers: int,
+    *,
+    mb_per_rank: float | None = None,
+    read: bool = True,
+    match: bool = True,
 ) -> Run:
     """Reads, links and matches a job."""
     run = Run(costs, ranks, workers)
     size = costs.mb_per_rank if mb_per_rank is None else mb_per_rank
     if read:
         _read(run, size)
-    _match(run)
+    if match:
+        _match(run)
     entries = ranks * ENTRIES
     memory, base = costs.memory, costs.memory["base_mb"]
     part = min(entries, PART_CALLS)
@@ -195,6 +202,8 @@ def _match(run: Run) -> None:
 
 SMALL, LARGE, PREDICTED = 512, 2048, (1024, 4096)
 PROFILE_BYTES, TASKS = 25_000_000, 1000
+FEW, MANY = 16, 64
+"""Profiles by which the cost of reading is measured, and profiles that are predicted."""
 BYTES = {"outline": 2000.0, "outline_pair": 0.4, "ticket": 450.0, "rank": 2500.0, "item": 3000.0}
 """Of a pickled outline, which lists the members of groups once for 32 ranks, and of what names a piece or a rank."""
 MEMORY = {
@@ -237,12 +246,19 @@ def recorded(repeats: int) -> dict[str, Any]:
         for costs in (small, large)
     ]
     steps["join"] = _line(*joined)
-    profile = rank_inputs.long_profiles(8, PROFILE_BYTES)[0]
-    reading = min(runs("load", 1, profile.path), key=lambda cost: cost.cpu_s)
+    profiles = rank_inputs.long_profiles(MANY, PROFILE_BYTES)
+    paths, size = [profile.path for profile in profiles], profiles[0].megabytes
+    memory = min(cost.peak_mb for cost in runs("store_ranks", 1, *paths[:FEW]))
+    reading = min(
+        cost.cpu_s for cost in runs("store_ranks", 2, *paths[:FEW])
+    )  # both cores are busy, as on a cluster
     one, many = (min(cost.wall_s for cost in runs("many_tasks", 2, count)) for count in (1, TASKS))
     measured = {
-        str(ranks): min(cost.wall_s for cost in runs("match_fleet_on_dask", 2, ranks, ENTRIES, "host"))
-        for ranks in PREDICTED
+        "matching": {
+            str(ranks): min(cost.wall_s for cost in runs("match_fleet_on_dask", 2, ranks, ENTRIES, "host"))
+            for ranks in PREDICTED
+        },
+        "reading": {str(MANY): min(cost.wall_s for cost in runs("store_ranks_on_dask", 2, *paths))},
     }
     entries = LARGE * ENTRIES
     left = {name: large[0].details["steps"][name]["bytes"] / entries for name in NAMES}
@@ -256,9 +272,9 @@ def recorded(repeats: int) -> dict[str, Any]:
             **BYTES,
         },
         "memory": {**MEMORY, "tables": (large[0].peak_mb - MEMORY["base_mb"]) * MB / entries},
-        "read_cpu_s_per_mb": reading.cpu_s / profile.megabytes,
-        "read_memory_per_mb": reading.peak_mb / profile.megabytes,
-        "mb_per_rank": profile.megabytes,
+        "read_cpu_s_per_mb": reading / FEW / size,
+        "read_memory_per_mb": memory / size,
+        "mb_per_rank": size,
         "task_ms": 1000 * (many - one) / TASKS,
         "step_s": one,
         **ASSUMED,
@@ -285,12 +301,14 @@ ASSUMED: dict[str, Any] = {
 # What is printed and drawn.
 
 
-def report(costs: Costs, measured: dict[str, float]) -> Iterator[str]:
+def report(costs: Costs, measured: dict[str, dict[str, float]]) -> Iterator[str]:
     """The tables of docs/fleet.md."""
-    yield "| ranks, 2 workers | measured, s | simulated, s | error |\n|---|---|---|---|"
-    for ranks, seconds in measured.items():
-        run = simulated(_here(costs), int(ranks), 2, read=False)
-        yield f"| {ranks} | {seconds:.1f} | {run.total:.1f} | {100 * (run.total / seconds - 1):+.0f} % |"
+    yield "| on 2 workers of one machine | measured, s | simulated, s | error |\n|---|---|---|---|"
+    for what, walls in measured.items():
+        for ranks, seconds in walls.items():
+            run = simulated(_here(costs), int(ranks), 2, read=what == "reading", match=what == "matching")
+            error = 100 * (run.total / seconds - 1)
+            yield f"| {what} {int(ranks):,} ranks | {seconds:.1f} | {run.total:.1f} | {error:+.0f} % |"
     yield ""
     yield (
         "| ranks of 25 MB | workers | time, s | longest step | worker, client, scheduler, MB "
@@ -307,10 +325,10 @@ def report(costs: Costs, measured: dict[str, float]) -> Iterator[str]:
 
 
 def _here(costs: Costs) -> Costs:
-    """The costs on one machine, where workers map the files of others."""
+    """The costs on one machine, where workers map the files of others, and files are in memory."""
     from dataclasses import replace
 
-    return replace(costs, network_mb_s=math.inf, spread=0.0)
+    return replace(costs, network_mb_s=math.inf, store_mb_s=math.inf, stream_mb_s=math.inf, spread=0.0)
 
 
 WIDTH, HEIGHT, LEFT, BOTTOM = 640, 340, 60, 40

@@ -12,7 +12,7 @@ import json
 import resource
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -370,6 +370,32 @@ def match_fleet_on_dask(workers: str, ranks: str, entries: str, clock: str) -> W
     return matched(FleetOfCalls(int(ranks), int(entries)), DaskEngine("", int(workers)), clock)
 
 
+def store_ranks(jobs: str, *paths: str) -> Work:
+    """Reads and links ranks and puts them aside, which every command does first."""
+    from tracelink.engines.processes import Processes
+
+    return _ranks_stored(Processes(int(jobs)), paths)
+
+
+def store_ranks_on_dask(workers: str, *paths: str) -> Work:
+    """The same on Dask workers of this machine."""
+    from tracelink.engines.dask import DaskEngine
+
+    return _ranks_stored(DaskEngine("", int(workers)), paths)
+
+
+def _ranks_stored(engine: Any, paths: Sequence[str]) -> Work:
+    from tracelink.io.sources import discover_inputs
+    from tracelink.pipeline.ranks import read_ranks
+
+    read_ranks(discover_inputs(list(paths[: 2 * engine.jobs])), engine)  # each process imports what it needs
+
+    def work() -> dict[str, Any]:
+        return {"ranks": len(read_ranks(discover_inputs(list(paths)), engine).ranks)}
+
+    return work
+
+
 def many_tasks(workers: str, count: str) -> Work:
     """Tasks on Dask workers that do nothing."""
     from tracelink.engines.dask import DaskEngine
@@ -442,6 +468,8 @@ JOBS = {
         read_ranks,
         match_fleet,
         match_fleet_on_dask,
+        store_ranks,
+        store_ranks_on_dask,
         many_tasks,
         holistic_trace_analysis,
         trace_lens,

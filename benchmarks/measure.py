@@ -131,10 +131,10 @@ def environment(python: str, *, compiled: bool = True) -> Mapping[str, str]:
 
 def run(job: Job) -> Cost:
     """One run, as the job tells."""
-    return as_told(output_of(job.command, job.cpu_limit))
+    return cost_of(output_of(job.command, job.cpu_limit))
 
 
-def as_told(output: str) -> Cost:
+def cost_of(output: str) -> Cost:
     """What a job printed last."""
     told = json.loads(output.splitlines()[-1])
     numbers = {name: told.pop(name) for name in ("cpu_s", "wall_s", "peak_mb", "children_peak_mb")}
@@ -164,8 +164,8 @@ def output_of(command: Sequence[str], cpu_limit: int | None) -> str:
 def check(exit_code: int, output: str, errors: str) -> None:
     """A job that failed or printed nothing did not end as it should."""
     if exit_code or not output.strip():
-        said = errors.strip().splitlines() or ["nothing said"]
-        raise JobFailed(f"exit code {exit_code}: {said[-1]}")
+        lines = errors.strip().splitlines() or ["it printed nothing"]
+        raise JobFailed(f"exit code {exit_code}: {lines[-1]}")
 
 
 def tree_peak(command: Sequence[str]) -> float:
@@ -176,7 +176,7 @@ def tree_peak(command: Sequence[str]) -> float:
 def sampled(job: Job) -> Cost:
     """One run of which memory is sampled while it is timed: for jobs too long to be run once more."""
     output, peak = sampled_output(job.command)
-    cost = as_told(output)
+    cost = cost_of(output)
     return replace(cost, tree_peak_mb=max(peak, cost.peak_mb))
 
 
