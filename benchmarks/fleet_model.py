@@ -331,7 +331,9 @@ def _here(costs: Costs) -> Costs:
     return replace(costs, network_mb_s=math.inf, store_mb_s=math.inf, stream_mb_s=math.inf, spread=0.0)
 
 
-WIDTH, HEIGHT, LEFT, BOTTOM = 640, 340, 60, 40
+WIDTH, HEIGHT, LEFT, BOTTOM = 640, 340, 70, 40
+DECADES = range(-1, 5)
+"""Of the seconds that are drawn."""
 COLORS = ("#4269d0", "#efb118", "#ff725c", "#6cc5b0", "#3ca951")
 
 
@@ -343,15 +345,18 @@ def picture(costs: Costs) -> str:
         return LEFT + share * (WIDTH - LEFT - 90)
 
     def y(seconds: float) -> float:
-        return HEIGHT - BOTTOM - math.log10(max(seconds, 1)) / 5 * (HEIGHT - BOTTOM - 20)
+        share = (math.log10(seconds) - DECADES[0]) / (DECADES[-1] - DECADES[0])
+        return HEIGHT - BOTTOM - share * (HEIGHT - BOTTOM - 20)
 
     lines = []
-    for decade in range(6):
-        height = y(10**decade)
+    for decade in DECADES:
+        height = y(10.0**decade)
         lines.append(
             f'<line x1="{LEFT}" x2="{WIDTH - 90}" y1="{height:.0f}" y2="{height:.0f}" stroke="#ddd"/>'
         )
-        lines.append(f'<text x="{LEFT - 6}" y="{height + 4:.0f}" text-anchor="end">{10**decade:,} s</text>')
+        lines.append(
+            f'<text x="{LEFT - 6}" y="{height + 4:.0f}" text-anchor="end">{10.0**decade:,g} s</text>'
+        )
     lines += [
         f'<text x="{x(workers):.0f}" y="{HEIGHT - 20}" text-anchor="middle">{workers}</text>'
         for workers in WORKERS
