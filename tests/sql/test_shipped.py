@@ -14,6 +14,7 @@ pytest.importorskip("duckdb")
 
 
 import tracelink
+from builders.data import shared
 from tracelink import samples
 from tracelink.model.errors import UsageError
 from tracelink.sql.shipped import ShippedQuery, shipped_queries, value_of
@@ -62,19 +63,33 @@ def test_exposed_communication(source: Path, summary: tracelink.Summary) -> None
     ]
 
 
-@pytest.mark.parametrize("sample", ["gpu_pair", "cpu_job"])
-def test_the_breakdown_is_that_of_the_summary(sample: str) -> None:
+def check_breakdown(traces: Path) -> None:
     names = (
         *("rank", "step", "start_ns", "duration_ns", "compute_ns", "exposed_communication_ns"),
         *("exposed_copy_ns", "idle_ns", "communication_ns", "copy_ns"),
     )
-    summary = tracelink.summarize(samples.path(sample))
+    summary = tracelink.summarize(traces)
     columns = summary.table("steps").columns
     work = {rank.rank: rank.work.value for rank in summary.ranks}
-    rows = list(zip(*(columns[name].tolist() for name in names), strict=True))
-    expected = [(*row, work[row[0]]) for row in rows]
+    expected = [(*row, work[row[0]]) for row in zip(*(columns[name].tolist() for name in names), strict=True)]
     statement = f"SELECT {', '.join(names)}, work FROM breakdown ORDER BY rank, start_ns"
-    assert tracelink.query(samples.path(sample), statement).rows() == expected
+    assert tracelink.query(traces, statement).rows() == expected
+
+
+@pytest.mark.parametrize("sample", ["gpu_pair", "cpu_job"])
+def test_the_breakdown_is_that_of_the_summary(sample: str) -> None:
+    check_breakdown(samples.path(sample))
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        *("kineto/h100_qwen.json.gz", "kineto/mi300_resnet.json.gz", "kineto/resnet50_2021.json.gz"),
+        *("kineto/cuda_graphs.json.gz", "kineto/four_ranks_derived", "pairs/dlrm8", "pairs/torch213_gloo2"),
+    ],
+)
+def test_the_breakdown_of_public_traces_is_that_of_the_summary(path: str) -> None:
+    check_breakdown(shared(path))
 
 
 def test_step_times(source: Path, summary: tracelink.Summary) -> None:
