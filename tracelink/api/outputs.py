@@ -16,7 +16,6 @@ from tracelink.clock.clock import clock_choice
 from tracelink.engines import EngineChoice, Watch, engine_for
 from tracelink.io.engine import Engine
 from tracelink.io.folders import SEPARATORS
-from tracelink.io.kept import kept_for
 from tracelink.io.remote.addresses import is_remote, plain_path, shown
 from tracelink.io.sources import Discovery, Paths, discover_inputs
 from tracelink.io.targets import (
@@ -183,7 +182,11 @@ def merge(
         include=include,
     )
     chosen = engine_for(jobs, watch, engine)
-    kept = kept_for(path) if resume else None
+    kept = None
+    if resume:
+        from tracelink.io.kept import kept_for
+
+        kept = kept_for(path)
     try:
         job = read_job(
             discovery,

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 from msgspec import Struct
 from msgspec.structs import replace
 
 from tracelink.io.engine import Engine
-from tracelink.io.kept import KeptStore
 from tracelink.io.sources import Discovery
 from tracelink.io.spool import Store, Stored
 from tracelink.matching.job import JobTables, link_ranks
@@ -31,6 +31,9 @@ from tracelink.pipeline.reading import (
     two_jobs_findings,
 )
 from tracelink.plugins import JobReader
+
+if TYPE_CHECKING:
+    from tracelink.io.kept import KeptStore
 
 
 def read_job(

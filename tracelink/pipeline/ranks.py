@@ -15,7 +15,6 @@ from msgspec.structs import replace
 
 from tracelink.engines.processes import Processes
 from tracelink.io.engine import Engine
-from tracelink.io.kept import KeptStore
 from tracelink.io.sources import Discovery, Source
 from tracelink.io.spool import Store, Stored
 from tracelink.linking.rank import LinkedRank, link_rank
@@ -43,6 +42,7 @@ from tracelink.pipeline.reading import (
 from tracelink.plugins import MetricsReader
 
 if TYPE_CHECKING:
+    from tracelink.io.kept import KeptStore
     from tracelink.model.metrics import Metrics
 
 BATCH_BYTES = 8 << 20
@@ -125,6 +125,8 @@ class _RankReader(Struct, frozen=True):
     engine: Engine
     store: Store
     with_events: bool
+    kept: KeptStore | None = None
+    """The same store, if finished ranks are kept."""
 
     def read_groups(self, groups: Sequence[Sequence[Task]]) -> list[_Group]:
         """Reads and links groups of sources that seem to be of one rank."""
@@ -133,9 +135,9 @@ class _RankReader(Struct, frozen=True):
         shared = [task.source for group in groups for task in group]
 
         def work(batch: Sequence[Sequence[Task]]) -> list[_Group]:
-            if not isinstance(self.store, KeptStore):
+            if not self.kept:
                 return self._read_batch(batch, inner)
-            groups, reused = self.store.once(_key_of(batch, self), partial(self._read_batch, batch, inner))
+            groups, reused = self.kept.once(_key_of(batch, self), partial(self._read_batch, batch, inner))
             return [replace(group, reused=reused) for group in groups]
 
         return list(chain.from_iterable(outer.map(work, batches, shared=[*shared, *_readers(groups)])))
@@ -279,8 +281,9 @@ def read_ranks(
     sampled = [task for task in tasks if isinstance(task.reader, MetricsReader)]
     groups = _groups([task for task in tasks if task not in sampled and _is_selected(task, wanted)])
     shared = _shared(discovery, tasks)
-    store = kept.of([*shared, *_readers(groups)]) if kept else engine.store(shared, in_memory=len(groups) < 2)
-    rank_reader = _RankReader(engine, store, with_events)
+    of_ranks = kept.of([*shared, *_readers(groups)]) if kept else None
+    store = of_ranks or engine.store(shared, in_memory=len(groups) < 2)
+    rank_reader = _RankReader(engine, store, with_events, of_ranks)
     read_groups = rank_reader.read_groups(groups)
     if kept:
         kept.reused = sum(group.reused for group in read_groups)
