@@ -22,7 +22,7 @@ from msgspec import Struct
 from tracelink.converters.nsys import PARQUET_MAGIC, SQLITE_MAGIC, parquet_table
 from tracelink.converters.nsys.database import identifier
 from tracelink.converters.nsys.schema import CAPTURE, HOST, STRINGS
-from tracelink.io.sources import Source, beside, too_large
+from tracelink.io.sources import Source, siblings_of, too_large
 from tracelink.model.errors import UnreadableError, printable
 
 if TYPE_CHECKING:
@@ -106,9 +106,9 @@ def _exported(source: Source) -> LocalFile:
         raise UnreadableError(f"nsys could not export it ({error})", advice=f"Run: {COMMAND}") from error
     if done.returncode or not output.is_file():
         shutil.rmtree(folder, ignore_errors=True)
-        said = printable(" ".join((done.stderr or done.stdout).split()))[-LONGEST_MESSAGE:]
+        message = printable(" ".join((done.stderr or done.stdout).split()))[-LONGEST_MESSAGE:]
         raise UnreadableError(
-            f"nsys could not export it: {said or f'exit code {done.returncode}'}", advice=f"Run: {COMMAND}"
+            f"nsys could not export it: {message or f'exit code {done.returncode}'}", advice=f"Run: {COMMAND}"
         )
     return _temporary(output, folder)
 
@@ -121,7 +121,7 @@ def _of_folder(source: Source) -> LocalFile | None:
         raise UnreadableError(
             "a table of a Parquet export in an archive", advice="Unpack the archive, and name the folder."
         )
-    tables = beside(source)
+    tables = siblings_of(source)
     names = sorted(name for name in tables if name.endswith(".parquet") and parquet_table(name))
     if source.name != names[0]:
         return None

@@ -43,7 +43,7 @@ BYTE = "Byte"
 
 
 class Communicator(Struct, frozen=True):
-    """What a process said of a communicator when it joined it."""
+    """What a process recorded of a communicator when it joined it."""
 
     rank: int
     size: int

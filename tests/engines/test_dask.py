@@ -297,21 +297,18 @@ def test_files_of_a_client_are_removed_when_it_leaves(scheduler: tuple[str, Any]
     assert list(tmp_path.rglob("tracelink/*")) == []
 
 
-def settings_of_worker() -> tuple[dict[str, str], bool]:
-    """The environment that a worker was started with, and whether Dask's profiler runs; runs in the worker."""
-    import dask
-
-    started = dict(
-        entry.split("=", 1) for entry in Path("/proc/self/environ").read_text().split("\0") if entry
-    )
-    return started, dask.config.get("distributed.worker.profile.enabled")
-
-
 @pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason="/proc has the environment at the start")
 def test_local_workers_are_started_with_settings_that_keep_memory() -> None:
+    def settings() -> tuple[list[str], bool]:
+        import dask
+
+        return Path("/proc/self/environ").read_text().split("\0"), dask.config.get(
+            "distributed.worker.profile.enabled"
+        )
+
     engine = DaskEngine("", 1)
-    ((started, profiles),) = engine.connection.client.run(settings_of_worker).values()
-    assert WORKER_ENVIRONMENT.items() <= started.items()
+    ((environment, profiles),) = engine.connection.client.run(settings).values()
+    assert {f"{name}={value}" for name, value in WORKER_ENVIRONMENT.items()} <= set(environment)
     assert profiles is False
 
 

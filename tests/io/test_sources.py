@@ -475,7 +475,7 @@ GUESSED_4 = RankHint(4, certain=False)
 
 
 @pytest.mark.parametrize(
-    ("content", "name", "said", "rank"),
+    ("content", "name", "requested", "rank"),
     [
         (None, None, None, None),
         (2, None, None, 2),
@@ -492,14 +492,14 @@ GUESSED_4 = RankHint(4, certain=False)
     ],
 )
 def test_one_rank_out_of_all_statements(
-    content: int | None, name: RankHint | None, said: int | None, rank: int | None
+    content: int | None, name: RankHint | None, requested: int | None, rank: int | None
 ) -> None:
-    assert resolve_rank("f.json", content=content, name=name, said=said) == rank
+    assert resolve_rank("f.json", content=content, name=name, requested=requested) == rank
 
 
 def test_content_and_name_that_differ_are_an_error_unless_the_user_gives_the_rank() -> None:
     with pytest.raises(RankConflictError) as caught:
-        resolve_rank("job/f_rank3.json", content=2, name=NAMED_3, said=None)
+        resolve_rank("job/f_rank3.json", content=2, name=NAMED_3, requested=None)
     assert str(caught.value) == (
         "job/f_rank3.json: the rank is contradictory: the content says 2, the name says 3. "
         "Rename the file, or set its rank: --rank job/f_rank3.json=N"

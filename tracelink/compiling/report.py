@@ -293,7 +293,7 @@ def _ranks_of(read: Sequence[tuple[Task, CompileLog]], findings: list[Finding]) 
 
 
 def _declared(log: CompileLog, task: Task, findings: list[Finding]) -> int | None:
-    """The declared rank. Torch writes the same one into name and records: whoever changed the name had a reason."""
+    """The declared rank. Torch writes the same one into name and records: a name that was changed is right."""
     try:
         return declared_rank(log.source, task.source, findings)
     except RankConflictError:

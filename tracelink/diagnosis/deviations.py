@@ -1,7 +1,7 @@
 """Deviations: ranks that left calls out, or made extra ones, compared with ranks that ran the same program until then.
 
-A rank that only waits makes no call that others do not make: its program just ends earlier. So whoever calls something
-else than ranks with the same calls before, and then goes on like these, has skipped calls or made extra ones.
+A rank that only waits makes no call that others do not make: its program just ends earlier. So a rank that calls
+something else than ranks with the same calls before, and then goes on like these, has skipped calls or made extra ones.
 """
 
 from __future__ import annotations

@@ -63,10 +63,10 @@ class Processes(Struct):
     ) -> list[Result]:
         """`[work(item) for item in items]`, the last item in this process, the first ones in child processes.
 
-        The items in between are for whoever is free: a child works on one after the other, because a new one would have
-        to get its memory again. Children are forked, so they see everything that this process has in memory; results
-        come back pickled, except for the `shared` objects in them: those are the objects of this process again.
-        Everything runs in this process if forking is unsafe (other threads run) or impossible.
+        Each item in between goes to the next free process: a child works on one after the other, because a new one
+        would have to get its memory again. Children are forked, so they see everything that this process has in
+        memory; results come back pickled, except for the `shared` objects in them: those are the objects of this
+        process again. Everything runs in this process if forking is unsafe (other threads run) or impossible.
         """
         if self.jobs < 2 or len(items) < 2 or not _can_fork():
             return [work(item) for item in items]

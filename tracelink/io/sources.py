@@ -122,13 +122,15 @@ def host_in_path(path: str) -> str:
     return next((folder for folder in reversed(folders) if HOST_FOLDER.fullmatch(folder)), "")
 
 
-def resolve_rank(path: str, *, content: int | None, name: RankHint | None, said: int | None) -> int | None:
+def resolve_rank(
+    path: str, *, content: int | None, name: RankHint | None, requested: int | None
+) -> int | None:
     """The rank by the user, else by the content and the name; None if unknown.
 
     Raises RankConflictError if the user gives none, and content and name differ.
     """
-    if said is not None:
-        return said
+    if requested is not None:
+        return requested
     if content is None:
         return name.rank if name else None
     if name and name.certain and name.rank != content:
@@ -268,7 +270,7 @@ def again(source: Source) -> str:
     return str(getattr(source.opener, "address", "")) or source.path
 
 
-def beside(source: Source) -> Mapping[str, str]:
+def siblings_of(source: Source) -> Mapping[str, str]:
     """The files in the folder of a source that is a file or an object of its own: their paths by their names."""
     if source.local:
         return {path.name: path.as_posix() for path in source.local.parent.iterdir() if path.is_file()}
@@ -382,7 +384,7 @@ def discover(request: Request) -> Discovery:
     addresses: dict[str, list[str]] = {}
     for path, format_name in request.paths:
         for source in _expand(path, format_name, request.max_unpacked, found.findings):
-            source = _told_apart(source, path, addresses)
+            source = _distinct(source, path, addresses)
             if (source.path, format_name) in seen:
                 continue
             seen.add((source.path, format_name))
@@ -396,7 +398,7 @@ def discover(request: Request) -> Discovery:
     return found
 
 
-def _told_apart(source: Source, path: str, addresses: dict[str, list[str]]) -> Source:
+def _distinct(source: Source, path: str, addresses: dict[str, list[str]]) -> Source:
     """The source with a number in its path if another address is shown in the same way."""
     if not is_remote(path) or path == shown(path):
         return source
@@ -672,8 +674,8 @@ def discover_inputs(
 
     Raises UsageError if a path does not exist.
     """
-    said = ((paths, ""), (et, "execution-trace"), (kineto, "kineto"), (fr, RECORDER_FORMAT))
-    requested = [(path, format_name) for given, format_name in said for path in _listed(given)]
+    named = ((paths, ""), (et, "execution-trace"), (kineto, "kineto"), (fr, RECORDER_FORMAT))
+    requested = [(path, format_name) for given, format_name in named for path in _listed(given)]
     if not requested:
         raise UsageError("no inputs", advice="Name at least one file or directory.")
     limit = MAX_UNPACKED if max_unpacked is None else max_unpacked

@@ -25,7 +25,7 @@ SENTENCES = {
     Quantity.POWER: ("draws {} W", "{} W", None),
     Quantity.TEMPERATURE: ("is at {} °C", "{} °C", False),
 }
-"""What is said of a GPU and of the others; True if only lower values are reported, False if only higher ones."""
+"""The verbs for a GPU and for the others; True if only lower values are reported, False if only higher ones."""
 
 
 def deviating(

@@ -268,7 +268,7 @@ def declared_rank(info: SourceInfo, source: Source, findings: list[Finding]) -> 
         if source.rank is not None and rank not in (None, source.rank):
             message = f"{info.path}: read as rank {source.rank}, as requested; its {what} says rank {rank}."
             findings.append(Finding(severity, "overruled_rank", message, source=info.path))
-    return resolve_rank(info.path, content=info.rank, name=source.rank_hint, said=source.rank)
+    return resolve_rank(info.path, content=info.rank, name=source.rank_hint, requested=source.rank)
 
 
 def assigned_ranks(infos: Sequence[SourceInfo], findings: list[Finding]) -> list[int | None]:

@@ -22,9 +22,9 @@ from tracelink.io.sources import (
     Paths,
     Request,
     Source,
-    beside,
     discover,
     discover_inputs,
+    siblings_of,
 )
 from tracelink.model.columns import UNKNOWN, Int64s
 from tracelink.model.errors import Severity, TraceError, UnreadableError, UsageError
@@ -164,7 +164,7 @@ def _ranks_in_folder(prefix: str, files: Sequence[TraceFile]) -> list[int]:
 def _folders(files: Sequence[TraceFile]) -> list[Mapping[str, str]]:
     """The files next to these, by their names, for each folder."""
     firsts = {_folder(file.source.path): file.source for file in reversed(files) if file.source.is_whole}
-    return [beside(firsts[folder]) for folder in sorted(firsts)]
+    return [siblings_of(firsts[folder]) for folder in sorted(firsts)]
 
 
 def _groups_in_folder(

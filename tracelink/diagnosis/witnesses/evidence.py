@@ -74,13 +74,13 @@ def next_to_dumps(
     decided = [claim for claim in monitor.claims if claim.kind != "in_flight"]
     compared = log_conflicts(positions, paths, bundle.reports)
     conflicts = [*compared.conflicts, *stack_conflicts(bundle.stacks, positions, paths, missing)]
-    said = [f"NCCL RAS: {claim.message}" for claim in monitor.claims if decides or claim not in decided]
+    notes = [f"NCCL RAS: {claim.message}" for claim in monitor.claims if decides or claim not in decided]
     if decides:
-        said = [*(f"Watchdog lines: {claim.message}" for claim in logs.claims), *said]
+        notes = [*(f"Watchdog lines: {claim.message}" for claim in logs.claims), *notes]
     return Shown(
         [*logs.claims, *decided],
         logs.positions if compared.same_run else (),
-        [*said, *compared.notes, *logs.notes, *monitor.notes],
+        [*notes, *compared.notes, *logs.notes, *monitor.notes],
         [*bundle.findings, *logs.findings, *monitor.findings],
         Witnesses(bundle.reports, bundle.stacks.folded, bundle.statuses, conflicts, bundle.uses()),
     )
@@ -135,13 +135,13 @@ def _of_stacks(stacks: Sequence[FoldedStack], *, hung: bool) -> Claim:
 def _nothing(bundle: Bundle, error: UnreadableError) -> UnreadableError:
     """The error that there are no dumps; with logs, also that they contain nothing of a hang."""
     damaged = [finding.message for finding in bundle.findings if finding.reason == "unreadable"]
-    said = [f"{message.rstrip('.')}." for message in damaged[:1]]
+    notes = [f"{message.rstrip('.')}." for message in damaged[:1]]
     if bundle.quiet:
         logs = "1 log contains" if len(bundle.quiet) == 1 else f"{len(bundle.quiet)} logs contain"
-        said.append(f"{logs} no watchdog line, which is no sign that the job is healthy.")
-    if not said:
+        notes.append(f"{logs} no watchdog line, which is no sign that the job is healthy.")
+    if not notes:
         return error
-    advice = " ".join([*said, error.advice]).strip()
+    advice = " ".join([*notes, error.advice]).strip()
     return UnreadableError(error.problem, source=error.source, position=error.position, advice=advice)
 
 

@@ -110,12 +110,12 @@ def _ranked(
     weak: Mapping[tuple[str, int], int | None],
 ) -> list[RankReport]:
     """Each line with its rank; a line without one that repeats a line with one is left out."""
-    said = {_content(report) for report in log.reports if report.rank is not None}
+    reported = {_content(report) for report in log.reports if report.rank is not None}
     found = []
     for report in log.reports:
         rank = report.rank if source.rank is None else source.rank
         if rank is None:
-            if _content(report) in said:
+            if _content(report) in reported:
                 continue
             rank = weak.get((source.path, report.label)) if report.label is not None else None
             rank = own if rank is None and (report.label is None or len(certain) <= 1) else rank
