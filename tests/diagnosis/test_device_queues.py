@@ -64,6 +64,15 @@ def test_both_ends_of_a_message_in_flight_are_no_deadlock() -> None:
     assert problem.kind is Kind.IN_FLIGHT
 
 
+def test_ranks_that_passed_their_calls_since_their_dumps_are_in_no_deadlock() -> None:
+    """Rank 12, dumped later, has finished a collective that others joined after all that they recorded."""
+    issued = run(JOBS["ring"])
+    at = [min(call.enqueued for calls in issued for call in calls) + 1_421_315] * 16
+    at[12] += 257_783
+    (problem,) = diagnosis_of(journal(dumps_of(issued, at=at))).problems
+    assert problem.kind is Kind.IN_FLIGHT
+
+
 def test_dumps_of_a_running_job_at_different_times_are_no_hang() -> None:
     """Some ranks were dumped before they did what others wait for."""
     issued = run(JOBS["pipeline"])

@@ -318,7 +318,7 @@ def diagnosis_of(
     late = lateness_report(journal, parts)
     clues = replace(clues, habits=habits_of(late.lateness))
     deviations = Deviations(journal, comparisons, incomplete)
-    hangs, notes = hangs_of(journal, parts, messages.waits, mismatches, clues, deviations)
+    hangs, notes = hangs_of(journal, parts, messages.waits, messages.times, mismatches, clues, deviations)
     absence = Absence(journal, parts, positions, messages.waits, unreadable or {})
     hangs = absent_culprits(absence, hangs)
     stalled = any(problem.waiting and problem.kind is not Kind.IN_FLIGHT for problem in [*hangs, *mismatches])

@@ -15,9 +15,9 @@ from tracelink.diagnosis.clocks import Elapsed
 from tracelink.diagnosis.deviations import Deviation, Deviations, deviation_problem
 from tracelink.diagnosis.journal import Journal
 from tracelink.diagnosis.model import Kind, Link, Problem
-from tracelink.diagnosis.participation import Parts
+from tracelink.diagnosis.participation import DumpTimes, Parts
 from tracelink.diagnosis.programs import Counterparts, Habits
-from tracelink.diagnosis.stalls import NO_CLUES, Clues, Stalls, is_cycle
+from tracelink.diagnosis.stalls import NO_CLUES, Clues, Stalls
 from tracelink.diagnosis.waits import (
     Cause,
     Wait,
@@ -58,6 +58,7 @@ def hangs_of(
     journal: Journal,
     parts: Parts,
     waits: Sequence[Wait],
+    times: DumpTimes,
     mismatches: list[Problem],
     clues: Clues = NO_CLUES,
     deviations: Deviations | None = None,
@@ -67,7 +68,7 @@ def hangs_of(
     Ranks that wait because of a mismatch are added to it in `mismatches`. If nothing decides whether the job hangs,
     what is in flight is one problem.
     """
-    order, stalls = WaitOrder(journal, parts), Stalls.of(journal, waits, clues)
+    order, stalls = WaitOrder(journal, parts), Stalls.of(journal, waits, times, clues)
     ending = [wait for wait in waits if stalls.is_ending(wait)]
     waits = [wait for wait in waits if not stalls.is_ending(wait)]
     certain = with_device_waits(journal, waits, stalls.is_stuck)
@@ -98,7 +99,7 @@ def _decided(
         return None
     possible = with_device_waits(stalls.journal, waits, lambda _: True)
     behind_devices = distinct_causes(causes_of(possible), order)
-    cycles = [cause for cause in behind_devices if is_cycle(cause)]
+    cycles = [cause for cause in behind_devices if stalls.is_deadlock(cause)]
     if cycles and not mismatches:
         return cycles
     return behind_devices if stalls.stop_all(behind_devices) else None

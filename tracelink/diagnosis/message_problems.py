@@ -17,14 +17,21 @@ from tracelink.diagnosis.messages import (
     MessageEnds,
     MessageState,
     Progress,
-    dump_times_of,
     match_messages,
     message_ends,
     message_waits,
     pending_ends,
 )
 from tracelink.diagnosis.model import Kind, Problem
-from tracelink.diagnosis.participation import Outcome, Parts, PartsByRank, Positions, outcomes
+from tracelink.diagnosis.participation import (
+    DumpTimes,
+    Outcome,
+    Parts,
+    PartsByRank,
+    Positions,
+    dump_times_of,
+    outcomes,
+)
 from tracelink.diagnosis.programs import Aspect, Counterparts, Habits, similar_groups, successors
 from tracelink.diagnosis.waits import Wait
 from tracelink.model.columns import UNKNOWN, Bools, Int64s, starts_of
@@ -47,6 +54,8 @@ class MessageDiagnosis(Struct, frozen=True):
     waits: Sequence[Wait]
     """Including those in collectives."""
     mismatches: Sequence[Problem]
+    times: DumpTimes
+    """What is known about when dumps were taken."""
 
 
 def diagnose_messages(
@@ -68,7 +77,7 @@ def diagnose_messages(
         state, Progress(parts_by_rank, waits), _disturbed_from(misdirected)
     ).problems()
     mismatches = message_mismatches(journal, ends, matching, _disturbed_from([*misdirected, *skipped]))
-    return MessageDiagnosis(matching.messages, waits, [*mismatches, *misdirected, *skipped])
+    return MessageDiagnosis(matching.messages, waits, [*mismatches, *misdirected, *skipped], times)
 
 
 def _disturbed_from(problems: Sequence[Problem]) -> dict[int, int]:

@@ -13,8 +13,8 @@ import numpy as np
 from msgspec import Struct
 
 from tracelink.diagnosis.clocks import Elapsed
-from tracelink.diagnosis.journal import Journal, operation_names, synchronizing_requests
-from tracelink.diagnosis.participation import Outcome, Parts, PartsByRank, Positions
+from tracelink.diagnosis.journal import Journal, operation_names
+from tracelink.diagnosis.participation import DumpTimes, Outcome, Parts, PartsByRank, wrapped_ranks
 from tracelink.diagnosis.stalls import is_stuck
 from tracelink.diagnosis.waits import Wait
 from tracelink.matching.groups import Groups, Members
@@ -173,8 +173,8 @@ def match_messages(journal: Journal, parts: Parts, ends: MessageEnds) -> Matchin
     order = known[stable_order(2 * number + ~ends.sends[known])] if len(known) else known
     channel = np.full(len(ends), UNKNOWN, np.int64)
     channel[known] = number
-    wrapped_ranks = _wrapped_ranks(journal)
-    wrapped = np.isin(source[first], wrapped_ranks), np.isin(target[first], wrapped_ranks)
+    overwritten = wrapped_ranks(journal)
+    wrapped = np.isin(source[first], overwritten), np.isin(target[first], overwritten)
     channels = _channels(ends, order, channel[order], *wrapped)
     parts_by_rank = PartsByRank(parts)
     uncertain = _unfinished(ends, order, channels) & ~channels.certain
@@ -374,66 +374,6 @@ def shift_by_collectives(
         sends, parts.row[own[own_rows]]
     )
     return int(before[0]) if len(before) and (before == before[0]).all() else None
-
-
-# Dumps that were taken before others.
-
-
-class DumpTimes(Struct, frozen=True):
-    """What is known about when dumps were taken."""
-
-    overtaken: Mapping[int, int]
-    """By rank the last entry that is unfinished in its own dump, and finished in another one."""
-    outdated: frozenset[int]
-    """Ranks whose dumps were taken before something that other dumps contain."""
-    kept_since: Mapping[int, int]
-    """Creation time of the first recorded entry of ranks whose ring buffer wrapped."""
-
-    def may_have_lost(self, rank: int, time: int) -> bool:
-        """Whether a rank may have lost what it requested at about this time."""
-        return rank in self.kept_since and (time == NO_TIME or time <= self.kept_since[rank])
-
-
-def dump_times_of(journal: Journal, parts: Parts, positions: Positions) -> DumpTimes:
-    """From collectives that no rank finishes before all have joined."""
-    overtaken = _overtaken_entries(journal, parts)
-    outdated = {*overtaken, *_outdated_ranks(journal, parts, positions)}
-    return DumpTimes(overtaken, frozenset(outdated), _kept_since(journal))
-
-
-def _overtaken_entries(journal: Journal, parts: Parts) -> dict[int, int]:
-    synchronizing = synchronizing_requests(journal)[journal.records.request[parts.row]]
-    finished = (parts.outcome == Outcome.FINISHED) & synchronizing
-    unfinished = np.flatnonzero(parts.outcome < Outcome.RETIRED)
-    overtaken = unfinished[np.isin(parts.collective[unfinished], parts.collective[finished])]
-    last_row: dict[int, int] = {}
-    for rank, row in zip(parts.rank[overtaken].tolist(), parts.row[overtaken].tolist(), strict=True):
-        last_row[rank] = max(row, last_row.get(rank, UNKNOWN))
-    return last_row
-
-
-def _outdated_ranks(journal: Journal, parts: Parts, positions: Positions) -> list[int]:
-    """Ranks whose dumps do not contain a collective that others have finished."""
-    if not len(parts):
-        return []
-    own = np.where(positions.part == UNKNOWN, UNKNOWN, parts.sequence[positions.part])
-    lost = (positions.part == UNKNOWN) & np.isin(positions.rank, _wrapped_ranks(journal))
-    outdated = (positions.last > own) & ~lost & np.isin(positions.rank, journal.ranks)
-    return [int(rank) for rank in np.unique(positions.rank[outdated])]
-
-
-def _kept_since(journal: Journal) -> dict[int, int]:
-    first_rows: Int64s = journal.bounds[np.searchsorted(journal.ranks, _wrapped_ranks(journal))]
-    times = {
-        rank: int(journal.records.created[row])
-        for rank, row in zip(_wrapped_ranks(journal), first_rows.tolist(), strict=True)
-        if row < len(journal) and journal.rank[row] == rank
-    }
-    return {rank: time for rank, time in times.items() if time != NO_TIME}
-
-
-def _wrapped_ranks(journal: Journal) -> list[int]:
-    return [rank for rank, recording in journal.recordings.items() if recording.overwritten]
 
 
 # Waits for messages: the first unfinished one of each queue of a rank.

@@ -1,9 +1,9 @@
-"""Participation: each rank's part in each collective, and how far each rank got in each of its groups."""
+"""Participation: each rank's part in each collective, how far it got in each of its groups, and since its dump."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from enum import IntEnum
 from functools import cached_property
 from typing import Any
@@ -317,3 +317,69 @@ def _proven_by_others(journal: Journal, parts: Parts) -> Int64s:
     proven = np.full(len(journal.groups), UNKNOWN, np.int64)
     np.maximum.at(proven, parts.group[finished], parts.sequence[finished])
     return proven
+
+
+# What ranks have passed since their dumps were taken, as other dumps show.
+
+
+class DumpTimes(Struct, frozen=True):
+    """What is known about when dumps were taken."""
+
+    overtaken: Mapping[int, int]
+    """By rank the last entry that is unfinished in its own dump, and finished in another one."""
+    outdated: frozenset[int]
+    """Ranks whose dumps were taken before something that other dumps contain."""
+    lacking: frozenset[int]
+    """Those of them that joined a collective since that is not in their dumps, so that they passed all that is."""
+    kept_since: Mapping[int, int]
+    """Creation time of the first recorded entry of ranks whose ring buffer wrapped."""
+
+    def is_over(self, rank: int, row: int) -> bool:
+        """Whether a rank has passed an entry since its dump was taken."""
+        return rank in self.lacking or row <= self.overtaken.get(rank, UNKNOWN)
+
+    def may_have_lost(self, rank: int, time: int) -> bool:
+        """Whether a rank may have lost what it requested at about this time."""
+        return rank in self.kept_since and (time == NO_TIME or time <= self.kept_since[rank])
+
+
+def dump_times_of(journal: Journal, parts: Parts, positions: Positions) -> DumpTimes:
+    """From collectives that no rank finishes before all have joined."""
+    overtaken, lacking = _overtaken_entries(journal, parts), _lacking_ranks(journal, parts, positions)
+    return DumpTimes(overtaken, lacking.union(overtaken), lacking, _kept_since(journal))
+
+
+def _overtaken_entries(journal: Journal, parts: Parts) -> dict[int, int]:
+    synchronizing = synchronizing_requests(journal)[journal.records.request[parts.row]]
+    finished = (parts.outcome == Outcome.FINISHED) & synchronizing
+    unfinished = np.flatnonzero(parts.outcome < Outcome.RETIRED)
+    overtaken = unfinished[np.isin(parts.collective[unfinished], parts.collective[finished])]
+    last_row: dict[int, int] = {}
+    for rank, row in zip(parts.rank[overtaken].tolist(), parts.row[overtaken].tolist(), strict=True):
+        last_row[rank] = max(row, last_row.get(rank, UNKNOWN))
+    return last_row
+
+
+def _lacking_ranks(journal: Journal, parts: Parts, positions: Positions) -> frozenset[int]:
+    """Ranks whose dumps do not contain a collective that others have finished."""
+    if not len(parts):
+        return frozenset()
+    own = np.where(positions.part == UNKNOWN, UNKNOWN, parts.sequence[positions.part])
+    lost = (positions.part == UNKNOWN) & np.isin(positions.rank, wrapped_ranks(journal))
+    lacking = (positions.last > own) & ~lost & np.isin(positions.rank, journal.ranks)
+    return frozenset(np.unique(positions.rank[lacking]).tolist())
+
+
+def _kept_since(journal: Journal) -> dict[int, int]:
+    first_rows: Int64s = journal.bounds[np.searchsorted(journal.ranks, wrapped_ranks(journal))]
+    times = {
+        rank: int(journal.records.created[row])
+        for rank, row in zip(wrapped_ranks(journal), first_rows.tolist(), strict=True)
+        if row < len(journal) and journal.rank[row] == rank
+    }
+    return {rank: time for rank, time in times.items() if time != NO_TIME}
+
+
+def wrapped_ranks(journal: Journal) -> list[int]:
+    """Ranks whose ring buffer has overwritten entries."""
+    return [rank for rank, recording in journal.recordings.items() if recording.overwritten]

@@ -15,6 +15,7 @@ from tracelink.diagnosis.clocks import Elapsed
 from tracelink.diagnosis.dumps.movement import Earlier
 from tracelink.diagnosis.journal import Journal
 from tracelink.diagnosis.model import Lateness
+from tracelink.diagnosis.participation import DumpTimes
 from tracelink.diagnosis.timeline import LONG_FOR_A_FIRST_NS, LONG_NS, TIMES_LONGER
 from tracelink.diagnosis.waits import Cause, Wait
 from tracelink.model.columns import MILLISECOND, NO_TIME, SECOND, UNKNOWN
@@ -46,6 +47,7 @@ class Stalls(Struct, frozen=True):
 
     journal: Journal
     elapsed: Elapsed
+    times: DumpTimes
     clues: Clues
     ranks: frozenset[int]
     """Ranks whose state is known: they have entries, and their dumps are complete."""
@@ -53,12 +55,12 @@ class Stalls(Struct, frozen=True):
     """Ranks in a call that others have finished: they are about to leave it."""
 
     @classmethod
-    def of(cls, journal: Journal, waits: Sequence[Wait], clues: Clues) -> Stalls:
+    def of(cls, journal: Journal, waits: Sequence[Wait], times: DumpTimes, clues: Clues) -> Stalls:
         """What the times of a journal, and `clues`, decide."""
         filled = journal.ranks[np.diff(journal.bounds) > 0].tolist()
         ranks = frozenset(rank for rank in filled if not journal.recordings[rank].broken_off)
         moving = frozenset(rank for wait in waits if wait.ending for rank in wait.rows)
-        return cls(journal, Elapsed(journal), clues, ranks, moving)
+        return cls(journal, Elapsed(journal), times, clues, ranks, moving)
 
     def is_ending(self, wait: Wait) -> bool:
         """Whether a wait is about to end: other ranks have finished it, and it does not take too long."""
@@ -81,7 +83,12 @@ class Stalls(Struct, frozen=True):
     def is_decided(self, cause: Cause) -> bool:
         """Whether a cause is known to make ranks hang: by time, by a cycle, or by a dump that is missing."""
         incomplete = any(not self.ranks.issuperset(wait.unknown) and not wait.absent for wait in cause.waits)
-        return is_cycle(cause) or incomplete or any(self.is_stuck(wait) for wait in cause.waits)
+        return self.is_deadlock(cause) or incomplete or any(self.is_stuck(wait) for wait in cause.waits)
+
+    def is_deadlock(self, cause: Cause) -> bool:
+        """Whether ranks wait for each other in different calls, none of which a rank has passed since its dump."""
+        over = any(self.times.is_over(rank, row) for wait in cause.waits for rank, row in wait.rows.items())
+        return is_cycle(cause) and not over
 
     def stop_all(self, causes: Sequence[Cause]) -> bool:
         """Whether every rank waits for the same few ranks, which running jobs rarely do."""
