@@ -114,7 +114,7 @@ def _as_gloo(call: Call) -> Part:
         return Part("all_reduce", shapes, shapes, part.type)
     match part.operation:
         case "all_reduce_barrier":
-            return Part("barrier", (), (), part.type)
+            return Part("barrier", (), ())
         case "_reduce_scatter_base":
             return Part("all_reduce", part.inputs, part.inputs, part.type)
         case "_all_gather_base":
