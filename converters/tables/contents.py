@@ -268,7 +268,7 @@ def _samples(index: str, samples: Counters) -> dict[str, pa.Array]:
 
 
 def _last_before(times: Int64s, events: Events, kind: EventKind) -> Int64s:
-    """The event of a kind that began last before each of these times, or at it; UNKNOWN if there is none."""
+    """The event of a kind that began last before each of these times, or at it; UNKNOWN before the first one."""
     if not len(times):
         return np.empty(0, np.int64)
     rows = np.flatnonzero(events.of_kind(kind) & events.timed)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
@@ -18,7 +18,7 @@ from tracelink.io.engine import Engine
 from tracelink.io.targets import DirectoryTarget, FileTarget, FolderTarget, StreamTarget, Target
 from tracelink.io.temporary import scratch_folder_for, temporary_for
 from tracelink.model import MANIFEST, __version__
-from tracelink.model.columns import Int64s, int64s
+from tracelink.model.columns import Int64s
 from tracelink.model.errors import TraceError, UsageError
 from tracelink.model.events import EventKind
 from tracelink.model.graph import EventGraph
@@ -46,7 +46,7 @@ class _RankWork(Struct, frozen=True):
 
     target: Target
     arguments: str
-    exchanging: Mapping[int, Sequence[int]]
+    exchanging: Mapping[int, Int64s]
     """By rank, the events with the parts of all-to-all operations."""
 
     def __call__(self, part: Part) -> Written:
@@ -63,7 +63,7 @@ class _RankWork(Struct, frozen=True):
         if self.arguments == ALL:
             return np.arange(len(graph))
         waits = np.flatnonzero(graph.events.of_kind(EventKind.SYNCHRONIZATION))
-        return np.union1d(waits, int64s(self.exchanging[rank]))
+        return np.union1d(waits, self.exchanging.get(rank, waits))
 
 
 class DatasetWriter(Struct, frozen=True):
@@ -86,8 +86,7 @@ class DatasetWriter(Struct, frozen=True):
         return [Output(target.path(), self.name, None, size, job.events)]
 
     def _write(self, job: Job, files: Target, engine: Engine) -> int:
-        exchanging = {part.rank: list(events_with_splits(job, part.rank)) for part in job.parts}
-        ranks = engine.map(_RankWork(files, self.arguments, exchanging), job.parts)
+        ranks = engine.map(_RankWork(files, self.arguments, events_with_splits(job)), job.parts)
         _check_visible(files, job)
         rows = dict.fromkeys(ranks[0].rows if ranks else (), 0)
         for name in rows:

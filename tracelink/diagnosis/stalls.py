@@ -87,8 +87,9 @@ class Stalls(Struct, frozen=True):
 
     def is_deadlock(self, cause: Cause) -> bool:
         """Whether ranks wait for each other in different calls, none of which a rank has passed since its dump."""
-        over = any(self.times.is_over(rank, row) for wait in cause.waits for rank, row in wait.rows.items())
-        return is_cycle(cause) and not over
+        return is_cycle(cause) and not any(
+            self.times.is_over(rank, row) for wait in cause.waits for rank, row in wait.rows.items()
+        )
 
     def stop_all(self, causes: Sequence[Cause]) -> bool:
         """Whether every rank waits for the same few ranks, which running jobs rarely do."""

@@ -206,7 +206,7 @@ class _Part(Struct, frozen=True):
 
     @property
     def worker(self) -> str:
-        """The worker of a cluster that has matched it; empty if there is none."""
+        """The worker that has matched it; empty without a cluster."""
         return self.matched.worker if self.matched else ""
 
 
@@ -387,7 +387,7 @@ class _Meetings(Struct, frozen=True):
 
     @property
     def worker(self) -> str:
-        """The worker of a cluster that has them; empty if there is none."""
+        """The worker that has them; empty without a cluster."""
         return self.crossings.worker
 
 
@@ -398,7 +398,7 @@ class _Batch(Struct, frozen=True):
 
     @property
     def worker(self) -> str:
-        """The worker of a cluster that has the calls of the first rank; empty if there is none."""
+        """The worker that has the calls of the first rank; empty without a cluster."""
         return self.ranks[0].calls.worker
 
 

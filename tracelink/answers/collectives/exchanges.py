@@ -82,7 +82,9 @@ def splits_of(graph: EventGraph, job: Job, rank: int) -> Splits:
         job: The job; its events are not read.
         rank: The rank.
     """
-    by_event = events_with_splits(job, rank)
+    participations, events = _stating_splits(job)
+    own = job.participations.rank[participations] == rank
+    by_event = dict(zip(events[own].tolist(), participations[own].tolist(), strict=True))
     rows: list[tuple[int, int, int]] = []
     for row, text in recorded_payloads(graph, np.array(sorted(by_event), np.int64)) if by_event else ():
         parts = _recorded_parts(text)
@@ -95,13 +97,22 @@ def splits_of(graph: EventGraph, job: Job, rank: int) -> Splits:
     return Splits(columns[:, 0], columns[:, 1], columns[:, 2])
 
 
-def events_with_splits(job: Job, rank: int) -> dict[int, int]:
-    """The events of one rank whose arguments state the parts of an all-to-all, and the participation of each."""
+def events_with_splits(job: Job) -> dict[int, Int64s]:
+    """By rank, the events whose arguments state the parts of an all-to-all."""
+    participations, events = _stating_splits(job)
+    rank = job.participations.rank[participations]
+    order = np.argsort(rank, kind="stable")
+    starts = starts_of(rank[order])
+    return dict(zip(rank[order][starts].tolist(), np.split(events[order], starts[1:]), strict=False))
+
+
+def _stating_splits(job: Job) -> tuple[Int64s, Int64s]:
+    """The participations in all-to-all operations that have an event with arguments, and these events."""
     table = job.participations
-    participations = np.flatnonzero(_all_to_all(job)[table.collective] & (table.rank == rank))
-    event = np.where(table.kernel == UNKNOWN, table.operator, table.kernel)[participations]
+    rows = np.flatnonzero(_all_to_all(job)[table.collective])
+    event = np.where(table.kernel[rows] == UNKNOWN, table.operator[rows], table.kernel[rows])
     known = event != UNKNOWN
-    return dict(zip(event[known].tolist(), participations[known].tolist(), strict=True))
+    return rows[known], event[known]
 
 
 def _recorded_parts(text: bytes | memoryview) -> str:
