@@ -430,6 +430,7 @@ def test_arguments_of_a_merged_job_are_those_of_the_files(job: Path) -> None:
     assert graph.arguments(row) == WORK["args"]
 
 
+@pytest.mark.foreign
 def test_a_real_job_of_four_ranks() -> None:
     folder = shared("kineto/four_ranks_derived")
     graph = tracelink.load(folder)

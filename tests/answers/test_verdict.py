@@ -78,6 +78,7 @@ def test_what_is_unknown_is_said_by_why_it_is() -> None:
     ]
 
 
+@pytest.mark.foreign
 @pytest.mark.parametrize("name", ["cuda_graphs", "mi300_resnet", "nccl_data", "h100_qwen"])
 def test_no_sentence_has_a_larger_share_than_its_part(name: str) -> None:
     first, *others = summarize(shared(f"kineto/{name}.json.gz"), jobs=1).verdict

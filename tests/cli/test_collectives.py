@@ -550,6 +550,7 @@ def matched8() -> str:
     return str(shared("matched8"))
 
 
+@pytest.mark.foreign
 class TestOnEightRanks:
     def test_every_collective_of_every_group(self, tracelink: Run, matched8: str) -> None:
         made = document_of(tracelink, "collectives", matched8)
@@ -569,6 +570,7 @@ class TestOnEightRanks:
         assert marks == {"## step 3 ##": 8}
 
 
+@pytest.mark.foreign
 def test_who_is_missing_in_a_job_that_hangs(tracelink: Run) -> None:
     made = document_of(tracelink, "collectives", str(shared("fr/skip_hang/dumps_hang")), "--sort", "verdict")
     worst = made["collectives"][0]

@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 
 import jsonschema
+import pytest
 
 from builders.command_line import Run
 from builders.compile_log import PID, START_US, artifact, begin, instant, log, metrics, record
@@ -167,6 +168,7 @@ def test_many_problems_are_counted(tracelink: Run) -> None:
     assert len(tracelink("compile", path, "-q").stdout.splitlines()) == 20
 
 
+@pytest.mark.foreign
 def test_collectives_that_waited_for_a_compilation(tracelink: Run) -> None:
     result = tracelink("compile", str(shared("torch_trace/multirank_matched")))
     table = next(part for part in result.stdout.split("\n\n") if part.startswith("collective that waited"))

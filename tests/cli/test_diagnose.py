@@ -276,6 +276,7 @@ REAL = {
 SCREEN = 40
 
 
+@pytest.mark.foreign
 @pytest.mark.parametrize(("case", "verdict"), REAL.items(), ids=REAL)
 def test_the_diagnosis_of_a_real_job_fits_on_a_screen(tracelink: Run, case: str, verdict: str) -> None:
     result = tracelink("diagnose", str(shared(f"fr/{case}")))

@@ -128,6 +128,7 @@ def test_the_schema_refuses_other_documents(tracelink: Run, change: dict[str, An
     assert not SCHEMA.is_valid(made | change)
 
 
+@pytest.mark.foreign
 @pytest.mark.parametrize(
     "case",
     [

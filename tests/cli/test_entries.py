@@ -320,6 +320,7 @@ def test_ordinals() -> None:
     ]
 
 
+@pytest.mark.foreign
 class TestKnownJobs:
     def test_a_deadlock_of_groups(self, tracelink: Run) -> None:
         folder = str(shared("fr/subgroup_deadlock/dumps_hang"))

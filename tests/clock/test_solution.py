@@ -189,6 +189,7 @@ def error(clock: Clock, offset: Any, drift: Any, start: int) -> float:
     return abs(clock.offset_ns - truth) if clock.low_ns <= truth <= clock.high_ns else float("inf")
 
 
+@pytest.mark.foreign
 @pytest.mark.parametrize("seed", range(8))
 def test_wrong_clocks_are_found_within_300_microseconds(met: Crossings, seed: int) -> None:
     random = np.random.default_rng(seed)
@@ -202,6 +203,7 @@ def test_wrong_clocks_are_found_within_300_microseconds(met: Crossings, seed: in
     assert found.findings == []
 
 
+@pytest.mark.foreign
 def test_right_clocks_stay_right_within_what_is_reported(met: Crossings) -> None:
     found = estimate_clocks(met, dict.fromkeys(range(8), "vm"), ClockMode.COLLECTIVES)
     for clock in found.clocks.values():
@@ -210,6 +212,7 @@ def test_right_clocks_stay_right_within_what_is_reported(met: Crossings) -> None
         assert abs(clock.offset_ns) <= clock.uncertainty_ns < 2 * MS
 
 
+@pytest.mark.foreign
 def test_one_host_needs_no_correction(met: Crossings) -> None:
     found = estimate_clocks(met, dict.fromkeys(range(8), "vm"), ClockMode.HOST)
     assert [clock.offset_ns for clock in found.clocks.values()] == [0] * 8

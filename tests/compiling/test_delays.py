@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 import tracelink
 from builders.busy_compiling import alive, compile_log, compiling, near
 from builders.data import shared
@@ -64,6 +66,7 @@ def test_a_damaged_dump_costs_only_itself(tmp_path: Path) -> None:
     assert [one.source.rpartition("/")[2] for one in found.findings] == ["comm_lib_trace_rank_0"]
 
 
+@pytest.mark.foreign
 def test_recorded_delays() -> None:
     found = tracelink.compile(shared("torch_trace/multirank_matched")).delays
     assert [(one.operation, one.sequence, one.rank, one.ids, one.waiting) for one in found] == [

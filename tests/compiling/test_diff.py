@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 import tracelink
 from builders.compile_log import artifact, begin, instant, log, metrics
 from builders.data import shared
@@ -26,6 +28,7 @@ def diff(folder: Path, before: list[bytes], after: list[bytes]) -> CompileDiff:
     return compared(report(folder / "before", *before), report(folder / "after", *after))
 
 
+@pytest.mark.foreign
 def test_same_run_has_no_change() -> None:
     found = tracelink.compile(shared("torch_trace/single"))
     same = compared(found, found)

@@ -212,6 +212,7 @@ def test_nothing_is_said_of_graphs_without_a_schedule(tmp_path: Path) -> None:
     assert (found.schedules, found.unscheduled) == ([], [])
 
 
+@pytest.mark.foreign
 def test_all_recorded_runs_call_what_was_scheduled() -> None:
     found = tracelink.compile(shared("torch_trace/multirank_matched"))
     assert [one.runs for one in found.schedules] == [4] * 12

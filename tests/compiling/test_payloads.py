@@ -64,6 +64,7 @@ def test_names_are_none_of_devices_on_windows(tmp_path: Path) -> None:
     assert [name.rpartition("/")[2] for name in found] == ["_COM1.x.txt", "_aux.txt", "console.txt", "x.txt"]
 
 
+@pytest.mark.foreign
 def test_every_recorded_payload_has_its_digest(tmp_path: Path) -> None:
     found = read([shared("torch_trace/single")])
     count, size = write_artifacts(found, str(tmp_path / "out"))

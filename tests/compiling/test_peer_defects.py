@@ -47,6 +47,7 @@ def test_harmless_artifacts_are_no_divergence(first: str, tmp_path: Path) -> Non
     assert report(tmp_path, extra, log(*same), extra, log(*same)).divergences == []
 
 
+@pytest.mark.foreign
 def test_the_schedules_of_forward_and_backward_are_both_kept() -> None:
     """Defect 2: they have the same compile id; it reads one of them."""
     text = "".join(html_page(read([shared("torch_trace/multirank_matched")])))
@@ -61,6 +62,7 @@ def test_the_schedules_of_forward_and_backward_are_both_kept() -> None:
     ]
 
 
+@pytest.mark.foreign
 def test_the_outlier_is_named() -> None:
     """Defect 3: it names all ranks."""
     found = tracelink.compile(shared("torch_trace/multirank_matched")).divergences
@@ -182,6 +184,7 @@ def test_work_that_is_open_at_the_end_of_a_log_is_reported(tmp_path: Path) -> No
     assert not found.is_clean
 
 
+@pytest.mark.foreign
 def test_recompilations_have_their_guard_and_graph_breaks_their_line() -> None:
     """Defects 19, 20: it has no table of either."""
     found = tracelink.compile(shared("torch_trace/single"))
@@ -203,12 +206,14 @@ def test_ranks_without_a_log_are_named(tmp_path: Path) -> None:
     ]
 
 
+@pytest.mark.foreign
 def test_times_of_ranks_are_compared() -> None:
     """Defect 21: it compares what ranks compiled, and not when: these collectives waited for one of them."""
     found = tracelink.compile(shared("torch_trace/multirank_matched"))
     assert [(one.rank, one.ids) for one in found.delays][:2] == [(1, ("0/0",)), (2, ("2/2", "3/0"))]
 
 
+@pytest.mark.foreign
 def test_compiled_code_is_linked_to_what_ran() -> None:
     """Defect 22: it reads no profiles, so nobody knows whether compiling has paid off."""
     found = tracelink.compile(shared("torch_trace/multirank_matched"))

@@ -386,6 +386,7 @@ def test_graphs_that_differ_in_comments_only_are_the_same(tmp_path: Path) -> Non
 # Recorded logs.
 
 
+@pytest.mark.foreign
 def test_recorded_compilations() -> None:
     found = tracelink.compile(shared("torch_trace/single"))
     forward = [one for one in found.compiles if not one.backward]
@@ -396,6 +397,7 @@ def test_recorded_compilations() -> None:
     assert (found.divergences, found.open) == ([], [])
 
 
+@pytest.mark.foreign
 def test_recorded_outlier() -> None:
     found = tracelink.compile(shared("torch_trace/multirank_matched"))
     assert found.divergences == [
@@ -427,10 +429,12 @@ def test_recorded_outlier() -> None:
     ]
 
 
+@pytest.mark.foreign
 def test_harmless_artifacts_are_no_divergence() -> None:
     assert tracelink.compile(shared("torch_trace/edge/falsepos")).divergences == []
 
 
+@pytest.mark.foreign
 @pytest.mark.parametrize(
     ("case", "ids"),
     [

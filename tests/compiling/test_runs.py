@@ -73,6 +73,7 @@ def test_a_fast_rank_of_the_next_run_that_the_first_run_does_not_have(tmp_path: 
     assert [one.ranks for one in tracelink.compile(tmp_path).runs] == [(0,), (0, 1)]
 
 
+@pytest.mark.foreign
 def test_forked_processes_and_later_logs_are_of_the_same_run(tmp_path: Path) -> None:
     write(tmp_path, 0, "a", compiled("step", 0))
     write(tmp_path, 0, "b", compiled("other", 100, "1/0"))

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -147,6 +148,7 @@ def test_time_compiled_until(work: list[tuple[int, int]], times: list[int]) -> N
     ]
 
 
+@pytest.mark.foreign
 def test_recorded_ranks() -> None:
     found = tracelink.compile(shared("torch_trace/multirank_matched"))
     assert [(one.rank, one.id, one.runs) for one in found.compiles if one.rank == 2] == [

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
@@ -220,6 +221,7 @@ def test_any_absent_rank(case: Plan | tuple[Plan, Fault], when: str, data: st.Da
 # Recorded jobs.
 
 
+@pytest.mark.foreign
 def test_killed_rank() -> None:
     for phase in ("after_error", "after_timeout"):
         (problem,) = diagnose(shared(f"fr2/sigkill/dumps_{phase}")).problems
@@ -227,6 +229,7 @@ def test_killed_rank() -> None:
         assert problem.waiting == (0, 1, 2, 3, 4, 6, 7)
 
 
+@pytest.mark.foreign
 def test_killed_rank_of_unaided_gloo() -> None:
     """No dump lists the members of groups."""
     for phase in ("after_error", "after_timeout"):
@@ -236,6 +239,7 @@ def test_killed_rank_of_unaided_gloo() -> None:
         assert (problem.waiting, list(diagnosis.missing)) == ((0, 1, 2, 3, 4, 6, 7), [5])
 
 
+@pytest.mark.foreign
 def test_rank_that_was_killed_while_others_gave_up_or_waited() -> None:
     (problem,) = diagnose(shared("fr2/world_kill_dp_only/dumps_after_error")).problems
     assert (problem.kind, problem.culprits, problem.waiting) == (Kind.NEVER_JOINED, (2,), (0, 1, 3))
@@ -243,11 +247,13 @@ def test_rank_that_was_killed_while_others_gave_up_or_waited() -> None:
     assert (problem.kind, problem.culprits, problem.proven) == (Kind.ABSENT, (2,), False)
 
 
+@pytest.mark.foreign
 def test_rank_that_crashed_between_collectives() -> None:
     (problem,) = diagnose(shared("fr2/crash_between")).problems
     assert (problem.kind, problem.culprits, problem.waiting) == (Kind.ABSENT, (6,), ())
 
 
+@pytest.mark.foreign
 def test_host_that_crashed() -> None:
     (problem,) = diagnose(shared("fr2/n64_node_crash")).problems
     assert (problem.kind, problem.culprits, problem.proven) == (
@@ -258,6 +264,7 @@ def test_host_that_crashed() -> None:
     assert set(problem.waiting) == set(range(64)) - set(problem.culprits)
 
 
+@pytest.mark.foreign
 def test_truncated_dump_of_a_recorded_culprit() -> None:
     (problem,) = diagnose(shared("fr2/m64_culprit_truncated")).problems
     assert (problem.kind, problem.culprits, problem.proven) == (Kind.NEVER_JOINED, (37,), False)

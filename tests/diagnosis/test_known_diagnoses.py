@@ -45,26 +45,31 @@ BROKEN = {
 }
 
 
+@pytest.mark.foreign
 @pytest.mark.parametrize("case", HEALTHY)
 def test_healthy_job(case: str) -> None:
     assert (diagnosed(case).verdict, told(diagnosed(case))) == ("ok", [])
 
 
+@pytest.mark.foreign
 @pytest.mark.parametrize("case", BROKEN)
 def test_faulty_job(case: str) -> None:
     assert told(diagnosed(case)) == [BROKEN[case]]
 
 
+@pytest.mark.foreign
 def test_healthy_job_with_profiles() -> None:
     diagnosis = tracelink.diagnose(shared("matched8"))
     assert (diagnosis.verdict, list(diagnosis.present)) == ("ok", list(range(8)))
 
 
+@pytest.mark.foreign
 def test_all_others_wait() -> None:
     (problem,) = diagnosed("skip_hang/dumps_hang").problems
     assert problem.waiting == (0, 1, 2, 4, 5, 6, 7)
 
 
+@pytest.mark.foreign
 def test_links_of_a_deadlock() -> None:
     (problem,) = diagnosed("subgroup_deadlock/dumps_hang").problems
     assert [(link.group, link.sequence, link.ranks, link.waits_for) for link in problem.cycle] == [
@@ -73,16 +78,19 @@ def test_links_of_a_deadlock() -> None:
     ]
 
 
+@pytest.mark.foreign
 def test_missing_dump_of_another_rank() -> None:
     assert list(diagnosed("missing_other/dumps").missing) == [5]
 
 
+@pytest.mark.foreign
 def test_truncated_dump() -> None:
     diagnosis = diagnosed("truncated/dumps")
     assert (diagnosis.verdict, list(diagnosis.unreadable)) == ("ok", [4])
     assert list(diagnosis.present) == [0, 1, 2, 3, 5, 6, 7]
 
 
+@pytest.mark.foreign
 def test_missing_dump_of_the_culprit(tmp_path: Path) -> None:
     for dump in shared("fr/skip_hang/dumps_hang").iterdir():
         if not dump.name.endswith("_3"):
@@ -148,6 +156,7 @@ OTHERS = ("monitored/dumps_hang", "monitored/dumps_after_timeout", "weak_twojobs
 """Tested with what the recorder does not see, and with sets of dumps."""
 
 
+@pytest.mark.foreign
 @pytest.mark.parametrize("case", SECOND_SET)
 def test_second_set(case: str) -> None:
     diagnosis = tracelink.diagnose(shared(f"fr2/{case}"))
@@ -156,11 +165,13 @@ def test_second_set(case: str) -> None:
     assert found == SECOND_SET[case]
 
 
+@pytest.mark.foreign
 @pytest.mark.parametrize("case", OK)
 def test_second_set_healthy(case: str) -> None:
     assert tracelink.diagnose(shared(f"fr2/{case}")).verdict == "ok"
 
 
+@pytest.mark.foreign
 @pytest.mark.parametrize("case", UNDECIDED)
 def test_second_set_in_flight(case: str) -> None:
     diagnosis = tracelink.diagnose(shared(f"fr2/{case}"))
@@ -172,6 +183,7 @@ def test_second_set_in_flight(case: str) -> None:
     )
 
 
+@pytest.mark.foreign
 def test_network_that_is_known_to_be_stuck() -> None:
     (problem,) = tracelink.diagnose(shared("fr2/w8_network_stuck"), hung=True).problems
     assert (problem.kind, problem.category, problem.sequence) == (
@@ -181,6 +193,7 @@ def test_network_that_is_known_to_be_stuck() -> None:
     )
 
 
+@pytest.mark.foreign
 def test_every_case_of_the_second_set_is_tested() -> None:
     root = shared("fr2")
     cases = {
@@ -193,6 +206,7 @@ def test_every_case_of_the_second_set_is_tested() -> None:
     assert cases == {*SECOND_SET, *OK, *UNDECIDED, *OTHERS}
 
 
+@pytest.mark.foreign
 def test_all_cases_are_tested() -> None:
     truth = orjson.loads(shared("fr/truth.json").read_bytes())
     cases = {case.partition("/")[0] for case in (*HEALTHY, *BROKEN, "truncated/dumps")}

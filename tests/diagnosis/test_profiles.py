@@ -212,6 +212,7 @@ def test_damaged_profile_for_roots(tmp_path: Path) -> None:
     assert any(str(broken) in one.message for one in diagnosis.findings)
 
 
+@pytest.mark.foreign
 def test_recorded_roots() -> None:
     data = shared("matched8")
     diagnosis = tracelink.diagnose(fr=data / "fr", kineto=data, et=data)
@@ -419,6 +420,7 @@ def of_matched8(folder: Path, *ranks: int, of: str = "kineto et") -> Path:
     return folder
 
 
+@pytest.mark.foreign
 def test_recorded_call(tmp_path: Path) -> None:
     found = problem(cut(tmp_path / "dumps", rank=3, kept=50), of_matched8(tmp_path / "traces", 2, 3))
     assert (found.kind, found.culprits) == (ProblemKind.LAGGING, (3,))
@@ -438,6 +440,7 @@ def test_recorded_call(tmp_path: Path) -> None:
     assert (waits.group, waits.sequence, waits.before, waits.node) == ("2", 13, 0, 1925)
 
 
+@pytest.mark.foreign
 def test_recorded_activity_after_the_dump(tmp_path: Path) -> None:
     found = problem(
         cut(tmp_path / "dumps", rank=3, kept=50), of_matched8(tmp_path / "traces", 3, of="kineto")
@@ -454,6 +457,7 @@ def test_recorded_activity_after_the_dump(tmp_path: Path) -> None:
     ]
 
 
+@pytest.mark.foreign
 def test_execution_trace_only(tmp_path: Path) -> None:
     found = problem(cut(tmp_path / "dumps", rank=3, kept=50), of_matched8(tmp_path / "traces", 2, of="et"))
     (seen,) = found.sightings

@@ -224,6 +224,7 @@ def test_hidden_operations_are_the_gaps(gaps: list[int], overwritten: int) -> No
     assert hidden_before(recorded({0: entries})).tolist() == expected
 
 
+@pytest.mark.foreign
 @pytest.mark.parametrize("phase", ["dumps_hang", "dumps_after_timeout"])
 def test_monitored_barrier_is_not_recorded(phase: str) -> None:
     """Rank 6 did not call it: the dumps of all ranks end in the same call."""

@@ -66,6 +66,7 @@ SAMPLES: Mapping[str, Named] = {
 """In `hung_job` rank 3 never joins mesh_dp 21; all others wait for it, or in what they asked for after that."""
 
 
+@pytest.mark.foreign
 @pytest.mark.parametrize("case", RECORDED)
 def test_of_recorded_jobs(case: str) -> None:
     assert_hung(shared(f"fr/{case}"), RECORDED[case])
@@ -76,15 +77,18 @@ def test_of_samples(name: str) -> None:
     assert_hung(samples.path(name), SAMPLES[name])
 
 
+@pytest.mark.foreign
 def test_nothing_hangs_in_a_job_with_profiles() -> None:
     assert_hung(shared("matched8"), {})
 
 
+@pytest.mark.foreign
 @pytest.mark.parametrize("name", ["nccl_data", "cuda_graphs", "mi300_resnet", "resnet50_2021"])
 def test_nothing_hangs_in_a_profile_alone(name: str) -> None:
     assert_hung(shared(f"kineto/{name}.json.gz"), {})
 
 
+@pytest.mark.foreign
 def test_every_recorded_job_is_held_here() -> None:
     folders = {f"{path.parent.name}/{path.name}" for path in shared("fr").glob("*/*") if path.is_dir()}
     assert folders == RECORDED.keys()

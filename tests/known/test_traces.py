@@ -62,6 +62,7 @@ def matched8() -> Job:
     return collectives(shared("matched8"), clock="none")
 
 
+@pytest.mark.foreign
 class TestMatched8:
     """Eight ranks, gloo: an execution trace, a profile and a recorder of each; the recorder saw the warm-up too."""
 
@@ -116,6 +117,7 @@ class TestMatched8:
         assert told(job) == {"missing_ranks": "1 of 8 ranks have no source: 7."}
 
 
+@pytest.mark.foreign
 def test_the_eight_collectives_of_dlrm_on_all_ranks_in_order_from_kernels_and_execution_traces() -> None:
     job = collectives(shared("pairs/dlrm8"), clock="none")
     order = np.argsort(job.collectives.order)
@@ -138,6 +140,7 @@ def test_the_eight_collectives_of_dlrm_on_all_ranks_in_order_from_kernels_and_ex
         assert (np.diff(starts[order]) > 0).all()
 
 
+@pytest.mark.foreign
 def test_four_ranks_with_three_sources_each_of_which_one_does_more_alone() -> None:
     job = collectives(shared("torch_trace/multirank_matched/matched"), clock="none")
     together = [ranks for ranks in takers(job) if len(ranks) > 1]
@@ -244,6 +247,7 @@ def whole() -> Job:
     return collectives(shared("kineto/four_ranks_derived"))
 
 
+@pytest.mark.foreign
 class TestFourRanks:
     """NCCL without numbers: all leave each of 21 collectives at once, and rank 2 is always the first to enter."""
 
@@ -312,6 +316,7 @@ def saved(profiles: Sequence[dict[str, Any]], folder: Path) -> Job:
     return collectives(folder, jobs=1)
 
 
+@pytest.mark.foreign
 class TestNotOneJob:
     def test_a_rank_that_is_there_twice_is_an_error_that_names_both_files(self, tmp_path: Path) -> None:
         first = shared("kineto/four_ranks_derived/rank0_trace.json.gz")

@@ -422,6 +422,7 @@ def contradictions(findings: Sequence[Finding]) -> list[Finding]:
     return [finding for finding in findings if finding.reason == "communication_contradiction"]
 
 
+@pytest.mark.foreign
 def test_matched8_has_recorder_operator_annotation_and_node_of_every_collective() -> None:
     """The warm-up step is from before the profile; what is sent and received gloo does not record."""
     known = {
@@ -464,6 +465,7 @@ def test_the_messages_of_matched8_have_their_peers_and_sizes() -> None:
         assert received.point_to_point.all()
 
 
+@pytest.mark.foreign
 def test_without_execution_traces_the_order_of_the_work_tells_as_much() -> None:
     """A profile numbers its events only where an execution trace is recorded beside it."""
     known = {ALL_OF_GLOO - {"node"}: 46, ALL_OF_GLOO_BUT_RECORDED - {"node"}: 8, RECORDER: 13}
@@ -471,6 +473,7 @@ def test_without_execution_traces_the_order_of_the_work_tells_as_much() -> None:
     assert all(joined(rank.calls) == known for rank in ranks(*paths, "matched8/fr").values())
 
 
+@pytest.mark.foreign
 @pytest.mark.parametrize("trace", ["four_ranks_derived", "nccl_data.json.gz"])
 def test_nccl_with_arguments(trace: str) -> None:
     for rank in ranks(f"kineto/{trace}").values():
@@ -482,6 +485,7 @@ def test_nccl_with_arguments(trace: str) -> None:
         assert (calls.end > calls.start).all()
 
 
+@pytest.mark.foreign
 def test_dlrm_without_arguments_has_its_numbers_from_the_execution_traces() -> None:
     expected = None
     for rank in ranks("pairs/dlrm8").values():
@@ -493,11 +497,13 @@ def test_dlrm_without_arguments_has_its_numbers_from_the_execution_traces() -> N
         assert [number for _, number in expected] == list(range(147, 155))
 
 
+@pytest.mark.foreign
 def test_kernels_of_mi300_from_before_the_window_stand_alone() -> None:
     (rank,) = ranks("kineto/mi300_resnet.json.gz").values()
     assert joined(rank.calls) == {ALL_OF_NCCL: 12, frozenset({"kernel"}): 5}
 
 
+@pytest.mark.foreign
 def test_profiles_of_2023_whose_records_say_nothing() -> None:
     (rank,) = ranks("kineto/cuda_graphs.json.gz").values()
     assert joined(rank.calls) == {ALL_OF_NCCL: 75, ALL_OF_NCCL - {"kernel"}: 10, frozenset({"kernel"}): 5}
@@ -506,6 +512,7 @@ def test_profiles_of_2023_whose_records_say_nothing() -> None:
     assert operations(rank.calls) == {"all_to_all": 4, "all_reduce": 4, "all_gather": 2}
 
 
+@pytest.mark.foreign
 def test_a_compiled_run_has_no_calls_that_were_only_traced() -> None:
     found = ranks("torch_trace/multirank_matched/matched")
     assert {rank: joined(calls.calls) for rank, calls in found.items()} == {
@@ -516,12 +523,14 @@ def test_a_compiled_run_has_no_calls_that_were_only_traced() -> None:
     }
 
 
+@pytest.mark.foreign
 def test_resnet_has_numbers_from_its_execution_trace_and_groups_from_its_profile() -> None:
     (rank,) = ranks("pairs/resnet_110_nccl").values()
     assert joined(rank.calls) == {ALL_OF_NCCL | {"node"}: 21}
     assert rank.calls.calls.sequence.tolist() == list(range(33, 54))
 
 
+@pytest.mark.foreign
 def test_a_recorder_alone() -> None:
     for rank in ranks("fr/healthy8/dumps").values():
         calls = rank.calls.calls

@@ -444,6 +444,7 @@ def links(path: str, relation: str) -> list[tuple[int, int]]:
     ]
 
 
+@pytest.mark.foreign
 @pytest.mark.parametrize(
     ("relation", "expected"),
     [
@@ -458,6 +459,7 @@ def test_four_ranks_with_all_sources(relation: str, expected: list[tuple[int, in
     assert links("torch_trace/multirank_matched", relation) == expected
 
 
+@pytest.mark.foreign
 @pytest.mark.parametrize(
     ("relation", "expected"),
     [

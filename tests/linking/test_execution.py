@@ -178,6 +178,7 @@ def test_children_stay_inside_the_operators_of_their_parents() -> None:
     assert links.report.unlinked == {"several operators match": 2}
 
 
+@pytest.mark.foreign
 def test_param_linear_links_each_node_to_the_operator_of_its_iteration() -> None:
     """Equal names fit 39 times on each thread without a gap; equal numbers only once."""
     graph = tracelink.load([shared("pairs/param_linear")], jobs=1)

@@ -309,6 +309,7 @@ def test_functions_that_never_end_and_ids_of_callers_further_out_change_no_calle
     assert callers(build) == [event.caller for event in thread]
 
 
+@pytest.mark.foreign
 @pytest.mark.parametrize(
     ("path", "frames"),
     [("kineto/resnet_act_checkpoint", 34405), ("kineto/h100_qwen", 4262), ("matched8/kineto_0", 2979)],
@@ -341,6 +342,7 @@ def test_intervals_without_a_start_are_sorted_too() -> None:
     assert sort_outer_first(column([0, 0, 0]), start, start, column([0, 0, 0])).tolist() == [1, 2, 0]
 
 
+@pytest.mark.foreign
 @pytest.mark.parametrize(
     "path",
     ["kineto/resnet50_2021", "kineto/cuda_graphs", "pairs/dlrm8/device.4", "pairs/param_linear/device.0"],

@@ -132,6 +132,7 @@ def test_members_are_added_wherever_runs_begin(texts: list[Payload], data: st.Da
             assert json.loads(bytes(text) or b"{}") == expected
 
 
+@pytest.mark.foreign
 @pytest.mark.parametrize(("path", "count"), [("matched_small", 83), ("multirank_matched", 1066)])
 def test_recorded_profiles_have_no_slices_of_data(path: str, count: int) -> None:
     graph = tracelink.load(shared(f"torch_trace/{path}"))
@@ -140,6 +141,7 @@ def test_recorded_profiles_have_no_slices_of_data(path: str, count: int) -> None
     assert sum(one.count for one in graph.findings if one.reason == "phase_data") == count
 
 
+@pytest.mark.foreign
 def test_recorded_operator_has_its_data_without_a_log() -> None:
     graph = tracelink.load(shared("torch_trace/matched_small/kineto.json.gz"))
     (row,) = (row for row in range(len(graph)) if graph.name(row) == "entire_frame_compile")

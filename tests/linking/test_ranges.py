@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
@@ -88,6 +89,7 @@ def test_nearest_is_the_least_difference_of_all_pairs(
         assert not gaps or (second[index][0], abs(second[index][1] - time)) == (label, min(gaps))
 
 
+@pytest.mark.foreign
 def test_five_sources_of_one_run_are_one_timeline() -> None:
     """nsys, Kineto, execution trace, flight recorder and compile log of two ranks."""
     job = tracelink.merge(shared("nsys/v2023/matched"), jobs=1).job
@@ -102,6 +104,7 @@ def test_five_sources_of_one_run_are_one_timeline() -> None:
     }
 
 
+@pytest.mark.foreign
 def test_nsys_and_profile_start_at_most_ten_microseconds_apart() -> None:
     graph = tracelink.load(shared("nsys/v2023/matched"), jobs=1)
     events = graph.events

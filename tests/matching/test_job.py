@@ -44,6 +44,7 @@ def facts(tables: JobTables) -> dict[tuple[int, ...], tuple[float, ...]]:
     return found
 
 
+@pytest.mark.foreign
 @pytest.mark.parametrize("count", [1, 3])
 @pytest.mark.parametrize("rank", range(4))
 def test_collectives_that_one_rank_lacks_change_no_other(rank: int, count: int) -> None:
@@ -67,11 +68,13 @@ def test_collectives_that_one_rank_lacks_change_no_other(rank: int, count: int) 
         assert not tables.findings or {f.reason for f in tables.findings} == {"missing_from_collectives"}
 
 
+@pytest.mark.foreign
 def test_four_ranks_are_late_by_less_than_a_third_of_a_millisecond() -> None:
     table = linked(ranks_in("kineto/four_ranks_derived")).collectives
     assert table.skew.max() < 300_000
 
 
+@pytest.mark.foreign
 def test_recorders_profiles_and_execution_traces_of_eight_ranks() -> None:
     ranks = ranks_in("matched8")
     tables = linked(ranks)
@@ -81,6 +84,7 @@ def test_recorders_profiles_and_execution_traces_of_eight_ranks() -> None:
     assert not tables.findings
 
 
+@pytest.mark.foreign
 def test_kernels_and_execution_traces_of_eight_ranks() -> None:
     tables = linked(ranks_in("pairs/dlrm8"))
     assert told(tables) == [
@@ -108,6 +112,7 @@ def without(*ranks: int) -> list[int]:
     return [rank for rank in range(8) if rank not in ranks]
 
 
+@pytest.mark.foreign
 def test_dumps_of_healthy_jobs_show_nothing_wrong() -> None:
     assert (
         verdicts("healthy8/dumps")
@@ -118,6 +123,7 @@ def test_dumps_of_healthy_jobs_show_nothing_wrong() -> None:
     assert {verdict for verdict, _ in verdicts("wrapped/dumps").values()} == {"partial"}
 
 
+@pytest.mark.foreign
 def test_dumps_of_jobs_that_hang_show_who_is_missing() -> None:
     assert verdicts("skip_hang/dumps_hang") == {("0", 9): ("missing", without(3))}
     assert verdicts("straggler/dumps_hang") == {("0", 7): ("missing", without(6))}
@@ -129,6 +135,7 @@ def test_dumps_of_jobs_that_hang_show_who_is_missing() -> None:
     assert [key for key, (verdict, _) in missing.items() if verdict == "missing"] == [("0", 9)]
 
 
+@pytest.mark.foreign
 def test_dumps_of_ranks_that_do_different_things_show_where() -> None:
     assert verdicts("op_mismatch/dumps_hang") == {("0", 5): ("mismatch", without())}
     assert verdicts("dtype_mismatch/dumps_hang") == {("0", 5): ("mismatch", without())}

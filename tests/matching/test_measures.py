@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,6 +12,7 @@ from msgspec.structs import replace
 import tracelink
 from builders.calls import call, group, rank, recv, send, whole
 from builders.calls import linked as matched
+from builders.data import shared
 from tracelink.clock.clock import Crossings
 from tracelink.matching.collectives import match_collectives, verdicts_of
 from tracelink.matching.job import JobTables
@@ -301,20 +301,15 @@ def test_the_receiver_of_a_message_waits_for_its_sender() -> None:
 # The rates that are known for the shared traces.
 
 
-SHARED = Path(__file__).parents[2].parent / "shared" / "data"
-
-
 def linked_rates(*paths: str) -> dict[int, dict[str, tuple[int, int]]]:
-    missing = [path for path in paths if not (SHARED / path).exists()]
-    if missing:
-        pytest.skip(f"shared data are not here: {missing[0]}")
-    graph = tracelink.load([SHARED / path for path in paths], jobs=1)
+    graph = tracelink.load([shared(path) for path in paths], jobs=1)
     return {
         rank: {report.relation: (report.linked, report.candidates) for report in reports}
         for rank, reports in graph.reports.items()
     }
 
 
+@pytest.mark.foreign
 @pytest.mark.parametrize(
     ("trace", "launches"),
     [
@@ -329,11 +324,13 @@ def test_launches(trace: str, launches: tuple[int, int]) -> None:
     assert rank["launches"] == launches
 
 
+@pytest.mark.foreign
 def test_backward_arrows() -> None:
     (rank,) = linked_rates("kineto/nccl_data.json.gz").values()
     assert rank["backward_of"] == (543, 543)
 
 
+@pytest.mark.foreign
 def test_matched8() -> None:
     ranks = linked_rates("matched8")
     assert {rank: relations["same.et_kineto"] for rank, relations in ranks.items()} == dict.fromkeys(
@@ -343,11 +340,13 @@ def test_matched8() -> None:
     assert all(relations["same.recorder_kineto"] == (46, 46) for relations in ranks.values())
 
 
+@pytest.mark.foreign
 def test_resnet_and_simple_add() -> None:
     assert linked_rates("pairs/resnet_110_nccl")[0]["same.et_kineto"] == (14388, 14389)
     assert linked_rates("pairs/simple_add")[0]["same.et_kineto"] == (36, 36)
 
 
+@pytest.mark.foreign
 def test_dlrm_without_record_function_ids() -> None:
     ranks = linked_rates("pairs/dlrm8")
     assert {rank: relations["same.et_kineto"] for rank, relations in ranks.items()} == dict.fromkeys(
@@ -355,6 +354,7 @@ def test_dlrm_without_record_function_ids() -> None:
     )
 
 
+@pytest.mark.foreign
 def test_one_iteration_in_a_profile_of_forty() -> None:
     assert linked_rates("pairs/param_linear")[0]["same.et_kineto"] == (928, 928)
 

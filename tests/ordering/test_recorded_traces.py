@@ -54,6 +54,7 @@ def is_collective(part: Excerpt, rows: np.ndarray) -> list[bool]:
     return [bool(COLLECTIVE.search(part.graph.name(row))) for row in rows.tolist()]
 
 
+@pytest.mark.foreign
 @pytest.mark.parametrize("path", PROFILES)
 def test_all_work_but_the_first_of_each_stream_waits_for_other_work(path: str) -> None:
     part = excerpt(path)
@@ -64,6 +65,7 @@ def test_all_work_but_the_first_of_each_stream_waits_for_other_work(path: str) -
     assert len(np.unique(order.after)) == len(work) - streams
 
 
+@pytest.mark.foreign
 @pytest.mark.parametrize("path", PROFILES)
 def test_waits_of_streams_are_explained(path: str) -> None:
     part = excerpt(path)
@@ -73,6 +75,7 @@ def test_waits_of_streams_are_explained(path: str) -> None:
     assert (tracks[order.before] != tracks[order.after]).all()
 
 
+@pytest.mark.foreign
 @pytest.mark.parametrize("path", PROFILES)
 def test_times_allow_all_of_it(path: str) -> None:
     part = excerpt(path)
@@ -84,6 +87,7 @@ def _host_waits(part: Excerpt) -> Order:
     return host_waits(part, launched_work(part), Synchronizations.empty())
 
 
+@pytest.mark.foreign
 @pytest.mark.parametrize(
     ("path", "collectives"), [("kineto/nccl_data.json.gz", 21), ("kineto/mi300_resnet.json.gz", 12)]
 )
@@ -101,6 +105,7 @@ def test_each_collective_waits_for_compute_and_compute_for_each_collective(
     assert len(set(order.after[after].tolist())) == len(set(order.before[before].tolist())) == collectives
 
 
+@pytest.mark.foreign
 def test_items_wait_for_their_copies() -> None:
     part = excerpt("kineto/h100_qwen.json.gz")
     order = _host_waits(part)
@@ -112,6 +117,7 @@ def test_items_wait_for_their_copies() -> None:
     assert order.counts["inferred"] == order.counts["waits"] == 3
 
 
+@pytest.mark.foreign
 def test_backward_passes_stand_between_loss_and_optimizer() -> None:
     part = excerpt("kineto/nccl_data.json.gz")
     order = hand_overs(part)
@@ -122,6 +128,7 @@ def test_backward_passes_stand_between_loss_and_optimizer() -> None:
     assert (tracks[order.before[back]] != tracks[order.after[back]]).all()
 
 
+@pytest.mark.foreign
 @pytest.mark.parametrize(
     ("profile", "nodes", "with_writer"),
     [

@@ -15,9 +15,9 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from builders.data import DATA, foreign
 from tracelink import samples
 
-PUBLIC = Path(__file__).resolve().parents[3] / "shared" / "data"
 SLICE_PHASES = frozenset("XiIBb")
 End = tuple[int, int, int]
 """Process, thread, ns: one end of an arrow."""
@@ -34,24 +34,22 @@ class Case:
     profiles: str
     """Which of the inputs are profiles."""
 
-    @property
-    def missing(self) -> bool:
-        return not self.inputs.exists()
-
     def profile_files(self) -> list[Path]:
         if self.inputs.is_file():
             return [self.inputs]
         return sorted(self.inputs.glob(self.profiles))
 
 
-CASES = (
-    *(Case(name, samples.path(name), "kineto_*.json.gz") for name in samples.names()),
-    Case("matched8", PUBLIC / "matched8", "kineto_*.json.gz"),
+SAMPLES = {name: Case(name, samples.path(name), "kineto_*.json.gz") for name in samples.names()}
+SHARED = (
+    Case("matched8", DATA / "matched8", "kineto_*.json.gz"),
     *(
-        Case(name, PUBLIC / "kineto" / f"{name}.json.gz", "")
+        Case(name, DATA / "kineto" / f"{name}.json.gz", "")
         for name in ("nccl_data", "cuda_graphs", "mi300_resnet")
     ),
 )
+CASES = [*SAMPLES.values(), *foreign(*SHARED)]
+"""Parameters of tests."""
 
 
 @dataclass(frozen=True)

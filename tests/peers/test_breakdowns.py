@@ -23,7 +23,7 @@ from tracelink import summarize
 from tracelink.answers.model.results import Step
 from tracelink.model.columns import MICROSECOND
 
-pytestmark = pytest.mark.peer
+pytestmark = [pytest.mark.peer, pytest.mark.foreign]
 
 HTA = """
 import json, logging, os, sys, warnings

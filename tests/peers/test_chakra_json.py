@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from builders.data import shared
+from builders.data import foreign, shared
 from tracelink import load, samples
 from tracelink.api import write
 from tracelink.converters.chakra.decode import decode
@@ -52,7 +52,9 @@ def python() -> str:
     return found
 
 
-@pytest.fixture(params=["cpu_job", "gpu_pair", "resnet_110_nccl", "dlrm8", "simple_add", "torch213_gloo2"])
+@pytest.fixture(
+    params=["cpu_job", "gpu_pair", *foreign("resnet_110_nccl", "dlrm8", "simple_add", "torch213_gloo2")]
+)
 def traces(request: pytest.FixtureRequest) -> tuple[Path, Path]:
     """The execution trace and the profile of one rank."""
     if request.param in samples.names():

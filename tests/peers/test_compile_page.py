@@ -39,6 +39,7 @@ def clicked(page: Path, traces: Path, browser: str, *arguments: str) -> dict[str
     return seen
 
 
+@pytest.mark.foreign
 def test_page_of_a_recorded_run(browser: str, tmp_path: Path) -> None:
     traces = shared("torch_trace/multirank_matched")
     seen = clicked(tmp_path / "p.html", traces, browser, "#c-2-0/0", "inductor_output_code", "rank 2 break")

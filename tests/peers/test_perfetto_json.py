@@ -29,8 +29,6 @@ THREADS_OF_SLICES = (
 
 @pytest.fixture(scope="session", params=CASES, ids=lambda case: case.name)
 def merged(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Merged:
-    if request.param.missing:
-        pytest.skip(f"there is no {request.param.inputs}")
     return merge(request.param, tmp_path_factory.mktemp(request.param.name) / "merged.json")
 
 

@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 
-from peers.merged_case import CASES, Case
+from peers.merged_case import SAMPLES, Case
 from peers.peers_cache import cache
 from tracelink.open.server import LOOPBACK, PORT
 
@@ -95,7 +95,7 @@ def merged(case: Case, folder: Path) -> Path:
 def test_the_ui_loads_it_pins_the_groups_and_ends_the_command(
     name: str, ui: subprocess.Popen[str], tmp_path: Path
 ) -> None:
-    case = next(case for case in CASES if case.name == name)
+    case = SAMPLES[name]
     path, origin = merged(case, tmp_path), line_of(ui)
     wait_for_the_port()
     command = [
@@ -125,7 +125,7 @@ def test_the_ui_loads_it_pins_the_groups_and_ends_the_command(
 def test_what_merge_opens_also_shows_what_the_slowest_rank_did(
     ui: subprocess.Popen[str], tmp_path: Path
 ) -> None:
-    case = next(case for case in CASES if case.name == "gpu_pair")
+    case = SAMPLES["gpu_pair"]
     origin = line_of(ui)
     wait_for_the_port()
     command = [TRACELINK, "merge", str(case.inputs), "-o", str(tmp_path / "m.json"), "--open", "--json"]

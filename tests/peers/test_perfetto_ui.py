@@ -12,8 +12,9 @@ from pathlib import Path
 
 import pytest
 
+from builders.data import foreign
 from builders.perfetto_native import read
-from peers.merged_case import CASES, Case, Merged, merge
+from peers.merged_case import SAMPLES, SHARED, Case, Merged, merge
 from peers.peers_cache import cache
 
 pytestmark = pytest.mark.peer
@@ -56,12 +57,13 @@ def show(merged: Merged, browser: str) -> Shown:
     return Shown(**json.loads(run.stdout), picture=picture)
 
 
-@pytest.fixture(params=["cpu_job", "gpu_pair", "hung_job", "matched8", "nccl_data"])
+@pytest.fixture(
+    params=[*(SAMPLES[name] for name in ("cpu_job", "gpu_pair", "hung_job")), *foreign(*SHARED[:2])],
+    ids=lambda case: case.name,
+)
 def case(request: pytest.FixtureRequest) -> Case:
     """The samples that are shipped, which include a pair with GPUs and a hung job, and recorded jobs."""
-    found = next(case for case in CASES if case.name == request.param)
-    if found.missing:
-        pytest.skip(f"there is no {found.inputs}")
+    found: Case = request.param
     return found
 
 

@@ -53,6 +53,7 @@ def test_steps_sort_filter_and_open(browser: str, tmp_path: Path) -> None:
         assert found["command"].endswith(" --open")
 
 
+@pytest.mark.foreign
 def test_recorded_job(browser: str, tmp_path: Path) -> None:
     page = tmp_path / "report.html"
     tracelink.report(shared("matched8"), output=page)

@@ -18,7 +18,7 @@ from typing import Any
 
 import pytest
 
-from builders.data import shared
+from builders.data import foreign, shared
 from tracelink import merge, samples
 
 pytestmark = pytest.mark.peer
@@ -49,7 +49,12 @@ def python() -> str:
     return found
 
 
-@pytest.fixture(params=["gpu_pair", "h100_qwen", "nccl_data", "mi300_resnet", "cuda_graphs", "hta_overlay"])
+@pytest.fixture(
+    params=[
+        "gpu_pair",
+        *foreign("h100_qwen", "nccl_data", "mi300_resnet", "cuda_graphs", "hta_overlay"),
+    ]
+)
 def profile(request: pytest.FixtureRequest) -> Path:
     if request.param in samples.names():
         return samples.path(request.param) / "kineto_0.json.gz"

@@ -265,6 +265,7 @@ def test_a_table_without_times_is_an_error_if_it_is_named_and_skipped_in_a_folde
     assert (finding.severity.value, finding.reason) == ("info", "skipped")
 
 
+@pytest.mark.foreign
 def test_the_recorded_run_has_56_samples_in_its_profile(tmp_path: Path) -> None:
     paths = [shared("metrics/real/run"), shared("metrics/real/system_cpu_mem_20hz.csv")]
     graph = tracelink.load([*paths, shared("metrics/real/vmstat_t.txt")], jobs=1)

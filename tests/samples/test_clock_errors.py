@@ -107,6 +107,7 @@ def test_a_dump_that_would_run_code_is_refused() -> None:
         mistimed_dump(b"\x80\x02cposix\nsystem\nX\x04\x00\x00\x00true\x85R.", HostClock())
 
 
+@pytest.mark.foreign
 def test_a_recorded_job_gets_a_host_for_each_rank(tmp_path: Path) -> None:
     folder = shared("matched8")
     mistime_job(folder, tmp_path, {3: HostClock(offset_ns=20_000_000)})

@@ -81,6 +81,7 @@ def test_the_breakdown_is_that_of_the_summary(sample: str) -> None:
     check_breakdown(samples.path(sample))
 
 
+@pytest.mark.foreign
 @pytest.mark.parametrize(
     "path",
     [

@@ -129,6 +129,7 @@ def test_waits_and_transfers_fit_into_the_time_that_ranks_spend(entries: list[li
     assert sum(waits.last for waits in row.by_rank) == row.count
 
 
+@pytest.mark.foreign
 def test_four_derived_ranks_are_late_in_turn_as_they_were_made() -> None:
     report = collectives_of(collectives(shared("kineto/four_ranks_derived")))
     last = {late.rank: late.last for late in report.communication.late}

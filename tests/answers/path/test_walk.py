@@ -255,6 +255,7 @@ def test_generated_training_is_explained_all_but_its_start(tmp_path: Path, ranks
     assert len(np.unique(path.rank)) <= ranks
 
 
+@pytest.mark.foreign
 @pytest.mark.parametrize(
     "name", ["matched8", "pairs/torch213_gloo2", "kineto/four_ranks_derived", "pairs/dlrm8"]
 )

@@ -204,6 +204,7 @@ def test_answers_are_within_three_percent_of_the_job_that_ran_so(
     assert found.expected_ns == pytest.approx(truth.recorded_ns, rel=0.03)
 
 
+@pytest.mark.foreign
 @pytest.mark.parametrize(
     "name",
     [

@@ -40,6 +40,7 @@ def test_costs_of_samples(name: str) -> None:
     check(str(samples.path(name)))
 
 
+@pytest.mark.foreign
 @pytest.mark.parametrize(
     "name",
     [

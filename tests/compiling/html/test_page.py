@@ -8,6 +8,8 @@ import json
 import re
 from pathlib import Path
 
+import pytest
+
 from builders.compile_log import artifact, begin, instant, log, metrics, record
 from builders.data import shared
 from tracelink.compiling.html import embedding
@@ -46,6 +48,7 @@ def test_equal_payloads_of_ranks_are_in_the_page_once(tmp_path: Path) -> None:
     assert len(re.findall("<button", text)) == 4
 
 
+@pytest.mark.foreign
 def test_payloads_of_a_compressed_log_are_read_in_one_pass() -> None:
     found = read([shared("torch_trace/multirank_matched")])
     chosen = embedding_of(found.logs)
@@ -232,6 +235,7 @@ def test_ranks_that_are_not_drawn_are_counted(tmp_path: Path) -> None:
     assert f"{MOST_RANKS + 2 - MOST_BARS} more ranks not drawn." in text
 
 
+@pytest.mark.foreign
 def test_stages_add_up_to_the_time(tmp_path: Path) -> None:
     found = read([shared("torch_trace/single")]).report
     for one in found.compiles:
@@ -305,6 +309,7 @@ def test_estimates_and_orders(tmp_path: Path) -> None:
     ]
 
 
+@pytest.mark.foreign
 def test_links_lead_to_anchors() -> None:
     """Also where only some ranks have a compile id."""
     text = page(read([shared("torch_trace/multirank_matched")]))

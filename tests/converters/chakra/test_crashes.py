@@ -14,6 +14,7 @@ from tracelink.model.errors import TraceError, UnreadableError
 SOUND = Path(__file__).parents[3] / "samples" / "gpu_pair"
 
 
+@pytest.mark.foreign
 @pytest.mark.filterwarnings("error::RuntimeWarning")
 @pytest.mark.parametrize("case", ["14410a2b", "52573f82", "b8b57d34", "f546b50b"])
 def test_a_damaged_file_next_to_that_of_another_rank(case: str, tmp_path: Path) -> None:
@@ -28,6 +29,7 @@ def test_a_damaged_file_next_to_that_of_another_rank(case: str, tmp_path: Path) 
         tracelink.merge(paths, output=tmp_path / "written" / "job", to="chakra", jobs=1)
 
 
+@pytest.mark.foreign
 @pytest.mark.filterwarnings("error::RuntimeWarning")
 @pytest.mark.parametrize("case", ["030e9972", "920469c3", "b8b57d34", "c6c1998a"])
 def test_a_damaged_linked_trace(case: str, tmp_path: Path) -> None:

@@ -99,6 +99,7 @@ def test_outside_of_operators_nobody_is_made_shorter() -> None:
     assert waits(rank, {HAND_OVER: (backward, after)}) == {}
 
 
+@pytest.mark.foreign
 @pytest.mark.parametrize("rank", range(8))
 def test_the_longest_chain_is_about_as_long_as_the_step(rank: int, tmp_path: Path) -> None:
     folder = shared("pairs/dlrm8")

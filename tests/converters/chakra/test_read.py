@@ -489,6 +489,7 @@ def matched(job: Job) -> Counter[tuple[Any, ...]]:
     return found
 
 
+@pytest.mark.foreign
 @pytest.mark.parametrize(("pair", "whole"), PAIRS.items())
 def test_what_is_written_reads_equal(pair: str, whole: bool, tmp_path: Path) -> None:
     merged = api.merge(shared(pair), output=tmp_path / "job", to="chakra")

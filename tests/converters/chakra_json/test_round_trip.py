@@ -157,6 +157,7 @@ def test_samples(name: str, tmp_path: Path) -> None:
     check(load(et=folder / "et_0.json.gz", kineto=folder / "kineto_0.json.gz", jobs=1), tmp_path)
 
 
+@pytest.mark.foreign
 @pytest.mark.parametrize(
     ("trace", "profile"),
     [
@@ -179,6 +180,7 @@ def operations(graph: EventGraph) -> Counter[tuple[str, str, int | None]]:
     return Counter(zip(*columns, strict=True))
 
 
+@pytest.mark.foreign
 def test_ranks_still_do_the_same_together(tmp_path: Path) -> None:
     folder = shared("pairs/dlrm8")
     write(load(folder, jobs=1), tmp_path / "linked", to="chakra-json", jobs=1)

@@ -503,6 +503,7 @@ def test_samples(name: str, rank: int, tmp_path: Path) -> None:
     assert sum("ts" in node for node in made.on_cpu) > 0.9 * len(made.nodes)
 
 
+@pytest.mark.foreign
 def test_resnet_with_nccl(tmp_path: Path) -> None:
     folder = shared("pairs/resnet_110_nccl")
     made = pair(folder / "host.0.json.gz", folder / "device.0.json.gz", tmp_path)
@@ -515,6 +516,7 @@ def test_resnet_with_nccl(tmp_path: Path) -> None:
     assert sum(node.get("inter_thread_dep") is not None for node in made.on_cpu) == 543
 
 
+@pytest.mark.foreign
 @pytest.mark.parametrize("rank", range(8))
 def test_dlrm(rank: int, tmp_path: Path) -> None:
     folder = shared("pairs/dlrm8")
@@ -527,6 +529,7 @@ def test_dlrm(rank: int, tmp_path: Path) -> None:
     }
 
 
+@pytest.mark.foreign
 @pytest.mark.parametrize("name", ["simple_add", "torch213_gloo2"])
 def test_other_pairs(name: str, tmp_path: Path) -> None:
     folder = shared(f"pairs/{name}")

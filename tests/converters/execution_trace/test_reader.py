@@ -470,6 +470,7 @@ def test_samples(path: Path) -> None:
     check(path)
 
 
+@pytest.mark.foreign
 @pytest.mark.parametrize("name", REAL)
 def test_real_files(name: str) -> None:
     check(shared(name))

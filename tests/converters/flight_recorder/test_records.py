@@ -200,6 +200,7 @@ def of_files(path: str) -> list[RankTrace]:
     return [reader.read(source, engine) for source in sources]
 
 
+@pytest.mark.foreign
 def test_a_gloo_job_says_the_same_on_all_ranks_of_a_group() -> None:
     said = [statements(trace) for trace in of_files("matched8/fr")]
     world = [[s for s in rank if s.group == "0"] for rank in said]
@@ -210,6 +211,7 @@ def test_a_gloo_job_says_the_same_on_all_ranks_of_a_group() -> None:
     assert Counter(collectives.values()) == {8: 30, 4: 28, 2: 60}
 
 
+@pytest.mark.foreign
 @pytest.mark.parametrize(
     "case", ["healthy8/dumps", "skip_hang/dumps_hang", "wrapped/dumps", "straggler/dumps_end"]
 )
@@ -224,6 +226,7 @@ def test_every_entry_of_a_real_dump_is_told(case: str) -> None:
         )
 
 
+@pytest.mark.foreign
 def test_only_the_root_gives_to_a_scatter() -> None:
     given = [
         {s.elements_in for s in statements(trace) if s.operation == "gloo:scatter"}

@@ -278,6 +278,7 @@ def test_whatever_torch_repeats_reads_the_same(kinds: list[dict[str, Any]], numb
     agree(pickled(dump(*entries)))
 
 
+@pytest.mark.foreign
 @pytest.mark.parametrize("place", ["fr", "matched8/fr"])
 def test_real_dumps_read_the_same(place: str) -> None:
     files = [path for path in sorted(shared(place).rglob("*_rank_*")) if path.is_file()]
@@ -379,6 +380,7 @@ def test_parts_of_entries_that_are_not_abridged() -> None:
     assert in_columns(data)[300:] == [dict.fromkeys(PARTS)]
 
 
+@pytest.mark.foreign
 @pytest.mark.parametrize("place", ["fr", "matched8/fr"])
 def test_parts_of_entries_of_real_dumps(place: str) -> None:
     for path in sorted(shared(place).rglob("*_rank_*")):

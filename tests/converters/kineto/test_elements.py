@@ -463,6 +463,7 @@ def test_damaged_text_that_still_parses_says_the_same(
     assert states_the_same(bytes(text))
 
 
+@pytest.mark.foreign
 @pytest.mark.parametrize(
     "path",
     [
@@ -522,6 +523,7 @@ def of_file(path: str) -> RankTrace:
     return KinetoReader().read(source, Processes())
 
 
+@pytest.mark.foreign
 def test_a_gloo_job() -> None:
     result = of_file("matched8/kineto_0.json.gz")
     said = Counter(statement.operation for statement in statements(result))
@@ -533,6 +535,7 @@ def test_a_gloo_job() -> None:
     assert [(group.name, group.size) for group in result.groups] == [("0", 8), ("1", 2), ("5", 4)]
 
 
+@pytest.mark.foreign
 def test_an_nccl_job() -> None:
     result = of_file("kineto/nccl_data.json.gz")
     assert kinds(result) == {"OPERATOR": 48, "ANNOTATION": 21, "GPU_ANNOTATION": 21, "KERNEL": 21}
@@ -540,6 +543,7 @@ def test_an_nccl_job() -> None:
     assert recorded == {"allreduce": 30, "broadcast": 12}
 
 
+@pytest.mark.foreign
 def test_an_rccl_job_with_kernels_from_before_the_profile() -> None:
     result = of_file("kineto/mi300_resnet.json.gz")
     kernels = result.events.kind[result.communications.row] == EventKind.KERNEL
@@ -547,6 +551,7 @@ def test_an_rccl_job_with_kernels_from_before_the_profile() -> None:
     assert Counter(statement.size for statement in said) == {8: 12, -1: 5}
 
 
+@pytest.mark.foreign
 @pytest.mark.parametrize("rank", range(8))
 def test_a_job_of_2023_says_sizes_in_its_annotations(rank: int) -> None:
     result = of_file(f"pairs/dlrm8/device.{rank}.json.gz")

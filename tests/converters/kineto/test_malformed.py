@@ -67,11 +67,13 @@ def outcome(path: Path) -> str:
     return f"{text}: {found}" if found else text
 
 
+@pytest.mark.foreign
 @pytest.mark.parametrize("name", OUTCOMES)
 def test_faults_that_users_reported(name: str) -> None:
     assert outcome(shared("kineto/malformed") / name) == OUTCOMES[name]
 
 
+@pytest.mark.foreign
 def test_every_fault_is_in_the_table() -> None:
     assert {path.name for path in shared("kineto/malformed").iterdir()} == set(OUTCOMES)
 

@@ -364,6 +364,7 @@ def test_recognition_by_content(head: bytes, recognised: bool) -> None:
     assert is_kineto(head, "trace.json") is recognised
 
 
+@pytest.mark.foreign
 @pytest.mark.parametrize(
     ("path", "rank", "found"),
     [
@@ -482,6 +483,7 @@ def test_arguments_that_are_no_object_harm_nothing(arguments: str) -> None:
     assert reasons(result) == {}
 
 
+@pytest.mark.foreign
 def test_real_payloads_are_those_of_the_file() -> None:
     path = shared("kineto/pair_rank0.json.gz")
     (source,) = discover(Request([(str(path), "")])).sources

@@ -325,6 +325,7 @@ def read_keys(result: RankTrace, key: Key) -> list[tuple[int, int]]:
     return list(zip(column.values.tolist(), column.rows.tolist(), strict=True))
 
 
+@pytest.mark.foreign
 def test_every_arrow_of_a_critical_path_is_linked() -> None:
     result = read(gzip.decompress(shared("kineto/hta_overlay.json.gz").read_bytes()))
     linked = link_rank(result)

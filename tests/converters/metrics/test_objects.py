@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 
+import pytest
+
 from builders.data import shared
 from builders.metrics import read, reasons, samples
 from tracelink.model.columns import SECOND
@@ -12,6 +14,7 @@ from tracelink.model.metrics import Basis
 AT = 1_794_984_130 * SECOND
 
 
+@pytest.mark.foreign
 def test_rocm_smi_documents_are_rounds_unless_a_line_before_them_is_a_time() -> None:
     text = shared("metrics/samples/rocm_smi.json").read_text()
     found = read(text + "\n" + text, "rocm.json")
@@ -49,6 +52,7 @@ def test_a_damaged_document_costs_only_itself() -> None:
     assert reasons(found) == {"damaged_objects": 2}
 
 
+@pytest.mark.foreign
 def test_times_of_dynolog_are_local_although_they_end_with_z() -> None:
     lines = shared("metrics/samples/dynolog.log").read_text()
     other = (

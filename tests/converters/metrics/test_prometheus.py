@@ -94,6 +94,7 @@ def test_a_failed_query_says_why() -> None:
         read(text, "range.json")
 
 
+@pytest.mark.foreign
 def test_text_of_exporters_has_rounds_or_times() -> None:
     text = shared("metrics/samples/dcgm_exporter.prom").read_text()
     found = read(text + text, "dcgm.prom")

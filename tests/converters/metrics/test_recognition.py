@@ -8,6 +8,7 @@ from builders.data import DATA, shared
 from tracelink.converters.metrics import dialect_of
 
 
+@pytest.mark.foreign
 @pytest.mark.parametrize(
     ("name", "dialect"),
     [

@@ -115,6 +115,7 @@ def test_dmon_repeats_its_header_and_may_have_no_times(
     assert reasons(found) == {"no_value": 1}
 
 
+@pytest.mark.foreign
 def test_dcgmi_dmon_has_units_below_some_names_and_no_times() -> None:
     found = read(
         shared("metrics/samples/dcgmi_dmon.txt").read_bytes() + b"GPU 0 62 0.4 0.2 0.1 0.3 413 2.3e4\n"
@@ -260,6 +261,7 @@ def test_huge_lines_and_too_many_columns_are_counted() -> None:
     assert reasons(wide) == {"many_columns": 905}
 
 
+@pytest.mark.foreign
 def test_the_recorded_csv_has_every_sample_of_the_csv_and_of_prometheus() -> None:
     table = samples(read(shared("metrics/real/system_cpu_mem_20hz.csv").read_bytes()))
     answer = samples(read(shared("metrics/real/prometheus_query_range.json").read_bytes(), "range.json"))

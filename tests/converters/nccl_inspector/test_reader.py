@@ -373,6 +373,7 @@ def test_files_are_recognised_by_their_lines() -> None:
     assert not is_inspector(data[1:], "node0-pid100.log")
 
 
+@pytest.mark.foreign
 def test_the_shared_sample() -> None:
     trace = read(shared("metrics/samples/nccl_inspector.jsonl").read_bytes())
     assert (trace.source.rank, trace.source.world_size, len(trace.counters)) == (2, 8, 3)

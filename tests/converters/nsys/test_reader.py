@@ -192,6 +192,7 @@ ARGUMENTS = [
 ]  # fmt: skip
 
 
+@pytest.mark.foreign
 def test_launches_of_the_public_slice_are_those_with_equal_process_and_correlation() -> None:
     path = shared("nsys/public/mfu_2gpu_80ms_synth_nccl_payload.sqlite.gz")
     graph = tracelink.load(path, jobs=1)
@@ -213,6 +214,7 @@ def test_launches_of_the_public_slice_are_those_with_equal_process_and_correlati
     ]
 
 
+@pytest.mark.foreign
 def test_the_public_profile_of_one_process_is_linked_completely() -> None:
     graph = tracelink.load(shared("nsys/public/mock.scrubbed.sqlite.gz"), jobs=1)
     assert len(graph.edges.where("launches")) == 3

@@ -332,6 +332,7 @@ def of_file(path: str) -> RankTrace:
     return ExecutionTraceReader().read(source, Processes())
 
 
+@pytest.mark.foreign
 def test_a_gloo_job() -> None:
     result = of_file("matched8/et_0.json.gz")
     said = Counter(statement.operation for statement in statements(result))
@@ -346,6 +347,7 @@ def test_a_gloo_job() -> None:
     ]
 
 
+@pytest.mark.foreign
 @pytest.mark.parametrize("rank", range(8))
 def test_eight_ranks_number_their_collectives_alike(rank: int) -> None:
     said = [s for s in statements(of_file(f"pairs/dlrm8/host.{rank}.json.gz")) if s.sequence >= 0]
@@ -362,6 +364,7 @@ def test_eight_ranks_number_their_collectives_alike(rank: int) -> None:
     ]
 
 
+@pytest.mark.foreign
 def test_an_nccl_job_of_two_ranks() -> None:
     said = statements(of_file("pairs/resnet_110_nccl/host.0.json.gz"))
     recorded = Counter((s.operation, s.group, s.members, s.source) for s in said if s.sequence >= 0)

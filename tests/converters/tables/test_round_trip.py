@@ -53,6 +53,7 @@ def test_metrics_of_a_job(tmp_path: Path, name: str) -> None:
     assert job.metrics.value.tolist() == expected.metrics.value.tolist()
 
 
+@pytest.mark.foreign
 @pytest.mark.parametrize("path", SHARED)
 def test_recorded_jobs(tmp_path: Path, path: str) -> None:
     tracelink.merge(shared(path), output=tmp_path / "job.parquet", options={"args": "all"})

@@ -163,6 +163,7 @@ def test_no_log() -> None:
 # Real logs.
 
 
+@pytest.mark.foreign
 def test_recorded_log() -> None:
     (source,) = discover_inputs(shared("torch_trace/single")).sources
     found = decoded(source, lambda _: None).log

@@ -206,6 +206,7 @@ def test_graph_of_a_job_with_all_sources() -> None:
     assert graph.arguments(row)["compile_id"] == "0/0"
 
 
+@pytest.mark.foreign
 @pytest.mark.parametrize("rank", range(4))
 def test_recorded_ranks(rank: int) -> None:
     (path,) = shared("torch_trace/multirank_matched").glob(f"*_rank_{rank}_*")

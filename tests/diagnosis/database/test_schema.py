@@ -126,6 +126,7 @@ def test_query_parquet(
     assert "evaluate.py" in capsys.readouterr().out
 
 
+@pytest.mark.foreign
 def test_queries_on_a_recorded_hang(tmp_path: Path) -> None:
     database = sqlite_of(tracelink.examine(shared("fr/skip_hang/dumps_hang")), tmp_path)
     assert ("0", "default_pg", 9, "all_reduce", 3, "finished", 8) in rows(

@@ -359,6 +359,7 @@ CASES = sorted(
 ) or ["fr"]
 
 
+@pytest.mark.foreign
 @pytest.mark.parametrize("case", CASES)
 def test_database_agrees_with_diagnosis(case: str, tmp_path: Path) -> None:
     what = tracelink.examine(shared(case))
@@ -384,6 +385,7 @@ def test_database_agrees_with_diagnosis(case: str, tmp_path: Path) -> None:
     assert rows(database, query) == [(0,)]
 
 
+@pytest.mark.foreign
 def test_latest_rank_is_last_of_its_collective(tmp_path: Path) -> None:
     database = sqlite_of(tracelink.examine(shared("fr/straggler/dumps_end")), tmp_path)
     query = """
@@ -395,6 +397,7 @@ def test_latest_rank_is_last_of_its_collective(tmp_path: Path) -> None:
     assert set(found) == {(1, 1)}
 
 
+@pytest.mark.foreign
 def test_any_entry(tmp_path: Path) -> None:
     (dump,) = shared("fr/healthy8/json").glob("*rank_3*")
     entries = json.loads(dump.read_text())["entries"]

@@ -97,6 +97,7 @@ def test_attempts_with_a_folder_for_each_rank(tmp_path: Path) -> None:
     assert finding(found).example == f"{tmp_path}/attempt_0"
 
 
+@pytest.mark.foreign
 def test_recorded_folder_for_each_rank() -> None:
     diagnosis = tracelink.diagnose(shared("fr2/weak_perrank"))
     assert [(one.kind.value, one.culprits) for one in diagnosis.problems] == [("never_joined", (2,))]
@@ -364,6 +365,7 @@ def test_generations_of_a_running_job(
     assert {one.reason for one in found.findings} & {"copies", "generations"}
 
 
+@pytest.mark.foreign
 def test_recorded_generations() -> None:
     diagnosis = tracelink.diagnose(shared("fr2/twice"))
     assert [(one.kind.value, one.culprits, one.sequence) for one in diagnosis.problems] == [
@@ -371,6 +373,7 @@ def test_recorded_generations() -> None:
     ]
 
 
+@pytest.mark.foreign
 def test_recorded_attempts() -> None:
     both = tracelink.diagnose(folder := shared("fr2/weak_attempts"))
     newest = tracelink.diagnose(folder / "attempt_1")
@@ -382,11 +385,13 @@ def test_recorded_attempts() -> None:
     assert "attempts" in {one.reason for one in both.findings}
 
 
+@pytest.mark.foreign
 def test_recorded_copies() -> None:
     diagnosis = tracelink.diagnose(shared("fr2/weak_dup"))
     assert [(one.kind.value, one.culprits) for one in diagnosis.problems] == [("never_joined", (2,))]
 
 
+@pytest.mark.foreign
 def test_recorded_jobs() -> None:
     with pytest.raises(RankConflictError, match="dumps of 2 jobs"):
         tracelink.diagnose(shared("fr2/weak_twojobs6"))

@@ -289,6 +289,7 @@ def cells(root: Element) -> Mapping[str, list[str]]:
     return {first: others for first, *others in root.rows("Last collective of each rank")}
 
 
+@pytest.mark.foreign
 @pytest.mark.parametrize(
     ("case", "verdict", "group"),
     [

@@ -402,6 +402,7 @@ CASES = [
 SILENT = ["healthy_running_close", "py_sleep", "slow_rank", "twice"]
 
 
+@pytest.mark.foreign
 @pytest.mark.parametrize(("case", "verdict", "culprits"), CASES)
 def test_recorded_logs_of_gloo_jobs(case: str, verdict: str, culprits: tuple[int, ...]) -> None:
     found = diagnose(sorted(shared(f"fr2/{case}").glob("log_rank*.txt")))
@@ -411,6 +412,7 @@ def test_recorded_logs_of_gloo_jobs(case: str, verdict: str, culprits: tuple[int
     )
 
 
+@pytest.mark.foreign
 @pytest.mark.parametrize("case", SILENT)
 def test_recorded_logs_without_a_line(case: str) -> None:
     with pytest.raises(UnreadableError):

@@ -180,6 +180,7 @@ class TestEnds:
         assert found(validate(saved(files, tmp_path))) == []
 
 
+@pytest.mark.foreign
 @pytest.mark.parametrize(
     ("case", "valid", "expected"),
     [

@@ -199,6 +199,7 @@ def variant(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 
 
+@pytest.mark.foreign
 @pytest.mark.parametrize(("job", "ranks"), [("pairs/dlrm8", 8), ("pairs/torch213_gloo2", 2)])
 def test_written_traces_are_valid(tmp_path: Path, job: str, ranks: int, variant: str) -> None:
     tracelink.merge(shared(job), output=tmp_path / "job", to="chakra", options={"variant": variant})
@@ -211,6 +212,7 @@ def test_written_traces_are_valid(tmp_path: Path, job: str, ranks: int, variant:
     assert {file.variant for file in validation.files} == {variant}
 
 
+@pytest.mark.foreign
 def test_one_rank_of_two_is_valid_but_for_the_other_rank(tmp_path: Path, variant: str) -> None:
     source = shared("pairs/resnet_110_nccl")
     tracelink.merge(source, output=tmp_path / "job", to="chakra", options={"variant": variant})
@@ -219,6 +221,7 @@ def test_one_rank_of_two_is_valid_but_for_the_other_rank(tmp_path: Path, variant
     assert {rule.value for rule in validation.warning_counts} <= WARNED
 
 
+@pytest.mark.foreign
 def test_a_deleted_file_of_a_written_rank_is_missing(tmp_path: Path) -> None:
     tracelink.merge(shared("pairs/dlrm8"), output=tmp_path / "job", to="chakra")
     (tmp_path / "job.7.et").unlink()

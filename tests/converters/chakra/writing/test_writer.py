@@ -388,6 +388,7 @@ def device_rows(trace: EtTrace) -> list[int]:
     return [row for row, word in enumerate(categories) if word in ("kernel", "gpu_memcpy", "gpu_memset")]
 
 
+@pytest.mark.foreign
 @pytest.mark.parametrize("variant", ["full", "astra-sim"])
 @pytest.mark.parametrize("path", TRACES)
 def test_every_file_can_be_followed_and_is_read_again_as_it_was(made, path: str, variant: str) -> None:  # type: ignore[no-untyped-def]
@@ -407,6 +408,7 @@ def test_every_file_can_be_followed_and_is_read_again_as_it_was(made, path: str,
             assert list(again.attributes[name].values) == list(column.values)
 
 
+@pytest.mark.foreign
 @pytest.mark.parametrize("path", TRACES)
 def test_all_work_on_devices_is_there_with_its_exact_times(made, path: str) -> None:  # type: ignore[no-untyped-def]
     events = graph(path).events
@@ -423,6 +425,7 @@ def test_all_work_on_devices_is_there_with_its_exact_times(made, path: str) -> N
         assert sorted(found) == expected
 
 
+@pytest.mark.foreign
 class TestResnet:
     """One rank of resnet with NCCL, from two runs."""
 
@@ -447,6 +450,7 @@ class TestResnet:
         assert (len(device), len(following)) == (3774, 3773)
 
 
+@pytest.mark.foreign
 class TestDlrm:
     """Eight ranks of one run, whose External ids do not line up."""
 
@@ -505,6 +509,7 @@ def times(trace: EtTrace) -> list[tuple[int, int]]:
     return [(begin, max(lengths)) for begin, *lengths in zip(start, own, whole, strict=True)]
 
 
+@pytest.mark.foreign
 @pytest.mark.parametrize("path", ["pairs/dlrm8", "matched8", "pairs/torch213_gloo2"])
 def test_collectives_of_a_group_are_in_one_order_on_all_ranks(made, path: str) -> None:  # type: ignore[no-untyped-def]
     by_group: dict[str, set[tuple[int, ...]]] = {}
@@ -526,6 +531,7 @@ def test_collectives_of_a_group_are_in_one_order_on_all_ranks(made, path: str) -
         )
 
 
+@pytest.mark.foreign
 def test_gloo_runs_on_threads_of_its_own(made) -> None:  # type: ignore[no-untyped-def]
     for trace in made("pairs/torch213_gloo2").values():
         nodes = trace.decoded.nodes
@@ -541,6 +547,7 @@ def test_gloo_runs_on_threads_of_its_own(made) -> None:  # type: ignore[no-untyp
             assert any(re.match("c10d::", trace.names[number - 1]) for number in nodes.data[row])
 
 
+@pytest.mark.foreign
 def test_kernels_of_graphs_are_all_there(made) -> None:  # type: ignore[no-untyped-def]
     """Several hundred kernels stand under one operator each: the one that launched their graph."""
     (trace,) = made("kineto/cuda_graphs.json.gz").values()
@@ -550,6 +557,7 @@ def test_kernels_of_graphs_are_all_there(made) -> None:  # type: ignore[no-untyp
     assert counts.max() > 10
 
 
+@pytest.mark.foreign
 def test_execution_traces_alone(tmp_path: Path) -> None:
     """Without a profile: messages are known from the nodes, and no time is made up."""
     paths = sorted(shared("matched8").glob("et_*.json.gz"))
@@ -561,6 +569,7 @@ def test_execution_traces_alone(tmp_path: Path) -> None:
     assert all(not trace.decoded.nodes.start.any() for trace in found)
 
 
+@pytest.mark.foreign
 def test_recorders_alone(tmp_path: Path) -> None:
     merged = merge(fr=shared("fr/healthy8/dumps"), output=tmp_path / "job", to="chakra")
     found = [EtTrace.read(output.path) for output in merged.outputs if output.rank is not None]

@@ -157,6 +157,7 @@ def test_a_reader_by_itself_reads_one_rank(merged: Path, tmp_path: Path) -> None
     assert (trace.source.format, trace.source.rank, len(trace.events)) == ("perfetto", 0, 493)
 
 
+@pytest.mark.foreign
 def test_recorded_ranks(tmp_path: Path) -> None:
     paths = [shared(f"kineto/pair_rank{rank}.json.gz") for rank in (0, 1)]
     api.merge(paths, output=tmp_path / "job.pftrace")

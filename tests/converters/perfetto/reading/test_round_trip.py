@@ -43,11 +43,13 @@ def test_samples(tmp_path: Path, name: str) -> None:
     assert_same([samples.path(name)], tmp_path)
 
 
+@pytest.mark.foreign
 @pytest.mark.parametrize("name", SHARED)
 def test_recorded_jobs(tmp_path: Path, name: str) -> None:
     assert_same([shared(name)], tmp_path)
 
 
+@pytest.mark.foreign
 def test_two_ranks_that_were_recorded_together(tmp_path: Path) -> None:
     assert_same([shared(f"kineto/pair_rank{rank}.json.gz") for rank in (0, 1)], tmp_path)
 

@@ -96,6 +96,7 @@ class TestNearToWhatIsWritten:
     ) -> None:
         check(read(synthetic), name, options)
 
+    @pytest.mark.foreign
     @pytest.mark.parametrize(
         "path",
         [
@@ -110,6 +111,7 @@ class TestNearToWhatIsWritten:
     def test_of_a_recorded_job(self, path: str, name: str, options: dict[str, str], check: Check) -> None:
         check(read(shared(path)), name, options)
 
+    @pytest.mark.foreign
     def test_of_graphs_that_are_launched_again_and_again(
         self, name: str, options: dict[str, str], check: Check
     ) -> None:
