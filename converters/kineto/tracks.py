@@ -385,10 +385,10 @@ def bind_drawn(ends: FlowEnds, events: Placed, *, starting: bool) -> Int64s:
         return bound
     rows = _of_lanes(events, ends.take(left))
     if starting:
-        finished = rows[events.duration[rows] >= 0]
         closes = events.start + events.duration
-        for ahead in (0, _tick(events, rows)):
-            bound[left] = bind_to_times(ends.take(left), events, closes - ahead, finished, last=True)
+        for ahead in (0, _tick(events)):
+            begun = rows[events.duration[rows] >= ahead]
+            bound[left] = bind_to_times(ends.take(left), events, closes - ahead, begun, last=True)
             left = np.flatnonzero(bound == UNKNOWN)
     bound[left] = _around_or_next(ends.take(left), events, rows)
     return bound
@@ -404,9 +404,9 @@ def _of_lanes(events: Placed, ends: FlowEnds) -> Int64s:
     return rows[np.lexsort((-events.duration[rows], events.start[rows]))]
 
 
-def _tick(events: Placed, rows: Int64s) -> int:
+def _tick(events: Placed) -> int:
     """The resolution of times: a microsecond if no event has a fraction of one."""
-    times = events.start[rows], events.duration[rows]
+    times = events.start, events.duration
     return MICROSECOND if all((time[time >= 0] % MICROSECOND == 0).all() for time in times) else 1
 
 

@@ -88,9 +88,9 @@ DATE_AND_TIME = re.compile(
 COMPACT_DATE = re.compile(r"(\d{4})(\d\d)(\d\d)[ T](\d\d):(\d\d):(\d\d)(?:\.(\d{1,9}))?", re.ASCII)
 TIME_OF_DAY = re.compile(r"(\d\d):(\d\d):(\d\d)(?:\.(\d{1,9}))?", re.ASCII)
 DECIMAL = re.compile(r"[-+]?\d{1,20}(?:\.\d{0,18})?(?:[eE]\+?\d{1,2})?", re.ASCII)
-SCALES = ((4e9, SECOND), (4e12, 10**6), (4e15, 10**3), (4e18, 1))
+SCALES = ((4 * 10**9, SECOND), (4 * 10**12, 10**6), (4 * 10**15, 10**3), (4 * 10**18, 1))
 """Numbers below are seconds, milliseconds, microseconds, nanoseconds since 1970."""
-FIRST_EPOCH = 1e9
+FIRST_EPOCH = 10**9
 """Smaller numbers do not count from 1970: they would be of before 2001."""
 DAY = 86400 * SECOND
 MORE_DIGITS = {SECOND: re.compile(r"\.\d{7}|[eE]"), 10**6: re.compile(r"\.\d{4}|[eE]")}
@@ -118,7 +118,7 @@ def time_format(cell: str, unit: str = "") -> TimeFormat | None:
         return TimeFormat(Basis.DAY)
     if not DECIMAL.fullmatch(text):
         return None
-    number = float(text)
+    number = Decimal(text)  # a float rounds the last nanoseconds of a unit's range up into the next unit
     if number < FIRST_EPOCH:
         return TimeFormat(Basis.START, schema.NANOSECONDS.get(unit, SECOND))
     scale = next((scale for limit, scale in SCALES if number < limit), 0)

@@ -6,7 +6,7 @@ import gzip
 import json
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from builders.data import shared
@@ -302,18 +302,30 @@ def test_arrows_of_an_unexpected_file_bind_alike() -> None:
     assert arrows(OUTER, FIRST, LAST, None, *ends) == ([("first", "last")], 0)
 
 
-@given(st.data())
-def test_an_arrow_binds_to_the_slice_that_a_search_through_all_finds(data: st.DataObject) -> None:
-    times = st.integers(0, 12)
-    slices = data.draw(st.lists(st.tuples(times, times, st.integers(1, 2)), max_size=12))
-    ends = data.draw(st.lists(st.tuples(times, st.integers(1, 2)), min_size=1, max_size=4))
+eighths = st.integers(0, 12)
+"""Times as multiples of an eighth of a microsecond."""
+
+
+@given(
+    slices=st.lists(st.tuples(eighths, eighths, st.integers(1, 2)), max_size=12),
+    ends=st.lists(st.tuples(eighths, st.integers(1, 2)), min_size=1, max_size=4),
+)
+@example(slices=[(8, 0, 1)], ends=[(0, 1)])
+@example(slices=[(0, 8, 1), (8, 8, 1)], ends=[(0, 1), (8, 1)])
+@example(slices=[(0, 16, 1), (0, 9, 2)], ends=[(8, 1)])
+@example(slices=[(0, 16, 1)], ends=[(8, 1)])
+def test_an_arrow_binds_to_the_slice_that_a_search_through_all_finds(
+    slices: list[tuple[int, int, int]], ends: list[tuple[int, int]]
+) -> None:
     elements = [cpu_op(str(row), ts / 8, dur / 8, tid=tid) for row, (ts, dur, tid) in enumerate(slices)]
     elements += [flow_end("s", number, ts / 8, tid=tid) for number, (ts, tid) in enumerate(ends)]
     bound = dict(read_keys(read(trace(*elements)), Key.FLOW_OUT))
+    tick = 0 if any(ts % 8 or dur % 8 for ts, dur, _ in slices) else 8
     for number, (time, tid) in enumerate(ends):
         lane = [(ts, ts + dur, row) for row, (ts, dur, on) in enumerate(slices) if on == tid]
         around = [(ts, -stop, row) for ts, stop, row in lane if ts <= time <= stop]
         closing = [key for key in around if -key[1] == time]
+        closing = closing or [key for key in around if -key[1] == time + tick]
         opening = [(row,) for ts, _, row in lane if ts == time]
         expected = max(opening or closing or around, default=(None,))[-1]
         assert bound.get(number) == expected

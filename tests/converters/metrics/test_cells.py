@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from tracelink.converters.metrics.cells import numbers, time_format, times, unwrapped
@@ -86,6 +86,8 @@ def test_dates_are_exact(moments: list[datetime], digits: int, separator: str) -
     unit=st.sampled_from([(SECOND, 9), (10**6, 6), (10**3, 3), (1, 0)]),
     digits=st.integers(0, 9),
 )
+@example([4 * 10**18 - 1], (SECOND, 9), 9)
+@example([4 * 10**18 - 1], (1, 0), 0)
 def test_decimal_times_are_exact(nanoseconds: list[int], unit: tuple[int, int], digits: int) -> None:
     scale, most = unit
     kept = [value // 10 ** max(0, most - digits) * 10 ** max(0, most - digits) for value in nanoseconds]
