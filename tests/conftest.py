@@ -1,19 +1,40 @@
 """Settings of all tests."""
 
-import os
+import signal
+from collections.abc import Iterator
 
 import pytest
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
+from hypothesis.internal.conjecture import providers
 
 settings.register_profile(
     "any machine",
     deadline=None,  # how long an example takes says nothing about it
-    derandomize="CI"
-    in os.environ,  # what lands must not depend on luck; new examples are looked for elsewhere
+    suppress_health_check=[HealthCheck.too_slow],
+    derandomize=True,  # what lands must not depend on luck
 )
+settings.register_profile(
+    "search", settings.get_profile("any machine"), derandomize=False, print_blob=True
+)  # docs/dev/fuzzing.md
 settings.load_profile("any machine")
+
+
+def pytest_configure() -> None:
+    """Constants of the modules that are loaded by chance are no examples, so that these are the same each time."""
+    if settings.default.derandomize:
+        providers._get_local_constants = lambda: providers._local_constants
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Tests that leave threads behind come last: a process with threads does not fork."""
     items.sort(key=lambda item: item.get_closest_marker("threads") is not None)
+
+
+@pytest.fixture
+def heeded_signals() -> Iterator[None]:
+    """SIGINT and SIGHUP end this process and those that it starts, although its parent ignores them (`nohup`, `&`)."""
+    handlers = {signal.SIGINT: signal.default_int_handler, signal.SIGHUP: signal.SIG_DFL}
+    previous = {number: signal.signal(number, handler) for number, handler in handlers.items()}
+    yield
+    for number, handler in previous.items():
+        signal.signal(number, handler)

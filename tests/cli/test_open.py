@@ -321,6 +321,7 @@ class TestMergeOpen:
         assert job.arguments == {}
 
 
+@pytest.mark.usefixtures("heeded_signals")
 class TestAsAProcess:
     def test_exits_when_the_file_is_fetched(self, tmp_path: Path) -> None:
         with opened(tmp_path) as (process, document):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -65,6 +66,7 @@ def test_a_closed_pipe_of_a_trace_is_not_an_error() -> None:
         (signal.SIGHUP, 129, b"tracelink: terminated.\n"),
     ],
 )
+@pytest.mark.usefixtures("heeded_signals")
 def test_signals_end_it_with_one_line_at_most(
     tmp_path: Path, signal_number: signal.Signals, code: int, message: bytes
 ) -> None:
@@ -76,6 +78,26 @@ def test_signals_end_it_with_one_line_at_most(
     _, stderr = process.communicate(timeout=PATIENCE)
     os.close(writing)
     assert (process.returncode, stderr) == (code, message)
+    assert list(tmp_path.iterdir()) == [pipe]
+
+
+def test_ignored_signals_stay_ignored(tmp_path: Path) -> None:
+    """As `nohup`, and a shell that starts it in the background, demand; SIGTERM ends it all the same."""
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    command = shlex.join([*COMMAND, "merge", str(pipe), "-o", "out.json"])
+    process = subprocess.Popen(
+        f"trap '' INT HUP; exec {command}", shell=True, stderr=subprocess.PIPE, cwd=tmp_path
+    )
+    writing = _once_read(pipe)
+    for number in (signal.SIGINT, signal.SIGHUP):
+        process.send_signal(number)
+    with pytest.raises(subprocess.TimeoutExpired):
+        process.wait(0.3)
+    process.send_signal(signal.SIGTERM)
+    _, stderr = process.communicate(timeout=PATIENCE)
+    os.close(writing)
+    assert (process.returncode, stderr) == (143, b"tracelink: terminated.\n")
     assert list(tmp_path.iterdir()) == [pipe]
 
 

@@ -228,6 +228,7 @@ except KeyboardInterrupt:
 """
 
 
+@pytest.mark.usefixtures("heeded_signals")
 def test_parts_of_an_interrupted_upload_are_removed(s3: S3, temporary: Path) -> None:
     import os
 
