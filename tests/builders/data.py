@@ -1,12 +1,28 @@
-"""Traces from elsewhere: they are next to the repository, not in it."""
+"""Inputs of tests by name: samples, jobs that our generators make, and traces from elsewhere."""
 
 from __future__ import annotations
 
+import tempfile
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import pytest
 from _pytest.mark.structures import ParameterSet
+
+from builders.recorder import as_json
+from generators import gpu_pair, many_hosts
+from generators.cluster import Cluster
+from generators.files import KINETO, Kept
+from generators.job import Job
+from generators.recorded_jobs import Fault, Plan, Snapshot
+from generators.recorded_jobs import job as recorded_job
+from tracelink import samples
+
+# Traces from elsewhere: next to the repository, not in it.
+
 
 DATA = Path(__file__).parents[3] / "shared" / "data"
 
@@ -27,3 +43,106 @@ def foreign(*cases: Any) -> list[ParameterSet]:
         pytest.param(*(case if isinstance(case, tuple) else (case,)), marks=pytest.mark.foreign)
         for case in cases
     ]
+
+
+# Inputs of our own, generated once for each process that needs them.
+
+
+def traces(path: str) -> Path:
+    """A file or folder of a generated input, of a sample, or else of the shared data."""
+    for name in (path, *map(str, Path(path).parents)):
+        if name in GENERATED:
+            return _generated(name)[0] / Path(path).relative_to(name)
+    first, _, below = path.partition("/")
+    return samples.path(first) / below if first in samples.names() else shared(path)
+
+
+def truth(name: str) -> Any:
+    """What is true of a generated job."""
+    return _generated(name)[1]
+
+
+@cache
+def _folder() -> tempfile.TemporaryDirectory[str]:
+    return tempfile.TemporaryDirectory(prefix="tracelink-inputs-")
+
+
+@cache
+def _generated(name: str) -> tuple[Path, Any]:
+    folder = Path(_folder().name) / name
+    folder.mkdir(parents=True)
+    made = GENERATED[name](folder)
+    (folder / "truth.json").unlink(missing_ok=True)
+    return folder, made
+
+
+SETTLED = Snapshot()
+
+
+def _dumps(
+    plan: Plan,
+    fault: Fault | None = None,
+    snapshot: Snapshot = SETTLED,
+    *,
+    json: bool = False,
+) -> Callable[[Path], None]:
+    """Flight-recorder dumps of a job."""
+
+    def write(folder: Path) -> None:
+        job = recorded_job(plan, fault, snapshot)
+        job.write(folder)
+        for rank, content in job.dumps.items() if json else ():
+            (folder / f"comm_lib_trace_rank_{rank}").write_bytes(as_json(content))
+
+    return write
+
+
+GLOO = Plan(backend="gloo")
+"""Eight ranks: group 0 of all, 1 to 4 tensor parallel pairs, 5 and 6 data parallel."""
+FAULTS = {
+    "never_joined": Fault("never_joined", rank=3, role="default_pg"),
+    "skipped": Fault("skipped", rank=5),
+    "operation_mismatch": Fault("operation_mismatch", rank=4),
+    "dtype_mismatch": Fault("dtype_mismatch", rank=1),
+    "deadlock": Fault("deadlock", rank=6, step=1),
+}
+HANGS: Mapping[str, Callable[[Path], None]] = {
+    f"gloo/{name}/{when}": _dumps(GLOO, fault, Snapshot(when))
+    for name, fault in FAULTS.items()
+    for when in ("settled", "timed_out")
+} | {
+    "gloo/never_joined/json": _dumps(GLOO, FAULTS["never_joined"], json=True),
+    "gloo/never_joined/missing_other": _dumps(GLOO, FAULTS["never_joined"], Snapshot(missing=(5,))),
+}
+"""Dumps of jobs that hang, or of which a rank exchanges another type."""
+HEALTHY: Mapping[str, Callable[[Path], None]] = {
+    "gloo/healthy": _dumps(GLOO),
+    "gloo/healthy_json": _dumps(GLOO, json=True),
+    "gloo/unconfigured": _dumps(replace(GLOO, configured=False)),
+    "nccl/wrapped": _dumps(Plan(kind="pipeline", stages=4, buffer=25)),
+    "gloo/truncated": _dumps(GLOO, None, Snapshot(cut_short=(4,))),
+    "gloo/late": _dumps(GLOO, Fault("straggler", rank=6, share=0.01)),
+}
+"""Dumps of jobs that end."""
+
+
+@dataclass(frozen=True, slots=True)
+class DataParallel(Job):
+    """Ranks that exchange gradients only: collectives of all ranks, one after the other."""
+
+    ranks: int = 4
+    steps: int = 3
+    layers: int = 5
+    clock_skew_ns: int = 0
+
+    def tensor_group(self, rank: int) -> None:
+        """No group."""
+
+
+CLUSTER = Cluster(ranks=8, tensor_parallel=2, steps=2, clock_skew_ns=0, drift_ppm=0.0)
+GENERATED: Mapping[str, Callable[[Path], object]] = {
+    "data_parallel": lambda folder: gpu_pair.write(DataParallel(), folder, Kept([KINETO])),
+    "cluster": lambda folder: many_hosts.write(CLUSTER, folder),
+    **HANGS,
+    **HEALTHY,
+}

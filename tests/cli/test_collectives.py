@@ -13,7 +13,7 @@ import jsonschema
 import pytest
 
 from builders.command_line import Job, Run
-from builders.data import shared
+from builders.data import traces, truth
 from builders.graph import START
 from builders.job import JobBuilder
 from tracelink import samples, schemas
@@ -545,36 +545,33 @@ class TestSample:
         assert all(name.startswith(("gloo:", "c10d::")) for name in names)
 
 
-@pytest.fixture(scope="module")
-def matched8() -> str:
-    return str(shared("matched8"))
-
-
-@pytest.mark.foreign
 class TestOnEightRanks:
-    def test_every_collective_of_every_group(self, tracelink: Run, matched8: str) -> None:
-        made = document_of(tracelink, "collectives", matched8)
-        assert Counter(len(row["ranks"]) for row in made["collectives"]) == {8: 30, 4: 28, 2: 60}
+    def test_every_collective_of_every_group(self, tracelink: Run) -> None:
+        made = document_of(tracelink, "collectives", str(traces("cluster")))
+        assert Counter(str(row["ranks"]) for row in made["collectives"]) == (
+            Counter(str(one["ranks"]) for one in truth("cluster")["collectives"])
+        )
         assert all(len(row["participations"]) == len(row["ranks"]) for row in made["collectives"])
         assert made["unmatched"] == []
         assert {message["verdict"] for message in made["messages"]} == {"complete"}
 
-    def test_only_the_events_of_the_selected_step(
-        self, tracelink: Run, matched8: str, tmp_path: Path
-    ) -> None:
-        result = tracelink("merge", matched8, "-o", str(tmp_path / "cut.json"), "--steps", "3")
+    def test_only_the_events_of_the_selected_step(self, tracelink: Run, tmp_path: Path) -> None:
+        result = tracelink("merge", str(traces("cluster")), "-o", str(tmp_path / "cut.json"), "--steps", "2")
         assert result.exit_code == 0
         marks = Counter(
-            event["name"] for event in slices(tmp_path / "cut.json") if "## step" in event["name"]
+            event["name"]
+            for event in slices(tmp_path / "cut.json")
+            if event["name"].startswith("ProfilerStep#") and event["cat"] == "user_annotation"
         )
-        assert marks == {"## step 3 ##": 8}
+        assert marks == {"ProfilerStep#2": 8}
 
 
-@pytest.mark.foreign
 def test_who_is_missing_in_a_job_that_hangs(tracelink: Run) -> None:
-    made = document_of(tracelink, "collectives", str(shared("fr/skip_hang/dumps_hang")), "--sort", "verdict")
+    made = document_of(
+        tracelink, "collectives", str(traces("gloo/never_joined/settled")), "--sort", "verdict"
+    )
     worst = made["collectives"][0]
     present = [part["rank"] for part in worst["participations"]]
-    assert (worst["verdict"], worst["group"], worst["sequence"]) == ("missing", "0", 9)
+    assert (worst["verdict"], worst["group"], worst["sequence"]) == ("missing", "0", 7)
     assert present == [0, 1, 2, 4, 5, 6, 7]
-    assert {row["verdict"] for row in made["collectives"][1:]} == {"complete"}
+    assert {row["verdict"] for row in made["collectives"] if 3 not in row["ranks"]} == {"complete", "missing"}

@@ -17,7 +17,7 @@ import pytest
 
 import tracelink
 from builders.command_line import Run
-from builders.data import shared
+from builders.data import HEALTHY, traces
 from builders.dumps import Entries, hang, healthy, stack, steps
 from builders.dumps import dumps as dump_builders
 from builders.dumps import dumps as dumps_for_page
@@ -258,28 +258,23 @@ def test_two_jobs_in_an_archive_name_no_folder(tracelink: Run, tmp_path: Path) -
     assert "job at a time: unpack the archive, and name one of its folders." in result.stderr
 
 
-REAL = {
-    "dtype_mismatch/dumps_hang": "Rank 1 ",
-    "healthy8/dumps": "No problem found: 8 ranks, 8 groups, 141 collectives, 714 entries. All ranks joined",
-    "missing_other/dumps": "Rank 3 never joined all_reduce #9 of group 0 (default_pg); 6 ranks wait",
-    "op_mismatch/dumps_hang": "Rank 4 ",
-    "skip_hang/dumps_hang": "Rank 3 never joined all_reduce #9 of group 0 (default_pg); 7 ranks wait",
-    "skip_hang/dumps_after_timeout": "Rank 3 never joined all_reduce #9 of group 0 (default_pg); 7 ranks wait",
-    "skip_next/dumps_hang": "Rank 5 skipped all_reduce #7 of group 0 (default_pg)",
-    "straggler/dumps_end": "No problem found: 8 ranks, ",
-    "straggler/dumps_hang": "Rank 6 never joined all_reduce #7 of group 0 (default_pg); 7 ranks wait",
-    "subgroup_deadlock/dumps_hang": "Rank 6 deadlocks: ranks 0-5, 7 in all_reduce #5 of group 0 (default_pg) "
-    "wait for rank 6",
-    "truncated/dumps": "No problem found: 8 ranks, ",
-    "wrapped/dumps": "No problem found: 8 ranks, ",
+GENERATED = {
+    **dict.fromkeys(HEALTHY, "No problem found: 8 ranks, "),
+    "gloo/healthy": "No problem found: 8 ranks, 11 groups, 110 collectives, 352 entries. All ranks joined",
+    "gloo/dtype_mismatch/settled": "Rank 1 ",
+    "gloo/operation_mismatch/settled": "Rank 4 ",
+    "gloo/never_joined/settled": "Rank 3 never joined all_reduce #7 of group 0 (default_pg); 7 ranks wait",
+    "gloo/never_joined/timed_out": "Rank 3 never joined all_reduce #7 of group 0 (default_pg); 7 ranks wait",
+    "gloo/never_joined/missing_other": "Rank 3 never joined all_reduce #7 of group 0 (default_pg); 6 ranks wait",
+    "gloo/skipped/settled": "Rank 5 skipped all_reduce #13 of group 6 (mesh_dp)",
+    "gloo/deadlock/settled": "Rank 6 deadlocks: ",
 }
 SCREEN = 40
 
 
-@pytest.mark.foreign
-@pytest.mark.parametrize(("case", "verdict"), REAL.items(), ids=REAL)
-def test_the_diagnosis_of_a_real_job_fits_on_a_screen(tracelink: Run, case: str, verdict: str) -> None:
-    result = tracelink("diagnose", str(shared(f"fr/{case}")))
+@pytest.mark.parametrize(("case", "verdict"), GENERATED.items(), ids=GENERATED)
+def test_the_diagnosis_of_eight_ranks_fits_on_a_screen(tracelink: Run, case: str, verdict: str) -> None:
+    result = tracelink("diagnose", str(traces(case)))
     assert result.stdout.startswith(verdict)
     assert len(result.stdout.splitlines()) <= SCREEN
     assert result.exit_code == (FINE if verdict.startswith("No problem found") else NO)

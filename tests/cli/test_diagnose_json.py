@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from builders.command_line import Run
-from builders.data import shared
+from builders.data import HANGS, HEALTHY, traces
 from builders.dumps import dumps, hang, healthy, steps
 from builders.recorded_jobs import faulty_plans
 from generators.recorded_jobs import FAULTS, Fault, Plan, Snapshot, job
@@ -128,34 +128,9 @@ def test_the_schema_refuses_other_documents(tracelink: Run, change: dict[str, An
     assert not SCHEMA.is_valid(made | change)
 
 
-@pytest.mark.foreign
-@pytest.mark.parametrize(
-    "case",
-    [
-        "dtype_mismatch/dumps_after_timeout",
-        "dtype_mismatch/dumps_hang",
-        "healthy8/dumps",
-        "healthy8/json",
-        "healthy8_rawpg/dumps",
-        "missing_other/dumps",
-        "op_mismatch/dumps_after_timeout",
-        "op_mismatch/dumps_hang",
-        "skip_hang/dumps_after_timeout",
-        "skip_hang/dumps_hang",
-        "skip_hang/json_after_timeout",
-        "skip_hang/json_hang",
-        "skip_next/dumps_after_timeout",
-        "skip_next/dumps_hang",
-        "straggler/dumps_end",
-        "straggler/dumps_hang",
-        "subgroup_deadlock/dumps_after_timeout",
-        "subgroup_deadlock/dumps_hang",
-        "truncated/dumps",
-        "wrapped/dumps",
-    ],
-)
-def test_real_jobs_fit_the_schema(tracelink: Run, case: str) -> None:
-    made = document(tracelink, shared(f"fr/{case}"))
+@pytest.mark.parametrize("case", [*HANGS, *HEALTHY])
+def test_jobs_with_and_without_a_fault_fit_the_schema(tracelink: Run, case: str) -> None:
+    made = document(tracelink, traces(case))
     assert all(problem["advice"] and problem["evidence"] for problem in made["problems"])
 
 

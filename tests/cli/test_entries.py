@@ -13,7 +13,7 @@ import jsonschema
 import pytest
 
 from builders.command_line import Run
-from builders.data import shared
+from builders.data import traces
 from builders.dumps import dumps, hang, healthy, stack, steps
 from builders.recorder import CREATED, collective, process_group
 from tracelink import schemas
@@ -320,12 +320,9 @@ def test_ordinals() -> None:
     ]
 
 
-@pytest.mark.foreign
-class TestKnownJobs:
-    def test_a_deadlock_of_groups(self, tracelink: Run) -> None:
-        folder = str(shared("fr/subgroup_deadlock/dumps_hang"))
-        assert entries(tracelink, "-n", "2", "-g", "0", "-g", "5", folder=folder).splitlines()[1:3] == [
-            "5 (dp)          5  all_reduce  Float 4  missing          missing          missing          queued",
-            "0 (default_pg)  5  all_reduce  Float 2  queued   queued  queued   queued  queued   queued  missing"
-            "  queued",
-        ]
+def test_a_deadlock_of_groups(tracelink: Run) -> None:
+    folder = str(traces("gloo/deadlock/settled"))
+    assert entries(tracelink, "-n", "2", "-g", "0", "-g", "4", folder=folder).splitlines()[1:3] == [
+        "4 (mesh_tp)     10  all_reduce  BFloat16 4" + 50 * " " + "missing  queued",
+        "0 (default_pg)   5  all_reduce  BFloat16 2  " + 7 * "queued  " + " missing",
+    ]

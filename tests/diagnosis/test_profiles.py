@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 import tracelink
 from builders import execution_trace as et
-from builders.data import shared
+from builders.data import traces
 from builders.dumps import dumps, hang, healthy, steps
 from builders.kineto import Element, cpu_op, trace, write
 from builders.profiles import LOADER, RING, loading, profile
@@ -212,9 +212,8 @@ def test_damaged_profile_for_roots(tmp_path: Path) -> None:
     assert any(str(broken) in one.message for one in diagnosis.findings)
 
 
-@pytest.mark.foreign
 def test_recorded_roots() -> None:
-    data = shared("matched8")
+    data = traces("cpu_job")
     diagnosis = tracelink.diagnose(fr=data / "fr", kineto=data, et=data)
     assert (diagnosis.verdict, [one for one in diagnosis.findings if one.severity == "error"]) == ("ok", [])
 
@@ -400,67 +399,66 @@ def test_profile_without_a_rank(job_folder: Path) -> None:
     assert (finding.reason, finding.example) == ("unknown_rank", str(job_folder / "traces" / "nodes.json"))
 
 
-def cut(folder: Path, rank: int, kept: int) -> Path:
-    """The dumps of a recorded job, of which one rank is said to have stopped after so many calls."""
-    shutil.copytree(shared("matched8/fr"), folder)
-    dump = folder / f"comm_lib_trace_rank_{rank}"
-    content = pickle.loads(dump.read_bytes())
-    content["entries"] = content["entries"][:kept]
-    dump.chmod(0o644)
-    dump.write_bytes(pickled(content))
+def cut(folder: Path, first: int = 0) -> Path:
+    """The dumps of a recorded job: rank 1 stopped before the last call of the profiles, in which rank 0 waits."""
+    shutil.copytree(traces("cpu_job/fr"), folder)
+    for rank, kept in enumerate((21, 20)):
+        dump = folder / f"comm_lib_trace_rank_{rank}"
+        content = pickle.loads(dump.read_bytes())
+        content["entries"] = content["entries"][first:kept]
+        dump.write_bytes(pickled(content))
     return folder
 
 
-def of_matched8(folder: Path, *ranks: int, of: str = "kineto et") -> Path:
+def recorded(folder: Path, *ranks: int, of: str = "kineto et") -> Path:
     """Its profiles and execution traces."""
     folder.mkdir()
     for kind in of.split():
         for rank in ranks:
-            shutil.copy(shared(f"matched8/{kind}_{rank}.json.gz"), folder)
+            shutil.copy(traces(f"cpu_job/{kind}_{rank}.json.gz"), folder)
     return folder
 
 
-@pytest.mark.foreign
+SCRIPT = "generators/record_cpu_job.py"
+
+
 def test_recorded_call(tmp_path: Path) -> None:
-    found = problem(cut(tmp_path / "dumps", rank=3, kept=50), of_matched8(tmp_path / "traces", 2, 3))
-    assert (found.kind, found.culprits) == (ProblemKind.LAGGING, (3,))
-    seen = call_of(3, found)
-    assert (seen.operation, seen.group, seen.sequence, seen.before) == ("all_reduce", "6", 14, 0)
-    assert (seen.operator, seen.thread) == ("c10d::allreduce_", "thread 19151 (python3.11)")
+    found = problem(cut(tmp_path / "dumps"), recorded(tmp_path / "traces", 0, 1))
+    assert (found.kind, found.culprits) == (ProblemKind.NEVER_JOINED, (1,))
+    seen = call_of(1, found)
+    assert (seen.operation, seen.group, seen.sequence, seen.before) == ("all_reduce", "0", 12, 0)
+    assert (seen.operator, seen.thread) == ("c10d::allreduce_", "thread 29105 (python)")
     assert seen.around == (
-        "## step 4 ##",
-        "## bwd ##",
+        "ProfilerStep#2",
+        "## step ##",
+        "## backward ##",
         "autograd::engine::evaluate_function: torch::autograd::AccumulateGrad",
     )
-    assert seen.frames == (Frame("step", "gen_matched8.py", 32), Frame("worker", "gen_matched8.py", 58))
-    assert (seen.node, seen.launched) == (1886, None)
+    assert seen.frames == (Frame("train_step", SCRIPT, 63), Frame("record_rank", SCRIPT, 118))
+    assert (seen.node, seen.launched) == (746, None)
     assert seen.work
-    assert (seen.work.name, seen.work.where) == ("gloo:all_reduce", "thread 19353 (pt_gloo_runloop)")
-    waits = call_of(2, found)
-    assert (waits.group, waits.sequence, waits.before, waits.node) == ("2", 13, 0, 1925)
+    assert (seen.work.name, seen.work.where) == ("gloo:all_reduce", "thread 29172 (pt_gloo_runloop)")
+    waits = call_of(0, found)
+    assert (waits.group, waits.sequence, waits.before, waits.node) == ("0", 13, 0, 788)
 
 
-@pytest.mark.foreign
 def test_recorded_activity_after_the_dump(tmp_path: Path) -> None:
-    found = problem(
-        cut(tmp_path / "dumps", rank=3, kept=50), of_matched8(tmp_path / "traces", 3, of="kineto")
-    )
-    seen = of_rank(3, found)
+    found = problem(cut(tmp_path / "dumps"), recorded(tmp_path / "traces", 1, of="kineto"))
+    seen = of_rank(1, found)
     assert seen.later
-    assert (seen.later.operator, seen.later.frames[0].name) == ("c10d::allreduce_", "<lambda>")
-    (stretch,) = seen.stretches
-    assert [one.name for one in stretch.running][:4] == [
-        "gen_matched8.py(58): worker",
-        "## step 4 ##",
-        "gen_matched8.py(32): step",
-        "## bwd ##",
+    assert (seen.later.operator, seen.later.frames[0].name) == ("c10d::recv_", "ring_exchange")
+    assert [one.name for one in seen.stretches[0].running][:5] == [
+        f"{SCRIPT}(118): record_rank",
+        "ProfilerStep#2",
+        "## step ##",
+        f"{SCRIPT}(63): train_step",
+        "## backward ##",
     ]
 
 
-@pytest.mark.foreign
 def test_execution_trace_only(tmp_path: Path) -> None:
-    found = problem(cut(tmp_path / "dumps", rank=3, kept=50), of_matched8(tmp_path / "traces", 2, of="et"))
+    found = problem(cut(tmp_path / "dumps", first=13), recorded(tmp_path / "traces", 0, of="et"))
     (seen,) = found.sightings
-    assert (seen.rank, seen.end_ns) == (2, None)
+    assert (seen.rank, seen.end_ns) == (0, None)
     assert seen.note == "it has no times: its calls are matched by their order"
-    assert (call_of(2, found).operator, call_of(2, found).node) == ("c10d::allreduce_", 1925)
+    assert (call_of(0, found).operator, call_of(0, found).node) == ("c10d::barrier", 788)

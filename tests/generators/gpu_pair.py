@@ -17,11 +17,13 @@ from generators.job import Job
 from generators.training import simulate, train
 from generators.truth import truth
 
+WHOLE = Kept()
 
-def write(job: Job, folder: Path, *, compressed: bool = True) -> dict[str, Any]:
-    """Writes the job into a folder, with `truth.json` next to it; returns the truth."""
+
+def write(job: Job, folder: Path, kept: Kept = WHOLE, *, compressed: bool = True) -> dict[str, Any]:
+    """Writes the job, or what is kept of it, into a folder, with `truth.json` next to it; returns the truth."""
     recordings = simulate(job, train)
-    write_files(job, recordings, folder, Kept(), compressed=compressed)
+    write_files(job, recordings, folder, kept, compressed=compressed)
     facts = truth(job, recordings)
     write_truth(folder, facts)
     return facts

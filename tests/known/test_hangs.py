@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -10,7 +10,7 @@ import pytest
 
 import tracelink
 from builders import perfetto, perfetto_native
-from builders.data import shared
+from builders.data import HANGS, HEALTHY, foreign, shared, traces
 from builders.perfetto import Written, nanoseconds
 from tracelink import samples
 from tracelink.converters.perfetto.native.schema import RED
@@ -47,6 +47,38 @@ RECORDED: Mapping[str, Named] = {
     **dict.fromkeys(("subgroup_deadlock/dumps_hang", "subgroup_deadlock/dumps_after_timeout"), DEADLOCK),
 }
 
+
+def pairs(number: int, size: str, missing: Sequence[int]) -> Named:
+    """Of each of these ranks, the other one of its pair waits for it."""
+    firsts = {rank - rank % 2: rank for rank in missing}
+    return {
+        (
+            f"group mesh_tp [{first}, {first + 1}] · HUNG",
+            number,
+        ): f"HUNG all_reduce {size}: rank {rank} missing"
+        for first, rank in firsts.items()
+    }
+
+
+EVEN, ODD = "group mesh_dp [0, 2, 4, 6] · HUNG", "group mesh_dp [1, 3, 5, 7] · HUNG"
+NEVER_JOINED = {
+    (WORLD, 7): "HUNG all_reduce 2 B: rank 3 missing",
+    (ODD, 21): "HUNG all_reduce 8 B: rank 3 missing",
+    **pairs(15, "8 B", (1, 3, 7)),
+}
+FAULTY: Mapping[str, Named] = {
+    "never_joined": {**NEVER_JOINED, **pairs(15, "8 B", (5,))},
+    "skipped": {(ODD, 14): "HUNG all_reduce 8 B: rank 5 missing", **pairs(10, "8 B", (1, 3, 5, 7))},
+    "operation_mismatch": {(EVEN, 8): "HUNG all_gather 16.4 kB", **pairs(6, "8.2 kB", (0, 2, 4, 6))},
+    "dtype_mismatch": {},
+    "deadlock": {(WORLD, 5): "HUNG all_reduce 4 B: rank 7 missing", **pairs(10, "8 B", (6,))},
+}
+GENERATED: Mapping[str, Named] = {
+    **{case: {} for case in HEALTHY},
+    **{case: FAULTY[case.split("/")[1]] for case in HANGS},
+    "gloo/never_joined/missing_other": NEVER_JOINED,
+}
+
 SAMPLES: Mapping[str, Named] = {
     "compile_job": {},
     "cpu_job": {},
@@ -66,10 +98,12 @@ SAMPLES: Mapping[str, Named] = {
 """In `hung_job` rank 3 never joins mesh_dp 21; all others wait for it, or in what they asked for after that."""
 
 
-@pytest.mark.foreign
-@pytest.mark.parametrize("case", RECORDED)
-def test_of_recorded_jobs(case: str) -> None:
-    assert_hung(shared(f"fr/{case}"), RECORDED[case])
+@pytest.mark.parametrize(
+    ("case", "expected"),
+    [*GENERATED.items(), *foreign(*((f"fr/{case}", named) for case, named in RECORDED.items()))],
+)
+def test_of_dumps(case: str, expected: Named) -> None:
+    assert_hung(traces(case), expected)
 
 
 @pytest.mark.parametrize("name", samples.names())
@@ -82,10 +116,14 @@ def test_nothing_hangs_in_a_job_with_profiles() -> None:
     assert_hung(shared("matched8"), {})
 
 
-@pytest.mark.foreign
-@pytest.mark.parametrize("name", ["nccl_data", "cuda_graphs", "mi300_resnet", "resnet50_2021"])
-def test_nothing_hangs_in_a_profile_alone(name: str) -> None:
-    assert_hung(shared(f"kineto/{name}.json.gz"), {})
+PROFILES = ("nccl_data", "cuda_graphs", "mi300_resnet", "resnet50_2021")
+
+
+@pytest.mark.parametrize(
+    "path", ["gpu_pair/kineto_0.json.gz", *foreign(*(f"kineto/{name}.json.gz" for name in PROFILES))]
+)
+def test_nothing_hangs_in_a_profile_alone(path: str) -> None:
+    assert_hung(traces(path), {})
 
 
 @pytest.mark.foreign

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from builders.calls import linked as matched
 from builders.calls import messages, told
-from builders.data import shared
+from builders.data import traces, truth
 from tracelink.engines.processes import Processes
 from tracelink.io.sources import discover_inputs
 from tracelink.matching.job import JobTables
@@ -23,7 +23,7 @@ from tracelink.pipeline.ranks import read_ranks
 
 @cache
 def ranks_in(path: str) -> Sequence[RankCalls]:
-    gathered = read_ranks(discover_inputs([str(shared(path))]), Processes(1), with_events=False)
+    gathered = read_ranks(discover_inputs([str(traces(path))]), Processes(1), with_events=False)
     return [gathered.store.get(rank.calls.calls) for rank in gathered.ranks]
 
 
@@ -44,15 +44,14 @@ def facts(tables: JobTables) -> dict[tuple[int, ...], tuple[float, ...]]:
     return found
 
 
-@pytest.mark.foreign
 @pytest.mark.parametrize("count", [1, 3])
 @pytest.mark.parametrize("rank", range(4))
 def test_collectives_that_one_rank_lacks_change_no_other(rank: int, count: int) -> None:
-    ranks = ranks_in("kineto/four_ranks_derived")
+    ranks = ranks_in("data_parallel")
     whole = facts(linked(ranks))
-    assert len(whole) == 21
-    for first in range(22 - count):
-        kept = np.delete(np.arange(21), np.s_[first : first + count])
+    assert len(whole) == 15
+    for first in range(16 - count):
+        kept = np.delete(np.arange(15), np.s_[first : first + count])
         tables = linked(
             [replace(one, calls=one.calls.take(kept)) if one.rank == rank else one for one in ranks]
         )
@@ -68,75 +67,68 @@ def test_collectives_that_one_rank_lacks_change_no_other(rank: int, count: int) 
         assert not tables.findings or {f.reason for f in tables.findings} == {"missing_from_collectives"}
 
 
-@pytest.mark.foreign
-def test_four_ranks_are_late_by_less_than_a_third_of_a_millisecond() -> None:
-    table = linked(ranks_in("kineto/four_ranks_derived")).collectives
-    assert table.skew.max() < 300_000
-
-
-@pytest.mark.foreign
-def test_recorders_profiles_and_execution_traces_of_eight_ranks() -> None:
-    ranks = ranks_in("matched8")
-    tables = linked(ranks)
-    assert Counter(len(members) for _, _, _, members, _ in told(tables)) == {8: 30, 4: 28, 2: 60}
-    assert {verdict for *_, verdict in told(tables)} == {"complete"}
-    assert Counter(verdict for *_, verdict in messages(tables)) == {"complete": 32}
+@pytest.mark.parametrize("path", ["data_parallel", "cluster"])
+def test_collectives_and_messages_are_those_that_were_made(path: str) -> None:
+    tables, made = linked(ranks_in(path)), truth(path)
+    assert Counter((group, str(ranks), verdict) for group, _, _, ranks, verdict in told(tables)) == (
+        Counter((one["group"], str(one["ranks"]), "complete") for one in made["collectives"])
+    )
+    assert Counter((source, target, verdict) for source, target, _, _, verdict in messages(tables)) == (
+        Counter((one["source"], one["target"], "complete") for one in made["messages"])
+    )
     assert not tables.findings
 
 
 @pytest.mark.foreign
-def test_kernels_and_execution_traces_of_eight_ranks() -> None:
-    tables = linked(ranks_in("pairs/dlrm8"))
-    assert told(tables) == [
-        (
-            "default_pg",
-            number,
-            "all_reduce" if number in (151, 153, 154) else "all_to_all",
-            list(range(8)),
-            "complete",
-        )
-        for number in range(147, 155)
-    ]
+@pytest.mark.parametrize("path", ["kineto/four_ranks_derived", "matched8", "pairs/dlrm8"])
+def test_collectives_and_messages_of_jobs_that_ran_are_complete(path: str) -> None:
+    tables = linked(ranks_in(path))
+    assert {verdict for *_, verdict in (*told(tables), *messages(tables))} == {"complete"}
 
 
 def verdicts(case: str) -> dict[tuple[str, int], tuple[str, list[int]]]:
     """The collectives which not everybody took part in or not in the same way, with who did."""
     return {
         (group, number): (verdict, members)
-        for group, number, _, members, verdict in told(linked(ranks_in(f"fr/{case}")))
+        for group, number, _, members, verdict in told(linked(ranks_in(case)))
         if verdict != "complete"
     }
 
 
-def without(*ranks: int) -> list[int]:
-    return [rank for rank in range(8) if rank not in ranks]
+@pytest.mark.parametrize("case", ["gloo/healthy", "gloo/unconfigured", "gloo/late"])
+def test_dumps_of_healthy_jobs_show_nothing_wrong(case: str) -> None:
+    assert verdicts(case) == {}
 
 
-@pytest.mark.foreign
-def test_dumps_of_healthy_jobs_show_nothing_wrong() -> None:
-    assert (
-        verdicts("healthy8/dumps")
-        == verdicts("healthy8_rawpg/dumps")
-        == verdicts("straggler/dumps_end")
-        == {}
-    )
-    assert {verdict for verdict, _ in verdicts("wrapped/dumps").values()} == {"partial"}
+def test_dumps_of_wrapped_buffers_show_a_part() -> None:
+    assert {verdict for verdict, _ in verdicts("nccl/wrapped").values()} == {"partial"}
 
 
-@pytest.mark.foreign
-def test_dumps_of_jobs_that_hang_show_who_is_missing() -> None:
-    assert verdicts("skip_hang/dumps_hang") == {("0", 9): ("missing", without(3))}
-    assert verdicts("straggler/dumps_hang") == {("0", 7): ("missing", without(6))}
-    assert verdicts("subgroup_deadlock/dumps_hang") == {
-        ("0", 5): ("missing", without(6)),
-        ("5", 5): ("missing", [6]),
-    }
-    missing = verdicts("missing_other/dumps")
-    assert [key for key, (verdict, _) in missing.items() if verdict == "missing"] == [("0", 9)]
+def without(rank: int) -> list[int]:
+    return [other for other in range(8) if other != rank]
 
 
-@pytest.mark.foreign
-def test_dumps_of_ranks_that_do_different_things_show_where() -> None:
-    assert verdicts("op_mismatch/dumps_hang") == {("0", 5): ("mismatch", without())}
-    assert verdicts("dtype_mismatch/dumps_hang") == {("0", 5): ("mismatch", without())}
-    assert verdicts("skip_next/dumps_hang") == {("0", 7): ("mismatch", without())}
+DEADLOCK = {("0", 5): ("missing", without(7)), ("4", 10): ("missing", [7])}
+
+
+@pytest.mark.parametrize(
+    ("case", "known"),
+    [
+        ("gloo/never_joined/settled", {("0", 7): ("missing", without(3))}),
+        ("gloo/never_joined/missing_other", {("0", 7): ("missing", [0, 1, 2, 4, 6, 7])}),
+        ("gloo/deadlock/settled", DEADLOCK),
+        ("gloo/operation_mismatch/settled", {("5", 8): ("mismatch", [0, 2, 4, 6])}),
+        ("gloo/dtype_mismatch/settled", {("6", 9): ("mismatch", [1, 3, 5, 7])}),
+        ("gloo/skipped/settled", {("6", 13): ("mismatch", [1, 3, 5, 7])}),
+    ],
+)
+def test_dumps_of_faulty_jobs_show_who_is_missing_and_who_does_something_else(
+    case: str, known: dict[tuple[str, int], tuple[str, list[int]]]
+) -> None:
+    found = verdicts(case)
+    assert known.items() <= found.items()
+    assert {verdict for key, (verdict, _) in found.items() if key not in known} <= {"missing", "partial"}
+
+
+def test_of_a_deadlock_two_calls_are_incomplete() -> None:
+    assert verdicts("gloo/deadlock/settled") == DEADLOCK

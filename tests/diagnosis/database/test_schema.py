@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import tracelink
-from builders.data import shared
+from builders.data import traces
 from builders.flight_database import examined, rows, sqlite_of
 from builders.recorder import CREATED, collective, dump, frame, process_group
 from tracelink.diagnosis.database.schema import TABLES, Column, Table
@@ -126,10 +126,9 @@ def test_query_parquet(
     assert "evaluate.py" in capsys.readouterr().out
 
 
-@pytest.mark.foreign
-def test_queries_on_a_recorded_hang(tmp_path: Path) -> None:
-    database = sqlite_of(tracelink.examine(shared("fr/skip_hang/dumps_hang")), tmp_path)
-    assert ("0", "default_pg", 9, "all_reduce", 3, "finished", 8) in rows(
+def test_queries_on_a_hang(tmp_path: Path) -> None:
+    database = sqlite_of(tracelink.examine(traces("gloo/never_joined/settled")), tmp_path)
+    assert ("0", "default_pg", 7, "all_reduce", 3, "finished", 6) in rows(
         database, query("Ranks that have not")
     )
     assert all(rows(database, text) for text in QUERIES.values())

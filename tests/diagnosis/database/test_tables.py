@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import tracelink
-from builders.data import DATA, shared
+from builders.data import HANGS, HEALTHY, traces
 from builders.flight_database import examined, rows, sqlite_of
 from builders.recorded_jobs import faulty_plans, plans
 from builders.recorder import CREATED, collective, dump, frame, process_group
@@ -349,20 +349,12 @@ def test_faulty_job(
     check(examined(dict(dumps)), tmp_path_factory.mktemp("faulty"))
 
 
-# Dumps that torch wrote.
+# Dumps in files.
 
 
-CASES = sorted(
-    str(folder.relative_to(DATA))
-    for folder in DATA.glob("fr/*/*")
-    if folder.is_dir() and any(folder.iterdir())
-) or ["fr"]
-
-
-@pytest.mark.foreign
-@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("case", [*HANGS, *HEALTHY, "cpu_job", "hung_job"])
 def test_database_agrees_with_diagnosis(case: str, tmp_path: Path) -> None:
-    what = tracelink.examine(shared(case))
+    what = tracelink.examine(traces(case))
     database = sqlite_of(what, tmp_path)
     assert rows(database, "PRAGMA foreign_key_check") == []
     assert rows(database, "SELECT count(*) FROM entries") == [(len(what.journal),)]
@@ -385,9 +377,8 @@ def test_database_agrees_with_diagnosis(case: str, tmp_path: Path) -> None:
     assert rows(database, query) == [(0,)]
 
 
-@pytest.mark.foreign
 def test_latest_rank_is_last_of_its_collective(tmp_path: Path) -> None:
-    database = sqlite_of(tracelink.examine(shared("fr/straggler/dumps_end")), tmp_path)
+    database = sqlite_of(tracelink.examine(traces("gloo/late")), tmp_path)
     query = """
         SELECT l.rank = c.last_rank, l.worst_ns = c.late_ns
         FROM lateness l JOIN collectives c ON c.id = l.worst_collective_id
@@ -397,9 +388,8 @@ def test_latest_rank_is_last_of_its_collective(tmp_path: Path) -> None:
     assert set(found) == {(1, 1)}
 
 
-@pytest.mark.foreign
 def test_any_entry(tmp_path: Path) -> None:
-    (dump,) = shared("fr/healthy8/json").glob("*rank_3*")
+    (dump,) = traces("gloo/healthy_json").glob("*rank_3*")
     entries = json.loads(dump.read_text())["entries"]
     database = sqlite_of(tracelink.examine(dump.parent), tmp_path)
     query = "SELECT place, operation, input_sizes, created_ns, retired FROM entries WHERE rank = 3"

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 import tracelink
-from builders.data import shared
+from builders.data import traces
 from builders.dumps import dumps, hang
 from builders.html_page import Element, read_html
 from builders.kineto import cpu_op, python_frame
@@ -285,30 +285,42 @@ def test_size_with_many_ranks() -> None:
     assert len(html_report(diagnosis, WAITING)) < 2_000_000
 
 
+WORLD = "0 (default_pg)"
+
+
 def cells(root: Element) -> Mapping[str, list[str]]:
     return {first: others for first, *others in root.rows("Last collective of each rank")}
 
 
-@pytest.mark.foreign
 @pytest.mark.parametrize(
-    ("case", "verdict", "group"),
+    ("case", "verdict", "group", "last"),
     [
-        ("skip_hang/dumps_hang", "Rank 3 never joined all_reduce #9", "… 9,… 9,… 9,< 8,… 9,… 9,… 9,… 9"),
-        ("subgroup_deadlock/dumps_hang", "Rank 6 deadlocks: ", "… 5,… 5,… 5,… 5,… 5,… 5,< 4,… 5"),
-        ("skip_next/dumps_hang", "Rank 5 skipped all_reduce #7", ",".join(["… 7"] * 8)),
-        ("healthy8/dumps", "No problems in the dumps of 8 ranks.", None),
+        (
+            "never_joined/settled",
+            "Rank 3 never joined all_reduce #7",
+            WORLD,
+            "… 7,… 7,… 7,< 6,… 7,… 7,… 7,… 7",
+        ),
+        ("deadlock/settled", "Rank 6 deadlocks: ", WORLD, "… 5,… 5,… 5,… 5,… 5,… 5,… 5,< 4"),
+        (
+            "skipped/settled",
+            "Rank 5 skipped all_reduce #13",
+            "mesh_dp (2 groups)",
+            ",".join(["✓ 14", "… 13"] * 4),
+        ),
+        ("healthy", "No problems in the dumps of 8 ranks.", WORLD, ""),
     ],
 )
-def test_recorded_jobs(case: str, verdict: str, group: str | None) -> None:
-    examined = tracelink.examine(shared(f"fr/{case}"))
+def test_generated_jobs(case: str, verdict: str, group: str, last: str) -> None:
+    examined = tracelink.examine(traces(f"gloo/{case}"))
     root = page(examined.diagnosis, examined.journal)
     check_harmless(root)
     assert root.one("h1").text.startswith(verdict)
     assert len(root.all("svg", class_="ring")) == (
         examined.diagnosis.problems[:1] != [] and "deadlock" in case
     )
-    if group:
-        assert ",".join(cells(root)["0 (default_pg)"]) == group
+    if last:
+        assert ",".join(cells(root)[group]) == last
 
 
 # What profiles show.
