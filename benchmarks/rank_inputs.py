@@ -19,10 +19,10 @@ import orjson
 from inputs import Input, Step, Template
 
 import generators
+from builders.recorder import pickled
 from generators.cluster import Cluster, train
 from generators.files import KINETO, Kept, write_files
 from generators.fleet_dumps import Fleet, write_dumps
-from generators.flight_recorder import pickled
 from generators.job import BASE_NS, DEVICE_COUNT
 from generators.kineto import process_number
 from generators.training import simulate

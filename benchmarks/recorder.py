@@ -17,7 +17,7 @@ sys.path.insert(
     0, str(Path(__file__).resolve().parent.parent / "tests")
 )  # for the generators of synthetic jobs
 
-from generators.flight_recorder import healthy_nccl_dump, pickled
+from generators.fleet_dumps import Fleet, write_dumps
 
 TRACELINK = """
 from pathlib import Path
@@ -73,10 +73,7 @@ class Cost:
 
 def generate(folder: Path, ranks: int, entries: int) -> int:
     """Writes one dump for each rank; returns the bytes of all."""
-    data = pickled(healthy_nccl_dump(entries))
-    for rank in range(ranks):
-        (folder / f"nccl_trace_rank_{rank}").write_bytes(data)
-    return ranks * len(data)
+    return write_dumps(Fleet(ranks, entries, tensor_parallel=2, stages=1, pipelined=False), folder)
 
 
 def costs(folder: Path, torch_python: str, repeats: int = 5) -> Iterator[Cost]:

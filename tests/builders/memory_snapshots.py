@@ -13,7 +13,7 @@ import pickle
 from collections.abc import Sequence
 from typing import Any
 
-from generators.flight_recorder import pickled
+from builders.recorder import pickled
 from tracelink.converters.memory_snapshot.reader import SnapshotReader
 from tracelink.engines.processes import Processes
 from tracelink.io.sources import Source

@@ -9,18 +9,26 @@ those of its JSON variant, `as_source` an input for a reader.
 from __future__ import annotations
 
 import io
+import struct
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import orjson
 
-from generators.flight_recorder import pickled
 from tracelink.io.sources import Source
-
-__all__ = ["as_json", "as_source", "collective", "dump", "frame", "pickled", "process_group"]
 
 CREATED = 1_794_983_359_603_435_457
 WORLD = ("0", "default_pg")
 JSON_HAS_NO_NONE = ("time_discovered_started_ns", "time_discovered_completed_ns")
+EVENTS = ("enqueued", "started", "completed")
+FIELDS = (
+    *("frames", "record_id", "pg_id", "process_group", "thread_name", "thread_id", "collective_seq_id"),
+    *("p2p_seq_id", "op_id", "profiling_name", "time_created_ns", "duration_ms", "input_sizes"),
+    *("input_dtypes", "output_sizes", "output_dtypes", "state", "time_discovered_started_ns"),
+    *("time_discovered_completed_ns", "retired", "timeout_ms", "is_p2p"),
+)
+"""Of an entry, in the order of the recorder's writer."""
 
 
 def collective(
@@ -33,7 +41,7 @@ def collective(
     **fields: Any,
 ) -> dict[str, Any]:
     """One entry of version 2.10."""
-    return {
+    known = {
         "record_id": sequence - 1,
         "pg_id": 0,
         "process_group": group,
@@ -42,10 +50,7 @@ def collective(
         "op_id": sequence,
         "profiling_name": name,
         "time_created_ns": created,
-        "input_sizes": [[64, 16]],
-        "input_dtypes": ["Float"],
-        "output_sizes": [[64, 16]],
-        "output_dtypes": ["Float"],
+        **tensors([[64, 16]], [[64, 16]]),
         "state": "completed" if completed else "scheduled",
         "time_discovered_started_ns": None,
         "time_discovered_completed_ns": completed,
@@ -53,6 +58,17 @@ def collective(
         "timeout_ms": 600_000,
         "is_p2p": False,
     } | fields
+    return {name: known[name] for name in FIELDS if name in known} | known
+
+
+def tensors(inputs: Iterable[Any], outputs: Iterable[Any], dtype: str = "Float") -> dict[str, Any]:
+    """The fields of an entry that describe what goes in and what comes out."""
+    sizes = {"input": [*map(list, inputs)], "output": [*map(list, outputs)]}
+    return {
+        name: value
+        for end, shapes in sizes.items()
+        for name, value in ((f"{end}_sizes", shapes), (f"{end}_dtypes", [dtype] * len(shapes)))
+    }
 
 
 def frame(name: str, filename: str = "train.py", line: int = 1) -> dict[str, Any]:
@@ -60,9 +76,14 @@ def frame(name: str, filename: str = "train.py", line: int = 1) -> dict[str, Any
     return {"name": name, "filename": filename, "line": line}
 
 
-def process_group(name: str, ranks: list[int], description: str = "") -> dict[str, dict[str, str]]:
+def process_group(name: str, ranks: Iterable[int], description: str = "") -> dict[str, dict[str, str]]:
     """One group of `pg_config`, as versions since 2.1 write it."""
-    return {name: {"name": name, "desc": description, "ranks": str(ranks)}}
+    return {name: {"name": name, "desc": description, "ranks": str(list(ranks))}}
+
+
+def progress(*last: int) -> dict[str, int]:
+    """How far a group has come, in `pg_status`: the last collective enqueued, started and completed."""
+    return {f"last_{event}_collective": number for event, number in zip(EVENTS, last, strict=True)}
 
 
 def dump(*entries: Any, **top_level: Any) -> dict[str, Any]:
@@ -94,3 +115,98 @@ def as_json(content: dict[str, Any]) -> bytes:
 def as_source(data: bytes, name: str = "comm_lib_trace_rank_0") -> Source:
     """An input that holds `data`."""
     return Source(name, lambda: io.BytesIO(data), len(data))
+
+
+# The pickle of torch, opcode for opcode: protocol 2, strings memoized by content.
+
+
+def pickled(content: Any) -> bytes:
+    """`content`, a dump, as torch pickles it."""
+    writer = _Writer(content)
+    writer.value(content)
+    return b"\x80\x02" + b"".join(writer.parts) + b"."
+
+
+class _Writer:
+    """Memoizes strings by content, dicts if more than one object holds them, and the dump itself."""
+
+    def __init__(self, content: Any) -> None:
+        self.parts: list[bytes] = []
+        self._content = content
+        self._texts: dict[str, int] = {}
+        self._dicts: dict[int, int] = {}
+        self._uses = Counter(map(id, _dicts_in(content)))
+
+    def value(self, value: Any) -> None:
+        """Writes one value."""
+        match value:
+            case None | True | False:
+                self.parts.append({None: b"N", True: b"\x88", False: b"\x89"}[value])
+            case str():
+                self._text(value)
+            case int():
+                self.parts.append(_integer(value))
+            case float():
+                self.parts.append(b"G" + struct.pack(">d", value))
+            case (first, second) if type(value) is tuple:
+                self.value(first)
+                self.value(second)
+                self.parts.append(b"\x86")
+            case dict():
+                self._dict(value)
+            case _:
+                self._list(value)
+
+    def _text(self, text: str) -> None:
+        if text in self._texts:
+            self._get(self._texts[text])
+            return
+        encoded = text.encode()
+        self.parts.append(b"X" + struct.pack("<I", len(encoded)) + encoded)
+        self._texts[text] = self._put()
+
+    def _dict(self, value: Mapping[Any, Any]) -> None:
+        if id(value) in self._dicts:
+            self._get(self._dicts[id(value)])
+            return
+        self.parts.append(b"}(")
+        for key, part in value.items():
+            self.value(key)
+            self.value(part)
+        self.parts.append(b"u")
+        if value is self._content or self._uses[id(value)] > 1:
+            self._dicts[id(value)] = self._put()
+
+    def _list(self, values: Sequence[Any]) -> None:
+        self.parts.append(b"](")
+        for value in values:
+            self.value(value)
+        self.parts.append(b"e")
+
+    def _put(self) -> int:
+        index = len(self._texts) + len(self._dicts)
+        self.parts.append(b"q" + bytes([index]) if index < 256 else b"r" + struct.pack("<I", index))
+        return index
+
+    def _get(self, index: int) -> None:
+        self.parts.append(b"h" + bytes([index]) if index < 256 else b"j" + struct.pack("<I", index))
+
+
+def _dicts_in(value: Any) -> Iterator[Any]:
+    if type(value) is dict:
+        yield value
+        value = value.values()
+    elif type(value) is not list:
+        return
+    for part in value:
+        yield from _dicts_in(part)
+
+
+def _integer(value: int) -> bytes:
+    if 0 <= value < 1 << 8:
+        return b"K" + bytes([value])
+    if 0 <= value < 1 << 16:
+        return b"M" + struct.pack("<H", value)
+    if -(1 << 31) <= value < 1 << 31:
+        return b"J" + struct.pack("<i", value)
+    return b"\x8a\x08" + struct.pack("<q", value)

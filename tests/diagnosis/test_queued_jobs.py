@@ -2,158 +2,134 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from builders.recorded_jobs import diagnosed
-from generators.queued_jobs import SCHEDULES, Dumping, Queued, QueuedJob, queued_job
-from tracelink.diagnosis.model import Category, Diagnosis, Kind
-
-PIPELINES = ("forward", "one_forward_one_backward", "batched")
-
-
-def job(schedule: str, fault: str, seed: int, dumping: Dumping = Dumping()) -> QueuedJob:  # noqa: B008
-    stages = 2 if schedule in PIPELINES else 1
-    return queued_job(Queued(world=8, tensor=2, stages=stages, schedule=schedule, seed=seed), fault, dumping)
+from generators.recorded_jobs import Fault, Plan, RecordedJob, Snapshot, job
+from generators.recorded_plan import CONTEXT, DATA, PIPELINE, PIPELINES, QUEUED_KINDS, TENSOR, WORLD
+from tracelink.diagnosis.model import Category, Kind
 
 
-def diagnosis(recorded: QueuedJob) -> Diagnosis:
-    return diagnosed({**recorded.dumps, **recorded.truncated})
+def plan(kind: str, stages: int = 2, **more: Any) -> Plan:
+    stages = stages if kind in PIPELINES else 1
+    usual = {"world": 8, "tensor": 2, "microbatches": 3, "run_ahead": 64, "settles": False}
+    return Plan(kind=kind, stages=stages, queued=True, **{**usual, **more})
 
 
-def culprits(found: Diagnosis) -> set[int]:
-    return {rank for problem in found.problems for rank in problem.culprits}
+def culprits(recorded: RecordedJob) -> set[int]:
+    return {rank for problem in diagnosed(recorded.dumps).problems for rank in problem.culprits}
 
 
-@pytest.mark.parametrize("schedule", SCHEDULES)
+def true_culprits(recorded: RecordedJob) -> set[int]:
+    assert recorded.truth
+    return set(recorded.truth.culprits)
+
+
+@pytest.mark.parametrize("kind", QUEUED_KINDS)
 @pytest.mark.parametrize("eager", [False, True])
-def test_healthy_job_that_is_over(schedule: str, eager: bool) -> None:
-    stages = 2 if schedule in PIPELINES else 1
-    queued = Queued(world=8, tensor=2, stages=stages, schedule=schedule, eager=eager)
-    found = diagnosis(queued_job(queued))
+def test_healthy_job_that_is_over(kind: str, eager: bool) -> None:
+    found = diagnosed(job(plan(kind, eager=eager)).dumps)
     assert (found.verdict, list(found.problems), list(found.notes)) == ("ok", [], [])
 
 
-@pytest.mark.parametrize("schedule", SCHEDULES)
+@pytest.mark.parametrize("kind", QUEUED_KINDS)
 @pytest.mark.parametrize("seed", range(3))
 @pytest.mark.parametrize("when", ["settled", "timed_out"])
-def test_program_of_a_rank_is_stuck(schedule: str, seed: int, when: str) -> None:
-    recorded = job(schedule, "host_stuck", seed, Dumping(when))
-    assert culprits(diagnosis(recorded)) == set(recorded.truth.culprits)
+def test_program_of_a_rank_is_stuck(kind: str, seed: int, when: str) -> None:
+    recorded = job(plan(kind, seed=seed), Fault("stuck"), Snapshot(when))
+    assert culprits(recorded) == true_culprits(recorded)
 
 
-@pytest.mark.parametrize("schedule", SCHEDULES)
+@pytest.mark.parametrize("kind", QUEUED_KINDS)
 @pytest.mark.parametrize("seed", range(3))
-def test_skipped_collective_of_data_parallel_group(schedule: str, seed: int) -> None:
-    recorded = job(schedule, "skip_dp", seed)
-    assert culprits(diagnosis(recorded)) == set(recorded.truth.culprits)
+@pytest.mark.parametrize("fault", [Fault("left_out", role=DATA), Fault("killed")], ids=["left_out", "killed"])
+def test_rank_that_leaves_out_a_call_or_is_killed(kind: str, seed: int, fault: Fault) -> None:
+    recorded = job(plan(kind, seed=seed), fault)
+    assert culprits(recorded) == true_culprits(recorded)
 
 
-@pytest.mark.parametrize("schedule", SCHEDULES)
+@pytest.mark.parametrize("kind", QUEUED_KINDS)
 @pytest.mark.parametrize("seed", range(3))
-def test_killed_rank(schedule: str, seed: int) -> None:
-    recorded = job(schedule, "killed", seed)
-    assert culprits(diagnosis(recorded)) == set(recorded.truth.absent)
-
-
-@pytest.mark.parametrize("schedule", SCHEDULES)
-@pytest.mark.parametrize("seed", range(3))
-def test_wrong_size(schedule: str, seed: int) -> None:
-    recorded = job(schedule, "wrong_size", seed)
-    assert set(recorded.truth.culprits) <= culprits(diagnosis(recorded))
+def test_wrong_size(kind: str, seed: int) -> None:
+    recorded = job(plan(kind, seed=seed), Fault("size_mismatch"))
+    assert true_culprits(recorded) <= culprits(recorded)
 
 
 SKIPS = [
-    *(("skip_tp", schedule) for schedule in ("sharded", *PIPELINES)),
-    *(("skip_message", schedule) for schedule in PIPELINES),
-    ("skip_ring", "ring"),
-    ("skip_ring", "ring_of_single_messages"),
+    *((TENSOR, kind) for kind in ("data_parallel", *PIPELINES)),
+    *((PIPELINE, kind) for kind in PIPELINES),
+    *((CONTEXT, kind) for kind in ("ring", "ring_in_turns")),
 ]
 
 
-@pytest.mark.parametrize(("fault", "schedule"), SKIPS)
+@pytest.mark.parametrize(("role", "kind"), SKIPS)
 @pytest.mark.parametrize("seed", [0, 2])
-def test_skipped_call_is_called_skipped(fault: str, schedule: str, seed: int) -> None:
-    recorded = job(schedule, fault, seed)
-    problem, *others = diagnosis(recorded).problems
-    assert (problem.kind, problem.culprits) == (Kind.SKIPPED, recorded.truth.culprits)
+def test_skipped_call_is_called_skipped(role: str, kind: str, seed: int) -> None:
+    recorded = job(plan(kind, seed=seed), Fault("left_out", role=role))
+    problem, *others = diagnosed(recorded.dumps).problems
+    assert (problem.kind, set(problem.culprits)) == (Kind.SKIPPED, true_culprits(recorded))
     assert {other.kind for other in others} <= {Kind.IN_FLIGHT}
 
 
-@pytest.mark.parametrize("schedule", PIPELINES)
+@pytest.mark.parametrize("kind", PIPELINES)
 @pytest.mark.parametrize("stages", [2, 4])
 @pytest.mark.parametrize("run_ahead", [1, 16, 64])
-def test_stage_with_fewer_microbatches(schedule: str, stages: int, run_ahead: int) -> None:
-    queued = Queued(
-        world=8, tensor=2, stages=stages, schedule=schedule, microbatches=8, seed=1, run_ahead=run_ahead
-    )
-    recorded = queued_job(queued, "fewer_microbatches")
-    found = diagnosis(recorded)
-    assert culprits(found) == set(recorded.truth.culprits)
+def test_stage_with_fewer_microbatches(kind: str, stages: int, run_ahead: int) -> None:
+    made = plan(kind, stages, microbatches=8, seed=1, run_ahead=run_ahead)
+    recorded = job(made, Fault("fewer_microbatches", rank=0, step=2))
+    found = diagnosed(recorded.dumps)
+    assert culprits(recorded) == true_culprits(recorded)
     assert {problem.category for problem in found.problems} == {Category.CODE_PATH}
     assert not any(problem.tie for problem in found.problems)
 
 
-@pytest.mark.parametrize("schedule", SCHEDULES)
+@pytest.mark.parametrize("kind", QUEUED_KINDS)
 @pytest.mark.parametrize("seed", range(3))
-def test_exchanged_calls_are_a_deadlock(schedule: str, seed: int) -> None:
-    recorded = job(schedule, "crossed", seed)
-    (problem,) = diagnosis(recorded).problems
+def test_exchanged_calls_are_a_deadlock(kind: str, seed: int) -> None:
+    recorded = job(plan(kind, seed=seed), Fault("deadlock"))
+    (problem,) = diagnosed(recorded.dumps).problems
     assert problem.kind is Kind.DEADLOCK
-    assert set(recorded.truth.culprits) <= set(problem.culprits)
-    assert set(problem.culprits) <= {*recorded.truth.culprits, *recorded.truth.tied}
+    assert recorded.truth
+    assert true_culprits(recorded) <= set(problem.culprits) <= recorded.truth.suspects
 
 
 @pytest.mark.parametrize("run_ahead", [1, 64])
-@pytest.mark.parametrize("schedule", SCHEDULES)
-def test_skipped_collective_of_all_ranks(schedule: str, run_ahead: int) -> None:
-    stages = 4 if schedule in PIPELINES else 1
-    queued = Queued(world=8, tensor=2, stages=stages, schedule=schedule, seed=1, run_ahead=run_ahead)
-    recorded = queued_job(queued, "skip_world")
-    assert culprits(diagnosis(recorded)) == set(recorded.truth.culprits)
+@pytest.mark.parametrize("kind", QUEUED_KINDS)
+def test_skipped_collective_of_all_ranks(kind: str, run_ahead: int) -> None:
+    recorded = job(plan(kind, 4, seed=1, run_ahead=run_ahead), Fault("left_out", role=WORLD))
+    assert culprits(recorded) == true_culprits(recorded)
 
 
 def test_stages_that_run_other_programs_are_not_blamed() -> None:
-    queued = Queued(
-        world=16,
-        tensor=2,
-        stages=4,
-        schedule="batched",
-        microbatches=5,
-        steps=2,
-        seed=29,
-        eager=True,
-        run_ahead=1,
-    )
-    recorded = queued_job(queued, "host_stuck")
-    assert culprits(diagnosis(recorded)) == set(recorded.truth.culprits)
+    made = plan("batched_pipeline", 4, world=16, microbatches=5, steps=2, eager=True, run_ahead=1)
+    recorded = job(made, Fault("stuck", rank=13, role=PIPELINE, number=4))
+    assert culprits(recorded) == {13}
 
 
 def test_call_of_one_rank_only_leaves_open_who_is_wrong() -> None:
-    queued = Queued(
-        world=8, tensor=2, stages=1, schedule="data", steps=4, microbatches=8, seed=1, run_ahead=1, eager=True
-    )
-    recorded = queued_job(queued, "extra", Dumping("timed_out"))
-    (problem,) = diagnosis(recorded).problems
-    assert recorded.truth.culprits == (4,)
+    made = plan("buckets", steps=4, run_ahead=1, eager=True)
+    (problem,) = diagnosed(
+        job(made, Fault("repeated", rank=4, number=20), Snapshot("timed_out")).dumps
+    ).problems
     assert (problem.kind, problem.tie, problem.category) == (Kind.NEVER_JOINED, True, Category.UNKNOWN)
     assert problem.culprits == tuple(range(8))
     assert problem.message == (
-        "Rank 4 is alone in all_reduce #21 of group 0 (default_pg) for at least 50.0 ms: either rank 4 has made a call "
+        "Rank 4 is alone in all_reduce #21 of group 0 (default_pg) for at least 10 min: either rank 4 has made a call "
         "too many, or ranks 0-3, 5-7 stopped before it."
     )
 
 
-@pytest.mark.parametrize("schedule", ["one_forward_one_backward", "batched"])
-def test_rank_that_runs_ahead_is_compared_with_ranks_of_other_stages(schedule: str) -> None:
+@pytest.mark.parametrize("kind", ["pipeline", "batched_pipeline"])
+def test_rank_that_runs_ahead_is_compared_with_ranks_of_other_stages(kind: str) -> None:
     """Rank 5 made one all_reduce too many; rank 4 made as many as all others."""
-    queued = Queued(world=8, tensor=2, stages=4, schedule=schedule, steps=3, microbatches=3, run_ahead=64)
-    recorded = queued_job(queued, "extra")
-    assert recorded.truth.culprits == (5,)
-    assert culprits(diagnosis(recorded)) == {5}
+    recorded = job(plan(kind, 4), Fault("repeated", rank=5, role=WORLD, number=1))
+    assert culprits(recorded) == {5}
 
 
 def test_ranks_of_a_killed_node_that_no_rank_waits_for_are_named() -> None:
-    queued = Queued(world=8, tensor=2, stages=4, schedule="one_forward_one_backward", ranks_per_host=4)
-    (problem,) = diagnosis(queued_job(queued, "node_killed")).problems
+    recorded = job(plan("pipeline", 4, ranks_per_host=4), Fault("node_killed", rank=0))
+    (problem,) = diagnosed(recorded.dumps).problems
     assert (problem.culprits, problem.category) == ((2, 3), Category.PROCESS_GONE)
     assert problem.message.endswith("Ranks 0 and 1 left no dump, too; no rank is known to wait for them.")

@@ -12,7 +12,7 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any, NoReturn
 
-from generators.flight_recorder import pickled
+from builders.recorder import pickled
 from generators.job import HostClock
 
 NUMBER = rb"-?\d+(?:\.\d+)?(?:[eE][-+]?\d+)?"

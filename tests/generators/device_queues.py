@@ -16,7 +16,7 @@ from dataclasses import dataclass, field, replace
 from random import Random
 from typing import Any
 
-from generators.flight_recorder import START_NS
+from generators.recorded_plan import START_NS
 
 ENQUEUE_NS, WORK_NS, WATCHDOG_NS = 30_000, 60_000, 50_000_000
 ELEMENTS = 65_536

@@ -9,8 +9,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from builders.recorder import pickled
 from generators.execution_trace import execution_trace
-from generators.flight_recorder import pickled, recorder_dump
+from generators.flight_recorder import recorder_dump
 from generators.job import BASE_NS, Job
 from generators.kineto import KinetoText
 from generators.recording import Participation, Recording

@@ -62,6 +62,20 @@ class Group:
         return str(self.number)
 
 
+def parallel_groups(ranks: int, tensor: int, stages: int) -> dict[str, list[range]]:
+    """The ranks of each group: tensor-parallel neighbours count first, pipeline stages last."""
+    block = ranks // stages
+    return {
+        "tensor": [range(first, first + tensor) for first in range(0, ranks - tensor + 1, tensor)],
+        "data": [
+            range(stage + place, stage + block, tensor)
+            for stage in range(0, ranks, block)
+            for place in range(tensor)
+        ],
+        "pipeline": [range(first, ranks, block) for first in range(block)],
+    }
+
+
 @dataclass(frozen=True, slots=True)
 class Job:
     """The parameters of a synthetic job. Equal parameters give equal bytes."""

@@ -13,15 +13,16 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from generators.flight_recorder import START_NS, pickled
-from generators.recorded_faults import COLLECTIVE_FAULTS, MESSAGE_FAULTS, Injected, Kind, Place, Scene
-from generators.recorded_plan import SECOND_NS, Fault, Plan, Snapshot, Truth
-from generators.recorded_run import Recorder, Run, run, with_evidence
+from builders.recorder import pickled
+from generators.flight_recorder import Recorder, with_evidence
+from generators.recorded_faults import COLLECTIVE_FAULTS, MESSAGE_FAULTS, QUEUE_FAULTS, Injected, Place, Scene
+from generators.recorded_plan import SECOND_NS, START_NS, Fault, Plan, Snapshot, Truth
+from generators.recorded_run import Run, run
 from generators.recorded_training import programs
 
 __all__ = ["FAULTS", "Fault", "Plan", "RecordedJob", "Snapshot", "Truth", "faults", "job"]
 
-FAULTS: dict[str, Kind] = {**COLLECTIVE_FAULTS, **MESSAGE_FAULTS}
+FAULTS = {**COLLECTIVE_FAULTS, **MESSAGE_FAULTS}
 """Everything that can go wrong, by name."""
 
 FILE_NAME = "comm_lib_trace_rank_"
@@ -56,20 +57,21 @@ class RecordedJob:
 
 def job(plan: Plan, fault: Fault | None = None, snapshot: Snapshot = Snapshot()) -> RecordedJob:  # noqa: B008
     """Runs a job and takes its dumps. Raises ValueError where the fault makes no sense."""
-    scene = Scene(plan, programs(plan), fault.share if fault else 0)
+    random = Random(f"fault {plan.seed} {fault.kind}" if fault else 0)
+    scene = Scene(plan, programs(plan), fault.share if fault else 0, random)
     differing, truth = inject(scene, fault) if fault else ({}, None)
     if snapshot.when == "running" and truth is not None and truth.hangs:
         raise ValueError("a job that hangs is not running")
-    done = run(plan, [differing.get(rank, program) for rank, program in enumerate(scene.programs)])
-    absent = {*snapshot.missing, *(truth.culprits if truth and truth.fault == "died" else ())}
+    done = run(plan, [differing.get(rank, each) for rank, each in enumerate(scene.programs)], scene.deaths)
+    absent = {*snapshot.missing, *scene.deaths, *(truth.culprits if truth and truth.fault == "died" else ())}
     taken = {rank: time for rank, time in times(plan, done, snapshot).items() if rank not in absent}
     contents = {
         rank: Recorder(plan, rank, done.issued[rank], time, snapshot.when == "timed_out").content()
         for rank, time in taken.items()
     }
     broken = {rank: _half(pickled(contents.pop(rank))) for rank in snapshot.cut_short if rank in contents}
-    told = with_evidence(truth, plan, snapshot, contents) if truth else None
-    return RecordedJob(plan, snapshot, contents, broken, told, taken)
+    shown = with_evidence(truth, plan, snapshot, contents) if truth else None
+    return RecordedJob(plan, snapshot, contents, broken, shown, taken)
 
 
 def times(plan: Plan, done: Run, snapshot: Snapshot) -> dict[int, int]:
@@ -88,15 +90,13 @@ def times(plan: Plan, done: Run, snapshot: Snapshot) -> dict[int, int]:
 
 def inject(scene: Scene, fault: Fault) -> Injected:
     """Puts a fault where it makes sense."""
-    kind = FAULTS[fault.kind]
-    random = Random(f"fault {scene.plan.seed} {fault.kind}")
-    ranks = (
-        [fault.rank] if fault.rank is not None else random.sample(range(scene.plan.world), scene.plan.world)
-    )
+    kind = (FAULTS | QUEUE_FAULTS)[fault.kind]
+    everyone = range(scene.plan.world)
+    ranks = [fault.rank] if fault.rank is not None else scene.random.sample(everyone, scene.plan.world)
     for clear in (True, False) if kind.needs_majority else (False,):
         for rank in ranks:
             if found := _suited(scene, fault, rank, 3 if clear else 2):
-                differing, truth = kind.apply(scene, random.choice(found))
+                differing, truth = kind.apply(scene.random.choice(found))
                 return differing, replace(truth, tie=truth.tie or (kind.needs_majority and not clear))
     raise ValueError(f"{fault} makes no sense in {scene.plan}")
 
@@ -108,8 +108,9 @@ def _suited(scene: Scene, fault: Fault, rank: int, members: int) -> list[Place]:
         if len(place.call.group.ranks) >= members
         and (fault.step is None or fault.step == place.step)
         and (fault.role is None or fault.role == place.call.group.description)
-        and (scene.plan.records_messages or not place.call.messages)
-        and FAULTS[fault.kind].suits(scene, place)
+        and (fault.number is None or fault.number == place.number)
+        and not (scene.plan.blocks and place.call.messages)
+        and (FAULTS | QUEUE_FAULTS)[fault.kind].suits(place)
     ]
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from random import Random
 
-from generators.job import Group
+from generators.job import Group, parallel_groups
 
 # The program of a rank: calls, compute and waits, in order.
 
@@ -29,7 +29,6 @@ class Part:
 
     @property
     def sends(self) -> bool:
-        """Whether it is the sending end of a message."""
         return self.operation == "send"
 
     @property
@@ -96,11 +95,8 @@ Item = Call | Compute | Pause | Settle | Stop
 Program = Sequence[Item]
 
 
-# Which facts of a call a backend records.
-
-
 def recorded(call: Call, by_gloo: bool) -> tuple[Part, ...]:
-    """The operations of a call, and what ends them if they are several."""
+    """The operations of a call that a backend records, and what ends them if they are several."""
     if by_gloo:
         return (_as_gloo(call),)
     return (*call.parts, Part(call.closing, (), ())) if call.closing else call.parts
@@ -126,24 +122,15 @@ def _as_gloo(call: Call) -> Part:
 
 
 WORLD, TENSOR, DATA, PIPELINE, EXPERT, CONTEXT = (
-    "default_pg",
-    "mesh_tp",
-    "mesh_dp",
-    "mesh_pp",
-    "mesh_ep",
-    "mesh_cp",
+    *("default_pg", "mesh_tp", "mesh_dp", "mesh_pp", "mesh_ep", "mesh_cp"),
 )
 PAIRS = ("pair_01", "pair_12", "pair_02")
 """What groups are for; torch records it as their description."""
 
 KINDS = ("data_parallel", "ring", "pipeline", "batched_pipeline", "coalesced", "expert", "mixed")
-NO_MESSAGES = frozenset({"gloo"})
-"""Backends that do not record sends and receives."""
-
-BLOCKING = frozenset({"gloo"})
-"""Backends whose collectives keep the program waiting."""
-
-SECOND_NS = 1_000_000_000
+PIPELINES = ("forward", "pipeline", "batched_pipeline")
+QUEUED_KINDS = ("buckets", "data_parallel", *PIPELINES, "ring", "ring_in_turns")
+START_NS, SECOND_NS = 1_794_982_617_000_000_000, 1_000_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,6 +159,12 @@ class Plan:
     """True if the backend has operations with unknown names."""
     triangle: bool = False
     """Whether the first three ranks have a group for each two of them."""
+    queued: bool = False
+    """Whether a device works off everything in the order of issue, and not the calls of each group by themselves."""
+    settles: bool = True
+    """Whether programs wait for their devices at the end of each step."""
+    eager: bool = False
+    """Whether a send ends before its message is received."""
     run_ahead: int = 200
     """How many calls a program issues before it waits for the first of them."""
     timeout_ms: int = 600_000
@@ -180,10 +173,11 @@ class Plan:
     """How far the clock of a host is off at most, to either side; that of the first host is right."""
 
     def __post_init__(self) -> None:
+        kinds = QUEUED_KINDS if self.queued else KINDS
         if self.world % (self.tensor * self.stages):
             raise ValueError(f"{self.world} ranks make no {self.stages} stages of {self.tensor} ranks")
-        if self.kind not in KINDS:
-            raise ValueError(f"{self.kind} is not one of {', '.join(KINDS)}")
+        if self.kind not in kinds:
+            raise ValueError(f"{self.kind} is not one of {', '.join(kinds)}")
         if self.triangle and self.world < 3:
             raise ValueError("a triangle has three corners")
 
@@ -193,14 +187,9 @@ class Plan:
         return self.world // (self.tensor * self.stages)
 
     @property
-    def records_messages(self) -> bool:
-        """True if sends and receives are recorded."""
-        return self.backend not in NO_MESSAGES
-
-    @property
     def blocks(self) -> bool:
-        """Whether a collective keeps the program waiting."""
-        return self.backend in BLOCKING
+        """Whether a collective keeps the program waiting; such backends record no sends and receives."""
+        return self.backend == "gloo"
 
     @property
     def shows_starts(self) -> bool:
@@ -213,11 +202,8 @@ class Plan:
 
     def groups(self, rank: int) -> dict[str, Group]:
         """The groups of a rank by what they are for, in the order of their making."""
-        return {
-            role: group
-            for role, group in _groups(self.world, self.tensor, self.stages, self.triangle)
-            if rank in group.ranks
-        }
+        made = _groups(self.world, self.tensor, self.stages, self.triangle)
+        return {group.description: group for group in made if rank in group.ranks}
 
     def clock_offset(self, rank: int) -> int:
         """How far the clock of a rank is off."""
@@ -228,30 +214,21 @@ class Plan:
 
 
 @lru_cache(maxsize=64)
-def _groups(world: int, tensor: int, stages: int, triangle: bool) -> tuple[tuple[str, Group], ...]:
+def _groups(world: int, tensor: int, stages: int, triangle: bool) -> tuple[Group, ...]:
     """All groups of a job, numbered as the program makes them."""
     members = [*_members(world, tensor, stages)]
     if triangle:
         members += [(role, (int(role[-2]), int(role[-1]))) for role in PAIRS]
-    return tuple((role, Group(number, role, ranks)) for number, (role, ranks) in enumerate(members))
+    return tuple(Group(number, role, tuple(ranks)) for number, (role, ranks) in enumerate(members))
 
 
-def _members(world: int, tensor: int, stages: int) -> Iterator[tuple[str, tuple[int, ...]]]:
-    replicas = world // (tensor * stages)
-    block = tensor * replicas
-    yield WORLD, tuple(range(world))
-    parallel = [range(first, first + tensor) for first in range(0, world, tensor)]
-    replicated = [
-        range(stage * block + place, (stage + 1) * block, tensor)
-        for stage in range(stages)
-        for place in range(tensor)
-    ]
-    staged = [range(first, world, block) for first in range(block)]
-    made = ((TENSOR, parallel), (DATA, replicated), (PIPELINE, staged))
+def _members(world: int, tensor: int, stages: int) -> Iterator[tuple[str, Sequence[int]]]:
+    yield WORLD, range(world)
+    groups = parallel_groups(world, tensor, stages)
+    replicated = groups["data"]
+    made = ((TENSOR, groups["tensor"]), (DATA, replicated), (PIPELINE, groups["pipeline"]))
     for role, all_ranks in (*made, (EXPERT, replicated), (CONTEXT, replicated)):
-        for ranks in all_ranks:
-            if len(ranks) > 1:
-                yield role, tuple(ranks)
+        yield from ((role, ranks) for ranks in all_ranks if len(ranks) > 1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -263,8 +240,14 @@ class Fault:
     step: int | None = None
     role: str | None = None
     """In a group of this description: `mesh_tp`."""
+    number: int | None = None
+    """Of the call, as its group counts."""
     share: float = 0.5
     """How late a straggler is: the share of a step's computing."""
+
+    def __str__(self) -> str:
+        where = (("rank", self.rank), ("step", self.step), ("", self.role), ("#", self.number))
+        return " ".join([self.kind, *(f"{name}{value}" for name, value in where if value is not None)])
 
 
 @dataclass(frozen=True, slots=True)
@@ -318,3 +301,9 @@ class Truth:
     """Whether the job stops."""
     evident: bool = True
     """Whether dumps that were taken like this still hold, or already hold, what shows it."""
+
+    @property
+    def suspects(self) -> set[int]:
+        """The culprits, and those whom the dumps do not tell from them."""
+        others = {rank for *_, waiting, awaited in self.cycle for rank in (waiting, awaited)} or self.members
+        return {*self.culprits, *(others if self.tie else ())}

@@ -1,30 +1,13 @@
-"""Runs all ranks of a recorded job, and what their recorders contain at a given time."""
+"""Runs all ranks of a recorded job together: when calls are issued, start and end."""
 
 from __future__ import annotations
 
 from collections import defaultdict, deque
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
-from functools import lru_cache
+from dataclasses import dataclass
 from random import Random
-from typing import Any
 
-from generators.flight_recorder import START_NS
-from generators.recorded_plan import (
-    Call,
-    Compute,
-    Part,
-    Pause,
-    Plan,
-    Program,
-    Settle,
-    Snapshot,
-    Truth,
-    recorded,
-)
-
-# Execution of all programs together: when calls are issued, start and end.
-
+from generators.recorded_plan import START_NS, Call, Compute, Part, Pause, Plan, Program, Settle
 
 ISSUE_NS, LAUNCH_NS, COLLECTIVE_NS, MESSAGE_NS = 18_000, 6_000, 300_000, 120_000
 NEVER = 1 << 62
@@ -62,16 +45,16 @@ class Run:
     """When the last thing happened."""
 
 
-def run(plan: Plan, programs: Sequence[Program]) -> Run:
-    """Until nothing moves any more."""
-    return _Simulation(plan, programs).run()
+def run(plan: Plan, programs: Sequence[Program], deaths: Mapping[int, int] | None = None) -> Run:
+    """Until nothing moves any more; `deaths` is the time at which a rank is killed."""
+    return _Simulation(plan, programs, deaths or {}).run()
 
 
 class _Rank:
     """A program and its GPU."""
 
-    def __init__(self, plan: Plan, rank: int, program: Program) -> None:
-        self.rank, self.program = rank, program
+    def __init__(self, plan: Plan, rank: int, program: Program, death: int) -> None:
+        self.rank, self.program, self.death = rank, program, death
         self.position = 0
         self.random = Random(f"run {plan.seed} {rank}")
         self.clock = START_NS + self.random.randrange(1_000_000)
@@ -110,18 +93,16 @@ class _Rank:
     def numbered(self, call: Call) -> tuple[int, int, int]:
         """The numbers of the next call of a group, as ProcessGroupNCCL counts."""
         collectives, messages, operations = self.numbers.get(call.group.number, (0, 0, 0))
-        if call.messages:
-            messages += 1
-        else:
-            collectives += 1
+        collectives += not call.messages
+        messages += call.messages
         self.numbers[call.group.number] = (collectives, messages, operations + len(call.parts))
         return collectives, messages, operations + 1
 
 
 class _Simulation:
-    def __init__(self, plan: Plan, programs: Sequence[Program]) -> None:
+    def __init__(self, plan: Plan, programs: Sequence[Program], deaths: Mapping[int, int]) -> None:
         self.plan = plan
-        self.ranks = [_Rank(plan, rank, program) for rank, program in enumerate(programs)]
+        self.ranks = [_Rank(plan, rank, each, deaths.get(rank, NEVER)) for rank, each in enumerate(programs)]
         self.meetings: defaultdict[tuple[int, int], list[Issued]] = defaultdict(list)
         self.channels: defaultdict[Channel, tuple[deque[_End], deque[_End]]] = defaultdict(
             lambda: (deque(), deque())
@@ -132,9 +113,8 @@ class _Simulation:
         """Resumes ranks until all of them wait."""
         while self.awake:
             rank = self.awake.popleft()
-            moved = True
-            while moved:
-                moved = rank.compute() | self.start(rank) | self.issue(rank)
+            while rank.compute() | self.start(rank) | self.issue(rank):
+                pass
         known = [rank.clock for rank in self.ranks]
         known += [each.end or each.start or 0 for rank in self.ranks for each in rank.issued[-64:]]
         return Run([rank.issued for rank in self.ranks], max(known))
@@ -142,7 +122,7 @@ class _Simulation:
     def issue(self, rank: _Rank) -> bool:
         """Whether the program got any further."""
         before = rank.position
-        while rank.position < len(rank.program):
+        while rank.position < len(rank.program) and rank.clock < rank.death:
             item = rank.program[rank.position]
             if isinstance(item, Call):
                 if not self.has_room(rank):
@@ -187,7 +167,7 @@ class _Simulation:
         issued = Issued(call, rank.rank, rank.numbered(call), rank.clock, len(rank.line))
         rank.issued.append(issued)
         rank.streams.setdefault(_stream(call, rank.rank), deque()).append(issued)
-        if call.waits:
+        if call.waits or self.plan.queued:
             rank.line.append((0, issued, rank.clock))
         else:
             rank.unwaited.append(issued)
@@ -202,7 +182,10 @@ class _Simulation:
                     if head.needs > len(rank.reached):
                         break
                     ready = rank.reached[head.needs - 1] if head.needs else 0
-                    head.start = max(head.enqueued + LAUNCH_NS, ready, rank.free.get(name, 0))
+                    start = max(head.enqueued + LAUNCH_NS, ready, rank.free.get(name, 0))
+                    if start > rank.death:
+                        break
+                    head.start = start
                     moved = True
                     self.meet(head)
                 if head.end is None:
@@ -233,19 +216,28 @@ class _Simulation:
         ends = (me, peer) if part.sends else (peer, me)
         waiting = self.channels[(issued.call.group.number, *ends, bool(issued.call.closing))]
         waiting[part.sends].append(_End(issued, part))
+        if part.sends and self.plan.eager and not issued.call.lost:
+            self.arrive(issued, (issued.start or 0) + MESSAGE_NS)
         while waiting[0] and waiting[1]:
             pair = waiting[0].popleft(), waiting[1].popleft()
             if pair[0].part.inputs != pair[1].part.inputs or any(end.issued.call.lost for end in pair):
                 continue
             arrived = max(end.issued.start or 0 for end in pair) + MESSAGE_NS
-            for end in pair:
-                end.issued.undone -= 1
-                end.issued.latest = max(end.issued.latest, arrived)
-                if not end.issued.undone:
-                    self.end([end.issued], end.issued.latest)
+            if all(arrived <= self.ranks[end.issued.rank].death for end in pair):
+                for end in pair[: 1 if self.plan.eager else 2]:
+                    self.arrive(end.issued, arrived)
+
+    def arrive(self, issued: Issued, when: int) -> None:
+        """One message of a call is over."""
+        issued.undone -= 1
+        issued.latest = max(issued.latest, when)
+        if not issued.undone:
+            self.end([issued], issued.latest)
 
     def end(self, members: Sequence[Issued], when: int) -> None:
         """Ends calls that belong together, on each rank at about the same time."""
+        if any(when > self.ranks[each.rank].death for each in members):
+            return
         for each in members:
             rank = self.ranks[each.rank]
             each.end = when + int(rank.random.random() * 4_000)
@@ -263,228 +255,3 @@ def _stream(call: Call, rank: int) -> Stream:
         return (call.group.number,)
     me, peer = call.group.ranks.index(rank), call.parts[0].peer or 0
     return (call.group.number, min(me, peer), max(me, peer))
-
-
-# The dump of one rank at a given time, by the rules of torch's FlightRecorder and its backends.
-
-
-VERSION, LIBRARY_VERSION = "2.10", "2.27.5"
-WATCHDOG_NS = 100_000_000
-"""How often the watchdog looks; it alone retires entries."""
-
-DISCOVERY_NS = 1_500
-"""From its finding that a call has started to its finding that it is over."""
-
-MEMBER_NS = 900
-"""Between the entries of one call."""
-
-EVENTS = ("enqueued", "started", "completed")
-THREAD = "pt_main_thread"
-TORCH = "/srv/job/lib/torch/distributed/distributed_c10d.py"
-TRAINING = "/srv/job/train.py"
-
-Progress = tuple[float | None, str, int | None, int | None, bool]
-"""Duration, state, when it was found to have started and to be over, and whether it is retired."""
-
-UNTOUCHED: Progress = (None, "scheduled", None, None, False)
-
-
-class Recorder:
-    """The recorder of one rank."""
-
-    def __init__(self, plan: Plan, rank: int, issued: Sequence[Issued], taken: int, expire: bool) -> None:
-        self.plan, self.rank, self.taken, self.expire = plan, rank, taken, expire
-        self.blocks, self.shows_starts = plan.blocks, plan.shows_starts
-        self.timeout_ns = plan.timeout_ms * 1_000_000
-        self.thread = str(140_321_668_979_584 + rank * 4096)
-        self.issued = [each for each in issued if each.enqueued <= taken and self.records(each.call)]
-        self.offset = plan.clock_offset(rank)
-        self.phase = Random(f"watchdog {plan.seed} {rank}").randrange(WATCHDOG_NS)
-        groups = plan.groups(rank).values()
-        self.groups = {group.number: place for place, group in enumerate(groups)}
-        """The number that this process gives a group."""
-        self.places = {group.number: group.ranks.index(rank) for group in groups}
-
-    def records(self, call: Call) -> bool:
-        """Whether the backend tells the recorder of a call."""
-        return self.plan.records_messages or not call.messages
-
-    def content(self) -> dict[str, Any]:
-        """The whole dump."""
-        return {
-            "version": VERSION,
-            "pg_config": self.configuration(),
-            "comm_lib_version": "" if self.blocks else LIBRARY_VERSION,
-            "pg_status": self.status(),
-            "entries": self.entries(),
-        }
-
-    def configuration(self) -> dict[str, dict[str, str]]:
-        """The groups that the recorder knows of."""
-        if not self.plan.configured:
-            return {"": {"name": "", "desc": "", "ranks": "[]"}}
-        return {
-            group.name: {"name": group.name, "desc": group.description, "ranks": str(list(group.ranks))}
-            for group in self.plan.groups(self.rank).values()
-        }
-
-    def status(self) -> dict[str, dict[str, int]]:
-        """How far the groups have come; numbers of messages and of collectives overwrite each other."""
-        found: dict[int, list[int]] = {}
-        for each in self.issued:
-            number = each.numbers[each.call.messages]
-            last = found.setdefault(self.groups[each.call.group.number], [-1, -1, -1])
-            last[0] = number
-            if self.shows_starts and each.start is not None and self.watched(each.start) <= self.taken:
-                last[1] = max(last[1], number)
-            if self.retired(each):
-                last[2] = number
-        return {
-            str(group): {
-                f"last_{event}_collective": number for event, number in zip(EVENTS, last, strict=True)
-            }
-            for group, last in sorted(found.items())
-        }
-
-    def entries(self) -> list[dict[str, Any]]:
-        """The newest entries, oldest first."""
-        room, kept = self.plan.buffer, []
-        record = sum(len(recorded(each.call, self.blocks)) for each in self.issued)
-        for each in reversed(self.issued):
-            if room <= 0:
-                break
-            parts = recorded(each.call, self.blocks)
-            record -= len(parts)
-            room -= len(parts)
-            kept.append((record, each, parts))
-        written = [
-            self.entry(record + place, each, place, part)
-            for record, each, parts in reversed(kept)
-            for place, part in enumerate(parts)
-        ]
-        return written[-self.plan.buffer :]
-
-    def entry(self, record: int, issued: Issued, place: int, part: Part) -> dict[str, Any]:
-        """One entry, in the order of the recorder's writer."""
-        call, (collective, message, operation) = issued.call, issued.numbers
-        # Of a coalesced batch only the closing entry has events, so only its state is known.
-        tells = not call.closing or place == len(call.parts) or self.blocks
-        duration, state, started, completed, retired = self.progress(issued) if tells else UNTOUCHED
-        return {
-            "frames": frames(call.site, part.operation),
-            "record_id": record,
-            "pg_id": self.groups[call.group.number],
-            "process_group": (call.group.name, call.group.description),
-            "thread_name": THREAD,
-            "thread_id": self.thread,
-            "collective_seq_id": collective,
-            "p2p_seq_id": message if self.plan.records_messages else 0,
-            "op_id": operation + min(place, len(call.parts) - 1),
-            "profiling_name": self.spelled(call, part),
-            "time_created_ns": issued.enqueued + place * MEMBER_NS + self.offset,
-            **({} if duration is None else {"duration_ms": duration}),
-            "input_sizes": [*map(list, part.inputs)],
-            "input_dtypes": [part.type] * len(part.inputs),
-            "output_sizes": [*map(list, part.outputs)],
-            "output_dtypes": [part.type] * len(part.outputs),
-            "state": state,
-            "time_discovered_started_ns": started,
-            "time_discovered_completed_ns": completed,
-            "retired": retired,
-            "timeout_ms": self.plan.timeout_ms,
-            "is_p2p": part.peer is not None,
-        }
-
-    def spelled(self, call: Call, part: Part) -> str:
-        """An operation as it is recorded; messages name ranks of the group."""
-        if part.peer is None:
-            return f"{self.plan.backend}:{part.operation}"
-        arrow = "->" if part.sends else "<-"
-        return f"{self.plan.backend}:{part.operation} {self.places[call.group.number]}{arrow}{part.peer}"
-
-    def watched(self, time: int) -> int:
-        """When the watchdog next looks."""
-        return time + (self.phase - time) % WATCHDOG_NS
-
-    def retired(self, issued: Issued) -> bool:
-        """Whether it has left the work list: it is over, or was given up."""
-        if issued.end is None or issued.end > self.taken:
-            return self.expire and issued.enqueued + self.timeout_ns <= self.taken
-        return self.blocks or self.watched(issued.end) <= self.taken
-
-    def progress(self, issued: Issued) -> Progress:
-        """How far the recorder knows that a call came; what is not retired is looked at for the dump."""
-        retired = self.retired(issued)
-        if self.blocks:
-            return None, "scheduled", None, None, retired
-        begun = issued.start is not None and issued.start <= self.taken and self.plan.timing
-        over = issued.end is not None and issued.end <= self.taken
-        looked = self.taken
-        if retired:
-            given_up = issued.enqueued + self.timeout_ns
-            looked = self.watched(issued.end or 0) if over else min(self.watched(given_up), self.taken)
-        state = "completed" if over else "started" if begun else "scheduled"
-        duration = ((issued.end or 0) - (issued.start or 0)) / 1e6 if over and retired and begun else None
-        shown = looked + self.offset
-        return duration, state, shown if begun else None, shown + DISCOVERY_NS if over else None, retired
-
-
-@lru_cache(maxsize=512)
-def frames(site: str, operation: str) -> list[dict[str, Any]]:
-    """Where the program asked for it, innermost first."""
-    return [
-        frame(operation.strip("_"), TORCH, 2000 + len(operation) * 37),
-        frame(site, TRAINING, _line(site)),
-        frame("train_step", TRAINING, 41),
-        frame("main", TRAINING, 80),
-    ]
-
-
-@lru_cache(maxsize=1024)
-def frame(name: str, file: str, line: int) -> dict[str, Any]:
-    """A frame; entries share it, and so does what is pickled."""
-    return {"name": name, "filename": file, "line": line}
-
-
-def _line(site: str) -> int:
-    return 100 + sum(site.encode()) % 800
-
-
-# Whether the dumps contain the evidence of a fault: ring buffers wrap, and dumps are missing.
-
-
-Dumps = Mapping[int, Mapping[str, Any]]
-
-STOPS = frozenset({"never_joined", "never_joined_any", "lagging", "died"})
-"""Faults that show in those who wait."""
-
-FEWEST_FOR_A_MAJORITY = 2
-
-
-def with_evidence(truth: Truth, plan: Plan, snapshot: Snapshot, dumps: Dumps) -> Truth:
-    """The truth, with whether these dumps can tell it."""
-    culprits = set(truth.culprits)
-    if truth.fault == "straggler":
-        return replace(truth, evident=culprits <= set(dumps) and len(dumps) > 1)
-    if truth.cycle:
-        kept = all(_holds(dumps, who, group, number, truth) for group, number, who, _ in truth.cycle)
-        return replace(truth, evident=kept)
-    holding = {rank for rank in truth.members if _holds(dumps, rank, truth.group, truth.sequence, truth)}
-    if truth.point_to_point:
-        return replace(truth, evident=culprits <= holding and set(truth.waiting) <= set(dumps))
-    others = holding - culprits
-    if truth.fault in STOPS:
-        # After a timeout gloo calls everything retired: only the culprit's own dump shows what it left out.
-        ended = plan.blocks and snapshot.when == "timed_out"
-        return replace(truth, evident=bool(others) and (not ended or culprits <= set(dumps)))
-    if truth.fault == "timed_out":
-        return replace(truth, evident=bool(others) and (snapshot.when == "timed_out" or plan.timing))
-    tie = truth.tie or len(others) < FEWEST_FOR_A_MAJORITY
-    return replace(truth, evident=culprits <= holding and bool(others), tie=tie)
-
-
-def _holds(dumps: Dumps, rank: int, group: str, number: int | None, truth: Truth) -> bool:
-    key = "p2p_seq_id" if truth.point_to_point else "collective_seq_id"
-    return rank in dumps and any(
-        entry["process_group"][0] == group and entry[key] == number for entry in dumps[rank]["entries"]
-    )

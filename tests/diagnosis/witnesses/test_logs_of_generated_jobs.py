@@ -9,14 +9,14 @@ from typing import Any
 import pytest
 
 from builders.watchdog_job import journal_of_dumps, logs_of
-from generators.queued_jobs import Dumping, Queued, queued_job
-from generators.recorded_jobs import Fault, Plan, Snapshot, job
-from generators.recorded_plan import KINDS
+from generators.recorded_jobs import Fault, Plan, RecordedJob, Snapshot, job
+from generators.recorded_plan import DATA, KINDS, TENSOR, WORLD
 from tracelink import diagnose
 
 QUEUED = (
-    *("crossed", "device_stuck", "extra", "host_stuck", "killed", "network_stuck", "skip_dp", "skip_tp"),
-    *("skip_world", "wrong_operation", "wrong_size"),
+    *map(Fault, ("deadlock", "not_started", "repeated", "stuck", "killed", "timed_out")),
+    *map(Fault, ("operation_mismatch", "size_mismatch")),
+    *(Fault("left_out", role=role) for role in (DATA, TENSOR, WORLD)),
 )
 RECORDED = (
     "deadlock",
@@ -38,16 +38,17 @@ def blamed(folder: Path, dumps: Mapping[int, Any], *, all_groups: bool) -> set[i
     return {rank for problem in found.problems for rank in problem.culprits}
 
 
-@pytest.mark.parametrize("fault", QUEUED)
+def queued_job(fault: Fault, seed: int = 0) -> RecordedJob:
+    how = {"microbatches": 3, "run_ahead": 64, "queued": True, "settles": False}
+    return job(Plan(kind="forward", seed=seed, **how), fault, Snapshot("timed_out"))
+
+
+@pytest.mark.parametrize("fault", QUEUED, ids=str)
 @pytest.mark.parametrize("all_groups", [False, True])
-def test_programs_that_run_ahead_of_their_devices(tmp_path: Path, fault: str, all_groups: bool) -> None:
-    made = queued_job(Queued(world=8, tensor=2, stages=1, seed=1), fault, Dumping("timed_out"))
-    truth = made.truth
-    assert blamed(tmp_path, made.dumps, all_groups=all_groups) <= {
-        *truth.culprits,
-        *truth.tied,
-        *truth.absent,
-    }
+def test_programs_that_run_ahead_of_their_devices(tmp_path: Path, fault: Fault, all_groups: bool) -> None:
+    made = queued_job(fault, seed=1)
+    assert made.truth
+    assert blamed(tmp_path, made.dumps, all_groups=all_groups) <= made.truth.suspects
 
 
 @pytest.mark.parametrize("fault", RECORDED)
@@ -60,9 +61,17 @@ def test_programs_that_wait(tmp_path: Path, fault: str, kind: str, all_groups: b
 
 
 @pytest.mark.parametrize(
-    ("fault", "seed"),
-    [("host_stuck", 0), ("host_stuck", 1), ("skip_world", 0), ("wrong_operation", 3), ("wrong_size", 0)],
+    "fault",
+    [
+        Fault("stuck", rank=0, role=TENSOR, number=17),
+        Fault("stuck", rank=6, role=TENSOR, number=10),
+        Fault("left_out", rank=6, role=WORLD, number=3),
+        Fault("operation_mismatch", rank=1, role=WORLD, number=2),
+        Fault("size_mismatch", rank=2, role=DATA, number=3),
+    ],
+    ids=str,
 )
-def test_ranks_whose_own_lines_show_it_are_named(tmp_path: Path, fault: str, seed: int) -> None:
-    made = queued_job(Queued(world=8, tensor=2, stages=1, seed=seed), fault, Dumping("timed_out"))
+def test_ranks_whose_own_lines_show_it_are_named(tmp_path: Path, fault: Fault) -> None:
+    made = queued_job(fault)
+    assert made.truth
     assert blamed(tmp_path, made.dumps, all_groups=True) == set(made.truth.culprits)
