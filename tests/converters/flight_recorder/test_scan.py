@@ -189,9 +189,9 @@ def index_of(text: str) -> bytes:
 
 def hostile() -> Iterator[Any]:
     """Dumps in which bytes that look like a repeated entry are something else, or mean something else."""
-    last = JOB.rindex(b"}(h" + index_of("record_id"))
+    last = JOB.rindex(b"}(h" + index_of("frames"))
     head, entry, tail = JOB[:last], JOB[last : JOB.rindex(b"eu")], JOB[JOB.rindex(b"eu") :]
-    plain = b"}(h" + index_of("record_id") + b"K\1u"
+    plain = b"}(h" + index_of("frames") + b"K\1u"
     sized = len(plain * 9).to_bytes(4, "little")
     yield pytest.param(head + entry[:-1] + b"X" + sized + plain * 9 + b"Nu" + tail, id="a key of such bytes")
     within = [
