@@ -14,12 +14,13 @@ from tracelink.answers.model.results import Summary
 from tracelink.cli.documents import compile as compiling
 from tracelink.cli.documents import diagnosis, results, traces
 from tracelink.converters.capture import schema as capture
+from tracelink.model.clock import Clocks
 
 DRAFT = "https://json-schema.org/draft/2020-12/schema"
 
 DOCUMENTS: dict[str, type[msgspec.Struct]] = {
     "capture": capture.Capture,
-    "clocks": results.Clocks,
+    "clocks": Clocks,
     "collectives": results.Collectives,
     "compile": compiling.Compile,
     "completion": results.Completion,

@@ -48,15 +48,15 @@ if TYPE_CHECKING:
     from tracelink.model.clock import Clock as Clock
     from tracelink.model.clock import ClockMode as ClockMode
     from tracelink.model.clock import Clocks as Clocks
-    from tracelink.model.errors import Finding as Finding
     from tracelink.model.errors import RankConflictError as RankConflictError
-    from tracelink.model.errors import Severity as Severity
     from tracelink.model.errors import TraceError as TraceError
     from tracelink.model.errors import UnreadableError as UnreadableError
     from tracelink.model.errors import UsageError as UsageError
     from tracelink.model.events import EventKind as EventKind
     from tracelink.model.events import Key as Key
     from tracelink.model.events import Relation as Relation
+    from tracelink.model.findings import Finding as Finding
+    from tracelink.model.findings import Severity as Severity
     from tracelink.model.graph import EventGraph as EventGraph
     from tracelink.model.job import Job as Job
     from tracelink.model.metrics import Metrics as Metrics
@@ -97,10 +97,9 @@ _EXPORTS = {
     "converters.chakra.validation.validate": ("validate",),
     "diagnosis.examine": ("Examined", "diagnose", "examine"),
     "diagnosis.model": ("Diagnosis", "Kind", "Problem"),
+    "model.findings": ("Finding", "Severity"),
     "model.errors": (
-        "Finding",
         "RankConflictError",
-        "Severity",
         "TraceError",
         "UnreadableError",
         "UsageError",

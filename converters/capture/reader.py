@@ -12,8 +12,9 @@ from tracelink.io.engine import Engine
 from tracelink.io.sources import Source
 from tracelink.model.columns import MILLISECOND, StringTable
 from tracelink.model.communications import RoundTrips
-from tracelink.model.errors import Finding, Severity, UnreadableError
+from tracelink.model.errors import UnreadableError
 from tracelink.model.events import Events
+from tracelink.model.findings import Finding, Severity
 from tracelink.model.trace import NoPayloads, ProcessGroup, RankTrace, SourceInfo, shared_ranks
 
 FORMAT = "capture"

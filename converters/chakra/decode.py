@@ -20,7 +20,7 @@ from tracelink.converters.chakra.table import Attribute, Links, NodeTable, chose
 from tracelink.io.framing import Batch, Framing, FramingError
 from tracelink.io.sources import Opened, Source
 from tracelink.model.columns import Int64s, StringTable
-from tracelink.model.errors import Finding, Severity
+from tracelink.model.findings import Finding, Severity
 
 BROKEN_OFF = "broken_off"
 NO_METADATA = "no_metadata"

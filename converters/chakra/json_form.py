@@ -25,7 +25,7 @@ from tracelink.io.json_array import ArrayDocument, ArrayFormat, as_json, damage_
 from tracelink.io.sources import Source
 from tracelink.io.targets import Target
 from tracelink.io.temporary import GZIP_SUFFIX
-from tracelink.model.errors import Finding, Severity
+from tracelink.model.findings import Finding, Severity
 from tracelink.model.text import counted
 from tracelink.model.trace import Payload
 from tracelink.plugins import Output

@@ -56,7 +56,6 @@ from tracelink.model.columns import NO_TIME, UNKNOWN, Int32s, Int64s, StringTabl
 from tracelink.model.communications import (
     text_in,
 )
-from tracelink.model.errors import Finding, Severity
 from tracelink.model.events import (
     Edges,
     EventKind,
@@ -64,6 +63,7 @@ from tracelink.model.events import (
     Key,
     KeyColumn,
 )
+from tracelink.model.findings import Finding, Severity
 from tracelink.model.text import counted
 from tracelink.model.trace import Payload, Payloads, RankTrace, SourceInfo
 from tracelink.plugins import Inspected

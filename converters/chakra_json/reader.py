@@ -44,8 +44,8 @@ from tracelink.io.json_array import ArrayDocument, ArrayFormat, RereadPayloads
 from tracelink.io.sources import Source
 from tracelink.model.columns import NO_TIME, UNKNOWN, Bools, Int32s, Int64s, int64s, lookup
 from tracelink.model.communications import Statement, text_in
-from tracelink.model.errors import Finding, Severity
 from tracelink.model.events import Edges, EventKind, Events, Key, KeyColumn, Relation, Track, TrackKind
+from tracelink.model.findings import Finding, Severity
 from tracelink.model.text import counted
 from tracelink.model.trace import RankTrace, SourceInfo
 

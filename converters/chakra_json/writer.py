@@ -52,8 +52,9 @@ from tracelink.converters.chakra_json.schema import (
 from tracelink.io.engine import Engine
 from tracelink.io.targets import Target, spool_folder
 from tracelink.model.columns import UNKNOWN, Int64s
-from tracelink.model.errors import Finding, Severity, UsageError
+from tracelink.model.errors import UsageError
 from tracelink.model.events import EventKind
+from tracelink.model.findings import Finding, Severity
 from tracelink.model.graph import EventGraph, Excerpt, execution_traces, recorded_payloads
 from tracelink.model.job import Job, Part
 from tracelink.model.text import counted

@@ -16,8 +16,8 @@ from tracelink.io.engine import Engine
 from tracelink.io.sources import Source
 from tracelink.model.columns import NO_TIME, UNKNOWN, Bools, Int8s, Int32s, Int64s, StringTable, distinct
 from tracelink.model.communications import Communications
-from tracelink.model.errors import Finding, Severity
 from tracelink.model.events import EventKind, Events, Key, KeyColumn, Track, TrackKind
+from tracelink.model.findings import Finding, Severity
 from tracelink.model.operations import POINT_TO_POINT, ROOTED, Operation, operation_of
 from tracelink.model.records import Entry, Recording, Records, Requests, State
 from tracelink.model.text import counted, subject

@@ -32,8 +32,8 @@ from tracelink.io.engine import Engine
 from tracelink.io.json_array import ArrayDocument, ArrayFormat, RereadPayloads
 from tracelink.io.sources import Source
 from tracelink.model.columns import NO_TIME, SECOND, UNKNOWN, Int64s
-from tracelink.model.errors import Finding, Severity
 from tracelink.model.events import EventKind, Events, Track, TrackKind
+from tracelink.model.findings import Finding, Severity
 from tracelink.model.trace import RankTrace, SourceInfo
 
 

@@ -19,7 +19,8 @@ from tracelink.converters.flight_recorder.scan import Entries, abridged, selecte
 from tracelink.converters.flight_recorder.schema import FRAME_FILE, FRAME_LINE, FRAME_NAME, Layout
 from tracelink.io.sources import Source
 from tracelink.model.columns import UNKNOWN, Int64s
-from tracelink.model.errors import Finding, Severity, UnreadableError
+from tracelink.model.errors import UnreadableError
+from tracelink.model.findings import Finding, Severity
 from tracelink.model.records import Details, Entry, Frame, Texts
 from tracelink.model.trace import Payload
 

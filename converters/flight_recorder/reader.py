@@ -32,7 +32,7 @@ from tracelink.converters.flight_recorder.records import (
 from tracelink.io.engine import Engine
 from tracelink.io.sources import Source
 from tracelink.model.columns import NO_TIME, UNKNOWN, StringTable
-from tracelink.model.errors import Finding, Severity
+from tracelink.model.findings import Finding, Severity
 from tracelink.model.records import Recording, Records
 from tracelink.model.text import subject
 from tracelink.model.trace import RankTrace, SourceInfo

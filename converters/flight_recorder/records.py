@@ -23,8 +23,9 @@ from tracelink.converters.flight_recorder.schema import (
 from tracelink.io.sources import LARGEST_RANK
 from tracelink.model.columns import NO_TIME, UNKNOWN, Bools, Int8s, Int32s, Int64s, StringTable
 from tracelink.model.communications import Communications
-from tracelink.model.errors import Finding, Severity, encodable
+from tracelink.model.errors import encodable
 from tracelink.model.events import EventKind, Events, Key, KeyColumn, Track, TrackKind
+from tracelink.model.findings import Finding, Severity
 from tracelink.model.operations import POINT_TO_POINT, Operation, operation_of
 from tracelink.model.records import Progress, Records, State
 from tracelink.model.trace import ProcessGroup, shared_ranks

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from tracelink.converters.flight_recorder.entries import Fields
 from tracelink.model.columns import UNKNOWN, Bools, Int64s, StringTable
-from tracelink.model.errors import Finding, Severity
+from tracelink.model.findings import Finding, Severity
 from tracelink.model.operations import POINT_TO_POINT, operation_of
 from tracelink.model.text import subject
 

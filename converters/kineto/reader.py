@@ -50,8 +50,8 @@ from tracelink.io.json_array import ArrayDocument, ArrayFormat, Part, RereadPayl
 from tracelink.io.salvage import Damage
 from tracelink.io.sources import LARGEST_RANK, Source
 from tracelink.model.columns import UNKNOWN, Bools, Int32s, Int64s, for_each_text
-from tracelink.model.errors import Finding, Severity
 from tracelink.model.events import EventKind, Events, Key, KeyColumn, Track, TrackKind
+from tracelink.model.findings import Finding, Severity
 from tracelink.model.operations import DRIVER_CALL
 from tracelink.model.text import subject
 from tracelink.model.trace import Payload, ProcessGroup, RankTrace, SourceInfo

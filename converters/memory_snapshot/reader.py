@@ -26,8 +26,9 @@ from tracelink.converters.memory_snapshot.pickles import Decoded, decode
 from tracelink.io.engine import Engine
 from tracelink.io.sources import Source
 from tracelink.model.columns import UNKNOWN, Int64s, StringTable
-from tracelink.model.errors import Finding, Severity, UnreadableError, printable
+from tracelink.model.errors import UnreadableError, printable
 from tracelink.model.events import BYTES, Counters, EventKind, Events, Track, TrackKind
+from tracelink.model.findings import Finding, Severity
 from tracelink.model.records import Frame, frame_of, line_in_words, of_program
 from tracelink.model.text import counted, moment, size, subject
 from tracelink.model.trace import ListedPayloads, RankTrace, SourceInfo

@@ -13,7 +13,8 @@ import numpy as np
 import tracelink.converters.metrics.schema as schema
 from tracelink.converters.metrics.samples import LONGEST_NAME, Samples
 from tracelink.model.columns import NO_TIME
-from tracelink.model.errors import Finding, Severity, UnreadableError
+from tracelink.model.errors import UnreadableError
+from tracelink.model.findings import Finding, Severity
 from tracelink.model.metrics import Basis, Gauge
 
 if TYPE_CHECKING:

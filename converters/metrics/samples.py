@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections import Counter
 from collections.abc import Sequence
 from typing import Any
@@ -14,8 +13,9 @@ from msgspec.structs import replace
 import tracelink.converters.metrics.schema as schema
 from tracelink.io.sources import Source
 from tracelink.model.columns import NO_TIME, Bools, Float64s, Int64s
-from tracelink.model.errors import Finding, Severity, UnreadableError
+from tracelink.model.errors import UnreadableError
 from tracelink.model.events import Counters
+from tracelink.model.findings import Finding, Severity
 from tracelink.model.metrics import Basis, Gauge, Readings
 from tracelink.model.text import subject
 from tracelink.model.trace import SourceInfo
@@ -110,7 +110,7 @@ class Samples(Struct):
             message = f"the file ends early ({damage}); samples before that are used."
             findings.append(Finding(Severity.WARNING, "truncated", message))
         findings = [
-            dataclasses.replace(found, message=f"{source.path}: {found.message}", source=source.path)
+            replace(found, message=f"{source.path}: {found.message}", source=source.path)
             for found in findings
         ]
         info = SourceInfo(source.path, FORMAT, version, records=self.rows, bytes=source.bytes)

@@ -20,7 +20,8 @@ from tracelink.converters.metrics.cells import (
 )
 from tracelink.converters.metrics.samples import LONGEST_NAME, Samples
 from tracelink.model.columns import NO_TIME, Int64s
-from tracelink.model.errors import Finding, Severity, UnreadableError
+from tracelink.model.errors import UnreadableError
+from tracelink.model.findings import Finding, Severity
 from tracelink.model.metrics import Basis, Gauge
 from tracelink.model.text import counted
 

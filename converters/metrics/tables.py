@@ -12,7 +12,8 @@ import tracelink.converters.metrics.schema as schema
 from tracelink.converters.metrics.cells import numbers, time_format
 from tracelink.converters.metrics.samples import Samples
 from tracelink.converters.metrics.table import MOST_COLUMNS, Table, names_of
-from tracelink.model.errors import Finding, Severity, UnreadableError
+from tracelink.model.errors import UnreadableError
+from tracelink.model.findings import Finding, Severity
 
 SEPARATORS = (",", ";", "\t")
 LONGEST_CELL = 1 << 17

@@ -11,7 +11,8 @@ from msgspec import Struct, field
 from tracelink.converters.monitors import schema
 from tracelink.io.engine import Engine
 from tracelink.io.sources import Source
-from tracelink.model.errors import Finding, Severity, UnreadableError, encodable
+from tracelink.model.errors import UnreadableError, encodable
+from tracelink.model.findings import Finding, Severity
 from tracelink.model.text import counted
 from tracelink.model.trace import RankTrace, SourceInfo
 from tracelink.model.witnesses import CommunicatorReport, CommunicatorStatus, MemberStatus

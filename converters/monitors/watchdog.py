@@ -9,7 +9,8 @@ from msgspec import Struct
 from tracelink.converters.monitors.lines import BLOCK, marked_lines, report_of
 from tracelink.io.engine import Engine
 from tracelink.io.sources import Opened, Source
-from tracelink.model.errors import Finding, Severity, UnreadableError
+from tracelink.model.errors import UnreadableError
+from tracelink.model.findings import Finding, Severity
 from tracelink.model.text import number, size
 from tracelink.model.trace import RankTrace, SourceInfo
 from tracelink.model.witnesses import Report, WatchdogLog

@@ -25,8 +25,9 @@ from tracelink.io.engine import Engine
 from tracelink.io.sources import Source, of_spool
 from tracelink.model.columns import UNKNOWN, Bools, Float64s, Int64s, StringTable
 from tracelink.model.communications import Communications
-from tracelink.model.errors import Finding, Severity, UnreadableError
+from tracelink.model.errors import UnreadableError
 from tracelink.model.events import Counters, EventKind, Events, Key, KeyColumn, Track, TrackKind
+from tracelink.model.findings import Finding, Severity
 from tracelink.model.operations import Operation, operation_of
 from tracelink.model.text import counted, subject
 from tracelink.model.trace import Payload, ProcessGroup, RankTrace, SourceInfo

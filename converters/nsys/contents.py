@@ -29,8 +29,9 @@ from tracelink.converters.nsys.schema import (
 )
 from tracelink.io.engine import Engine
 from tracelink.io.sources import Source
-from tracelink.model.errors import Finding, Severity, UnreadableError
+from tracelink.model.errors import UnreadableError
 from tracelink.model.events import Key, Track
+from tracelink.model.findings import Finding, Severity
 from tracelink.model.text import subject
 
 SYSTEM = "osrt"

@@ -17,8 +17,9 @@ from tracelink.io.engine import Engine
 from tracelink.io.sources import Source
 from tracelink.model.columns import Int64s, StringTable
 from tracelink.model.communications import Communications, communications
-from tracelink.model.errors import Finding, Severity, UnreadableError
+from tracelink.model.errors import UnreadableError
 from tracelink.model.events import EventKind, Events, Track, TrackKind
+from tracelink.model.findings import Finding, Severity
 from tracelink.model.text import subject
 from tracelink.model.trace import RankTrace, SourceInfo
 

@@ -16,7 +16,8 @@ from tracelink.io.engine import Engine
 from tracelink.io.sources import Opened, Source
 from tracelink.io.targets import Target
 from tracelink.model.clock import Clock
-from tracelink.model.errors import Finding, Severity, TraceError, UsageError
+from tracelink.model.errors import TraceError, UsageError
+from tracelink.model.findings import Finding, Severity
 from tracelink.model.graph import Rank
 from tracelink.model.job import Job
 from tracelink.model.ranges import Numbers

@@ -22,8 +22,8 @@ from tracelink.io.json_array import ArrayDocument, ArrayFormat, as_json, damage_
 from tracelink.io.salvage import Damage
 from tracelink.io.sources import LARGEST_RANK
 from tracelink.model.columns import UNKNOWN, Bools, Int64s, StringTable, own_ancestors, repeated
-from tracelink.model.errors import Finding, Severity
 from tracelink.model.events import Key, KeyColumn
+from tracelink.model.findings import Finding, Severity
 from tracelink.model.text import subject
 from tracelink.model.trace import Payload, ProcessGroup
 

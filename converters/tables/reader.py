@@ -21,7 +21,8 @@ from tracelink.io.remote.addresses import shown
 from tracelink.io.remote.objects import as_file, lasting_copy
 from tracelink.io.sources import STDIN, Source, again
 from tracelink.model.columns import UNKNOWN
-from tracelink.model.errors import Finding, Severity, UnreadableError, UsageError
+from tracelink.model.errors import UnreadableError, UsageError
+from tracelink.model.findings import Finding, Severity
 from tracelink.model.graph import EventGraph, LinkReport, Rank
 from tracelink.model.job import Job
 from tracelink.model.ranges import Numbers

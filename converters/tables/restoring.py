@@ -18,7 +18,7 @@ from tracelink.model.collectives import Collectives, Messages, Participations
 from tracelink.model.columns import NO_TIME, UNKNOWN, Int32s, Int64s, StringTable
 from tracelink.model.columns import Table as ModelTable
 from tracelink.model.communications import Evidence
-from tracelink.model.errors import Finding, Severity, UnreadableError
+from tracelink.model.errors import UnreadableError
 from tracelink.model.events import (
     Counters,
     Edges,
@@ -30,6 +30,7 @@ from tracelink.model.events import (
     Track,
     TrackKind,
 )
+from tracelink.model.findings import Finding, Severity
 from tracelink.model.graph import EventGraph, LinkReport, Rank, source_bounds
 from tracelink.model.trace import TEXT_KEYS, Payload, Payloads, ProcessGroup, SourceInfo
 

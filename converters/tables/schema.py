@@ -13,8 +13,8 @@ from msgspec.structs import replace
 
 from tracelink.model import MANIFEST, MANIFEST_START
 from tracelink.model.communications import Evidence
-from tracelink.model.errors import Severity
 from tracelink.model.events import EventKind, Key, Relation, TrackKind
+from tracelink.model.findings import Severity
 
 if TYPE_CHECKING:
     import pyarrow

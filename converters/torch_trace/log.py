@@ -20,7 +20,8 @@ from tracelink.converters.torch_trace.records import Damage, Record, records_in
 from tracelink.io.sources import Source
 from tracelink.model.columns import SECOND
 from tracelink.model.compiles import UNKNOWN_FILE, Artifact, Compilation, CompileLog, ExportNote, Phase
-from tracelink.model.errors import Finding, Severity, UnreadableError
+from tracelink.model.errors import UnreadableError
+from tracelink.model.findings import Finding, Severity
 from tracelink.model.records import Frame
 from tracelink.model.text import counted
 from tracelink.model.trace import SourceInfo

@@ -15,7 +15,7 @@ from tracelink import api
 from tracelink.api import Inspection, Merged, graphs
 from tracelink.cli import main
 from tracelink.model import job as tracelink_job
-from tracelink.model.errors import Finding
+from tracelink.model.findings import Finding
 from tracelink.model.graph import LinkReport, Rank
 from tracelink.model.trace import SourceInfo
 from tracelink.plugins import Output

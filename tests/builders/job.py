@@ -13,7 +13,7 @@ from tracelink.model.clock import Clock
 from tracelink.model.collectives import Collectives, Messages, Participations, Verdict
 from tracelink.model.columns import NO_TIME, UNKNOWN, StringTable
 from tracelink.model.communications import Evidence
-from tracelink.model.errors import Finding
+from tracelink.model.findings import Finding
 from tracelink.model.graph import EventGraph, Rank
 from tracelink.model.job import Job, Part
 from tracelink.model.trace import ProcessGroup, SourceInfo

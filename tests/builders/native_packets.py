@@ -22,7 +22,7 @@ from tracelink.engines.processes import Processes
 from tracelink.io.framing import FIXED64, VARINT, delimited, key, varint
 from tracelink.io.sources import Source
 from tracelink.io.targets import StreamTarget
-from tracelink.model.errors import Finding
+from tracelink.model.findings import Finding
 from tracelink.model.job import Job
 from tracelink.plugins import Output
 

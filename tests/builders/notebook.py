@@ -16,7 +16,7 @@ from typing import Any
 from unittest import mock
 
 from builders.documentation import workspace
-from tracelink.model import results
+from tracelink.show import frames
 
 WIDTH = 160
 
@@ -35,7 +35,7 @@ def rewritten(path: Path) -> str:
     cells = [cell for cell in notebook["cells"] if cell["cell_type"] == "code"]
     namespace: dict[str, Any] = {"__name__": "__main__"}
     wide = os.terminal_size((WIDTH, 50))
-    with workspace(), mock.patch.object(results, "get_terminal_size", return_value=wide):
+    with workspace(), mock.patch.object(frames, "get_terminal_size", return_value=wide):
         for number, cell in enumerate(cells, 1):
             cell["execution_count"] = number
             cell["outputs"] = _run("".join(cell["source"]), namespace, f"{path.name}, cell {number}", number)

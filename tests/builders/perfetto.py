@@ -13,7 +13,7 @@ from tracelink.converters.perfetto.json.numbers import ROW
 from tracelink.converters.perfetto.json.writer import PerfettoJsonWriter
 from tracelink.engines.processes import Processes
 from tracelink.io.targets import StreamTarget
-from tracelink.model.errors import Finding
+from tracelink.model.findings import Finding
 from tracelink.model.graph import EventGraph
 from tracelink.model.job import Job
 

@@ -14,7 +14,7 @@ from tracelink.converters.perfetto.native.schema import FIRST_VIEW_TRACK
 from tracelink.converters.perfetto.native.writer import PerfettoWriter
 from tracelink.engines.processes import Processes
 from tracelink.io.targets import StreamTarget
-from tracelink.model.errors import Finding
+from tracelink.model.findings import Finding
 from tracelink.model.graph import EventGraph
 from tracelink.model.job import Job
 

@@ -21,7 +21,7 @@ from tracelink.cli.collectives_page import rate
 from tracelink.model.clock import Clock
 from tracelink.model.collectives import Verdict
 from tracelink.model.columns import NO_TIME
-from tracelink.model.errors import Finding, Severity
+from tracelink.model.findings import Finding, Severity
 
 # `tracelink collectives`: what ranks did together, as a table, as CSV and as JSON.
 

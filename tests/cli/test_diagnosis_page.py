@@ -27,7 +27,7 @@ from tracelink.diagnosis.model import (
     Stage,
     Standing,
 )
-from tracelink.model.errors import Finding, Severity
+from tracelink.model.findings import Finding, Severity
 from tracelink.model.records import Entry, Frame
 
 SECOND = 1_000_000_000

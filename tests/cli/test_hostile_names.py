@@ -20,8 +20,8 @@ from click.testing import CliRunner
 from builders.command_line import Run
 from tracelink import samples
 from tracelink.cli import console, main
-from tracelink.cli.collectives import csv_lines
 from tracelink.cli.main import COMMANDS
+from tracelink.show.csv import csv_text
 
 ROOT = Path(__file__).parents[2]
 
@@ -294,7 +294,7 @@ def test_styles_of_a_page_are_printed_only_to_a_terminal(
     ],
 )
 def test_no_cell_is_a_formula(cell: Any, written: str) -> None:
-    header, line = csv_lines({"first": [cell], "second": ["x"]})
+    header, line = csv_text([["first", "second"], [cell, "x"]]).splitlines()
     assert header == "first,second"
     assert next(csv.reader(io.StringIO(line))) == [written, "x"]
 

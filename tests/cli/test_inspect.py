@@ -15,7 +15,7 @@ from builders.chakra_scene import kernel, operator
 from builders.command_line import Job, Run
 from tracelink import samples, schemas, validate
 from tracelink.cli.inspect import common_folder
-from tracelink.model.errors import Finding, Severity
+from tracelink.model.findings import Finding, Severity
 from tracelink.model.trace import SourceInfo
 
 # `tracelink inspect`: what is here.

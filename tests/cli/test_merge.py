@@ -21,7 +21,7 @@ from tracelink import samples, schemas
 from tracelink.cli.merged import RELATIONS
 from tracelink.converters.chakra.decode import decode
 from tracelink.model.clock import Clock
-from tracelink.model.errors import Finding, Severity
+from tracelink.model.findings import Finding, Severity
 from tracelink.model.graph import LinkReport
 from tracelink.model.selection import Selection
 from tracelink.open.trace import OpenTrace

@@ -25,7 +25,7 @@ from builders.command_line import Job, Run
 from builders.handover import TRACE
 from tracelink import samples, schemas
 from tracelink.cli import open as handing_over
-from tracelink.model.errors import Finding, Severity
+from tracelink.model.findings import Finding, Severity
 from tracelink.open import browser
 from tracelink.open import server as port
 from tracelink.open.server import HOST, UI, AccessRule, Limits, Observer, Step

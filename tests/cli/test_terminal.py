@@ -20,7 +20,7 @@ from builders.command_line import Job, Run
 from tracelink.cli import terminal as progress
 from tracelink.cli.console import Console
 from tracelink.cli.terminal import Page, total_bytes, watching
-from tracelink.model.errors import Finding, Severity
+from tracelink.model.findings import Finding, Severity
 
 # Tables for a person: as wide as they are in a pipe, fitted to a terminal.
 

@@ -16,7 +16,8 @@ from builders.crossings import EPOCH, MS, US, JobBuilder, S, crossings, earliest
 from tracelink.clock.clock import Crossings, estimate_clocks, read_clocks
 from tracelink.model.clock import Clock, ClockMode, Clocks
 from tracelink.model.columns import NO_TIME
-from tracelink.model.errors import Finding, Severity, UsageError
+from tracelink.model.errors import UsageError
+from tracelink.model.findings import Finding, Severity
 
 # One clock: where each rank's clock stands, between what that must lie, and what contradicts itself.
 
@@ -30,7 +31,7 @@ def estimate(job: JobBuilder, mode: ClockMode = COLLECTIVES, hosts: dict[int, st
 
 def errors(job: JobBuilder, found: Clocks) -> list[float]:
     """By how much each offset is wrong, in ns."""
-    return [abs(clock.offset_ns - true_offset(job, clock)) for clock in found.clocks.values()]
+    return [abs(clock.offset_ns - true_offset(job, clock)) for clock in found.ranks]
 
 
 def holds_truth(job: JobBuilder, clock: Clock) -> bool:
@@ -66,16 +67,16 @@ def test_without_correction_all_clocks_agree_and_nothing_is_claimed_of_them() ->
     job = JobBuilder({0: (0, 0), 1: (5 * MS, 0)})
     steady(job, [[0, 1]])
     found = estimate(job, ClockMode.NONE, {0: "a", 1: "b"})
-    assert found == Clocks({0: Clock(0, "a"), 1: Clock(1, "b")})
+    assert found == Clocks.of([Clock(0, "a"), Clock(1, "b")])
 
 
 def test_one_rank_is_the_reference() -> None:
-    assert estimate_clocks(crossings(), {3: "a"}, COLLECTIVES).clocks == {3: Clock(3, "a", 0, 0.0, 0, 0)}
+    assert estimate_clocks(crossings(), {3: "a"}, COLLECTIVES).by_rank == {3: Clock(3, "a", 0, 0.0, 0, 0)}
 
 
 def test_nothing_is_known_of_ranks_that_never_meet() -> None:
     found = estimate_clocks(crossings(), {0: "a", 1: "b", 2: "a"}, HOST)
-    assert found.clocks == {
+    assert found.by_rank == {
         0: Clock(0, "a", 0, 0.0, 0, 0),
         1: Clock(1, "b"),
         2: Clock(2, "a", 0, 0.0, 0, 0),
@@ -92,13 +93,13 @@ def test_ranks_of_one_host_share_a_clock_that_is_exactly_right() -> None:
     steady(job, [[0, 1, 2, 3]])
     found = estimate(job, HOST, dict.fromkeys(range(4), "node"))
     start = int(job.recorded().entered.min())
-    assert found == Clocks({rank: Clock(rank, "node", 0, 0.0, 0, 0, 0, start) for rank in range(4)}, [])
+    assert found == Clocks.of(Clock(rank, "node", 0, 0.0, 0, 0, 0, start) for rank in range(4))
 
 
 def test_ranks_of_one_host_get_the_same_numbers() -> None:
     job = JobBuilder({0: (0, 0), 1: (0, 0), 2: (9 * MS, 0), 3: (9 * MS, 0)})
     steady(job, [[0, 2], [1, 3]])
-    clocks = estimate(job, HOST, {0: "a", 1: "a", 2: "b", 3: "b"}).clocks
+    clocks = estimate(job, HOST, {0: "a", 1: "a", 2: "b", 3: "b"}).by_rank
     assert clocks[3] == Clock(
         3,
         "b",
@@ -116,14 +117,14 @@ def test_a_rank_without_a_host_has_a_clock_of_its_own() -> None:
     job = JobBuilder({0: (0, 0), 1: (-7 * MS, 0), 2: (8 * MS, 0)})
     steady(job, [[0, 1, 2]])
     found = estimate(job, HOST, {0: "a", 1: "", 2: ""})
-    assert [round(clock.offset_ns / MS) for clock in found.clocks.values()] == [0, -7, 8]
+    assert [round(clock.offset_ns / MS) for clock in found.ranks] == [0, -7, 8]
 
 
 def test_a_host_name_that_two_clocks_share_is_not_trusted() -> None:
     job = JobBuilder({0: (0, 0), 1: (20 * MS, 0), 2: (20 * MS, 0)})
     steady(job, [[0, 1, 2]])
     found = estimate(job, HOST, dict.fromkeys(range(3), "localhost"))
-    assert [round(clock.offset_ns / MS) for clock in found.clocks.values()] == [0, 20, 20]
+    assert [round(clock.offset_ns / MS) for clock in found.ranks] == [0, 20, 20]
     (finding,) = found.findings
     assert (finding.severity, finding.reason, finding.example) == (
         "warning",
@@ -139,7 +140,7 @@ def test_a_host_whose_ranks_differ_by_a_few_microseconds_is_trusted() -> None:
     job = JobBuilder({0: (0, 0), 1: (60 * US, 0)})
     job.meeting([0, 1], 0, 10 * US)
     found = estimate(job, HOST, {0: "a", 1: "a"})
-    assert ([clock.offset_ns for clock in found.clocks.values()], found.findings) == ([0, 0], [])
+    assert ([clock.offset_ns for clock in found.ranks], found.findings) == ([0, 0], [])
 
 
 # --- What the numbers mean
@@ -155,13 +156,13 @@ def test_the_reference_time_is_the_earliest_on_the_reference_clock() -> None:
     job = JobBuilder({0: (0, 0), 1: (5 * MS, 0)})
     job.meeting([0, 1], [2 * MS, MS], 3 * MS)
     job.meeting([0, 1], [4 * MS, 4 * MS], 5 * MS)
-    assert {clock.reference_ns for clock in estimate(job).clocks.values()} == {EPOCH + MS}
+    assert {clock.reference_ns for clock in estimate(job).ranks} == {EPOCH + MS}
 
 
 def test_offsets_lie_between_the_latest_entering_and_the_earliest_leaving() -> None:
     job = JobBuilder({0: (0, 0), 1: (0, 0)})
     job.meeting([0, 1], [0, 40 * US], [100 * US, 60 * US], together=False)
-    clock = estimate(job).clocks[1]
+    clock = estimate(job).by_rank[1]
     # rank 1 left 60 us after rank 0 entered; rank 0 left 60 us after rank 1 entered; and a little for drift
     assert clock == Clock(
         1, "", 0, 0.0, pytest.approx(-60 * US, abs=100), pytest.approx(60 * US, abs=100), 2, EPOCH
@@ -176,14 +177,14 @@ def test_constraints_are_the_pairs_of_ranks_of_different_clocks_that_wait_for_ea
     job.meeting([0, 2], 2 * MS, 3 * MS, waits=[False, True], awaited=[True, False])  # one pair
     job.meeting([2, 4], 4 * MS, 5 * MS)  # one pair, in both directions
     found = estimate(job, HOST, {0: "a", 1: "a", 2: "b", 3: "b", 4: "c"})
-    assert [clock.constraints for clock in found.clocks.values()] == [9, 9, 11, 11, 2]
+    assert [clock.constraints for clock in found.ranks] == [9, 9, 11, 11, 2]
 
 
 def test_messages_in_one_direction_bound_one_side_only() -> None:
     job = JobBuilder({0: (0, 0), 1: (MS, 0)})
     job.message(0, 1, 0, 10 * US)
     found = estimate(job)
-    clock = found.clocks[1]
+    clock = found.by_rank[1]
     assert (clock.offset_ns, clock.low_ns, clock.uncertainty_ns) == (0, None, None)
     assert clock.high_ns == pytest.approx(MS + 10 * US, abs=2 * US)
     assert [finding.reason for finding in found.findings] == ["clock_unbounded"]
@@ -193,13 +194,13 @@ def test_clocks_that_meet_each_other_but_not_the_reference_are_brought_together(
     job = JobBuilder({0: (0, 0), 1: (2 * MS, 0), 2: (5 * MS, 0)})
     steady(job, [[1, 2]])
     found = estimate(job)
-    assert (found.clocks[1].offset_ns, round(found.clocks[2].offset_ns / MS)) == (0, 3)
-    assert [(clock.low_ns, clock.high_ns) for clock in found.clocks.values()] == [
+    assert (found.by_rank[1].offset_ns, round(found.by_rank[2].offset_ns / MS)) == (0, 3)
+    assert [(clock.low_ns, clock.high_ns) for clock in found.ranks] == [
         (0, 0),
         (None, None),
         (None, None),
     ]
-    assert earliest_leaving(job.recorded(), found.clocks) > 0
+    assert earliest_leaving(job.recorded(), found.by_rank) > 0
     assert [finding.example for finding in found.findings] == ["ranks 1, 2"]
 
 
@@ -217,9 +218,9 @@ def test_sixty_four_ranks_are_brought_together_within_microseconds() -> None:
     for mode in (HOST, COLLECTIVES):
         found = estimate(job, mode, {rank: f"host{rank // 8}" for rank in range(64)})
         assert np.median(errors(job, found)) < 10 * US
-        assert all(holds_truth(job, clock) for clock in found.clocks.values())
-        assert np.abs([clock.drift_ppm for clock in found.clocks.values()] - drifts).max() < 1
-        assert earliest_leaving(job.recorded(), found.clocks) > 0
+        assert all(holds_truth(job, clock) for clock in found.ranks)
+        assert np.abs([clock.drift_ppm for clock in found.ranks] - drifts).max() < 1
+        assert earliest_leaving(job.recorded(), found.by_rank) > 0
         assert found.findings == []
 
 
@@ -232,7 +233,7 @@ def test_a_rank_that_is_always_last_is_no_trouble() -> None:
         job.meeting(range(4), entered, entered.max() + 30 * US + random.integers(0, 3 * US, 4))
     found = estimate(job)
     assert max(errors(job, found)) < 10 * US
-    assert all(holds_truth(job, clock) for clock in found.clocks.values())
+    assert all(holds_truth(job, clock) for clock in found.ranks)
     assert found.findings == []
 
 
@@ -241,19 +242,19 @@ def test_clocks_are_bounded_through_others() -> None:
     steady(job, [[rank, rank + 1] for rank in range(7)], count=30)
     found = estimate(job)
     assert max(errors(job, found)) < 10 * US
-    assert all(holds_truth(job, clock) for clock in found.clocks.values())
-    widths = [clock.uncertainty_ns for clock in found.clocks.values()]
+    assert all(holds_truth(job, clock) for clock in found.ranks)
+    widths = [clock.uncertainty_ns for clock in found.ranks]
     assert widths == sorted(widths)
-    assert earliest_leaving(job.recorded(), found.clocks) > 0
+    assert earliest_leaving(job.recorded(), found.by_rank) > 0
 
 
 def test_an_hour_is_no_trouble_to_clocks_that_drift() -> None:
     job = JobBuilder({0: (0, 0), 1: (8 * MS, 45.0)})
     steady(job, [[0, 1]], count=300, span=3600 * S)
     found = estimate(job)
-    assert found.clocks[1].drift_ppm == pytest.approx(45, abs=0.01)
+    assert found.by_rank[1].drift_ppm == pytest.approx(45, abs=0.01)
     assert max(errors(job, found)) < 10 * US
-    assert earliest_leaving(job.recorded(), found.clocks) > 0
+    assert earliest_leaving(job.recorded(), found.by_rank) > 0
 
 
 def test_no_drift_is_read_into_noise() -> None:
@@ -261,14 +262,14 @@ def test_no_drift_is_read_into_noise() -> None:
     job = JobBuilder({0: (0, 0), 1: (0, 0)})
     for start in range(0, 400 * MS, 20 * MS):
         job.meeting([0, 1], start, start + MS + random.integers(0, 900 * US, 2))
-    assert estimate(job).clocks[1].drift_ppm == 0
+    assert estimate(job).by_rank[1].drift_ppm == 0
 
 
 def test_where_no_ends_compare_an_offset_is_corrected_only_as_far_as_it_must_be() -> None:
     job = JobBuilder({0: (0, 0), 1: (500 * US, 0), 2: (4 * MS, 0)})
     for start in range(0, S, 100 * MS):
         job.meeting(range(3), start, start + MS, together=False)
-    clocks = estimate(job).clocks
+    clocks = estimate(job).by_rank
     assert clocks[1].offset_ns == pytest.approx(0, abs=5)
     assert clocks[2].offset_ns == pytest.approx(3 * MS, abs=10 * US)
     assert earliest_leaving(job.recorded(), clocks) >= 0
@@ -281,9 +282,9 @@ def test_ends_that_mislead_do_not_outweigh_causes() -> None:
         job.message(0, 1, start + MS, start + MS + 100 * US)
         job.message(1, 0, start + MS, start + MS + 100 * US)
     found = estimate(job)
-    assert earliest_leaving(job.recorded(), found.clocks) >= 0
-    assert found.clocks[1].offset_ns == pytest.approx(100 * US, abs=10)
-    assert holds_truth(job, found.clocks[1])
+    assert earliest_leaving(job.recorded(), found.by_rank) >= 0
+    assert found.by_rank[1].offset_ns == pytest.approx(100 * US, abs=10)
+    assert holds_truth(job, found.by_rank[1])
 
 
 # --- What contradicts itself
@@ -306,13 +307,13 @@ def test_a_clock_that_is_set_in_mid_run_is_named_and_both_sides_lie_in_its_inter
     assert finding.message.startswith("The clocks of rank 3 (host c) and rank ")
     assert " contradict each other by 4.8" in finding.message
     assert re.search(r"the events of rank 3 \(host c\) from 3\.08\d s to 4\.00\d s", finding.message)
-    clock = found.clocks[3]
+    clock = found.by_rank[3]
     assert clock.low_ns is not None
     assert clock.high_ns is not None
     assert clock.low_ns < 3 * MS
     assert clock.high_ns > 8 * MS
     assert max(errors(job, found)) < (5 * US if together else 300 * US)
-    others = [clock for rank, clock in found.clocks.items() if rank != 3]
+    others = [clock for rank, clock in found.by_rank.items() if rank != 3]
     assert all(holds_truth(job, other) and (other.uncertainty_ns or 0) < MS for other in others)
 
 
@@ -322,9 +323,9 @@ def test_a_reference_clock_that_is_set_makes_all_others_less_certain() -> None:
         stepped(job.recorded(), rank=0, after=3 * S, by=5 * MS), dict.fromkeys(range(6), ""), COLLECTIVES
     )
     assert [finding.reason for finding in found.findings] == ["clock_contradiction"]
-    assert (found.clocks[0].offset_ns, found.clocks[0].low_ns, found.clocks[0].high_ns) == (0, 0, 0)
+    assert (found.by_rank[0].offset_ns, found.by_rank[0].low_ns, found.by_rank[0].high_ns) == (0, 0, 0)
     for rank in range(1, 6):
-        low, high = found.clocks[rank].low_ns, found.clocks[rank].high_ns
+        low, high = found.by_rank[rank].low_ns, found.by_rank[rank].high_ns
         assert low is not None
         assert high is not None
         assert low < (rank - 5) * MS < rank * MS < high
@@ -353,7 +354,7 @@ def test_three_clocks_can_contradict_each_other_though_no_two_do() -> None:
     assert (finding.reason, finding.count) == ("clock_contradiction", 1)
     assert "rank 1" in finding.message
     assert "from 0.010 s to 0.010 s" in finding.message
-    assert all(abs(clock.offset_ns) <= 400 * US for clock in found.clocks.values())
+    assert all(abs(clock.offset_ns) <= 400 * US for clock in found.ranks)
 
 
 def test_a_microsecond_is_no_contradiction() -> None:
@@ -421,17 +422,18 @@ def test_clocks_are_read_as_they_were_written(file: Path) -> None:
         ],
         "findings": [],
     }
-    assert read_clocks(written(file, said)) == Clocks(
-        {
-            1: Clock(1, "b", -1500, 2.5, -2000, -1000, 7, 1_790_000_000_000_000_000),
-            4: Clock(4, "c", 0, 0.0, None, None, 0, 1_790_000_000_000_000_000),
-        }
+    assert read_clocks(written(file, said)) == Clocks.of(
+        [
+            Clock(1, "b", -1500, 2.5, -2000, -1000, 7, 1_790_000_000_000_000_000),
+            Clock(4, "c", 0, 0.0, None, None, 0, 1_790_000_000_000_000_000),
+        ],
+        mode=str(file),
     )
 
 
 def test_offsets_by_hand_are_enough(file: Path) -> None:
-    assert read_clocks(written(file, {"0": 0, "3": -1500})) == Clocks(
-        {0: Clock(0), 3: Clock(3, offset_ns=-1500)}
+    assert read_clocks(written(file, {"0": 0, "3": -1500})) == Clocks.of(
+        [Clock(0), Clock(3, offset_ns=-1500)], mode=str(file)
     )
 
 
@@ -441,7 +443,9 @@ def test_every_offset_by_hand_is_kept(
 ) -> None:
     file = tmp_path_factory.getbasetemp() / "clocks.json"
     found = read_clocks(written(file, {str(rank): offset for rank, offset in offsets.items()}))
-    assert found == Clocks({rank: Clock(rank, offset_ns=offset) for rank, offset in offsets.items()})
+    assert found == Clocks.of(
+        (Clock(rank, offset_ns=offset) for rank, offset in offsets.items()), mode=str(file)
+    )
 
 
 @pytest.mark.parametrize(
@@ -496,7 +500,7 @@ def test_a_word_that_is_neither_a_mode_nor_a_file_is_refused() -> None:
 
 def test_ranks_that_a_file_does_not_name_are_not_corrected() -> None:
     earlier = Finding(Severity.INFO, "clock_unbounded", "Of the run in which they were measured.")
-    given = Clocks({1: Clock(1, offset_ns=-5), 7: Clock(7, offset_ns=3)}, [earlier])
+    given = Clocks.of([Clock(1, offset_ns=-5), Clock(7, offset_ns=3)], [earlier])
     clocks = given.for_ranks({0: "a", 1: "b"})
-    assert clocks.clocks == {0: Clock(0, "a"), 1: Clock(1, "b", -5)}
+    assert clocks.by_rank == {0: Clock(0, "a"), 1: Clock(1, "b", -5)}
     assert [(finding.reason, finding.count) for finding in clocks.findings] == [("clock_of_no_rank", 1)]

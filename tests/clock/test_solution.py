@@ -71,7 +71,7 @@ def _meet(job: JobBuilder, random: np.random.Generator, ranks: int, times: tuple
 @given(cases())
 def test_the_true_offset_lies_in_the_interval(case: Case) -> None:
     found = estimate_clocks(case.job.recorded(), case.hosts, case.mode)
-    for clock in found.clocks.values():
+    for clock in found.ranks:
         truth = true_offset(case.job, clock)
         assert clock.low_ns is None or clock.low_ns <= truth + 2, clock
         assert clock.high_ns is None or clock.high_ns >= truth - 2, clock
@@ -84,7 +84,7 @@ def test_nobody_leaves_before_all_it_waits_for_have_entered(case: Case) -> None:
     recorded = case.job.recorded()
     found = estimate_clocks(recorded, case.hosts, case.mode)
     assert [finding for finding in found.findings if finding.reason != "clock_unbounded"] == []
-    assert earliest_leaving(recorded, found.clocks) >= 0
+    assert earliest_leaving(recorded, found.by_rank) >= 0
 
 
 @settings(max_examples=100)
@@ -95,7 +95,7 @@ def test_the_truth_lies_in_the_interval_too_where_not_all_pairs_are_looked_at(ca
         patch.setattr(envelopes, "CELLS", 100)
         patch.setattr(envelopes, "CLOCK_PAIR_BATCH", 5)
         found = estimate_clocks(case.job.recorded(), case.hosts, case.mode)
-    for clock in found.clocks.values():
+    for clock in found.ranks:
         truth = true_offset(case.job, clock)
         assert clock.low_ns is None or clock.low_ns <= truth + 2, clock
         assert clock.high_ns is None or clock.high_ns >= truth - 2, clock
@@ -105,7 +105,7 @@ def test_the_truth_lies_in_the_interval_too_where_not_all_pairs_are_looked_at(ca
 @given(cases(st.just((0, 0.0))))
 def test_where_clocks_agree_the_correction_is_within_its_uncertainty(case: Case) -> None:
     found = estimate_clocks(case.job.recorded(), case.hosts, case.mode)
-    for clock in found.clocks.values():
+    for clock in found.ranks:
         if clock.uncertainty_ns is not None:
             assert abs(clock.offset_ns) <= clock.uncertainty_ns
 
@@ -116,10 +116,8 @@ def test_one_host_has_one_clock_and_it_is_right(case: Case) -> None:
     """Also the numbers of all ranks of a host are the same."""
     found = estimate_clocks(case.job.recorded(), dict.fromkeys(case.hosts, "node"), ClockMode.HOST)
     if all(case.job.clocks[rank] == case.job.clocks[0] for rank in case.hosts):
-        assert {clock.offset_ns for clock in found.clocks.values()} == {0}
-        assert {(clock.low_ns, clock.high_ns, clock.drift_ppm) for clock in found.clocks.values()} == {
-            (0, 0, 0.0)
-        }
+        assert {clock.offset_ns for clock in found.ranks} == {0}
+        assert {(clock.low_ns, clock.high_ns, clock.drift_ppm) for clock in found.ranks} == {(0, 0, 0.0)}
 
 
 @st.composite
@@ -140,11 +138,11 @@ def nonsense(draw: st.DrawFn) -> Crossings:
 @given(nonsense(), st.sampled_from([ClockMode.HOST, ClockMode.COLLECTIVES]))
 def test_whatever_crossings_say_offsets_stay_within_their_intervals(met: Crossings, mode: ClockMode) -> None:
     found = estimate_clocks(met, {0: "a", 1: "a", 2: "b", 3: "b", 4: "", 5: ""}, mode)
-    for clock in found.clocks.values():
+    for clock in found.ranks:
         assert abs(clock.drift_ppm) <= 200.0001
         assert clock.low_ns is None or clock.low_ns <= clock.offset_ns
         assert clock.high_ns is None or clock.high_ns >= clock.offset_ns
-    first = found.clocks[0]
+    first = found.by_rank[0]
     assert (first.offset_ns, first.drift_ppm, first.low_ns, first.high_ns) == (0, 0.0, 0, 0)
 
 
@@ -196,17 +194,17 @@ def test_wrong_clocks_are_found_within_300_microseconds(met: Crossings, seed: in
     offset, drift = random.integers(-50 * MS, 50 * MS, 8), random.uniform(-50, 50, 8)
     recorded, start = put_wrong(met, offset, drift)
     found = estimate_clocks(recorded, dict.fromkeys(range(8), "vm"), ClockMode.COLLECTIVES)
-    errors = [error(clock, offset, drift, start) for clock in found.clocks.values() if clock.rank]
+    errors = [error(clock, offset, drift, start) for clock in found.ranks if clock.rank]
     assert np.median(errors) < 0.3 * MS
     assert max(errors) < MS
-    assert earliest_leaving(recorded, found.clocks) >= 0
+    assert earliest_leaving(recorded, found.by_rank) >= 0
     assert found.findings == []
 
 
 @pytest.mark.foreign
 def test_right_clocks_stay_right_within_what_is_reported(met: Crossings) -> None:
     found = estimate_clocks(met, dict.fromkeys(range(8), "vm"), ClockMode.COLLECTIVES)
-    for clock in found.clocks.values():
+    for clock in found.ranks:
         assert clock.drift_ppm == 0
         assert clock.uncertainty_ns is not None
         assert abs(clock.offset_ns) <= clock.uncertainty_ns < 2 * MS
@@ -215,5 +213,5 @@ def test_right_clocks_stay_right_within_what_is_reported(met: Crossings) -> None
 @pytest.mark.foreign
 def test_one_host_needs_no_correction(met: Crossings) -> None:
     found = estimate_clocks(met, dict.fromkeys(range(8), "vm"), ClockMode.HOST)
-    assert [clock.offset_ns for clock in found.clocks.values()] == [0] * 8
+    assert [clock.offset_ns for clock in found.ranks] == [0] * 8
     assert found.findings == []

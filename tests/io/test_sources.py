@@ -28,7 +28,8 @@ from tracelink.io.sources import (
     rank_in_path,
     resolve_rank,
 )
-from tracelink.model.errors import Finding, RankConflictError, Severity, UnreadableError, UsageError
+from tracelink.model.errors import RankConflictError, UnreadableError, UsageError
+from tracelink.model.findings import Finding, Severity
 
 # From what the user typed to sources: files, folders, patterns, archives, streams.
 

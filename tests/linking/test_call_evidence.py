@@ -19,8 +19,8 @@ from tracelink.linking.rank import LinkedRank, link_rank
 from tracelink.model.collectives import RankCalls
 from tracelink.model.columns import UNKNOWN
 from tracelink.model.communications import Calls, Evidence
-from tracelink.model.errors import Finding
 from tracelink.model.events import EventKind, Relation, TrackKind
+from tracelink.model.findings import Finding
 from tracelink.model.graph import STATED
 from tracelink.pipeline.ranks import read_ranks
 

@@ -11,8 +11,8 @@ from builders.data import shared
 from builders.trace import TraceBuilder, pairs
 from tracelink.linking.execution import link_execution
 from tracelink.model.columns import SECOND
-from tracelink.model.errors import Severity
 from tracelink.model.events import EventKind, Events, Key, Relation, TrackKind
+from tracelink.model.findings import Severity
 from tracelink.model.trace import RankTrace, SourceInfo
 
 PROCESS = "[pytorch|profiler|execution_trace|process]"

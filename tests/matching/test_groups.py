@@ -14,7 +14,7 @@ from tracelink.matching.groups import resolve_groups
 from tracelink.matching.outlines import outlined, references_of, roster_of
 from tracelink.model.collectives import RankCalls
 from tracelink.model.columns import UNKNOWN, Int32s
-from tracelink.model.errors import Finding
+from tracelink.model.findings import Finding
 from tracelink.model.trace import ProcessGroup
 
 ALL = "[0, 1, 2, 3]"

@@ -76,14 +76,14 @@ def test_one_rank_alone_is_neither_early_nor_late() -> None:
 
 
 def test_times_are_on_the_reference_clock() -> None:
-    clocks = Clocks({0: Clock(0), 1: Clock(1, offset_ns=1000)})
+    clocks = Clocks.of([Clock(0), Clock(1, offset_ns=1000)])
     ranks = [
         rank(r, call(sequence=1, start=1000 * r + 10, end=1000 * r + 20), groups=[group("0", 0, 1)])
         for r in (0, 1)
     ]
     tables = matched(ranks, clocks)
     assert tables.participations.start.tolist() == [10, 10]
-    assert (tables.collectives.skew.item(), tables.clocks.clocks) == (0, clocks.clocks)
+    assert (tables.collectives.skew.item(), tables.clocks.by_rank) == (0, clocks.by_rank)
 
 
 SIZES = [
@@ -376,7 +376,7 @@ def test_round_trips_bound_the_clock_of_a_rank_without_any_collective() -> None:
     ahead = 5_000_000
     trips = [(start + ahead + at, start + at + 100_000, start + ahead + at + 200_000) for at in (0, 10**6)]
     tables = matched([asking(0, host="a"), asking(1, *trips, host="b")])
-    clock = tables.clocks.clocks[1]
+    clock = tables.clocks.by_rank[1]
     assert clock.offset_ns == pytest.approx(ahead, abs=2000)
     assert clock.low_ns is not None
     assert clock.high_ns is not None
@@ -388,7 +388,7 @@ def test_round_trips_bound_the_clock_of_a_rank_without_any_collective() -> None:
 
 def test_round_trips_without_rank_0_are_not_used() -> None:
     tables = matched([asking(1, (1, 2, 3), host="a"), asking(2, (1, 2, 3), host="b")])
-    assert {number: found.constraints for number, found in tables.clocks.clocks.items()} == {1: 0, 2: 0}
+    assert {number: found.constraints for number, found in tables.clocks.by_rank.items()} == {1: 0, 2: 0}
 
 
 def test_hosts_with_one_name_and_different_clocks_are_told_apart_by_round_trips() -> None:
@@ -396,4 +396,4 @@ def test_hosts_with_one_name_and_different_clocks_are_told_apart_by_round_trips(
     trip = (start + ahead, start + 100_000, start + ahead + 200_000)
     tables = matched([asking(0, host="localhost"), asking(1, trip, host="localhost")])
     assert [finding.reason for finding in tables.clocks.findings] == ["host_clocks_differ"]
-    assert tables.clocks.clocks[1].offset_ns == pytest.approx(ahead, abs=2000)
+    assert tables.clocks.by_rank[1].offset_ns == pytest.approx(ahead, abs=2000)

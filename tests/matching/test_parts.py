@@ -20,7 +20,7 @@ from tracelink.matching.parts import plan_of
 from tracelink.model.clock import Clock, ClockMode, Clocks
 from tracelink.model.collectives import RankCalls
 
-GIVEN = Clocks({0: Clock(0, offset_ns=5), 1: Clock(1, offset_ns=-7, drift_ppm=3.5), 9: Clock(9)})
+GIVEN = Clocks.of([Clock(0, offset_ns=5), Clock(1, offset_ns=-7, drift_ppm=3.5), Clock(9)])
 
 
 def in_parts(

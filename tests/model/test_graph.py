@@ -20,7 +20,7 @@ from tracelink.model.causes import EventEntry, StackEntry
 from tracelink.model.collectives import Collectives, Messages, Participations
 from tracelink.model.columns import NO_TIME, UNKNOWN
 from tracelink.model.communications import Evidence
-from tracelink.model.errors import Finding, Severity, UsageError
+from tracelink.model.errors import UsageError
 from tracelink.model.events import (
     Counters,
     Edges,
@@ -32,6 +32,7 @@ from tracelink.model.events import (
     Track,
     TrackKind,
 )
+from tracelink.model.findings import Finding, Severity
 from tracelink.model.graph import EventGraph, Rank, source_bounds
 from tracelink.model.job import Job
 from tracelink.model.trace import ListedPayloads, Payload, ProcessGroup, SourceInfo

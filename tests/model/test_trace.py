@@ -8,7 +8,6 @@ import numpy as np
 from msgspec.structs import replace
 
 from tracelink.model.columns import StringTable
-from tracelink.model.errors import Finding, Severity
 from tracelink.model.events import (
     Counters,
     Edges,
@@ -20,6 +19,7 @@ from tracelink.model.events import (
     Track,
     TrackKind,
 )
+from tracelink.model.findings import Finding, Severity
 from tracelink.model.trace import (
     ListedPayloads,
     NoPayloads,

@@ -136,7 +136,7 @@ def test_commands_guess_nothing_on_a_captured_job(windows: Job) -> None:
 
 
 def test_round_trips_bound_clocks_to_a_millisecond(windows: Job) -> None:
-    clock = tracelink.clocks([str(windows.folder)], clock="collectives").clocks[1]
+    clock = tracelink.clocks([str(windows.folder)], clock="collectives").by_rank[1]
     assert clock.uncertainty_ns is not None
     assert clock.uncertainty_ns < 2_000_000
 

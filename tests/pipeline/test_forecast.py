@@ -14,8 +14,8 @@ from tracelink import plugins
 from tracelink.engines.processes import Processes
 from tracelink.io.engine import Engine
 from tracelink.io.targets import Target
-from tracelink.model.errors import Finding, Severity
 from tracelink.model.events import EventKind
+from tracelink.model.findings import Finding, Severity
 from tracelink.model.job import Job
 from tracelink.model.text import about
 from tracelink.pipeline import forecast as module

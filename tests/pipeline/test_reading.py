@@ -15,7 +15,8 @@ from builders.inputs import found, tar, zipped
 from builders.kineto import cpu_op, trace, write
 from tracelink.engines.processes import Processes
 from tracelink.io.sources import Discovery, Request, discover
-from tracelink.model.errors import RankConflictError, Severity, UnreadableError, UsageError
+from tracelink.model.errors import RankConflictError, UnreadableError, UsageError
+from tracelink.model.findings import Severity
 from tracelink.model.graph import EventGraph
 from tracelink.model.trace import SourceInfo
 from tracelink.pipeline.ranks import StoredRanks, read_ranks

@@ -16,8 +16,9 @@ from builders.job import HeldPart, JobBuilder
 from tracelink.engines.processes import Processes
 from tracelink.io.spool import LocalStore
 from tracelink.model.columns import NO_TIME, UNKNOWN
-from tracelink.model.errors import Finding, Severity, UsageError
+from tracelink.model.errors import UsageError
 from tracelink.model.events import EventKind, Key, Relation, TrackKind
+from tracelink.model.findings import Finding, Severity
 from tracelink.model.graph import EventGraph
 from tracelink.model.job import Job
 from tracelink.model.ranges import LATEST, Numbers

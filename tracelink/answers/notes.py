@@ -8,7 +8,7 @@ from pathlib import PurePath
 from tracelink.answers.model.results import OWN, Note, WorkIn
 from tracelink.answers.model.words import percent
 from tracelink.answers.rank.account import Account
-from tracelink.model.errors import Finding, Severity
+from tracelink.model.findings import Finding, Severity
 from tracelink.model.job import Job
 from tracelink.model.text import counted, name_in_words, number, ranks_in_words, subject
 

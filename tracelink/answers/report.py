@@ -20,8 +20,8 @@ from tracelink.model.errors import UsageError
 from tracelink.model.ranges import Numbers
 from tracelink.model.selection import Selection
 from tracelink.model.text import fine_span, name_in_words, number
-from tracelink.pages.markdown import markdown_escaped, markdown_table
 from tracelink.pipeline.job_reader import read_job
+from tracelink.show.markdown import markdown_escaped, markdown_table
 
 if TYPE_CHECKING:
     from tracelink.model.metrics import Metrics

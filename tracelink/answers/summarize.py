@@ -42,7 +42,8 @@ from tracelink.io.engine import Engine
 from tracelink.io.sources import Paths, discover_inputs
 from tracelink.model.clock import ClockMode, Clocks
 from tracelink.model.columns import UNKNOWN
-from tracelink.model.errors import Severity, UsageError
+from tracelink.model.errors import UsageError
+from tracelink.model.findings import Severity
 from tracelink.model.job import Job, Part
 from tracelink.model.ranges import Numbers
 from tracelink.model.selection import Selection

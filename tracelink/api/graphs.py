@@ -13,7 +13,7 @@ from tracelink.engines import EngineChoice, Watch, engine_for
 from tracelink.io.engine import Engine
 from tracelink.io.sources import Discovery, Paths, Source, discover_inputs
 from tracelink.model.clock import ClockMode, Clocks
-from tracelink.model.errors import Finding, in_order
+from tracelink.model.findings import Finding, in_order
 from tracelink.model.graph import EventGraph
 from tracelink.model.job import Job
 from tracelink.model.selection import Selection
@@ -229,7 +229,11 @@ def clocks(
         watch=watch,
         clock=clock,
     )
-    return Clocks({rank.rank: rank.clock for rank in job.ranks}, job.findings, job.sources)
+    return Clocks.of((rank.clock for rank in job.ranks), job.findings, _mode(clock))
+
+
+def _mode(clock: str | os.PathLike[str] | Clocks) -> str:
+    return clock.mode if isinstance(clock, Clocks) else os.fspath(clock)
 
 
 def inspect(

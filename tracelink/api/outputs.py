@@ -33,7 +33,8 @@ from tracelink.io.targets import (
 )
 from tracelink.io.temporary import abandoned_files_removed
 from tracelink.model.clock import ClockMode, Clocks
-from tracelink.model.errors import Finding, Severity, UsageError, similar_to
+from tracelink.model.errors import UsageError, similar_to
+from tracelink.model.findings import Finding, Severity
 from tracelink.model.graph import EventGraph
 from tracelink.model.job import Job
 from tracelink.model.selection import Selection, View

@@ -2,20 +2,12 @@
 
 from __future__ import annotations
 
-import csv
-import io
-import re
-from collections.abc import Iterable, Sequence
-from functools import cache
-from typing import Any
-
 import click
 
 import tracelink.api as api
 from tracelink.cli.collectives_page import (
     CollectiveRows,
     Order,
-    Table,
     collective_columns,
     collectives_document,
     collectives_page,
@@ -25,8 +17,7 @@ from tracelink.cli.console import Console
 from tracelink.cli.options import Inputs, Words, command, takes_clock, takes_engine, takes_inputs
 from tracelink.cli.terminal import exit_code, print_errors, watching
 from tracelink.io.engine import Engine
-from tracelink.model.errors import printable
-from tracelink.model.ranges import Numbers
+from tracelink.show.csv import csv_text
 
 SHOWN = 20
 """Rows of the table without --limit."""
@@ -90,7 +81,7 @@ def collectives(
     elif as_csv:
         rows = selected.first(shown)
         table = message_columns(job, rows.messages) if messages else collective_columns(job, rows.collectives)
-        console.result(*csv_lines(table))
+        console.result(*csv_text([list(table), *zip(*table.values(), strict=True)]).splitlines())
         print_errors(console, job.findings)
     elif console.quiet:
         print_errors(console, job.findings)
@@ -98,46 +89,3 @@ def collectives(
         shown = SHOWN if limit is None else shown
         console.info(collectives_page(job, selected, shown, list_messages=messages, verbose=console.verbose))
     click.get_current_context().exit(exit_code(job.sources, job.findings))
-
-
-FORMULA = re.compile(r"[=+\-@\t\r\uff1d\uff0b\uff0d\uff20]")
-"""The first character of a text that a spreadsheet would calculate; the last four are full-width."""
-
-NUMBER = re.compile(r"[+-]?\d+(\.\d+)?(e[+-]?\d+)?", re.ASCII | re.IGNORECASE)
-
-
-def csv_lines(table: Table) -> list[str]:
-    """The lines of a table as CSV; unknown values are empty, and no text is a formula for a spreadsheet."""
-    text = io.StringIO()
-    lines = csv.writer(text, lineterminator="\n")
-    lines.writerow(table)
-    lines.writerows(map(_csv_cell, row) for row in zip(*table.values(), strict=True))
-    return text.getvalue().removesuffix("\n").split("\n")
-
-
-def csv_text(rows: Iterable[Sequence[Any]]) -> str:
-    """The lines of rows as CSV, with their ends."""
-    text = io.StringIO()
-    csv.writer(text, lineterminator="\n").writerows(map(_csv_cell, row) for row in rows)
-    return text.getvalue()
-
-
-def _csv_cell(value: Any) -> Any:
-    if isinstance(value, list | tuple):
-        if all(isinstance(item, int) for item in value):
-            return _ranks(tuple(value))
-        return _csv_text("; ".join(map(str, value)))
-    return _csv_text(value) if isinstance(value, str) else value
-
-
-@cache
-def _csv_text(text: str) -> str:
-    """A text without control characters, after an apostrophe if a spreadsheet would calculate it."""
-    if FORMULA.match(text) and not NUMBER.fullmatch(text):
-        return "'" + printable(text)
-    return printable(text)
-
-
-@cache
-def _ranks(numbers: tuple[int, ...]) -> str:
-    return str(Numbers.of(numbers))

@@ -7,33 +7,24 @@ terminal, reorder the page, or look like more than one line.
 from __future__ import annotations
 
 import io
-import json
-import operator
 import os
 import re
 import sys
 import traceback
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import TYPE_CHECKING, TextIO
 
 import click
 
-from tracelink.model.errors import printable
+from tracelink.model.errors import PageText, printable
 
 if TYPE_CHECKING:
     import msgspec
     from rich.console import Console as RichConsole
 
-NOT_ASCII = re.compile("[^\x00-\x7e]")
 STYLE = re.compile("(\x1b\\[[0-9;]*m)")
-"""What rich writes to a terminal for colors and weights: the only control sequence of a page."""
-
-
-class PageText(str):
-    """The text of a page: several lines, with styles if it is for a terminal."""
-
-    __slots__ = ()
+"""Colors and weights of a terminal: the only control sequence of a page."""
 
 
 @dataclass(slots=True)
@@ -51,9 +42,9 @@ class Console:
 
     def document(self, result: msgspec.Struct) -> None:
         """Prints a result as JSON."""
-        import msgspec
+        from tracelink.show.json import document_text
 
-        click.echo(json_text(msgspec.to_builtins(result, enc_hook=operator.index)))
+        click.echo(document_text(result))
 
     def info(self, *lines: str, to_stderr: bool = False) -> None:
         """Prints lines or a page, unless --quiet or --json; to standard error if standard output is for data."""
@@ -94,17 +85,6 @@ def _page(text: str) -> str:
         "".join(part if STYLE.fullmatch(part) else printable(part) for part in STYLE.split(line))
         for line in text.split("\n")
     )
-
-
-def json_text(result: Any) -> str:
-    """A result in printable ASCII, which cannot control the terminal."""
-    import orjson
-
-    try:
-        text = orjson.dumps(result, option=orjson.OPT_INDENT_2).decode()
-    except orjson.JSONEncodeError:  # names of files can hold what is not UTF-8
-        return json.dumps(result, indent=2)
-    return NOT_ASCII.sub(lambda char: json.dumps(char[0])[1:-1], text)
 
 
 # The standard streams: whether people read them, and what draws on them.

@@ -30,7 +30,7 @@ from tracelink.cli.options import (
 )
 from tracelink.cli.terminal import Page, print_errors, show_findings, watching
 from tracelink.io.engine import Engine
-from tracelink.model.errors import Severity
+from tracelink.model.findings import Severity
 from tracelink.model.selection import Selection, View
 
 if TYPE_CHECKING:

@@ -269,9 +269,10 @@ def show_entries(console: Console, examined: Examined, selection: EntrySelection
     if console.json:
         console.document(entries_document(shown, diagnosis, stacks=selection.stacks))
     elif selection.csv:
-        from tracelink.cli.collectives import csv_lines
+        from tracelink.show.csv import csv_text
 
-        console.result(*csv_lines(entries_table(shown, stacks=selection.stacks)))
+        table = entries_table(shown, stacks=selection.stacks)
+        console.result(*csv_text([list(table), *zip(*table.values(), strict=True)]).splitlines())
         print_errors(console, [*diagnosis.findings, *shown.findings])
     else:
         console.info(entries_page(shown, diagnosis, verbose=console.verbose))

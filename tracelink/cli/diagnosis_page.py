@@ -25,7 +25,7 @@ from tracelink.diagnosis.model import (
 )
 from tracelink.diagnosis.verdicts import CATEGORY_IN_WORDS
 from tracelink.model.columns import SECOND
-from tracelink.model.errors import Finding
+from tracelink.model.findings import Finding
 from tracelink.model.operations import POINT_TO_POINT, Operation, operation_of
 from tracelink.model.records import Entry, Frame, line_in_words, readable_name
 from tracelink.model.text import (

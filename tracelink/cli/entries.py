@@ -15,7 +15,8 @@ from tracelink.cli.terminal import EMPTY
 from tracelink.diagnosis.journal import Journal, first_of_each_request, reread_entries
 from tracelink.diagnosis.matrix import Matrix, agreement_codes, matrix_of
 from tracelink.model.columns import UNKNOWN, Bools, Int64s
-from tracelink.model.errors import Finding, UsageError, printable
+from tracelink.model.errors import UsageError, printable
+from tracelink.model.findings import Finding
 from tracelink.model.ranges import Numbers
 from tracelink.model.records import Entry, Frame, State, own_frames
 from tracelink.model.text import LONGEST_GROUP, group_cell, operation_in_words, shortened

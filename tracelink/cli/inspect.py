@@ -17,7 +17,7 @@ from tracelink.cli.options import Inputs, command, takes_engine, takes_inputs
 from tracelink.cli.terminal import EMPTY, Page, exit_code, print_errors, show_findings, watching
 from tracelink.io.engine import Engine
 from tracelink.model.columns import SECOND
-from tracelink.model.errors import Severity, in_order
+from tracelink.model.findings import Severity, in_order
 from tracelink.model.text import counted, date_and_time, fine_span, moment, number, size, span
 
 if TYPE_CHECKING:

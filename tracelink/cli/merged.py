@@ -21,7 +21,7 @@ from tracelink.model.text import about, counted, number, size, span
 if TYPE_CHECKING:
     from tracelink.api import Merged
     from tracelink.cli.terminal import Bar
-    from tracelink.model.errors import Finding
+    from tracelink.model.findings import Finding
     from tracelink.model.job import Job
     from tracelink.pipeline.forecast import OnForecast, OutputForecast
     from tracelink.plugins import Output

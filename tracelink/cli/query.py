@@ -14,8 +14,7 @@ import click
 from click.shell_completion import CompletionItem
 from msgspec import Struct
 
-from tracelink.cli.collectives import csv_text
-from tracelink.cli.console import Console, is_terminal, json_text
+from tracelink.cli.console import Console, is_terminal
 from tracelink.cli.documents import results
 from tracelink.cli.main import FINE, NO
 from tracelink.cli.options import (
@@ -33,8 +32,11 @@ from tracelink.cli.options import (
 from tracelink.cli.terminal import EMPTY, Page, print_errors, watching
 from tracelink.io.engine import Engine
 from tracelink.io.targets import STDOUT, FileTarget, RemoteTarget, check_folder, target_of
-from tracelink.model.errors import Severity, UsageError, printable
+from tracelink.model.errors import UsageError, printable
+from tracelink.model.findings import Severity
 from tracelink.model.text import counted, number, shortened
+from tracelink.show.csv import csv_text
+from tracelink.show.json import json_text
 from tracelink.sql.session import Cells, QueryColumn, QueryRows, open_query, plain
 from tracelink.sql.shipped import ShippedQuery, Value, shipped_queries, value_of
 

@@ -16,10 +16,11 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from tracelink.cli.console import Console, PageText, canvas, is_terminal, progress_canvas
+from tracelink.cli.console import Console, canvas, is_terminal, progress_canvas
 from tracelink.cli.main import FINE, NO, UNREADABLE
 from tracelink.io.remote.addresses import WEB, is_remote, scheme_of
-from tracelink.model.errors import Finding, Severity, TraceError, printable
+from tracelink.model.errors import PageText, TraceError, printable
+from tracelink.model.findings import Finding, Severity
 from tracelink.model.text import number, shortened
 
 if TYPE_CHECKING:

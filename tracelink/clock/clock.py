@@ -25,7 +25,8 @@ from tracelink.io.remote.addresses import is_remote, plain_path, shown
 from tracelink.io.sources import LARGEST_RANK
 from tracelink.model.clock import Clock, ClockMode, Clocks
 from tracelink.model.columns import NO_TIME, Bools, Int32s, Int64s, Table
-from tracelink.model.errors import Finding, Severity, UsageError, did_you_mean
+from tracelink.model.errors import UsageError, did_you_mean
+from tracelink.model.findings import Finding, Severity
 from tracelink.model.text import subject
 
 
@@ -75,7 +76,7 @@ class RankHosts(Struct, frozen=True):
     def uncorrected(self) -> Clocks:
         """Clocks that all are equal."""
         ranks = zip(self.ranks.tolist(), self.names, strict=True)
-        return Clocks({rank: Clock(rank, host) for rank, host in ranks})
+        return Clocks.of(Clock(rank, host) for rank, host in ranks)
 
 
 def estimate_clocks(crossings: Crossings, hosts: Mapping[int, str], mode: ClockMode) -> Clocks:
@@ -101,7 +102,7 @@ def solved_clocks(hosts: RankHosts, shared: SharedClocks, observations: ClockObs
     findings += [
         _contradiction_finding(rank_names, contradiction) for contradiction in solution.contradictions
     ]
-    return Clocks(clocks, [*findings, *_unbounded_finding(clocks)])
+    return Clocks.of(clocks.values(), [*findings, *_unbounded_finding(clocks)])
 
 
 def _clock(rank: int, host: str, solution: Solution, index: int) -> Clock:
@@ -234,7 +235,7 @@ def read_clocks(path: str | os.PathLike[str]) -> Clocks:
         ) from error
     except msgspec.DecodeError as error:
         raise UsageError(f"is not a clock file: {error}", source=source, advice=_HOW_TO) from error
-    return Clocks({rank: Clock(rank, offset_ns=offset) for rank, offset in offsets.items()})
+    return Clocks.of((Clock(rank, offset_ns=offset) for rank, offset in offsets.items()), mode=source)
 
 
 def _bytes_of(path: str) -> bytes:
@@ -267,4 +268,4 @@ def _from_file(file: _ClockFile, source: str) -> Clocks:
                 advice="Add reference_ns, the time of the offsets in ns since 1970, or remove the drifts.",
             )
         clocks[entry.rank] = Clock(**msgspec.structs.asdict(entry), reference_ns=file.reference_ns or 0)
-    return Clocks(clocks)
+    return Clocks.of(clocks.values(), mode=source)

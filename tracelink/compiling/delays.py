@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Iterator, Sequence
 
 import numpy as np
@@ -17,7 +16,8 @@ from tracelink.io.sources import Discovery
 from tracelink.model.clock import Clock
 from tracelink.model.columns import MILLISECOND, NO_TIME, UNKNOWN, Int64s
 from tracelink.model.compiles import CompileLog
-from tracelink.model.errors import Finding, RankConflictError, Severity, UnreadableError
+from tracelink.model.errors import RankConflictError, UnreadableError
+from tracelink.model.findings import Finding, Severity
 from tracelink.model.graph import Rank
 from tracelink.model.job import Job
 from tracelink.model.text import operation_in_words
@@ -53,7 +53,7 @@ def recorded_by(
         return Recorded()
     known = {finding.source for finding in findings}
     findings += [
-        dataclasses.replace(finding, severity=Severity.WARNING)
+        replace(finding, severity=Severity.WARNING)
         for finding in job.findings
         if finding.severity is Severity.ERROR and finding.source not in known
     ]

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct, field
 
-from tracelink.model.errors import Finding, UsageError, choices
+from tracelink.model.errors import UsageError, choices
+from tracelink.model.findings import Finding
 from tracelink.model.records import Frame
 from tracelink.model.text import counted
 from tracelink.model.trace import SourceInfo

@@ -37,7 +37,8 @@ from tracelink.engines import EngineChoice, Watch, engine_for
 from tracelink.io.engine import Engine
 from tracelink.io.sources import Discovery, Paths, Source, discover_inputs
 from tracelink.model.compiles import Artifact, Compilation, CompileLog
-from tracelink.model.errors import Finding, RankConflictError, Severity, UnreadableError, UsageError, in_order
+from tracelink.model.errors import RankConflictError, UnreadableError, UsageError
+from tracelink.model.findings import Finding, Severity, in_order
 from tracelink.model.text import counted
 from tracelink.pipeline.reading import (
     Task,

@@ -9,7 +9,7 @@ from msgspec import Struct, field
 
 from tracelink.compiling.divergences import Logs
 from tracelink.model.compiles import CompileLog
-from tracelink.model.errors import Finding, Severity
+from tracelink.model.findings import Finding, Severity
 from tracelink.model.ranges import Numbers
 from tracelink.model.text import counted, lowered, moment, ranks_in_words
 

@@ -5,18 +5,19 @@ from __future__ import annotations
 import re
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 
 import numpy as np
 from msgspec import Struct, field
+from msgspec.structs import replace
 
 from tracelink.io.engine import Engine
 from tracelink.linking.compilation import CompiledCode, Ran
 from tracelink.linking.nesting import link_calls
 from tracelink.model.columns import UNKNOWN, Int64s, StringTable
 from tracelink.model.compiles import CompileLog
-from tracelink.model.errors import Finding, RankConflictError, Severity
+from tracelink.model.errors import RankConflictError
 from tracelink.model.events import EventKind
+from tracelink.model.findings import Finding, Severity
 from tracelink.model.trace import RankTrace
 from tracelink.pipeline.reading import Task, declared_rank, read
 

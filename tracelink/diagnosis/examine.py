@@ -62,7 +62,8 @@ from tracelink.io.remote.addresses import is_remote
 from tracelink.io.sources import RECORDER_FORMAT, Discovery, Paths, Source, discover_inputs, only_with_prefix
 from tracelink.matching.groups import UNDEFINED
 from tracelink.model.columns import NO_TIME
-from tracelink.model.errors import Finding, Severity, UnreadableError, UsageError
+from tracelink.model.errors import UnreadableError, UsageError
+from tracelink.model.findings import Finding, Severity
 from tracelink.model.operations import ROOTED, operation_of
 from tracelink.model.text import count_of_ranks, lowered, ranks_in_words
 from tracelink.pipeline.reading import Recording, Task, nothing_readable, tasks_of, two_jobs_findings

@@ -20,7 +20,8 @@ from tracelink.matching.outlines import outlined, references_of, roster_of
 from tracelink.model.collectives import RankCalls
 from tracelink.model.columns import UNKNOWN, Bools, Int32s, Int64s, StringTable, distinct
 from tracelink.model.communications import Calls
-from tracelink.model.errors import Finding, Severity, UnreadableError
+from tracelink.model.errors import UnreadableError
+from tracelink.model.findings import Finding, Severity
 from tracelink.model.operations import POINT_TO_POINT, SYNCHRONIZING, Operation, operation_of
 from tracelink.model.records import Entry, Recording, Records, Requests
 from tracelink.model.text import lowered, ranks_in_words

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from msgspec import Struct, field
 
 from tracelink.diagnosis.dumps.movement import Movement
-from tracelink.model.errors import Finding
+from tracelink.model.findings import Finding
 from tracelink.model.records import Entry, Frame
 from tracelink.model.text import counted
 from tracelink.model.trace import ProcessGroup

@@ -33,8 +33,9 @@ from tracelink.io.sources import Discovery, Source
 from tracelink.model.collectives import RankCalls
 from tracelink.model.columns import NO_TIME, UNKNOWN, Bools, Int64s
 from tracelink.model.communications import Calls
-from tracelink.model.errors import Finding, Severity, TraceError
+from tracelink.model.errors import TraceError
 from tracelink.model.events import GPU_WORK, ON_THREAD, EventKind, Key, Relation, TrackKind
+from tracelink.model.findings import Finding, Severity
 from tracelink.model.graph import EventGraph
 from tracelink.model.operations import COLLECTIVE_OPERATOR, ROOTED, operation_of
 from tracelink.model.records import (

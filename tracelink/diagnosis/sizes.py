@@ -17,7 +17,7 @@ from tracelink.diagnosis.journal import Journal, operation_names, reread_entries
 from tracelink.diagnosis.participation import Outcome, Parts
 from tracelink.diagnosis.programs import Aspect
 from tracelink.model.columns import UNKNOWN, Bools, Int8s, Int64s, distinct, starts_of
-from tracelink.model.errors import Finding
+from tracelink.model.findings import Finding
 from tracelink.model.operations import Operation, operation_of
 from tracelink.model.records import Entry
 from tracelink.model.text import collective_in_words, counted, operation_in_words

@@ -16,7 +16,7 @@ from tracelink.diagnosis.journal import Journal, reread_entries
 from tracelink.diagnosis.model import Category, Diagnosis, Kind, Problem
 from tracelink.diagnosis.stalls import Clues
 from tracelink.model.columns import UNKNOWN, Bools, Int64s, stable_order
-from tracelink.model.errors import Finding
+from tracelink.model.findings import Finding
 from tracelink.model.operations import POINT_TO_POINT, operation_of
 from tracelink.model.records import line_in_words, own_frames
 from tracelink.model.text import collective_in_words, counted, lowered, ranks_in_words

@@ -9,7 +9,8 @@ from contextlib import suppress
 from pathlib import Path
 
 from tracelink.model import MANIFEST, MANIFEST_START
-from tracelink.model.errors import Finding, Severity, similar_to
+from tracelink.model.errors import similar_to
+from tracelink.model.findings import Finding, Severity
 
 BROKEN_ADDRESS = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):/(?!/)")
 SEPARATORS = os.sep + (os.altsep or "")

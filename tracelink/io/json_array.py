@@ -22,7 +22,8 @@ from msgspec import Struct, field
 from tracelink.io.salvage import Damage, parse_document, parse_elements
 from tracelink.io.sources import Opened, Source
 from tracelink.model.columns import Int64s
-from tracelink.model.errors import Finding, Severity, UnreadableError
+from tracelink.model.errors import UnreadableError
+from tracelink.model.findings import Finding, Severity
 from tracelink.model.text import counted, number, subject
 from tracelink.model.trace import Payload, Payloads
 

@@ -22,15 +22,8 @@ from tracelink.io.remote.addresses import folder_of, is_remote, plain_path, show
 from tracelink.io.stored import Copied, FileStamp, LocalFile, Opener, Part, Spooled, temporary_file
 from tracelink.io.streams import GZIP_MAGIC, Inflated, Unzipped
 from tracelink.model import MANIFEST
-from tracelink.model.errors import (
-    Finding,
-    RankConflictError,
-    Severity,
-    UnreadableError,
-    UsageError,
-    did_you_mean,
-    printable,
-)
+from tracelink.model.errors import RankConflictError, UnreadableError, UsageError, did_you_mean, printable
+from tracelink.model.findings import Finding, Severity
 from tracelink.model.text import size
 
 if TYPE_CHECKING:

@@ -20,8 +20,8 @@ from tracelink.linking.call_events import (
 from tracelink.linking.recorder import profiled
 from tracelink.model.columns import NO_TIME, UNKNOWN, Bools, Int32s, Int64s, lookup, values_at
 from tracelink.model.communications import Communications
-from tracelink.model.errors import Finding, Severity
 from tracelink.model.events import EventKind, Key
+from tracelink.model.findings import Finding, Severity
 from tracelink.model.operations import POINT_TO_POINT, RECORD_OPERATOR, Operation
 from tracelink.model.trace import RankTrace
 

@@ -35,8 +35,8 @@ from tracelink.linking.launch import of_sources_with_hosts
 from tracelink.linking.recorder import profiled, records_by_number
 from tracelink.model.columns import NO_TIME, UNKNOWN, Bools, Int64s, lookup, values_at
 from tracelink.model.communications import Calls, Evidence
-from tracelink.model.errors import Finding
 from tracelink.model.events import Edges, EventKind, Key
+from tracelink.model.findings import Finding
 from tracelink.model.graph import LinkReport, nonzero
 from tracelink.model.trace import RankTrace
 

@@ -7,8 +7,8 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from tracelink.model.columns import SECOND, UNKNOWN, Bools, Int64s, lookup
-from tracelink.model.errors import Finding, Severity
 from tracelink.model.events import Edges, EventKind, Key, KeyColumn, Relation, TrackKind
+from tracelink.model.findings import Finding, Severity
 from tracelink.model.graph import LinkReport, Links, nonzero
 from tracelink.model.trace import RankTrace, SourceInfo
 

@@ -17,8 +17,8 @@ from msgspec.structs import replace
 
 from tracelink.model.columns import UNKNOWN, Bools, Int64s
 from tracelink.model.communications import Calls, Communications
-from tracelink.model.errors import Finding, Severity
 from tracelink.model.events import PHASE_DATA, TIMED, Edges, EventKind, Key, Relation
+from tracelink.model.findings import Finding, Severity
 from tracelink.model.trace import Payload, Payloads, RankTrace, SparsePayloads
 
 _MEMBER = re.compile(r", (?=\w+=)")

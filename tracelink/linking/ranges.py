@@ -10,8 +10,8 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from tracelink.model.columns import MICROSECOND, MILLISECOND, UNKNOWN, Bools, Int64s, lookup, values_at
-from tracelink.model.errors import Finding, Severity
 from tracelink.model.events import Edges, EventKind, Key, Relation
+from tracelink.model.findings import Finding, Severity
 from tracelink.model.graph import LinkReport, Links, nonzero
 from tracelink.model.trace import RankTrace
 

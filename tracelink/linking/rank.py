@@ -18,8 +18,8 @@ from tracelink.linking.nesting import link_calls
 from tracelink.linking.recorder import link_recorder, link_recorder_kernels
 from tracelink.model.columns import UNKNOWN, Bools, lookup, values_at
 from tracelink.model.communications import Calls
-from tracelink.model.errors import Finding, Severity
 from tracelink.model.events import PHASE_DATA, Edges, Key, Relation
+from tracelink.model.findings import Finding, Severity
 from tracelink.model.graph import STATED, LinkReport, Links, nonzero
 from tracelink.model.trace import RankTrace, scoped_pair
 

@@ -30,7 +30,7 @@ from tracelink.model.columns import (
     starts_of,
 )
 from tracelink.model.communications import Calls, Evidence
-from tracelink.model.errors import Finding, Severity
+from tracelink.model.findings import Finding, Severity
 from tracelink.model.operations import POINT_TO_POINT, SYNCHRONIZING, Operation
 from tracelink.model.text import subject
 

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from tracelink.io.sources import LARGEST_RANK
 from tracelink.matching.outlines import Outline, References, Roster
 from tracelink.model.columns import UNKNOWN, Bools, Int32s, Int64s, distinct, ranges
-from tracelink.model.errors import Finding, Severity
+from tracelink.model.findings import Finding, Severity
 from tracelink.model.trace import ProcessGroup
 
 POINTER = re.compile(r"-?\d{10,}")

@@ -48,7 +48,7 @@ from tracelink.model.clock import ClockMode, Clocks
 from tracelink.model.collectives import Collectives, Messages, Participations, RankCalls
 from tracelink.model.columns import Lean, Table
 from tracelink.model.communications import Calls
-from tracelink.model.errors import Finding
+from tracelink.model.findings import Finding
 from tracelink.model.trace import ProcessGroup
 
 MOST_CALLS = 1 << 18

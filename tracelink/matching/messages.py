@@ -16,7 +16,7 @@ from tracelink.matching.stack import NOTHING, Stack, Tally, corrected_times, is_
 from tracelink.model.collectives import Messages, Verdict
 from tracelink.model.columns import NO_TIME, UNKNOWN, Bools, Int32s, Int64s, distinct, stable_order, starts_of
 from tracelink.model.communications import Calls, Evidence
-from tracelink.model.errors import Finding
+from tracelink.model.findings import Finding
 from tracelink.model.operations import Operation
 
 if TYPE_CHECKING:

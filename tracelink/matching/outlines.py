@@ -25,7 +25,7 @@ from tracelink.model.columns import (
     distinct,
 )
 from tracelink.model.communications import Calls, RoundTrips
-from tracelink.model.errors import Finding, Severity
+from tracelink.model.findings import Finding, Severity
 from tracelink.model.operations import Operation
 from tracelink.model.trace import ProcessGroup
 

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from tracelink.matching.outlines import LATEST, Coverage
 from tracelink.model.columns import UNKNOWN, Bools, Int32s, Int64s, StringTable, distinct, stable_order
 from tracelink.model.communications import Calls
-from tracelink.model.errors import Finding, Severity
+from tracelink.model.findings import Finding, Severity
 from tracelink.model.operations import Operation, item_bytes
 
 if TYPE_CHECKING:
@@ -65,7 +65,7 @@ def corrected(calls: Calls, rank: Int32s, clocks: Clocks) -> Calls:
 
 def corrected_times(columns: Sequence[Int64s], rank: Int32s, clocks: Clocks) -> Sequence[Int64s]:
     """Columns of times on the reference clock; `rank` is the rank of each row."""
-    adjusted = [clock for clock in clocks.clocks.values() if clock.offset_ns or clock.drift_ppm]
+    adjusted = [clock for clock in clocks.ranks if clock.offset_ns or clock.drift_ppm]
     if not adjusted or not len(rank):
         return columns
     by_rank = stable_order(rank)

@@ -8,8 +8,8 @@ import numpy as np
 
 from tracelink.metrics.quantities import Quantity, gauges_of
 from tracelink.model.columns import Float64s
-from tracelink.model.errors import Finding, Severity
 from tracelink.model.events import Counters, Track
+from tracelink.model.findings import Finding, Severity
 from tracelink.model.text import lowered, ranks_in_words
 
 DIFFERENT = 0.1

@@ -2,20 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from enum import StrEnum
+from typing import Annotated
 
 import numpy as np
-from msgspec import Struct
 from msgspec.structs import replace
 
-from tracelink.model.columns import MILLISECOND, NO_TIME, Int64s
-from tracelink.model.errors import Finding, Severity
+from tracelink.model.columns import NO_TIME, Int64s
+from tracelink.model.fields import (
+    Count,
+    Doc,
+    PartsPerMillion,
+    RankNumber,
+    Row,
+    Shown,
+    SignedNanoseconds,
+    UnixNanoseconds,
+)
+from tracelink.model.findings import Finding, Severity
 from tracelink.model.ranges import Numbers
-from tracelink.model.trace import SourceInfo
-
-SHOWN = 8
-"""Ranks that the representation of clocks lists."""
+from tracelink.model.results import Result
 
 
 class ClockMode(StrEnum):
@@ -29,23 +36,37 @@ class ClockMode(StrEnum):
     """Every rank has a clock of its own."""
 
 
-class Clock(Struct, frozen=True):
+class Clock(Row, frozen=True):
     """The clock of one rank relative to the reference clock."""
 
-    rank: int
-    host: str = ""
-    offset_ns: int = 0
-    """This clock minus the reference clock, at `reference_ns`."""
-    drift_ppm: float = 0.0
-    """How much faster than the reference clock it runs."""
-    low_ns: int | None = None
-    """The smallest possible offset; None if unbounded."""
-    high_ns: int | None = None
-    """The largest possible offset; None if unbounded."""
-    constraints: int = 0
-    """Number of pairs of an entry and an exit that the bounds are based on."""
-    reference_ns: int = 0
-    """The time, by the reference clock, of the offset."""
+    rank: RankNumber
+    host: Annotated[str, Doc("Empty if no source names it."), Shown(drop=2)] = ""
+    offset_ns: Annotated[
+        SignedNanoseconds,
+        Doc("What the rank's clock shows more than the reference clock, at `reference_ns`."),
+        Shown(signed=True),
+    ] = 0
+    drift_ppm: Annotated[
+        PartsPerMillion,
+        Doc("How much faster than the reference clock it runs, in parts per million."),
+        Shown(signed=True),
+    ] = 0.0
+    low_ns: Annotated[
+        SignedNanoseconds | None,
+        Doc("Lower bound of the offset; null if there is no bound."),
+        Shown("at least", signed=True),
+    ] = None
+    high_ns: Annotated[
+        SignedNanoseconds | None,
+        Doc("Upper bound of the offset; null if there is no bound."),
+        Shown("at most", signed=True),
+    ] = None
+    constraints: Annotated[
+        Count, Doc("How many pairs of an entry and an exit the bounds are estimated from."), Shown(drop=1)
+    ] = 0
+    reference_ns: Annotated[
+        UnixNanoseconds, Doc("When the offset holds, by the reference clock."), Shown(hidden=True)
+    ] = 0
 
     @property
     def uncertainty_ns(self) -> int | None:
@@ -68,26 +89,40 @@ class Clock(Struct, frozen=True):
         return np.where(times == NO_TIME, NO_TIME, times - self.offset_ns - drift)
 
 
-class Clocks(Struct, frozen=True):
+class Clocks(Result, frozen=True):
     """The clocks of all ranks, and findings on observations that contradict each other."""
 
-    clocks: Mapping[int, Clock]
-    findings: Sequence[Finding] = ()
-    sources: Sequence[SourceInfo] = ()
-    """The files that the clocks were estimated from."""
+    mode: Annotated[str, Doc("What offsets are from: none, host, collectives, or a clock file.")]
+    reference_rank: Annotated[RankNumber | None, Doc("A rank whose clock needs no correction.")]
+    reference_ns: Annotated[
+        UnixNanoseconds | None, Doc("When the offsets hold, in ns since 1970 on the reference clock.")
+    ]
+    ranks: Sequence[Clock]
+    findings: Sequence[Finding]
 
-    def __repr__(self) -> str:
-        offsets = [f"{clock.rank}: {clock.offset_ns / MILLISECOND:+.3f} ms" for clock in self.clocks.values()]
-        rest = f", and {len(offsets) - SHOWN} more" if len(offsets) > SHOWN else ""
-        return f"<Clocks: offsets by rank {', '.join(offsets[:SHOWN])}{rest}>"
+    drawn_by = "tracelink.clock.report"
+
+    @classmethod
+    def of(cls, ranks: Iterable[Clock], findings: Sequence[Finding] = (), mode: str = "") -> Clocks:
+        """The clocks of these ranks."""
+        clocks = list(ranks)
+        reference = (clock.rank for clock in clocks if not (clock.offset_ns or clock.drift_ppm))
+        times = (clock.reference_ns for clock in clocks)
+        return cls(mode, next(reference, None), next(times, None), clocks, list(findings))
+
+    @property
+    def by_rank(self) -> dict[int, Clock]:
+        """The clock of each rank."""
+        return {clock.rank: clock for clock in self.ranks}
 
     def for_ranks(self, hosts: Mapping[int, str]) -> Clocks:
         """The clocks of these ranks, with their hosts; a rank without a clock is not corrected."""
-        unmatched = sorted(set(self.clocks) - set(hosts))
+        unmatched = sorted({clock.rank for clock in self.ranks} - set(hosts))
         findings: list[Finding] = []
         if unmatched:
             message = f"Clocks are given for ranks that have no source: {Numbers.of(unmatched)}."
             findings.append(Finding(Severity.WARNING, "clock_of_no_rank", message, len(unmatched)))
-        given = {rank: self.clocks.get(rank) or Clock(rank) for rank in hosts}
-        named = {rank: replace(clock, host=clock.host or hosts[rank]) for rank, clock in given.items()}
-        return Clocks(named, findings)
+        known = self.by_rank
+        given = (known.get(rank) or Clock(rank) for rank in hosts)
+        named = [replace(clock, host=clock.host or hosts[clock.rank]) for clock in given]
+        return Clocks.of(named, findings, self.mode)

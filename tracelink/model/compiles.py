@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 import msgspec
 from msgspec import Struct, field
 
-from tracelink.model.errors import Finding
+from tracelink.model.findings import Finding
 from tracelink.model.records import Frame
 from tracelink.model.trace import SourceInfo
 

@@ -1,10 +1,8 @@
-"""TraceError and its kinds; Finding, Severity."""
+"""TraceError and its kinds; text of a trace in a message."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass
-from enum import StrEnum
+from collections.abc import Collection, Iterable
 from typing import Any
 
 # Errors that a user can act on.
@@ -67,35 +65,6 @@ def choices(word: str, known: Collection[str]) -> str:
     return f"{did_you_mean(word, known)} There are: {', '.join(known) or 'none'}.".strip()
 
 
-# Findings: what did not fit. Nothing is dropped without one.
-
-
-class Severity(StrEnum):
-    """How much a finding matters to the person who reads it."""
-
-    INFO = "info"
-    WARNING = "warning"
-    ERROR = "error"
-
-
-@dataclass(frozen=True, slots=True)
-class Finding:
-    """One kind of thing that did not fit in one source: how often, and an example."""
-
-    severity: Severity
-    reason: str
-    message: str
-    count: int = 1
-    source: str = ""
-    example: str = ""
-
-
-def in_order(findings: Sequence[Finding]) -> list[Finding]:
-    """Findings in the order of severity."""
-    order = [Severity.ERROR, Severity.WARNING, Severity.INFO]
-    return sorted(findings, key=lambda finding: order.index(finding.severity))
-
-
 # Text of a trace in a message.
 
 
@@ -106,6 +75,12 @@ def printable(text: str) -> str:
     return "".join(
         char if char.isprintable() else char.encode("unicode_escape").decode("ascii") for char in text
     )
+
+
+class PageText(str):
+    """The text of a page: several lines, with styles if it is for a terminal."""
+
+    __slots__ = ()
 
 
 def encodable(value: Any) -> Any:

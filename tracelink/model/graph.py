@@ -19,8 +19,8 @@ from msgspec import Struct, field
 from tracelink.model.clock import Clock
 from tracelink.model.collectives import Collectives, Messages, Participations
 from tracelink.model.columns import NO_TIME, UNKNOWN, Int64s, arrow_table, frame
-from tracelink.model.errors import Finding
 from tracelink.model.events import Counters, Edges, EventKind, Events, Key, KeyColumn, Relation, Track, member
+from tracelink.model.findings import Finding
 from tracelink.model.tables import (
     SHARED,
     argument_column,

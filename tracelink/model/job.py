@@ -23,8 +23,8 @@ from tracelink.model.columns import (
     frame,
 )
 from tracelink.model.communications import Evidence
-from tracelink.model.errors import Finding, Severity
 from tracelink.model.events import Counters, Relation, Track
+from tracelink.model.findings import Finding, Severity
 from tracelink.model.graph import EventGraph, LinkReport, Rank, source_bounds
 from tracelink.model.tables import SHARED, columns_of, shared_table
 from tracelink.model.trace import ProcessGroup, SourceInfo

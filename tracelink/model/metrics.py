@@ -13,8 +13,9 @@ from zoneinfo import ZoneInfo
 from msgspec import Struct
 
 from tracelink.model.columns import SECOND
-from tracelink.model.errors import Finding, UsageError
+from tracelink.model.errors import UsageError
 from tracelink.model.events import Counters
+from tracelink.model.findings import Finding
 from tracelink.model.trace import SourceInfo
 
 # What a reader returns.

@@ -12,7 +12,7 @@ from pathlib import PurePath
 from msgspec import Struct, field
 
 from tracelink.model.columns import UNKNOWN, Bools, Codes, Int8s, Int32s, Int64s, Table, Times
-from tracelink.model.errors import Finding
+from tracelink.model.findings import Finding
 from tracelink.model.trace import NoPayloads, Payloads, ProcessGroup, SourceInfo
 
 

@@ -1,91 +1,35 @@
 """Results as programs and notebooks use them: typed tables of rows, and overviews of graphs and reports.
 
-The columns and their types come from the class of the rows (a named tuple, dataclass or struct). The end of a name says
-the unit: `_ns` nanoseconds, `start_ns` and `end_ns` Unix time, `_bytes`, `_gb_s`, `share` (of 1).
+The columns, their types and their units come from the class of the rows, as `model.fields` declares them.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import fields
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from html import escape
-from itertools import accumulate
-from shutil import get_terminal_size
-from typing import (
-    TYPE_CHECKING,
-    Any,
-    Generic,
-    Literal,
-    NamedTuple,
-    TypeVar,
-    get_args,
-    get_type_hints,
-    overload,
-)
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, TypeVar, get_args, get_type_hints, overload
 
 import numpy as np
 import numpy.typing as npt
 from msgspec import Struct, field
 
-from tracelink.model.columns import MICROSECOND, MILLISECOND, SECOND, arrow_table, frame
-from tracelink.model.errors import Finding, Severity, UsageError, choices, printable
+from tracelink.model.columns import arrow_table, frame
+from tracelink.model.errors import UsageError, choices, printable
+from tracelink.model.fields import Unit, fields_of, rows_in
+from tracelink.model.findings import Finding, Severity
 from tracelink.model.ranges import Numbers
-from tracelink.model.text import counted, date_and_time, moment, number, rank_list, shortened, span
+from tracelink.model.text import counted, moment, number, rank_list, shortened, span
 from tracelink.model.trace import SourceInfo
 
 if TYPE_CHECKING:
     import pandas
     import pyarrow
 
-    from tracelink.model.charts import Plot
 
 RowType = TypeVar("RowType")
 Column = npt.NDArray[Any]
-
-TIME, DURATION, BYTES, RATE, SHARE = "unix ns", "ns", "bytes", "GB/s", "share"
-"""Units of columns that are shown in other units: Unix time, durations, sizes, bandwidths, parts of 1."""
-MOMENTS = ("start_ns", "end_ns", "time_ns", "at_ns")
-"""Names, and ends of names, of columns with Unix time."""
-SUFFIXES = {"_ns": DURATION, "bytes": BYTES, "gb_s": RATE, "share": SHARE, "_ppm": "ppm", "_percent": "%"}
-IDENTIFIERS = frozenset(
-    {"rank", "step", "row", "stream", "device", "group", "sequence", "line", "pid", "index"}
-)
-"""Columns of numbers that are names: shown without separators."""
-
-FIRST_ROWS, LAST_ROWS = 30, 10
-"""Rows that an interpreter and a notebook show."""
-SHOWN_TEXT, NARROW = 72, 40
-"""Characters of a text in a cell, and where that leaves no room for other columns."""
-WIDTH, SHORTEST = 160, 24
-"""Characters and lines of a terminal of unknown size."""
-
-
-def unit_of(name: str) -> str:
-    """The unit of a column with this name; empty for texts, ids and counts."""
-    if any(name == moment or name.endswith(f"_{moment}") for moment in MOMENTS):
-        return TIME
-    return next((unit for suffix, unit in SUFFIXES.items() if name.endswith(suffix)), "")
-
-
-_SCALES: Mapping[str, Sequence[tuple[float, tuple[float, str]]]] = {
-    DURATION: (
-        (10 * SECOND, (SECOND, "s")),
-        (MILLISECOND, (MILLISECOND, "ms")),
-        (0, (MICROSECOND, "\N{MICRO SIGN}s")),
-    ),
-    BYTES: ((10**9, (10**9, "GB")), (10**6, (10**6, "MB")), (10**3, (10**3, "kB")), (0, (1, "B"))),
-    SHARE: ((0, (0.01, "%")),),
-}
-"""For each unit that is shown in others: from which size on in which one, and what that is in the unit."""
-_DIGITS = {"s": 3, "ms": 3, "\N{MICRO SIGN}s": 3, "GB": 1, "MB": 1, "kB": 1, "%": 1}
-"""Digits after the point in cells."""
-
-
-def in_unit(unit: str, most: float) -> tuple[float, str]:
-    """The unit in which values up to `most` are shown: how much of `unit` that is, and its name."""
-    scales = _SCALES.get(DURATION if unit == TIME else unit, ((0, (1, unit)),))
-    return next(shown for least, shown in scales if most >= least)
 
 
 class ResultTable(Struct, Generic[RowType], frozen=True, eq=False):
@@ -113,7 +57,6 @@ class ResultTable(Struct, Generic[RowType], frozen=True, eq=False):
         columns: Mapping[str, Any],
         *,
         title: str = "",
-        units: Mapping[str, str] | None = None,
         plotted: Sequence[str] = (),
     ) -> ResultTable[RowType]:
         """Returns a table of columns.
@@ -123,7 +66,6 @@ class ResultTable(Struct, Generic[RowType], frozen=True, eq=False):
             columns: Values by the name of the column, of equal length: arrays, masked arrays, or lists, in which None
                 is unknown.
             title: What the rows are.
-            units: Units that do not follow from the names of columns.
             plotted: The columns that `plot` draws by default, such as the parts of a whole.
 
         Raises:
@@ -135,8 +77,12 @@ class ResultTable(Struct, Generic[RowType], frozen=True, eq=False):
         arrays = {name: _array(kind, columns[name]) for name, kind in types.items()}
         if len({len(array) for array in arrays.values()}) > 1:
             raise ValueError("columns of different lengths")
-        known = {name: unit for name in types if (unit := unit_of(name))}
-        return cls(row_type, arrays, title, {**known, **(units or {})}, plotted)
+        known = {
+            name: unit.value
+            for name, one in fields_of(row_type).items()
+            if (unit := one.unit) and unit not in (Unit.NAME, Unit.RANKS)
+        }
+        return cls(row_type, arrays, title, known, plotted)
 
     @classmethod
     def of_rows(
@@ -145,7 +91,6 @@ class ResultTable(Struct, Generic[RowType], frozen=True, eq=False):
         rows: Iterable[RowType],
         *,
         title: str = "",
-        units: Mapping[str, str] | None = None,
         plotted: Sequence[str] = (),
     ) -> ResultTable[RowType]:
         """Returns a table of rows.
@@ -154,12 +99,11 @@ class ResultTable(Struct, Generic[RowType], frozen=True, eq=False):
             row_type: The class of the rows: a named tuple, dataclass or struct, whose fields are the columns.
             rows: The rows.
             title: What the rows are.
-            units: Units that do not follow from the names of columns.
             plotted: The columns that `plot` draws by default, such as the parts of a whole.
         """
         listed = list(rows)
         columns = {name: [getattr(row, name) for row in listed] for name in _types_of(row_type)}
-        return cls.of(row_type, columns, title=title, units=units, plotted=plotted)
+        return cls.of(row_type, columns, title=title, plotted=plotted)
 
     # As a sequence of rows, and as columns
 
@@ -286,7 +230,7 @@ class ResultTable(Struct, Generic[RowType], frozen=True, eq=False):
 
     def plot(
         self, *y: str, x: str = "", by: str = "", kind: Literal["", "bars", "lines", "levels", "points"] = ""
-    ) -> Plot:
+    ) -> Any:
         """Returns a chart of some columns, which notebooks draw: `table.plot("total_ns", x="name")`.
 
         Args:
@@ -301,85 +245,23 @@ class ResultTable(Struct, Generic[RowType], frozen=True, eq=False):
         Raises:
             UsageError: There is no such column, none that could be drawn, or the columns have different units.
         """
-        from tracelink.model.charts import chart_of
-
-        return chart_of(self, y, x, by, kind)
+        return import_module(_DRAWN_BY).chart_of(self, y, x, by, kind)
 
     def __repr__(self) -> str:
-        every = self._shown()
-        columns = _fitting(every, get_terminal_size((WIDTH, SHORTEST)).columns)
-        lines = [
-            "  ".join(line).rstrip() for line in zip(*(column.aligned() for column in columns), strict=True)
-        ]
-        if hidden := self._hidden():
-            lines.insert(1 + FIRST_ROWS, hidden)
-        if len(columns) < len(every):
-            names = list(self.columns)[len(columns) :]
-            lines.append(f"{counted(len(names), 'more column')}: {', '.join(names)}")
-        return "\n".join([f"<{self._heading()}", *lines]) + ">"
+        return import_module(_DRAWN_BY).text_of(self)
 
     def _repr_html_(self) -> str:
-        from tracelink.model.markup import element, inner
-
-        columns = self._shown()
-        styles = [f"text-align:{'right' if column.right else 'left'};padding:1px 8px" for column in columns]
-        head = (
-            element("th", column.header, style=style) for column, style in zip(columns, styles, strict=True)
-        )
-        body = [
-            element(
-                "tr", (element("td", cell, style=style) for cell, style in zip(cells, styles, strict=True))
-            )
-            for cells in zip(*(column.cells for column in columns), strict=True)
-        ]
-        if hidden := self._hidden():
-            body.insert(
-                FIRST_ROWS, element("tr", element("td", hidden, colspan=len(columns), style=styles[0]))
-            )
-        table = element(
-            "table",
-            element("caption", self._heading(), style="text-align:left;caption-side:top"),
-            element("thead", element("tr", head)),
-            element("tbody", body),
-            style="font-variant-numeric:tabular-nums;white-space:nowrap",
-        )
-        return inner(element("div", table, style="overflow-x:auto"))
-
-    def _heading(self) -> str:
-        return printable(f"{self.title or self.row_type.__name__}: {counted(len(self), 'row')}")
-
-    def _hidden(self) -> str:
-        hidden = len(self) - FIRST_ROWS - LAST_ROWS
-        return f"\N{HORIZONTAL ELLIPSIS} {number(hidden)} more \N{HORIZONTAL ELLIPSIS}" if hidden > 0 else ""
-
-    def _shown(self) -> list[ColumnText]:
-        rows = np.arange(len(self))
-        if self._hidden():
-            rows = np.concatenate([rows[:FIRST_ROWS], rows[-LAST_ROWS:]])
-        common = max((_most(self.columns[name]) for name in self._of_one_unit()), default=0)
-        return [
-            column_text(
-                name, column[rows], self.units.get(name, ""), common if name in self._of_one_unit() else 0
-            )
-            for name, column in self.columns.items()
-        ]
-
-    def _of_one_unit(self) -> Collection[str]:
-        """Durations, if those that are plotted are parts of others: they are shown in one unit."""
-        durations = [name for name, unit in self.units.items() if unit == DURATION]
-        return durations if set(durations) & set(self.plotted) else ()
+        return import_module(_DRAWN_BY).html_of(self)
 
 
-def _most(column: Column) -> float:
-    """The largest of the values, whatever their sign."""
-    return max((abs(value) for value in values_of(column) if value is not None), default=0)
+_DRAWN_BY = "tracelink.show.frames"
+"""What draws a table of results; it knows this module, so that it is imported when it is needed."""
 
 
 def _types_of(row_type: Any) -> dict[str, Any]:
     """The type of each column of rows of this class."""
-    names = getattr(row_type, "_fields", None) or getattr(row_type, "__struct_fields__", None)
     types = get_type_hints(row_type)
-    return {name: types[name] for name in names or (one.name for one in fields(row_type))}
+    return {name: types[name] for name in fields_of(row_type)}
 
 
 def _array(kind: Any, values: Any) -> Column:
@@ -413,77 +295,54 @@ def values_of(column: Column) -> list[Any]:
     )
 
 
-# Columns in words
+# Results: what an answer is, as one object.
 
 
-class ColumnText(NamedTuple):
-    """A column as people see it."""
+class Result(Struct, frozen=True):
+    """Base of what the functions of the library return: a struct whose fields are declared as those of rows are."""
 
-    header: str
-    cells: Sequence[str]
-    right: bool
-    """Whether its cells are aligned at the right, as numbers are."""
+    drawn_by: ClassVar[str]
+    """The module whose `report_of` makes the document that people see."""
 
-    @property
-    def width(self) -> int:
-        """Characters of the longest text."""
-        return max(map(len, (self.header, *self.cells)))
+    def report(self) -> Any:
+        """Returns the document that people see, which `tracelink.show` draws."""
+        return import_module(self.drawn_by).report_of(self)
 
-    def shortened(self) -> ColumnText:
-        """The same with texts that leave room for other columns."""
-        return self if self.right else self._replace(cells=[both_ends(text, NARROW) for text in self.cells])
+    def tables(self) -> dict[str, ResultTable[Any]]:
+        """Returns the tables of the result by name."""
+        kinds = {name: rows_in(one.kind) for name, one in fields_of(type(self)).items()}
+        return {
+            name: ResultTable.of_rows(kind, getattr(self, name), title=name.replace("_", " ").capitalize())
+            for name, kind in kinds.items()
+            if kind is not None
+        }
 
-    def aligned(self) -> list[str]:
-        """The header and the cells in equal width."""
-        width = self.width
-        return [text.rjust(width) if self.right else text.ljust(width) for text in (self.header, *self.cells)]
+    def table(self, name: str) -> ResultTable[Any]:
+        """Returns one table.
 
+        Raises:
+            UsageError: There is no such table.
+        """
+        tables = self.tables()
+        if name not in tables:
+            raise UsageError(f"there is no table {name!r}", advice=choices(name, list(tables)))
+        return tables[name]
 
-def _fitting(columns: Sequence[ColumnText], width: int) -> Sequence[ColumnText]:
-    """The first columns that fit into a line, with long texts shortened if that lets more columns fit."""
-    if sum(column.width + 2 for column in columns) > width + 2:
-        columns = [column.shortened() for column in columns]
-    ends = accumulate(column.width + 2 for column in columns)
-    return columns[: max(sum(end <= width + 2 for end in ends), 1)]
+    def to_pandas(self, name: str) -> pandas.DataFrame:
+        """Returns one table as a pandas frame (needs the extra `pandas`)."""
+        return self.table(name).to_pandas()
 
+    def to_arrow(self, name: str) -> pyarrow.Table:
+        """Returns one table as an Arrow table (needs the extra `arrow`)."""
+        return self.table(name).to_arrow()
 
-def column_text(name: str, column: Column, unit: str, most: float) -> ColumnText:
-    """The column as people see it, in the unit of its largest value, or of `most` if that is larger."""
-    values = values_of(column)
-    numeric = column.dtype.kind in "if"
-    words, write = _scale(name, unit, max(most, _most(column)) if numeric else 0, column.dtype.kind)
-    title = without_unit(name)
-    header = f"{title} ({words})" if words and words != title else title
-    return ColumnText(header, ["" if value is None else write(value) for value in values], numeric)
+    def __repr__(self) -> str:
+        headline = printable(self.report().headline)
+        sizes = ", ".join(f"{name} {number(len(table))}" for name, table in self.tables().items())
+        return f"<{type(self).__name__}: {headline}\n  tables: {sizes}>"
 
-
-def both_ends(text: str, most: int) -> str:
-    """The text, or its start and its end in `most` characters."""
-    end = most // 2
-    return text if len(text) <= most else f"{text[: most - 1 - end]}\N{HORIZONTAL ELLIPSIS}{text[-end:]}"
-
-
-def without_unit(name: str) -> str:
-    """`compute` for the column `compute_ns`."""
-    return next((name.removesuffix(end) for end in ("_ns", "_gb_s", "_bytes") if name.endswith(end)), name)
-
-
-def _scale(name: str, unit: str, most: float, kind: str) -> tuple[str, Callable[[Any], str]]:
-    """The unit in which a column is shown, and how its values are written."""
-    if unit == TIME:
-        return "UTC", date_and_time
-    divisor, words = in_unit(unit, most / 10 if unit == BYTES else most)  # sizes differ more than durations
-    if digits := _DIGITS.get(words):
-        return words, lambda value: f"{value / divisor:,.{digits}f}"
-    if kind == "f":
-        return words, lambda value: f"{value:,.4g}" if abs(value) < 1000 else f"{value:,.0f}"
-    return words, number if kind == "i" and name not in IDENTIFIERS else cell
-
-
-def cell(value: object) -> str:
-    """A value as people read it, in one short line."""
-    text = ", ".join(map(str, value)) if isinstance(value, tuple | list) else str(value)
-    return shortened(printable(text), SHOWN_TEXT)
+    def _repr_html_(self) -> str:
+        return import_module("tracelink.show.html").fragment(self.report())
 
 
 # What a graph, a job or a report contains, in a few lines

@@ -14,7 +14,8 @@ import numpy.typing as npt
 from tracelink.model.collectives import Collectives, Messages, Participations
 from tracelink.model.columns import Unknown, int64s
 from tracelink.model.communications import Evidence
-from tracelink.model.errors import Finding, UsageError, choices
+from tracelink.model.errors import UsageError, choices
+from tracelink.model.findings import Finding
 from tracelink.model.trace import Payload, ProcessGroup, SourceInfo
 
 if TYPE_CHECKING:

@@ -24,6 +24,12 @@ def shortened(text: str, most: int) -> str:
     return text if len(text) <= most else f"{text[: most - 1]}…"
 
 
+def both_ends(text: str, most: int) -> str:
+    """The text, or its start and its end in `most` characters."""
+    end = most // 2
+    return text if len(text) <= most else f"{text[: most - 1 - end]}\N{HORIZONTAL ELLIPSIS}{text[-end:]}"
+
+
 def lowered(sentence: str) -> str:
     """A sentence as it continues another one: its first letter in lower case."""
     return sentence[:1].lower() + sentence[1:]

@@ -13,8 +13,8 @@ from msgspec.structs import replace
 
 from tracelink.model.columns import Bools, Int32s, Int64s, StringTable, Table, Unknown
 from tracelink.model.communications import Communications, RoundTrips
-from tracelink.model.errors import Finding
 from tracelink.model.events import Counters, Edges, Events, Key, KeyColumn, Track, TrackKind
+from tracelink.model.findings import Finding
 
 Payload = bytes | memoryview
 """The JSON text of one event's arguments: an object, or empty."""

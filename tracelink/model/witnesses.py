@@ -7,7 +7,7 @@ from enum import StrEnum
 
 from msgspec import Struct
 
-from tracelink.model.errors import Finding
+from tracelink.model.findings import Finding
 from tracelink.model.trace import SourceInfo
 
 # Logs: lines of watchdogs, and of backends that gave up.

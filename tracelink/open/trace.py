@@ -16,7 +16,8 @@ from tracelink.converters.perfetto.timeline.view import StartupView
 from tracelink.io.framing import DELIMITED, FIXED32, FIXED64, VARINT, varint_at
 from tracelink.io.remote.addresses import is_remote, plain_path, shown
 from tracelink.io.streams import GZIP_MAGIC, Inflated
-from tracelink.model.errors import Finding, TraceError, UnreadableError, UsageError
+from tracelink.model.errors import TraceError, UnreadableError, UsageError
+from tracelink.model.findings import Finding
 from tracelink.open.view import view_of
 from tracelink.pipeline.forecast import (
     WITHOUT_BROWSER,

@@ -12,7 +12,7 @@ import tracelink.plugins as plugins
 from tracelink.io.engine import Engine
 from tracelink.io.targets import STDOUT
 from tracelink.io.temporary import GZIP_SUFFIX
-from tracelink.model.errors import Finding, Severity
+from tracelink.model.findings import Finding, Severity
 from tracelink.model.job import Job
 from tracelink.model.text import about
 from tracelink.plugins import Forecast, Forecasting, Writer

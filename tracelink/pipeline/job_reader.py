@@ -15,8 +15,9 @@ from tracelink.io.spool import Store, Stored
 from tracelink.matching.job import JobTables, link_ranks
 from tracelink.model.clock import Clock, ClockMode, Clocks
 from tracelink.model.columns import StringTable
-from tracelink.model.errors import Finding, Severity, UsageError, in_order
+from tracelink.model.errors import UsageError
 from tracelink.model.events import Counters, Edges, Track
+from tracelink.model.findings import Finding, Severity, in_order
 from tracelink.model.graph import EventGraph, Rank, source_bounds
 from tracelink.model.job import Job, shifted_to_graph
 from tracelink.model.ranges import Numbers
@@ -115,11 +116,12 @@ def _read_whole(
 
 
 def _job(stored: StoredRanks, tables: JobTables) -> Job:
-    ranks = [Rank.with_clock(tables.clocks.clocks[rank.rank], rank.calls.world_size) for rank in stored.ranks]
+    clock_of = tables.clocks.by_rank
+    ranks = [Rank.with_clock(clock_of[rank.rank], rank.calls.world_size) for rank in stored.ranks]
     parts = [
         StoredPart(
             row,
-            tables.clocks.clocks[row.rank],
+            clock_of[row.rank],
             tables.groups,
             stored.store,
             rank.graph,
@@ -133,7 +135,7 @@ def _job(stored: StoredRanks, tables: JobTables) -> Job:
         from tracelink.metrics.deviations import deviating
 
         findings += deviating(tracks, samples, _span_of_events(stored, tables))
-    clocks = [tables.clocks.clocks[rank.rank] for rank in stored.ranks]
+    clocks = [clock_of[rank.rank] for rank in stored.ranks]
     firsts, lasts = (
         [clock.corrected_time(time) for clock, time in zip(clocks, times, strict=True) if time is not None]
         for times in (
@@ -164,8 +166,9 @@ def _metrics(stored: StoredRanks, tables: JobTables) -> tuple[list[Track], Count
     """The metrics of all ranks on the reference clock."""
     tracks: list[Track] = []
     parts = []
+    clock_of = tables.clocks.by_rank
     for rank in stored.ranks:
-        clock = tables.clocks.clocks[rank.rank]
+        clock = clock_of[rank.rank]
         for _, ticket in rank.metrics:
             trace = stored.store.get(ticket)
             samples = trace.counters
@@ -177,8 +180,9 @@ def _metrics(stored: StoredRanks, tables: JobTables) -> tuple[list[Track], Count
 
 def _span_of_events(stored: StoredRanks, tables: JobTables) -> tuple[int, int] | None:
     """The first and the last time of all sources but metrics, on the reference clock."""
+    clock_of = tables.clocks.by_rank
     times = [
-        tables.clocks.clocks[rank.rank].corrected_time(time)
+        clock_of[rank.rank].corrected_time(time)
         for rank in stored.ranks
         for info in rank.sources
         for time in (info.start_ns, info.end_ns)

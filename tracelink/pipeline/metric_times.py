@@ -9,7 +9,7 @@ import numpy as np
 from msgspec import Struct
 
 from tracelink.model.columns import SECOND, Int64s
-from tracelink.model.errors import Finding, Severity
+from tracelink.model.findings import Finding, Severity
 from tracelink.model.metrics import Basis, Metrics, Readings, parse_time
 from tracelink.model.text import counted, duration, moment
 from tracelink.model.trace import SourceInfo

@@ -13,8 +13,8 @@ from msgspec.structs import replace
 from tracelink.io.engine import Engine
 from tracelink.io.sources import Source, host_in_path
 from tracelink.model.columns import Int64s, StringTable
-from tracelink.model.errors import Finding, Severity
 from tracelink.model.events import Counters, Events, Track, TrackKind
+from tracelink.model.findings import Finding, Severity
 from tracelink.model.metrics import Basis, Gauge, Metrics, Readings
 from tracelink.model.text import counted
 from tracelink.model.trace import NoPayloads, RankTrace, SourceInfo, combine

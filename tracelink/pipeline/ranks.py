@@ -24,8 +24,9 @@ from tracelink.matching.outlines import with_common_texts
 from tracelink.model.collectives import RankCalls
 from tracelink.model.columns import UNKNOWN, StringTable
 from tracelink.model.communications import Calls
-from tracelink.model.errors import Finding, Severity, UnreadableError, UsageError
+from tracelink.model.errors import UnreadableError, UsageError
 from tracelink.model.events import Events, Key, KeyColumn
+from tracelink.model.findings import Finding, Severity
 from tracelink.model.graph import EventGraph, LinkReport, Rank, source_bounds
 from tracelink.model.ranges import Numbers
 from tracelink.model.trace import RankTrace, SourceInfo, combine

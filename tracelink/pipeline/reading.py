@@ -15,7 +15,8 @@ from msgspec.structs import replace
 import tracelink.plugins as plugins
 from tracelink.io.engine import Engine
 from tracelink.io.sources import Discovery, Source, archive_of, resolve_rank
-from tracelink.model.errors import Finding, RankConflictError, Severity, UnreadableError, UsageError, choices
+from tracelink.model.errors import RankConflictError, UnreadableError, UsageError, choices
+from tracelink.model.findings import Finding, Severity
 from tracelink.model.trace import RankTrace, SourceInfo
 from tracelink.plugins import Inspected, Inspecting, PluginError, Reader, Unpacking
 

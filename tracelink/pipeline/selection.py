@@ -14,8 +14,9 @@ from tracelink.io.engine import Engine
 from tracelink.io.spool import Store, Stored
 from tracelink.model.collectives import Collectives, Messages, Participations
 from tracelink.model.columns import SECOND, UNKNOWN, Bools, Int64s
-from tracelink.model.errors import Finding, Severity, UsageError
+from tracelink.model.errors import UsageError
 from tracelink.model.events import Counters, Edges, EventKind, Key, Relation
+from tracelink.model.findings import Finding, Severity
 from tracelink.model.graph import EventGraph
 from tracelink.model.job import Job, Part, referenced_rows, renumbered_events
 from tracelink.model.ranges import LATEST, Numbers, Spans

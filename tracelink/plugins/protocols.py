@@ -6,13 +6,12 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
-from tracelink.model.errors import Finding
-
 if TYPE_CHECKING:
     from tracelink.io.engine import Engine
     from tracelink.io.sources import Source
     from tracelink.io.targets import Target
     from tracelink.model.compiles import CompileLog
+    from tracelink.model.findings import Finding
     from tracelink.model.job import Job
     from tracelink.model.metrics import Readings
     from tracelink.model.ranges import Numbers

@@ -23,7 +23,8 @@ from tracelink.io.temporary import scratch_folder_for
 from tracelink.model import MANIFEST
 from tracelink.model.clock import ClockMode, Clocks
 from tracelink.model.columns import frame_of_arrow, not_installed
-from tracelink.model.errors import Finding, UnreadableError, UsageError, choices
+from tracelink.model.errors import UnreadableError, UsageError, choices
+from tracelink.model.findings import Finding
 from tracelink.pipeline.job_reader import read_job, separated
 from tracelink.pipeline.ranks import FoundTasks
 from tracelink.pipeline.reading import Task

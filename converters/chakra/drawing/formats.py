@@ -27,7 +27,7 @@ from tracelink.converters.chakra.table import COMMUNICATION
 from tracelink.io.engine import Engine
 from tracelink.io.sources import Source
 from tracelink.io.targets import Target
-from tracelink.model.errors import Finding, Severity
+from tracelink.model.findings import Finding, Severity
 from tracelink.model.selection import View
 from tracelink.model.text import counted
 from tracelink.plugins import Output

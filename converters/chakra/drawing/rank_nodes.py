@@ -29,7 +29,8 @@ from tracelink.converters.chakra.table import (
 from tracelink.io.engine import Engine
 from tracelink.io.sources import Source
 from tracelink.model.columns import MICROSECOND, MILLISECOND, SECOND, UNKNOWN, Bools, Int64s
-from tracelink.model.errors import Finding, Severity, UnreadableError, UsageError
+from tracelink.model.errors import UnreadableError, UsageError
+from tracelink.model.findings import Finding, Severity
 from tracelink.model.ranges import Numbers
 
 

@@ -12,7 +12,8 @@ from tracelink.converters.chakra.census import Precedence, cycle, earliest
 from tracelink.converters.chakra.drawing.rank_nodes import Arrow, Box, RankNodes, Scene, Subject
 from tracelink.converters.chakra.table import unsigned
 from tracelink.model.columns import UNKNOWN, Bools, Int64s
-from tracelink.model.errors import Finding, Severity, UsageError
+from tracelink.model.errors import UsageError
+from tracelink.model.findings import Finding, Severity
 from tracelink.model.selection import View
 
 Bounds = tuple[float | None, float | None]

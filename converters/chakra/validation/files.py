@@ -27,7 +27,8 @@ from tracelink.io.sources import (
     siblings_of,
 )
 from tracelink.model.columns import UNKNOWN, Int64s
-from tracelink.model.errors import Severity, TraceError, UnreadableError, UsageError
+from tracelink.model.errors import TraceError, UnreadableError, UsageError
+from tracelink.model.findings import Severity
 from tracelink.model.ranges import Numbers
 
 ALL_RANKS = 0

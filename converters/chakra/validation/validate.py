@@ -24,7 +24,8 @@ from tracelink.converters.chakra.validation.rules import (
 from tracelink.engines import EngineChoice, Watch, engine_for
 from tracelink.io.engine import Engine
 from tracelink.io.sources import Paths, Source, again
-from tracelink.model.errors import Finding, Severity, TraceError, UnreadableError, UsageError
+from tracelink.model.errors import TraceError, UnreadableError, UsageError
+from tracelink.model.findings import Finding, Severity
 
 SHOWN = 100
 """The default limit of violations that are listed for each rule and rank."""

@@ -55,8 +55,9 @@ from tracelink.converters.pytorch.storages import StorageReader
 from tracelink.io.engine import Engine
 from tracelink.io.targets import STDOUT, Target
 from tracelink.model.columns import UNKNOWN, Int64s
-from tracelink.model.errors import Finding, Severity, UsageError
+from tracelink.model.errors import UsageError
 from tracelink.model.events import EventKind
+from tracelink.model.findings import Finding, Severity
 from tracelink.model.graph import Excerpt, Rank
 from tracelink.model.job import Job, Part
 from tracelink.model.ranges import Numbers

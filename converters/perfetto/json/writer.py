@@ -88,8 +88,8 @@ from tracelink.converters.perfetto.timeline.summary import ALL_RANKS, Waits
 from tracelink.io.engine import Engine
 from tracelink.io.targets import Target
 from tracelink.model.columns import Int64s
-from tracelink.model.errors import Finding
 from tracelink.model.events import InstantScope, Relation
+from tracelink.model.findings import Finding
 from tracelink.model.job import Job
 from tracelink.plugins import Forecast, Output
 

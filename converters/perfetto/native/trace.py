@@ -31,8 +31,9 @@ from tracelink.io.engine import Engine
 from tracelink.io.framing import FramingError
 from tracelink.io.sources import Source, too_large
 from tracelink.model.columns import UNKNOWN, Bools, Int32s, Int64s, StringTable, distinct
-from tracelink.model.errors import Finding, Severity, UnreadableError
+from tracelink.model.errors import UnreadableError
 from tracelink.model.events import InstantScope
+from tracelink.model.findings import Finding, Severity
 
 
 class Events(Struct, frozen=True):

@@ -104,7 +104,7 @@ from tracelink.io.system import read_at
 from tracelink.io.targets import Target, spool_folder
 from tracelink.io.temporary import GzipStream
 from tracelink.model.columns import Bools, Int64s
-from tracelink.model.errors import Finding
+from tracelink.model.findings import Finding
 from tracelink.model.job import Job
 from tracelink.plugins import Forecast, Output
 

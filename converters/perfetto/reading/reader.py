@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from tracelink.converters.perfetto.reading.profiles import Profiles
     from tracelink.io.engine import Engine
     from tracelink.io.sources import Source
-    from tracelink.model.errors import Finding
+    from tracelink.model.findings import Finding
     from tracelink.model.trace import RankTrace
     from tracelink.plugins import Inspected
 

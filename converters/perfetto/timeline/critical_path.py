@@ -16,8 +16,8 @@ from tracelink.answers.path.times import unusable_times
 from tracelink.converters.perfetto.timeline.schema import PATH_CATEGORY
 from tracelink.io.engine import Engine
 from tracelink.model.columns import UNKNOWN, Int64s, Table
-from tracelink.model.errors import Finding, Severity
 from tracelink.model.events import Edges, EventKind, Events, Key, KeyColumn, Relation, Track, TrackKind
+from tracelink.model.findings import Finding, Severity
 from tracelink.model.graph import EventGraph
 from tracelink.model.job import Job, Part, Ties
 

@@ -23,8 +23,8 @@ from tracelink.model.columns import (
     last_at_least,
     previous_at_least,
 )
-from tracelink.model.errors import Finding, Severity
 from tracelink.model.events import EventKind, Key, Relation
+from tracelink.model.findings import Finding, Severity
 from tracelink.model.graph import EventGraph
 from tracelink.model.job import Job
 

@@ -12,8 +12,8 @@ from tracelink.converters.perfetto.timeline.layout import FIRST_SLICE_FLOW, Numb
 from tracelink.converters.perfetto.timeline.rank import RankTimeline
 from tracelink.converters.perfetto.timeline.schema import EFFECT_FIRST, FLOW_NAMES
 from tracelink.model.columns import UNKNOWN, Bools, Int64s, Table
-from tracelink.model.errors import Finding, Severity
 from tracelink.model.events import Key, Relation
+from tracelink.model.findings import Finding, Severity
 from tracelink.model.graph import EventGraph
 from tracelink.model.job import Job
 

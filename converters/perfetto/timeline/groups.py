@@ -12,7 +12,7 @@ from tracelink.converters.perfetto.timeline.layout import Numbering
 from tracelink.converters.perfetto.timeline.schema import CAUSE_SUFFIX, HUNG_SUFFIX
 from tracelink.model.collectives import Collectives
 from tracelink.model.columns import NO_TIME, UNKNOWN, Bools, Int64s
-from tracelink.model.errors import Finding, Severity
+from tracelink.model.findings import Finding, Severity
 from tracelink.model.job import Job
 from tracelink.model.ranges import Numbers
 from tracelink.model.trace import ProcessGroup

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
 from enum import StrEnum
 from functools import partial
 from typing import BinaryIO, Protocol
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from tracelink.converters.perfetto.timeline.blocks import Block, BlockWriter, Section, Stream
 from tracelink.converters.perfetto.timeline.flows import (
@@ -25,8 +25,8 @@ from tracelink.converters.perfetto.timeline.summary import AllWaits
 from tracelink.io.engine import Engine, worker_of
 from tracelink.io.targets import Target, spool_folder
 from tracelink.io.temporary import GzipStream
-from tracelink.model.errors import Finding
 from tracelink.model.events import EventKind
+from tracelink.model.findings import Finding
 from tracelink.model.job import Job
 from tracelink.model.ranges import Numbers
 from tracelink.plugins import Output
@@ -198,7 +198,7 @@ def write_timeline(
 def with_findings(outputs: Sequence[Output], findings: Sequence[Finding]) -> list[Output]:
     """The outputs, of which the first has these findings too."""
     return [
-        replace(output, findings=(*output.findings, *findings)) if index == 0 else output
+        dataclasses.replace(output, findings=(*output.findings, *findings)) if index == 0 else output
         for index, output in enumerate(outputs)
     ]
 
@@ -252,4 +252,4 @@ def _merged(found: Sequence[tuple[int, Finding]], ranks: int) -> Finding:
     affected = {rank for rank, _ in found}
     first = found[0][1]
     message = first.message if len(affected) == ranks else f"{first.message} (rank {Numbers.of(affected)})"
-    return replace(first, message=message, count=sum(finding.count for _, finding in found))
+    return structs.replace(first, message=message, count=sum(finding.count for _, finding in found))

@@ -32,8 +32,8 @@ from tracelink.converters.perfetto.timeline.layout import (
 )
 from tracelink.converters.perfetto.timeline.summary import AllWaits, with_summary
 from tracelink.model.columns import Int64s
-from tracelink.model.errors import Finding, Severity
 from tracelink.model.events import EventKind, TrackKind
+from tracelink.model.findings import Finding, Severity
 from tracelink.model.graph import EventGraph
 from tracelink.model.trace import Payload, Payloads
 

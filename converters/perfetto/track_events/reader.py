@@ -43,8 +43,9 @@ from tracelink.io.framing import FramingError
 from tracelink.io.sources import LARGEST_RANK, Source, too_large
 from tracelink.model.columns import NO_TIME, UNKNOWN, Bools, Int64s, distinct, lookup, values_at
 from tracelink.model.communications import Communications, Statement, communications
-from tracelink.model.errors import Finding, Severity, UnreadableError
+from tracelink.model.errors import UnreadableError
 from tracelink.model.events import GPU_WORK, EventKind, Events, Key, KeyColumn, Track, TrackKind
+from tracelink.model.findings import Finding, Severity
 from tracelink.model.operations import (
     COLLECTIVE_ANNOTATION,
     COLLECTIVE_KERNEL,

@@ -21,7 +21,8 @@ from tracelink.answers.compare.side import Series, Side, What, side_of
 from tracelink.answers.model.results import Note, WorkIn
 from tracelink.answers.rank.costs import StepPart
 from tracelink.engines import engine_for
-from tracelink.model.errors import Finding, RankConflictError, Severity, UnreadableError, UsageError
+from tracelink.model.errors import RankConflictError, UnreadableError, UsageError
+from tracelink.model.findings import Finding, Severity
 from tracelink.model.job import Job
 from tracelink.model.ranges import Numbers
 

@@ -14,7 +14,7 @@ from tracelink.answers.compare.model import (
 from tracelink.answers.compare.words import headline, markdown_of, signed
 from tracelink.answers.model.results import Note
 from tracelink.answers.rank.costs import StepPart
-from tracelink.model.errors import Severity
+from tracelink.model.findings import Severity
 
 
 def test_whole_comment() -> None:

@@ -17,7 +17,7 @@ from tracelink.answers.model.communication import CollectiveRow, CostKind, RankW
 from tracelink.answers.model.results import Summary
 from tracelink.model.clock import Clock
 from tracelink.model.events import Counters
-from tracelink.model.markup import inner
+from tracelink.show.markup import inner
 
 HOSTILE = '</title></script></style><script>alert(1)</script><img src="//host/x" onerror="alert(2)">\u202e'
 FACTS = Facts(["traces/"], 2, ["node0"], None, [Clock(0, "node0"), Clock(1, "node0")], Counters.empty(), [])

@@ -22,8 +22,9 @@ from builders.execution_trace import VERSIONS, Node, as_json, node, process_root
 from builders.graph import START
 from tracelink import load, samples
 from tracelink.api import write
-from tracelink.model.errors import Severity, UsageError
+from tracelink.model.errors import UsageError
 from tracelink.model.events import EventKind, Relation
+from tracelink.model.findings import Severity
 from tracelink.model.graph import EventGraph
 
 # Which files are written, and what is told of what is not in them.

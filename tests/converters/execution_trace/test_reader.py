@@ -35,8 +35,9 @@ from tracelink.converters.pytorch import is_execution_trace
 from tracelink.engines.processes import Processes
 from tracelink.io.sources import Request, discover
 from tracelink.model.columns import NO_TIME, UNKNOWN
-from tracelink.model.errors import Severity, UnreadableError
+from tracelink.model.errors import UnreadableError
 from tracelink.model.events import EventKind, Key, TrackKind
+from tracelink.model.findings import Severity
 from tracelink.model.trace import ProcessGroup, RankTrace
 
 # What every version of the format becomes.

@@ -21,8 +21,9 @@ from tracelink.converters.flight_recorder.reader import FlightRecorderReader
 from tracelink.engines.processes import Processes
 from tracelink.io.sources import Request, Source, discover
 from tracelink.model.columns import NO_TIME, UNKNOWN
-from tracelink.model.errors import Finding, Severity, UnreadableError
+from tracelink.model.errors import UnreadableError
 from tracelink.model.events import EventKind, Key, Track, TrackKind
+from tracelink.model.findings import Finding, Severity
 from tracelink.model.trace import ProcessGroup, RankTrace, SourceInfo
 
 # One event for each entry, on the track of its process group

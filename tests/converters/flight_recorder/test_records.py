@@ -18,7 +18,7 @@ from tracelink.converters.flight_recorder.reader import FlightRecorderReader
 from tracelink.engines.processes import Processes
 from tracelink.io.sources import Request, discover
 from tracelink.model.communications import Statement
-from tracelink.model.errors import Finding, Severity
+from tracelink.model.findings import Finding, Severity
 from tracelink.model.trace import RankTrace
 
 BARRED = {"input_sizes": [], "input_dtypes": [], "output_sizes": [], "output_dtypes": []}

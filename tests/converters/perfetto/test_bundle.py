@@ -24,7 +24,8 @@ from tracelink.engines.processes import Processes
 from tracelink.io.sources import discover_inputs
 from tracelink.io.targets import target_of
 from tracelink.model.clock import Clock, Clocks
-from tracelink.model.errors import Severity, TraceError, UsageError
+from tracelink.model.errors import TraceError, UsageError
+from tracelink.model.findings import Severity
 from tracelink.model.selection import Selection
 from tracelink.pipeline.job_reader import read_job
 from tracelink.plugins import Output
@@ -128,12 +129,12 @@ class TestClocks:
 
     def test_a_clock_that_is_ahead_is_put_back(self, tmp_path: Path) -> None:
         written(tmp_path, a=profile(0), b=profile(1))
-        ahead = Clocks({0: Clock(0, offset_ns=5000), 1: Clock(1, offset_ns=1000)})
+        ahead = Clocks.of([Clock(0, offset_ns=5000), Clock(1, offset_ns=1000)])
         assert bundle_of(tmp_path, clock=ahead).offsets == {"rank_0.json": 0, "rank_1.json": 4000}
 
     def test_the_earliest_file_is_read_first_so_that_no_time_is_negative(self, tmp_path: Path) -> None:
         written(tmp_path, a=profile(0), b=profile(1), c=profile(2))
-        ahead = Clocks({0: Clock(0), 1: Clock(1, offset_ns=1000), 2: Clock(2, offset_ns=-50)})
+        ahead = Clocks.of([Clock(0), Clock(1, offset_ns=1000), Clock(2, offset_ns=-50)])
         made = bundle_of(tmp_path, clock=ahead)
         assert made.offsets == {"rank_0.json": 1000, "earliest_rank_1.json": 0, "rank_2.json": 1050}
         assert list(made.machines.values()) == ["rank 0 · node-0", "rank 1 · node-1", "rank 2 · node-2"]
@@ -145,7 +146,7 @@ class TestClocks:
             b=profile(1, 3.5, "second", baseTimeNanoseconds=BASE + 10_123),
             c=profile(2, BASE // 1000 + 50, "third"),
         )
-        clock = Clocks({0: Clock(0), 1: Clock(1, offset_ns=-333), 2: Clock(2, offset_ns=2_000_000)})
+        clock = Clocks.of([Clock(0), Clock(1, offset_ns=-333), Clock(2, offset_ns=2_000_000)])
         merge(tmp_path / "in", output=tmp_path / "job.json", clock=clock)
         events = json.loads((tmp_path / "job.json").read_bytes())["traceEvents"]
         merged = {event["name"]: round(event["ts"] * 1000) for event in events if event["ph"] == "X"}
@@ -158,7 +159,7 @@ class TestClocks:
 
     def test_drift_is_held_in_the_middle_and_told(self, tmp_path: Path) -> None:
         written(tmp_path, a=profile(0), b=trace(cpu_op(ts=0), cpu_op(ts=1_999_999), rank=1))
-        drifting = Clocks({0: Clock(0), 1: Clock(1, offset_ns=0, drift_ppm=4.0)})
+        drifting = Clocks.of([Clock(0), Clock(1, offset_ns=0, drift_ppm=4.0)])
         result = merge(tmp_path / "in", output=tmp_path / "job.tar", clock=drifting)
         assert unpacked(tmp_path / "job.tar").offsets == {"rank_0.json": 4000, "earliest_rank_1.json": 0}
         (told,) = [finding for finding in result.findings if finding.reason == "drift_not_corrected"]

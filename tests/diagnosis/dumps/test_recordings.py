@@ -19,7 +19,7 @@ from tracelink.diagnosis.journal import journal_of
 from tracelink.engines.processes import Processes
 from tracelink.io.sources import Request, discover
 from tracelink.model.columns import UNKNOWN
-from tracelink.model.errors import Severity
+from tracelink.model.findings import Severity
 from tracelink.model.records import Recording, Records, Requests
 from tracelink.model.trace import ProcessGroup, SourceInfo
 

@@ -18,7 +18,8 @@ from generators.recorded_jobs import Plan, Snapshot, job
 from tracelink.diagnosis.dumps.recordings import Recordings, read_recordings
 from tracelink.engines.processes import Processes
 from tracelink.io.sources import Request, discover, only_with_prefix
-from tracelink.model.errors import Finding, RankConflictError, Severity
+from tracelink.model.errors import RankConflictError
+from tracelink.model.findings import Finding, Severity
 from tracelink.model.records import Recording
 
 SECOND = 1_000_000_000

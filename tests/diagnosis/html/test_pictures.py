@@ -20,7 +20,7 @@ from tracelink.diagnosis.html.pictures import (
     standings_section,
 )
 from tracelink.diagnosis.model import Link, Stage, Standing
-from tracelink.model.markup import element
+from tracelink.show.markup import element
 
 # Cycles of deadlocks.
 

@@ -7,7 +7,7 @@ from builders.programs import journal_of_programs
 from tracelink.diagnosis.examine import diagnosis_of
 from tracelink.diagnosis.html.recent import MOST_RANKS, Recent, recent_of, recent_section
 from tracelink.diagnosis.journal import Journal
-from tracelink.model.markup import element
+from tracelink.show.markup import element
 
 CAPTION = "In program order"
 

@@ -16,7 +16,8 @@ from builders.stores import Web, web_server
 from tracelink.io.remote import stores
 from tracelink.io.remote import web as web_module
 from tracelink.io.sources import Request, discover
-from tracelink.model.errors import ChangedError, Finding, UnreadableError, UsageError
+from tracelink.model.errors import ChangedError, UnreadableError, UsageError
+from tracelink.model.findings import Finding
 
 DATA = bytes(range(256)) * 4096
 Fault = Callable[[Web, BaseHTTPRequestHandler], bool]

@@ -29,7 +29,8 @@ from tracelink.io.engine import Engine
 from tracelink.io.sources import Paths, discover_inputs
 from tracelink.model.clock import ClockMode, Clocks
 from tracelink.model.columns import Float64s
-from tracelink.model.errors import Finding, RankConflictError, Severity, UnreadableError, UsageError
+from tracelink.model.errors import RankConflictError, UnreadableError, UsageError
+from tracelink.model.findings import Finding, Severity
 from tracelink.model.graph import EventGraph
 from tracelink.model.job import Job
 from tracelink.model.ranges import Numbers

@@ -14,7 +14,7 @@ from tracelink.answers.rank.account import RankCosts, rank_costs_of
 from tracelink.answers.rank.costs import Cost, StepPart
 from tracelink.io.engine import Engine
 from tracelink.model.columns import UNKNOWN, Float64s
-from tracelink.model.errors import Finding, Severity
+from tracelink.model.findings import Finding, Severity
 from tracelink.model.job import Job, Part
 from tracelink.model.ranges import Numbers
 

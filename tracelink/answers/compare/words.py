@@ -5,7 +5,7 @@ from __future__ import annotations
 from tracelink.answers.compare.model import Comparison, Gate, GateState, Status
 from tracelink.answers.model.words import notes_in_markdown
 from tracelink.model.text import shortened, span
-from tracelink.pages.markdown import markdown_escaped, markdown_table
+from tracelink.show.markdown import markdown_escaped, markdown_table
 
 GATES = (
     "Fail (exit code 1) if a change exceeds a limit and the variation between steps: 'step_time > +5%', 'idle > +2ms', "

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tracelink.answers.model.communication import CollectiveRow, RankWaits
-from tracelink.model import charts
-from tracelink.model.markup import Child, Markup, element, framed
 from tracelink.model.text import counted, fine_span, name_in_words, shortened, size
+from tracelink.show import charts
+from tracelink.show.markup import Child, Markup, element, framed
 
 LABEL, CELL, ROW = 250, 14, 18
 """Of the heat map: the names at the left, a cell, and a row."""

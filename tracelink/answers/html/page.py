@@ -10,23 +10,23 @@ from typing import Any
 import numpy as np
 from msgspec import Struct
 
-from tracelink.answers.html.drawings import STYLE, figure, heat_map
+from tracelink.answers.html.drawings import figure, heat_map
 from tracelink.answers.html.tables import plain, sortable
 from tracelink.answers.model.communication import BandwidthRow
 from tracelink.answers.model.results import PARTS, Summary
 from tracelink.answers.model.words import cause_in_words, kernel_in_words, percent
 from tracelink.io.targets import file_target
 from tracelink.io.temporary import abandoned_files_removed
-from tracelink.model import charts
 from tracelink.model.clock import Clock
 from tracelink.model.errors import printable
 from tracelink.model.events import Counters, Track
 from tracelink.model.job import Job
-from tracelink.model.markup import Child, element
 from tracelink.model.ranges import Numbers
 from tracelink.model.results import values_of
 from tracelink.model.text import counted, fine_span, group_cell, moment, name_in_words, number
-from tracelink.pages.page import Assets, Sections, closing, opening, page_header, sections_of
+from tracelink.show import charts
+from tracelink.show.markup import Child, element
+from tracelink.show.page import Assets, Sections, closing, opening, page_header, sections_of
 
 MOST_CAUSES = 40
 MOST_NOTES = 200
@@ -74,8 +74,7 @@ def write_page(summary: Summary, facts: Facts, path: str) -> int:
 
 def html_report(summary: Summary, facts: Facts) -> str:
     """The page as a string."""
-    own = Assets.of(__package__ or "", ["style.css"], ["script.js"])
-    assets = Assets(own.style + STYLE, own.script)
+    assets = Assets.of()
     headline = summary.verdict[0] if summary.verdict else "No rank has a profile: there is no time to divide."
     sections = _sections(summary, facts)
     header = page_header(

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, overload
 from msgspec import Meta, Struct
 
 from tracelink.answers.model.communication import CollectiveRow, Communication
-from tracelink.model.errors import Severity
+from tracelink.model.findings import Severity
 from tracelink.model.results import as_html, as_text
 
 if TYPE_CHECKING:

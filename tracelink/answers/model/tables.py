@@ -40,7 +40,8 @@ from tracelink.answers.model.results import (
     WhatIf,
 )
 from tracelink.model.errors import UsageError, choices
-from tracelink.model.results import ResultTable, without_unit
+from tracelink.model.fields import without_unit
+from tracelink.model.results import ResultTable
 from tracelink.model.text import counted, number, span
 
 EXPLAINED = {

@@ -6,9 +6,9 @@ import re
 from collections.abc import Sequence
 
 from tracelink.answers.model.results import NOTHING_LAUNCHED, Cause, Note, Portion, WorkIn
-from tracelink.model.errors import Severity
+from tracelink.model.findings import Severity
 from tracelink.model.text import name_in_words, shortened
-from tracelink.pages.markdown import markdown_escaped
+from tracelink.show.markdown import markdown_escaped
 
 FUNCTOR = re.compile(r"(\w*[Ff]unctor\w*)")
 """What a generic kernel of PyTorch computes, among the arguments of its template."""

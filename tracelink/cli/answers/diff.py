@@ -14,7 +14,7 @@ from tracelink.cli.main import FINE, NO
 from tracelink.cli.options import command, takes_clock, takes_engine
 from tracelink.cli.terminal import EMPTY, Page, watching
 from tracelink.io.engine import Engine
-from tracelink.model.errors import Severity
+from tracelink.model.findings import Severity
 from tracelink.model.ranges import Numbers
 from tracelink.model.text import counted, shortened, span
 

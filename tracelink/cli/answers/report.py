@@ -8,7 +8,6 @@ from tracelink.answers.model.results import Summary
 from tracelink.answers.model.tables import TABLES
 from tracelink.answers.report import markdown_of
 from tracelink.answers.report import report as written_report
-from tracelink.cli.collectives import csv_lines
 from tracelink.cli.console import Console
 from tracelink.cli.main import FINE, NO
 from tracelink.cli.options import Inputs, command, takes_clock, takes_engine, takes_inputs
@@ -16,10 +15,11 @@ from tracelink.cli.terminal import watching
 from tracelink.io.engine import Engine
 from tracelink.io.targets import check_folder, file_target, folder_target, is_file
 from tracelink.io.temporary import abandoned_files_removed
-from tracelink.model.errors import Severity, UsageError
+from tracelink.model.errors import UsageError
+from tracelink.model.findings import Severity
 from tracelink.model.ranges import Numbers
-from tracelink.model.results import values_of
 from tracelink.model.text import size
+from tracelink.show import csv
 
 
 @command(
@@ -131,7 +131,6 @@ def _write_csv(result: Summary, folder: str) -> list[str]:
             if not len(table):
                 continue
             names.append(name)
-            columns = {column: values_of(values) for column, values in table.columns.items()}
             with target.file(f"{name}.csv") as stream:
-                stream.write("".join(f"{line}\n" for line in csv_lines(columns)).encode())
+                stream.write(csv.draw(table).encode())
     return names

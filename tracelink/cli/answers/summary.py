@@ -16,7 +16,7 @@ from tracelink.cli.main import FINE, NO
 from tracelink.cli.options import Inputs, command, takes_clock, takes_engine, takes_inputs
 from tracelink.cli.terminal import EMPTY, Page, more, paragraph, watching
 from tracelink.io.engine import Engine
-from tracelink.model.errors import Finding, Severity
+from tracelink.model.findings import Finding, Severity
 from tracelink.model.ranges import Numbers
 from tracelink.model.records import readable_name
 from tracelink.model.text import fine_span, group_cell, name_in_words, number, shortened, size

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from msgspec import UNSET, Meta, Struct, UnsetType
 
-from tracelink.model import errors
+from tracelink.model import findings
 from tracelink.model.collectives import Verdict
-from tracelink.model.errors import Severity
+from tracelink.model.findings import Severity
 
 if TYPE_CHECKING:
     import tracelink.plugins as plugins
@@ -38,7 +38,7 @@ class Finding(Struct, frozen=True):
     example: str | UnsetType = UNSET
 
 
-def findings_of(findings: Sequence[errors.Finding]) -> list[Finding]:
+def findings_of(findings: Sequence[findings.Finding]) -> list[Finding]:
     """Findings, as every document has them."""
     return [
         Finding(
@@ -163,7 +163,7 @@ class Merge(Struct, frozen=True):
 
 
 def merge_document(
-    outputs: Sequence[plugins.Output], ranks: Sequence[RankLinks], findings: Sequence[errors.Finding]
+    outputs: Sequence[plugins.Output], ranks: Sequence[RankLinks], findings: Sequence[findings.Finding]
 ) -> Merge:
     """The result of `merge` and `convert`."""
     return Merge(
@@ -283,38 +283,6 @@ class Queries(Struct, frozen=True):
     """Result of `tracelink query --list --json`."""
 
     queries: Sequence[NamedQuery]
-
-
-# clocks
-
-
-class Clock(Struct, frozen=True):
-    """The clock of one rank."""
-
-    rank: RankNumber
-    host: Annotated[str, Meta(description="Empty if no source names it.")]
-    offset_ns: Annotated[
-        int, Meta(description="What the rank's clock shows more than the reference clock, at `reference_ns`.")
-    ]
-    drift_ppm: Annotated[
-        float, Meta(description="How much faster than the reference clock it runs, in parts per million.")
-    ]
-    low_ns: Annotated[int | None, Meta(description="Lower bound of the offset; null if there is no bound.")]
-    high_ns: Annotated[int | None, Meta(description="Upper bound of the offset; null if there is no bound.")]
-    constraints: Annotated[
-        Count, Meta(description="How many pairs of an entry and an exit the bounds are estimated from.")
-    ]
-
-
-class Clocks(Struct, frozen=True):
-    """Result of `tracelink clocks --json`."""
-
-    reference_rank: Annotated[RankNumber | None, Meta(description="A rank whose clock needs no correction.")]
-    reference_ns: Annotated[
-        int | None, Meta(description="When the offsets hold, in ns since 1970 on the reference clock.")
-    ]
-    ranks: Sequence[Clock]
-    findings: Sequence[Finding]
 
 
 # collectives

@@ -18,8 +18,8 @@ from tracelink.compiling.report import Read, report_of
 from tracelink.compiling.summary import first_line
 from tracelink.model.compiles import Artifact, CompileLog
 from tracelink.model.errors import printable
-from tracelink.model.markup import Child, Markup, element, table
 from tracelink.model.text import clipped, counted, duration, moment, size
+from tracelink.show.markup import Child, Markup, element, table
 
 LONGEST_TEXT = 20_000
 """Characters of a reason that is always shown."""

@@ -9,8 +9,8 @@ from tracelink.compiling.divergences import short
 from tracelink.compiling.graphs import estimated_graphs, orders_of, repeated
 from tracelink.compiling.html.rows import link, rows_of
 from tracelink.compiling.model import CompileReport, Schedule
-from tracelink.model.markup import Child, element
 from tracelink.model.text import clipped, counted, duration, ranks_cell
+from tracelink.show.markup import Child, element
 
 MOST_OPERATIONS = 12
 """Collectives of a graph that are always shown."""

@@ -28,9 +28,9 @@ from tracelink.compiling.summary import (
 from tracelink.io.targets import file_target
 from tracelink.io.temporary import abandoned_files_removed
 from tracelink.model.errors import printable
-from tracelink.model.markup import Child, Markup, element
 from tracelink.model.text import counted, duration, ranks_cell, size
-from tracelink.pages.page import Assets, closing, opening, page_header, sections_of
+from tracelink.show.markup import Child, Markup, element
+from tracelink.show.page import Assets, closing, opening, page_header, sections_of
 
 MOST_MESSAGES = 200
 """Messages of one kind."""

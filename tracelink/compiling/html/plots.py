@@ -8,8 +8,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from tracelink.compiling.html.rows import anchor
 from tracelink.compiling.model import Compiled, CompileReport, Status
 from tracelink.compiling.summary import names_of_functions
-from tracelink.model.markup import Child, Markup, element, framed
 from tracelink.model.text import counted, duration, shortened
+from tracelink.show.markup import Child, Markup, element, framed
 
 WIDTH, LABEL, ROW, BAR = 1000, 220, 24, 16
 """Of a plot in its own units: all of it, the names at the left, a row, and the bar in it."""

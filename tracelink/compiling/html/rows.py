@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from itertools import islice
 
-from tracelink.model.markup import Child, Markup, element, table
-from tracelink.pages.page import left_out
+from tracelink.show.markup import Child, Markup, element, table
+from tracelink.show.page import left_out
 
 MOST_ROWS = 500
 """Rows of a table."""

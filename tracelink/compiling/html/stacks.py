@@ -9,9 +9,9 @@ from msgspec import Struct, field
 
 from tracelink.compiling.divergences import Logs
 from tracelink.compiling.model import TORCH
-from tracelink.model.markup import Child, Markup, element
 from tracelink.model.records import Frame
 from tracelink.model.text import ranks_cell
+from tracelink.show.markup import Child, Markup, element
 
 DEEPEST = 60
 """Frames of a stack: the innermost ones."""

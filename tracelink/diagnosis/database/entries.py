@@ -19,7 +19,8 @@ from tracelink.diagnosis.journal import Journal
 from tracelink.diagnosis.messages import Matching, MessageEnds, match_messages, message_ends
 from tracelink.diagnosis.participation import Outcome, Parts, outcomes, parts_of
 from tracelink.model.columns import UNKNOWN, Int8s, Int32s, Int64s, Integers, distinct
-from tracelink.model.errors import ChangedError, Finding, Severity, UnreadableError
+from tracelink.model.errors import ChangedError, UnreadableError
+from tracelink.model.findings import Finding, Severity
 from tracelink.model.operations import POINT_TO_POINT, item_bytes, operation_of, type_named
 from tracelink.model.records import Details, Frame, Recording, State, Texts, own_frames
 from tracelink.plugins import DetailPayloads

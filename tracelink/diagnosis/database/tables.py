@@ -29,7 +29,8 @@ from tracelink.diagnosis.participation import Outcome
 from tracelink.io.targets import folder_target, is_folder, names_folder
 from tracelink.io.temporary import abandoned_files_removed
 from tracelink.model.columns import NO_TIME, UNKNOWN, Bools, Int32s, Int64s, distinct
-from tracelink.model.errors import Finding, UsageError
+from tracelink.model.errors import UsageError
+from tracelink.model.findings import Finding
 from tracelink.model.operations import operation_of
 
 SQLITE_SUFFIXES = (".sqlite", ".sqlite3", ".db")

@@ -16,7 +16,7 @@ from msgspec.structs import replace
 
 from tracelink.matching.groups import names_by_backend, with_suffix
 from tracelink.model.columns import UNKNOWN, Int32s, Int64s, StringTable
-from tracelink.model.errors import Finding, Severity
+from tracelink.model.findings import Finding, Severity
 from tracelink.model.records import Entry, Recording, Records, Requests
 from tracelink.model.text import counted
 from tracelink.model.trace import NoPayloads

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from itertools import chain
@@ -15,7 +14,8 @@ from tracelink.diagnosis.dumps.sets import Chosen, Dump, chosen_dumps
 from tracelink.io.engine import Engine
 from tracelink.io.sources import RECORDER_FORMAT, Discovery, host_in_path
 from tracelink.matching.groups import DEFAULT_DESCRIPTION, DEFAULT_NAMES
-from tracelink.model.errors import Finding, Severity, UsageError
+from tracelink.model.errors import UsageError
+from tracelink.model.findings import Finding, Severity
 from tracelink.model.records import Recording
 from tracelink.model.text import counted
 from tracelink.model.trace import ProcessGroup
@@ -142,7 +142,7 @@ def _with_host(recording: Recording) -> Recording:
 
 def _without_rank(finding: Finding) -> Finding:
     """The finding on a dump of an earlier attempt: if it cannot be read, the rank may still have a newer one."""
-    return dataclasses.replace(finding, reason=UNREADABLE_BEFORE) if finding.reason == UNREADABLE else finding
+    return replace(finding, reason=UNREADABLE_BEFORE) if finding.reason == UNREADABLE else finding
 
 
 def _read(tasks: Sequence[Task], engine: Engine) -> list[Recording | Finding]:

@@ -18,7 +18,8 @@ from msgspec import Struct, field
 
 from tracelink.diagnosis.dumps.movement import is_continuation, is_newer, latest_time, progress_since
 from tracelink.io.sources import archive_of
-from tracelink.model.errors import Finding, RankConflictError, Severity
+from tracelink.model.errors import RankConflictError
+from tracelink.model.findings import Finding, Severity
 from tracelink.model.records import Recording
 from tracelink.model.text import counted, duration, ranks_in_words
 

@@ -20,10 +20,10 @@ from tracelink.diagnosis.model import Checked, Diagnosis, Lateness
 from tracelink.io.targets import file_target
 from tracelink.io.temporary import abandoned_files_removed
 from tracelink.model.columns import NO_TIME
-from tracelink.model.errors import Finding, in_order
-from tracelink.model.markup import Child, Markup, element, table
+from tracelink.model.findings import Finding, in_order
 from tracelink.model.text import counted, duration, moment, name_in_words, rank_list
-from tracelink.pages.page import Assets, Sections, closing, left_out, opening, page_header, sections_of
+from tracelink.show.markup import Child, Markup, element, table
+from tracelink.show.page import Assets, Sections, closing, left_out, opening, page_header, sections_of
 
 MOST_LATE = 10
 MOST_UNREADABLE = 100

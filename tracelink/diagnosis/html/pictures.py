@@ -10,9 +10,9 @@ from itertools import groupby
 from msgspec import Struct
 
 from tracelink.diagnosis.model import Link, Stage, Standing
-from tracelink.model.markup import Child, Markup, element, framed, table
 from tracelink.model.ranges import Numbers
 from tracelink.model.text import counted, group_name, name_in_words, numbered, rank_list, shortened
+from tracelink.show.markup import Child, Markup, element, framed, table
 
 MOST_LABELLED = 6
 """Nodes of larger cycles have numbers only."""

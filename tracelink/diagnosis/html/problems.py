@@ -10,7 +10,6 @@ from tracelink.diagnosis.explain import compiled_in_words, how_long, which_time
 from tracelink.diagnosis.html.pictures import followers, ring_drawing
 from tracelink.diagnosis.model import CallSeen, Evidence, Link, Problem, Role, Sighting, Stretch
 from tracelink.diagnosis.verdicts import CATEGORY_IN_WORDS
-from tracelink.model.markup import Child, Markup, element, table
 from tracelink.model.records import Entry, Frame, line_in_words, readable_name
 from tracelink.model.text import (
     clipped,
@@ -23,6 +22,7 @@ from tracelink.model.text import (
     sizes,
     time_of_day,
 )
+from tracelink.show.markup import Child, Markup, element, table
 
 if TYPE_CHECKING:
     from tracelink.diagnosis.witnesses.model import Compiling, Stack

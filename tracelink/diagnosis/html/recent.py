@@ -14,9 +14,9 @@ from tracelink.diagnosis.matrix import Matrix, matrix_of
 from tracelink.diagnosis.model import Diagnosis, Problem
 from tracelink.diagnosis.participation import Outcome, outcomes
 from tracelink.model.columns import NO_TIME, UNKNOWN, Bools, Int8s
-from tracelink.model.markup import Child, Markup, element, table
 from tracelink.model.ranges import Numbers
 from tracelink.model.text import counted, duration, group_name, moment, name_in_words, numbered, shortened
+from tracelink.show.markup import Child, Markup, element, table
 
 MOST_RANKS = 24
 BEFORE = 20

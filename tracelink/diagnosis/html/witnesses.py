@@ -5,8 +5,8 @@ from __future__ import annotations
 from tracelink.diagnosis.html.problems import stack_list
 from tracelink.diagnosis.witnesses.model import FoldedStack, RankReport, Witnesses
 from tracelink.model.columns import MILLISECOND
-from tracelink.model.markup import Child, Markup, element, table
 from tracelink.model.text import counted, duration, group_name, name_in_words, numbered, ranks_in_words
+from tracelink.show.markup import Child, Markup, element, table
 
 MOST_STACKS = 16
 MOST_REPORTS = 200

@@ -19,7 +19,8 @@ from tracelink.diagnosis.witnesses.model import RankReport, Use
 from tracelink.diagnosis.witnesses.stacks import Stacks, stacks_among
 from tracelink.io.engine import Engine
 from tracelink.io.sources import Source
-from tracelink.model.errors import Finding, Severity, UnreadableError
+from tracelink.model.errors import UnreadableError
+from tracelink.model.findings import Finding, Severity
 from tracelink.model.witnesses import CommunicatorReport, WatchdogLog
 from tracelink.pipeline.reading import Task
 from tracelink.plugins import MetricsReader

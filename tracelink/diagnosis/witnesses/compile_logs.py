@@ -14,7 +14,8 @@ from tracelink.diagnosis.witnesses.model import Compiling, Wait
 from tracelink.io.engine import Engine
 from tracelink.model.columns import SECOND
 from tracelink.model.compiles import CompileLog, Phase
-from tracelink.model.errors import Finding, Severity, TraceError
+from tracelink.model.errors import TraceError
+from tracelink.model.findings import Finding, Severity
 from tracelink.pipeline.reading import Task
 
 SHORTEST = SECOND // 10

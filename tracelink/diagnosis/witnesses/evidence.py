@@ -15,7 +15,8 @@ from tracelink.diagnosis.witnesses.model import Claim, FoldedStack, Position, Ra
 from tracelink.diagnosis.witnesses.watchdog import group_names, missed_calls
 from tracelink.diagnosis.witnesses.watchdog import testimony_of as testimony_of_logs
 from tracelink.model.columns import UNKNOWN, StringTable
-from tracelink.model.errors import Finding, UnreadableError
+from tracelink.model.errors import UnreadableError
+from tracelink.model.findings import Finding
 from tracelink.model.records import Entry, Recording, Records, Requests, State
 from tracelink.model.text import counted, lowered, name_in_words, ranks_in_words
 from tracelink.model.trace import NoPayloads, ProcessGroup, SourceInfo

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from tracelink.diagnosis.witnesses.model import RankReport
 from tracelink.io.sources import LARGEST_RANK, Source
 from tracelink.model.columns import SECOND
-from tracelink.model.errors import Finding, Severity
+from tracelink.model.findings import Finding, Severity
 from tracelink.model.text import counted, number
 from tracelink.model.witnesses import Report, Sign, WatchdogLog
 

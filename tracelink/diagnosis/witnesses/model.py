@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from msgspec import Struct
 
-from tracelink.model.errors import Finding
+from tracelink.model.findings import Finding
 from tracelink.model.records import Frame
 from tracelink.model.witnesses import CommunicatorReport, Report
 

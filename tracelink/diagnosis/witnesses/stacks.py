@@ -12,7 +12,8 @@ from msgspec import Struct, field
 
 from tracelink.diagnosis.witnesses.model import FoldedStack, Stack
 from tracelink.io.sources import Source
-from tracelink.model.errors import Finding, Severity, UnreadableError
+from tracelink.model.errors import UnreadableError
+from tracelink.model.findings import Finding, Severity
 from tracelink.model.records import Frame, compiler_frame
 
 LARGEST = 16 << 20

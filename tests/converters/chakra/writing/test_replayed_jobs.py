@@ -13,8 +13,8 @@ from builders.graph import GraphBuilder
 from generators.many_hosts import job as write_cluster
 from tracelink.api import merge, write
 from tracelink.converters.chakra.validation import Validation, validate
-from tracelink.model.errors import Finding
 from tracelink.model.events import EventKind, TrackKind
+from tracelink.model.findings import Finding
 from tracelink.model.graph import EventGraph
 from tracelink.plugins import Output
 

@@ -13,8 +13,8 @@ from tracelink.converters.perfetto.timeline.layout import FIRST_SLICE_FLOW, FLOW
 from tracelink.converters.perfetto.timeline.schema import ARRIVAL_CATEGORY
 from tracelink.model.columns import NO_TIME
 from tracelink.model.communications import Evidence
-from tracelink.model.errors import Severity
 from tracelink.model.events import EventKind, Key, Relation, TrackKind
+from tracelink.model.findings import Severity
 
 # Arrows: each binds to its own slices, by events of its own or carried by the slices.
 

@@ -25,8 +25,8 @@ from tracelink.converters.perfetto.timeline.hangs import (
 )
 from tracelink.converters.perfetto.timeline.job import ArgumentChoice, TimelineOptions
 from tracelink.model.columns import UNKNOWN
-from tracelink.model.errors import Finding
 from tracelink.model.events import EventKind, Key, TrackKind
+from tracelink.model.findings import Finding
 from tracelink.model.job import Job
 
 # Who entered each collective last stands as an instant within it.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tracelink.converters.perfetto.timeline.job import merged_findings
-from tracelink.model.errors import Finding, Severity
+from tracelink.model.findings import Finding, Severity
 
 
 def untimed(count: int, example: str = "") -> Finding:

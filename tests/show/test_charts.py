@@ -1,4 +1,4 @@
-"""`tracelink.model.charts`."""
+"""`tracelink.show.charts`."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tracelink.model.charts import MOST_BARS, MOST_POINTS, MOST_SERIES, Plot, Series, bars, lines, points
 from tracelink.model.errors import UsageError
 from tracelink.model.results import ResultTable
+from tracelink.show.charts import MOST_BARS, MOST_POINTS, MOST_SERIES, Plot, Series, bars, lines, points
 
 SVG = "{http://www.w3.org/2000/svg}"
 

@@ -10,10 +10,11 @@ from importlib import resources
 
 from msgspec import Struct
 
-from tracelink.model.markup import Child, Markup, element
 from tracelink.model.text import counted
+from tracelink.show.charts import STYLE as CHARTS
+from tracelink.show.markup import Child, Markup, element
 
-BASE = "base.css"
+HERE, STYLE, SCRIPT = "tracelink.show", "base.css", "script.js"
 LONG = 160
 """Characters of a headline from which it is set in smaller letters."""
 
@@ -28,11 +29,11 @@ class Assets(Struct, frozen=True):
     script: str = ""
 
     @classmethod
-    def of(cls, package: str, styles: Iterable[str] = (), scripts: Iterable[str] = ()) -> Assets:
-        """The base style, then files of a package."""
-        own = [_file(package, name) for name in styles]
+    def of(cls, package: str = "", styles: Iterable[str] = (), scripts: Iterable[str] = ()) -> Assets:
+        """The style and the script of every page, then files of a package."""
         return cls(
-            "".join([_file(__package__ or "", BASE), *own]), "".join(_file(package, name) for name in scripts)
+            "".join([_file(HERE, STYLE), CHARTS, *(_file(package, name) for name in styles)]),
+            "".join([_file(HERE, SCRIPT), *(_file(package, name) for name in scripts)]),
         )
 
     def policy(self) -> str:

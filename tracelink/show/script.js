@@ -1,4 +1,5 @@
 'use strict';
+{
 // Sorts and filters tables, and shows the command for the place of a row. Text is only ever set as text.
 const collator = new Intl.Collator(undefined, { numeric: true });
 
@@ -60,3 +61,4 @@ document.addEventListener('click', (event) => {
   const button = event.target.closest('button.place');
   if (button) show(button);
 });
+}

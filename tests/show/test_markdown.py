@@ -1,8 +1,8 @@
-"""Tests of tracelink.pages.markdown."""
+"""Tests of tracelink.show.markdown."""
 
 from __future__ import annotations
 
-from tracelink.pages.markdown import markdown_escaped, markdown_table
+from tracelink.show.markdown import markdown_escaped, markdown_table
 
 
 def test_names_have_no_effect() -> None:

@@ -8,23 +8,14 @@ import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from msgspec import Struct
 
-from tracelink.model.errors import UsageError, choices
-from tracelink.model.markup import Child, Markup, element
-from tracelink.model.results import (
-    BYTES,
-    IDENTIFIERS,
-    TIME,
-    ResultTable,
-    both_ends,
-    in_unit,
-    values_of,
-    without_unit,
-)
-from tracelink.model.text import counted, number, shortened
+from tracelink.model.fields import Unit
+from tracelink.model.text import both_ends, counted, number, shortened
+from tracelink.show.cells import in_unit
+from tracelink.show.markup import Child, Markup, element
 
 Values = Sequence[float | None]
 """Numbers of a series; None is not drawn."""
@@ -42,8 +33,6 @@ MOST_BARS, MOST_SERIES, MOST_POINTS = 64, 16, 3000
 """What is drawn at most; a note says how much is not."""
 MOST_DOTS = 60
 """Points of a line that are marked, so that each says its value."""
-MOST_STEPS = 24
-"""Rows of steps that are drawn as bars; more are lines."""
 COLORS = 7
 _NAMESPACES = re.compile(r"^void |\(anonymous namespace\)::|\b\w+::")
 LOGARITHMIC = 1000
@@ -236,103 +225,6 @@ def _marks(
     return [*([line] if joined else ()), *dots]
 
 
-# Tables
-
-
-def chart_of(table: ResultTable[Any], y: Sequence[str], x: str, by: str, kind: str) -> Plot:
-    """The chart of some columns of a table; see `ResultTable.plot`."""
-    heights = list(y or table.plotted or _measures(table)[:1])
-    units = {table.units.get(name, "") for name in heights}
-    if not heights or any(table[name].dtype.kind not in "if" for name in heights):
-        raise UsageError("no column of numbers to plot", advice=choices("", _measures(table)))
-    if len(units) > 1:
-        raise UsageError(
-            f"columns of different units: {', '.join(sorted(units))}", advice="Plot those of one unit."
-        )
-    (unit,) = units
-    kind = kind or _kind(table, x, unit)
-    title = f"{table.title or table.row_type.__name__}: {', '.join(map(_words, heights))}"
-    if kind == "bars":
-        parts = {_words(name): values_of(table[name]) for name in heights}
-        return bars(title, _labels(table, x), parts, unit)
-    x = x or next((name for name in table.columns if _counts_up(table, name)), "")
-    texts = [name for name, column in table.columns.items() if column.dtype == object or name == "rank"]
-    joined = kind in ("lines", "levels")
-    keys = [by] if by else [name for name in texts if name != x] if joined else []
-    series = list(_series(table, heights, x, keys))
-    if kind == "levels":
-        series = [_held(one) for one in series]
-    draw = lines if joined else points
-    upward = _words(heights[0]) if len(heights) == 1 else ""
-    return draw(title, series, (_words(x), table.units.get(x, "")), (upward, unit))
-
-
-def _held(series: Series) -> Series:
-    """The same where each value holds until the next one."""
-    x, y = (
-        [value for value in values for _ in range(2)] for values in (series.x, series.y)
-    )  # each point twice
-    return Series(series.name, x[1:], y[:-1])
-
-
-def _kind(table: ResultTable[Any], x: str, unit: str) -> str:
-    if x and table[x].dtype.kind in "if" and x not in IDENTIFIERS and table.units.get(x) != TIME:
-        return "points"
-    long = len(table) > MOST_STEPS and len(set(table.columns.get("rank", ()))) <= MOST_SERIES
-    along = [x] if x else list(table.columns) if long else []
-    if not any(_counts_up(table, name) for name in along):
-        return "bars"
-    return "levels" if unit == BYTES else "lines"
-
-
-def _counts_up(table: ResultTable[Any], name: str) -> bool:
-    """Whether a column is a time, or counts up with it."""
-    return name == "step" or table.units.get(name) == TIME
-
-
-def _measures(table: ResultTable[Any]) -> list[str]:
-    """The columns of numbers that are neither ids nor times, those with units first."""
-    named = [name for name, column in table.columns.items() if column.dtype.kind in "if"]
-    measures = [name for name in named if name not in IDENTIFIERS and table.units.get(name) != TIME]
-    return sorted(measures, key=lambda name: name not in table.units)
-
-
-def _labels(table: ResultTable[Any], x: str) -> list[str]:
-    """What the rows are called: by one column, by their first text, or by their ids."""
-    texts = [name for name, column in table.columns.items() if column.dtype == object]
-    names = [x] if x else texts[:1] or [name for name in table.columns if name in IDENTIFIERS]
-    rows = zip(*(values_of(table[name]) for name in names), strict=True)
-    return [
-        ", ".join(_key(name, value) for name, value in zip(names, row, strict=True) if value is not None)
-        for row in (rows if names else [()] * len(table))
-    ]
-
-
-def _series(table: ResultTable[Any], heights: Sequence[str], x: str, keys: Sequence[str]) -> Iterator[Series]:
-    """A series for each column of heights, and for each combination of the values of the key columns."""
-    rows_of: defaultdict[tuple[object, ...], list[int]] = defaultdict(list)
-    columns = [values_of(table[name]) for name in keys]
-    for row, values in enumerate(zip(*columns, strict=True) if keys else [()] * len(table)):
-        rows_of[values].append(row)
-    across = values_of(table[x]) if x else list(range(len(table)))
-    for name in heights:
-        upward = values_of(table[name])
-        for values, rows in rows_of.items():
-            words = [_key(key, value) for key, value in zip(keys, values, strict=True) if value is not None]
-            words += [_words(name)] if len(heights) > 1 or not keys else []
-            yield Series(", ".join(words), [across[row] for row in rows], [upward[row] for row in rows])
-
-
-def _key(name: str, value: object) -> str:
-    """`rank 3` for a number, a text as it is."""
-    return f"{name} {value}" if name in IDENTIFIERS else str(value)
-
-
-def _words(name: str) -> str:
-    """`exposed communication` for the column `exposed_communication_ns`."""
-    return without_unit(name).replace("_", " ")
-
-
 # Axes
 
 
@@ -366,7 +258,7 @@ class _Axis(NamedTuple):
             low, high = min(low, 0), max(high, 0)
         if low == high:
             high = low + (abs(low) or 1)
-        divisor, words = in_unit(unit, high - low if unit == TIME else max(abs(low), abs(high)))
+        divisor, words = in_unit(unit, high - low if unit == Unit.TIME else max(abs(low), abs(high)))
         name = " ".join(filter(None, (title, f"({words})" if words and title and not logarithmic else words)))
         return cls(low, high, first, last, logarithmic, unit, divisor, title if logarithmic else name)
 
@@ -379,7 +271,7 @@ class _Axis(NamedTuple):
 
     def words(self, value: float) -> str:
         """The value with its unit."""
-        if self.unit == TIME:
+        if self.unit == Unit.TIME:
             value -= self.low
         divisor, words = in_unit(self.unit, abs(value))
         return f"{_short(value / divisor)} {words}".strip()
@@ -390,7 +282,7 @@ class _Axis(NamedTuple):
             first, last = math.ceil(math.log10(self.low)), math.floor(math.log10(self.high))
             step = max(-(-(last - first) // 8), 1)
             return [(10.0**power, self.words(10.0**power)) for power in range(first, last + 1, step)]
-        origin = self.low if self.unit == TIME else 0
+        origin = self.low if self.unit == Unit.TIME else 0
         low, high = (self.low - origin) / self.divisor, (self.high - origin) / self.divisor
         width = _step((high - low) / 5)
         marked = range(math.ceil(low / width - 1e-9), math.floor(high / width + 1e-9) + 1)

@@ -1,4 +1,4 @@
-"""Tests of tracelink.pages.page."""
+"""Tests of tracelink.show.page."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ import base64
 import hashlib
 import html
 
-from tracelink.model.markup import element
-from tracelink.pages.page import Assets, closing, left_out, opening, page_header, section, sections_of
+from tracelink.show.markup import element
+from tracelink.show.page import Assets, closing, left_out, opening, page_header, section, sections_of
 
 
 def test_page_in_whole() -> None:

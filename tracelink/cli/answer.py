@@ -1,0 +1,92 @@
+"""What commands that answer have in common: `-o FILE`, `--json`, and the report on the terminal."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from tracelink.cli.console import Console, is_terminal
+from tracelink.cli.main import FINE, NO
+from tracelink.io.targets import file_target
+from tracelink.model.findings import Finding, Severity
+from tracelink.model.text import size
+from tracelink.show.terminal import UNWRAPPED, draw, paragraph
+
+if TYPE_CHECKING:
+    from tracelink.model.results import Result
+    from tracelink.show.document import Report
+
+FORMS = ".html, .md, .csv, .json, .parquet, .sqlite or .duckdb"
+
+
+def _checked(ctx: click.Context, param: click.Parameter, value: str | None) -> str | None:
+    """The output; an error before anything is read if nothing can be written there."""
+    if value is not None:
+        from tracelink.store.results import check_output
+
+        check_output(value)
+    return value
+
+
+def takes_output(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Adds the option that writes the answer to a file."""
+    return click.option(
+        "-o",
+        "--output",
+        type=click.Path(),
+        metavar="FILE",
+        callback=_checked,
+        help=f"Write the answer to FILE, whose suffix says the form: {FORMS}.",
+    )(function)
+
+
+def print_answer(
+    console: Console, result: Result, output: str | None = None, *, read: Sequence[str] = ()
+) -> int:
+    """Prints a result as the options require, and writes it to the output if there is one.
+
+    Args:
+        console: Where it is printed.
+        result: The result of the command.
+        output: The file of `-o`.
+        read: The files that were read, which are not overwritten.
+
+    Returns:
+        The exit code.
+    """
+    report = result.report()
+    written: list[str] = []
+    if output is not None:
+        from tracelink.store.results import check_output, save
+
+        check_output(output, read)
+        written = save(result, output)
+    if console.json:
+        console.document(result)
+    elif console.quiet:
+        print_errors(console, report.findings)
+    elif written:
+        console.info(
+            report.headline, *(f"Wrote {path} ({size(file_target(path).size())})." for path in written)
+        )
+    else:
+        show(console, report)
+    return NO if any(finding.severity is Severity.ERROR for finding in report.findings) else FINE
+
+
+def show(console: Console, report: Report, *, to_stderr: bool = False) -> None:
+    """Prints a report for people: fitted to the terminal, plain and unwrapped elsewhere."""
+    terminal = is_terminal(stderr=to_stderr)
+    width = shutil.get_terminal_size().columns if terminal else UNWRAPPED
+    text = draw(report, width=width, styled=terminal, verbose=console.verbose)
+    console.info(text, to_stderr=to_stderr)
+
+
+def print_errors(console: Console, findings: Sequence[Finding]) -> None:
+    """Prints the errors among the findings to standard error, even with --quiet."""
+    for finding in findings:
+        if finding.severity is Severity.ERROR:
+            console.error(paragraph(finding))

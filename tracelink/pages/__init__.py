@@ -1,3 +1,0 @@
-"""What the HTML pages share: their frame, their look, and plots."""
-
-__all__ = ["markdown", "page"]

@@ -1,0 +1,208 @@
+"""Reports as HTML: one file that loads and sends nothing, whose tables sort and filter where scripts run."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from tracelink.model.findings import Finding, in_order
+from tracelink.model.text import counted
+from tracelink.show.cells import EMPTY, Column
+from tracelink.show.document import (
+    Block,
+    Chart,
+    Code,
+    Details,
+    Element,
+    Facts,
+    Frames,
+    Items,
+    Medium,
+    Only,
+    Paragraph,
+    Report,
+    Section,
+    Table,
+)
+from tracelink.show.markup import Child, Markup, element, framed
+from tracelink.show.page import Assets, closing, left_out, opening, page_header, section
+from tracelink.show.terminal import paragraph
+
+MOST_FINDINGS = 200
+MOST_ITEMS = 200
+WORTH_FILTERING = 12
+"""Rows from which a table can be filtered."""
+
+
+def draw(report: Report, assets: Assets | None = None) -> str:
+    """Returns a report as a page.
+
+    Args:
+        report: What is drawn.
+        assets: The styles and the scripts, if the report has elements with some of their own.
+    """
+    assets = assets or Assets.of()
+    sections = [*report.sections, Section("Findings", [], anchor="findings")]
+    contents = [*(_blocks(one.blocks) for one in report.sections), _findings(report.findings)]
+    drawn = [(anchor_of(one), one.title, content) for one, content in zip(sections, contents, strict=True)]
+    present = [(anchor, title, content) for anchor, title, content in drawn if content]
+    header = page_header(
+        report.headline,
+        element("div", _blocks(report.summary), class_="facts") if report.summary else None,
+        sections=[(anchor, title) for anchor, title, _ in present],
+        class_=report.tone.value or "ok",
+    )
+    main = element("main", (section(*one) for one in present), _place_of_command())
+    return f"{opening(report.headline, assets)}{header.text}{main.text}{closing(report.command, assets)}"
+
+
+def fragment(report: Report) -> str:
+    """Returns a report as a part of a page, such as the output of a cell of a notebook."""
+    parts: list[Child] = [
+        element("p", element("strong", report.headline)),
+        _blocks(report.summary),
+        *(
+            element("div", element("h4", one.title), content)
+            for one in report.sections
+            if (content := _blocks(one.blocks))
+        ),
+    ]
+    return element("div", parts).text
+
+
+def anchor_of(one: Section) -> str:
+    """The anchor of a section: its own, or made of its title."""
+    return one.anchor or re.sub(r"[^a-z0-9]+", "-", one.title.lower()).strip("-")
+
+
+def _blocks(blocks: Sequence[Block]) -> list[Markup]:
+    return [markup for block in blocks for markup in _drawn(block)]
+
+
+def _drawn(block: Block) -> Iterator[Markup]:
+    match block:
+        case Paragraph():
+            yield element("p", block.text, class_=block.tone.value or None)
+        case Items() if block.texts:
+            yield element("ul", (element("li", text) for text in block.texts[:MOST_ITEMS]))
+            yield from _present(left_out(block.texts, MOST_ITEMS, block.thing))
+        case Facts() if block.values:
+            pairs = ((element("dt", name), element("dd", value)) for name, value in block.values.items())
+            yield element("dl", pairs)
+        case Table():
+            yield from table(block)
+        case Frames() if block.frames:
+            yield _stack(block)
+        case Code():
+            caption = element("figcaption", block.title) if block.title else None
+            yield element("figure", caption, framed(block.title or "Code", element("pre", block.text)))
+        case Chart():
+            yield figure(block)
+        case Details():
+            yield element(
+                "details",
+                element("summary", block.summary),
+                _blocks(block.blocks),
+                open="" if block.open else None,
+            )
+        case Only() if Medium.HTML in block.media:
+            yield from _blocks(block.blocks)
+        case Element():
+            yield element("div", block.child)
+
+
+def _present(child: Child) -> Iterator[Markup]:
+    if isinstance(child, Markup):
+        yield child
+
+
+def _stack(stack: Frames) -> Markup:
+    frames = (element("li", element("code", place), " ", function) for place, function in stack.frames)
+    return element("ol", frames, class_="stack")
+
+
+def figure(chart: Chart) -> Markup:
+    """A chart in its own frame."""
+    caption = element("figcaption", chart.note) if chart.note else None
+    return element("figure", framed(chart.title, Markup(chart.svg)), caption)
+
+
+# Tables
+
+
+def table(block: Table, *, live: bool = True) -> Iterator[Markup]:
+    """A table without columns that are empty in every row; if it is live, it sorts by each column and filters."""
+    shown = block.rows[: block.most]
+    columns = block.columns_of(shown)
+    if not columns:
+        return
+    header = [
+        element("th", element("button", one.heading, type="button") if live else one.heading, scope="col")
+        for one in columns
+    ]
+    if block.place is not None:
+        header.append(element("th", "timeline", scope="col"))
+    whole = element(
+        "table",
+        element("caption", block.title) if block.title else None,
+        element("thead", element("tr", header)),
+        element("tbody", (_row(block, columns, row, index) for index, row in enumerate(shown))),
+        class_="sortable" if live else None,
+    )
+    label = block.title or counted(len(block.rows), block.thing)
+    if live and len(shown) >= WORTH_FILTERING:
+        yield _filter(label)
+    yield framed(label, whole)
+    yield from _present(left_out(block.rows, block.most, f"more {block.thing}"))
+
+
+def _row(block: Table, columns: Sequence[Column], row: Any, index: int) -> Markup:
+    cells = [_cell(column, index, getattr(row, column.field.name), block) for column in columns]
+    if block.place is not None:
+        cells.append(element("td", _place(block.place(row))))
+    return element("tr", cells)
+
+
+def _cell(column: Column, index: int, value: Any, block: Table) -> Markup:
+    text = column.cells[index]
+    number = value if isinstance(value, int | float | np.number) and not isinstance(value, bool) else None
+    classes = [
+        *(["number"] if column.right else []),
+        *([tone.value] if (tone := block.tones.get(text)) else []),
+    ]
+    return element(
+        "td",
+        "" if text == EMPTY else text,
+        class_=" ".join(classes) or None,
+        data_value=None if number is None else f"{number}",
+    )
+
+
+def _place(command: str) -> Child:
+    return element("button", "show", type="button", class_="place", data_command=command) if command else None
+
+
+def _filter(label: str) -> Markup:
+    """A field that a script shows and that hides rows without its words."""
+    field = element("input", type="search", class_="filter", aria_label=f"Filter: {label}")
+    return element("label", "Filter ", field, class_="filtering", hidden="")
+
+
+def _place_of_command() -> Markup:
+    """Where a script shows the command for the place of a row."""
+    parts = "In the timeline: ", element("code", ""), " ", element("small", "")
+    return element("p", parts, id="place", role="status", hidden="")
+
+
+def _findings(findings: Sequence[Finding]) -> list[Markup]:
+    if not findings:
+        return []
+    listed = in_order(findings)
+    items = (element("li", paragraph(one), class_=one.severity.value) for one in listed[:MOST_FINDINGS])
+    return [
+        element("ul", items, class_="findings"),
+        *_present(left_out(listed, MOST_FINDINGS, "more finding")),
+    ]

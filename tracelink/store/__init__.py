@@ -1,0 +1,3 @@
+"""Results and tables as files and databases."""
+
+__all__ = ["results"]

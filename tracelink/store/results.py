@@ -1,0 +1,97 @@
+"""A result as a file: its suffix says the form."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import PurePath
+
+from tracelink.io.targets import check_folder, check_not_read, file_target
+from tracelink.io.temporary import abandoned_files_removed
+from tracelink.model.errors import UsageError, choices
+from tracelink.model.results import Result, ResultTable
+
+
+def check_output(path: str, read: Sequence[str] = ()) -> None:
+    """Raises `UsageError` unless a result can be written there without overwriting one of the files that are read."""
+    suffix = _suffix(path)
+    if suffix not in SUFFIXES:
+        raise UsageError(f"{path}: unknown suffix {suffix!r}", advice=choices(suffix, SUFFIXES))
+    check_folder(path)
+    check_not_read(path, read)
+
+
+def save(result: Result, path: str | os.PathLike[str]) -> list[str]:
+    """Writes a result as a file that appears when it is complete.
+
+    Args:
+        result: What a function of the library returned.
+        path: The file. Its suffix says the form: .html and .md as people see it, .json all of it, .csv its tables. A
+            form that holds one table has a file for each one with rows: `out.kernels.csv`.
+
+    Returns:
+        The files.
+
+    Raises:
+        UsageError: The suffix is unknown, or the folder does not exist.
+        TraceError: The file cannot be written.
+    """
+    name = os.fspath(path)
+    check_output(name)
+    with abandoned_files_removed(name):
+        return _FORMS[_suffix(name)](result, name)
+
+
+def _suffix(path: str) -> str:
+    return PurePath(path).suffix.lower()
+
+
+def _write(path: str, text: str) -> list[str]:
+    target = file_target(path)
+    with target.file() as stream:
+        stream.write(text.encode("utf-8", "backslashreplace"))
+    return [target.path()]
+
+
+def _html(result: Result, path: str) -> list[str]:
+    from tracelink.show import html
+
+    return _write(path, html.draw(result.report()))
+
+
+def _markdown(result: Result, path: str) -> list[str]:
+    from tracelink.show import markdown
+
+    return _write(path, markdown.draw(result.report()))
+
+
+def _json(result: Result, path: str) -> list[str]:
+    from tracelink.show.json import document_text
+
+    return _write(path, document_text(result))
+
+
+def _csv(result: Result, path: str) -> list[str]:
+    from tracelink.show import csv
+
+    return [name for file, table in _files(result, path).items() for name in _write(file, csv.draw(table))]
+
+
+def _files(result: Result, path: str) -> Mapping[str, ResultTable[object]]:
+    """The file of each table that has rows; findings are on the terminal."""
+    every = {name: table for name, table in result.tables().items() if name != "findings"}
+    tables = {name: table for name, table in every.items() if len(table)} or every
+    if len(tables) == 1:
+        return dict.fromkeys([path], *tables.values())
+    stem, suffix = os.path.splitext(path)
+    return {f"{stem}.{name}{suffix}": table for name, table in tables.items()}
+
+
+_FORMS: Mapping[str, Callable[[Result, str], list[str]]] = {
+    ".html": _html,
+    ".md": _markdown,
+    ".csv": _csv,
+    ".json": _json,
+}
+SUFFIXES = tuple(_FORMS)
+"""The forms that a result can be written in."""
