@@ -76,6 +76,8 @@ def job(plan: Plan, fault: Fault | None = None, snapshot: Snapshot = Snapshot())
 
 def times(plan: Plan, done: Run, snapshot: Snapshot) -> dict[int, int]:
     """When the dump of each rank is taken."""
+    if snapshot.moments:
+        return {rank: START_NS + moment for rank, moment in enumerate(snapshot.moments)}
     random = Random(f"snapshot {plan.seed}")
     waits = {
         "settled": snapshot.wait_ns,

@@ -260,6 +260,8 @@ class Snapshot:
     """Which share of the job is over, if it is running."""
     skew_ns: int = 0
     """By how much the times of the dumps differ."""
+    moments: tuple[int, ...] = ()
+    """When the dump of each rank is taken after the start, if it matters."""
     wait_ns: int = 30 * SECOND_NS
     """How long nothing has moved, if it is settled."""
     missing: tuple[int, ...] = ()
