@@ -31,7 +31,7 @@ Child = Markup | str | int | None | Iterable["Child"]
 def element(name: str, /, *children: Child, **attributes: str | int | float | None) -> Markup:
     """An element; `class_` is the attribute `class`, `aria_label` is `aria-label`, None leaves one out."""
     opening = "".join(
-        f' {key.rstrip("_").replace("_", "-")}="{escaped(str(value))}"'
+        f' {key.rstrip("_").replace("_", "-")}="{_attribute(value)}"'
         for key, value in attributes.items()
         if value is not None
     )
@@ -39,6 +39,13 @@ def element(name: str, /, *children: Child, **attributes: str | int | float | No
         return Markup(f"<{name}{opening}>")
     end = "\n" if name in BLOCKS else ""
     return Markup(f"<{name}{opening}>{inner(children)}</{name}>{end}")
+
+
+def _attribute(value: str | float) -> str:
+    """The value of an attribute; lengths to a hundredth of a pixel."""
+    if isinstance(value, float):
+        return f"{value:.2f}".rstrip("0").removesuffix(".")
+    return escaped(str(value))
 
 
 def inner(child: Child) -> str:

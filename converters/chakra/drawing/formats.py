@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import PurePath
+from xml.sax.saxutils import escape
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -13,23 +14,21 @@ from tracelink.converters.chakra.drawing.rank_nodes import (
     Arrow,
     Box,
     Scene,
-    duration,
     facts,
     group_of,
     short_name,
-    size,
     subjects_of,
     visible,
 )
 from tracelink.converters.chakra.drawing.scene import compose
-from tracelink.converters.chakra.drawing.svg import BOX, Position, layout, number, svg, text
+from tracelink.converters.chakra.drawing.svg import BOX, Position, layout, number, svg
 from tracelink.converters.chakra.table import COMMUNICATION
 from tracelink.io.engine import Engine
 from tracelink.io.sources import Source
 from tracelink.io.targets import Target
 from tracelink.model.findings import Finding, Severity
 from tracelink.model.selection import View
-from tracelink.model.text import counted
+from tracelink.model.text import counted, fine_span, size
 from tracelink.plugins import Output
 
 # DOT: the language of graphviz, which finds a position for each box by itself.
@@ -102,7 +101,7 @@ def _node(box: Box, position: Position | None, origin_ns: float) -> str:
 
 def _measures(box: Box) -> str:
     more = "" if box.bytes is None else f", {size(box.bytes)}"
-    return duration(box.duration_ns) + more + (f", {box.parts:,} nodes" if box.parts > 1 else "")
+    return fine_span(box.duration_ns) + more + (f", {box.parts:,} nodes" if box.parts > 1 else "")
 
 
 def _lines(texts: Sequence[str]) -> str:
@@ -157,6 +156,12 @@ FIELDS: Mapping[str, _Field] = {
 """Numbers of nanoseconds are exact; `start` and `duration` are microseconds, as in the trace."""
 
 DEPENDENCY = "dependency"
+QUOTES = {'"': "&quot;", "'": "&#39;"}
+
+
+def text(content: str) -> str:
+    """Escaped text of an element or an attribute, of any length: a graph is for programs."""
+    return escape(content, QUOTES)
 
 
 def graphml(scene: Scene, title: str) -> Iterator[str]:
@@ -245,8 +250,9 @@ class _Drawing:
                     waiting = ""
             out.write(waiting.encode())
         rank = subjects[0].rank if len(subjects) == 1 else None
-        size = target.size(name)
-        return [Output(target.path(name), self.name, rank, size, len(scene.boxes), tuple(findings))]
+        return [
+            Output(target.path(name), self.name, rank, target.size(name), len(scene.boxes), tuple(findings))
+        ]
 
     def findings_of(self, scene: Scene) -> list[Finding]:
         """Values that the format cannot represent."""

@@ -28,10 +28,11 @@ from tracelink.converters.chakra.table import (
 )
 from tracelink.io.engine import Engine
 from tracelink.io.sources import Source
-from tracelink.model.columns import MICROSECOND, MILLISECOND, SECOND, UNKNOWN, Bools, Int64s
-from tracelink.model.errors import UnreadableError, UsageError
+from tracelink.model.columns import MICROSECOND, UNKNOWN, Bools, Int64s
+from tracelink.model.errors import UnreadableError, UsageError, printable
 from tracelink.model.findings import Finding, Severity
 from tracelink.model.ranges import Numbers
+from tracelink.model.text import fine_span, shortened, size
 
 
 class Subject(Struct, frozen=True):
@@ -109,19 +110,10 @@ QUALIFIERS = re.compile(
 )
 """Qualifiers before the name of a kernel."""
 
-UNITS = ((SECOND, "s"), (MILLISECOND, "ms"), (MICROSECOND, "µs"))
-KILO = 1000
-
 
 def visible(text: str, most: int = LONGEST_NAME) -> str:
     """The text in at most so many letters, with everything spelled out that no printer would show."""
-    if len(text) > most:
-        text = text[: most - 1] + "…"
-    if text.isprintable():
-        return text
-    return "".join(
-        char if char.isprintable() else char.encode("unicode_escape").decode("ascii") for char in text
-    )
+    return printable(shortened(text, most))
 
 
 def short_name(box: Box) -> str:
@@ -129,23 +121,6 @@ def short_name(box: Box) -> str:
     name = box.name[:LONGEST_NAME]
     bare = QUALIFIERS.sub("", name.removeprefix("void ")) if "(" in name or "<" in name else name
     return visible(bare or name or box.role.value)
-
-
-def duration(ns: float) -> str:
-    """12.3 µs."""
-    for unit, name in UNITS:
-        if abs(ns) >= unit:
-            return f"{ns / unit:,.4g} {name}" if ns < KILO * unit else f"{ns / unit:,.0f} {name}"
-    return f"{ns:.0f} ns"
-
-
-def size(count: int) -> str:
-    """12.3 MB."""
-    value, units = float(count), iter(("kB", "MB", "GB", "TB", "PB"))
-    unit = "B"
-    while value >= KILO and (following := next(units, "")):
-        value, unit = value / KILO, following
-    return f"{value:.4g} {unit}"
 
 
 def group_of(box: Box) -> str:
@@ -160,9 +135,9 @@ def facts(box: Box, origin_ns: float) -> list[str]:
     lines = [visible(box.name) or "(no name)"]
     rank = "" if box.rank is None else f", rank {box.rank}"
     lines.append(f"{box.kind or box.role.value}, id {box.id}{rank}, {box.lane}")
-    when = [f"takes {duration(box.duration_ns)}"]
+    when = [f"takes {fine_span(box.duration_ns)}"]
     if box.start_ns is not None:
-        when.insert(0, f"starts at {duration(box.start_ns - origin_ns)}")
+        when.insert(0, f"starts at {fine_span(int(box.start_ns - origin_ns))}")
     lines.append(", ".join(when))
     if box.kind:
         lines.append(", ".join([*([] if box.bytes is None else [size(box.bytes)]), group_of(box)]))

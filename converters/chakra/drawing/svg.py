@@ -7,7 +7,6 @@ from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from enum import StrEnum
 from math import ceil, floor, log10
-from xml.sax.saxutils import escape
 
 from msgspec import Struct
 
@@ -15,12 +14,13 @@ from tracelink.converters.chakra.drawing.rank_nodes import (
     Arrow,
     Box,
     Scene,
-    duration,
     facts,
     short_name,
     visible,
 )
 from tracelink.converters.chakra.table import COMMUNICATION, Role
+from tracelink.model.text import fine_span
+from tracelink.show.markup import Markup, element
 
 FILL = {
     Role.HOST: "#cfe0f5",
@@ -188,30 +188,6 @@ def _natural(name: str) -> list[tuple[int, str]]:
     return [(int(part), "") if part.isdigit() else (-1, part) for part in NUMBERS.split(name)]
 
 
-# XML elements, with escaped text.
-
-QUOTES = {'"': "&quot;", "'": "&#39;"}
-
-
-def text(content: str) -> str:
-    """Escaped text of an element or an attribute."""
-    return escape(content, QUOTES)
-
-
-def element(name: str, content: str = "", /, **attributes: str | float | None) -> str:
-    """An element around content that is XML; `class_` is the attribute `class`, `stroke_width` is `stroke-width`."""
-    written = "".join(
-        f' {key.rstrip("_").replace("_", "-")}="{_value(value)}"'
-        for key, value in attributes.items()
-        if value is not None
-    )
-    return f"<{name}{written}>{content}</{name}>" if content else f"<{name}{written}/>"
-
-
-def _value(value: str | float) -> str:
-    return text(value) if isinstance(value, str) else number(value)
-
-
 def number(value: float) -> str:
     """A length to a tenth of a pixel, without a tail of zeros."""
     return f"{value:.1f}".removesuffix(".0")
@@ -310,12 +286,19 @@ def svg(scene: Scene, title: str) -> Iterator[str]:
     yield (
         f'<svg xmlns="http://www.w3.org/2000/svg" width="{number(width)}" height="{number(height)}"'
         f' viewBox="0 0 {number(width)} {number(height)}" role="img">\n'
-        f"<title>{text(visible(title))}</title><style>{STYLE}</style>\n"
     )
-    yield from _markers()
-    yield element("rect", width="100%", height="100%", fill="#fff") + "\n"
+    yield from (part.text + "\n" for part in _parts(scene, title, where, width, notes))
+    yield "</svg>\n"
+
+
+def _parts(scene: Scene, title: str, where: Layout, width: float, notes: Sequence[str]) -> Iterator[Markup]:
+    yield element("title", visible(title))
+    yield element("style", Markup(STYLE))
+    yield element("defs", _markers())
+    yield element("rect", width="100%", height="100%", fill="#fff")
     yield from _heading(scene, title, width)
-    yield from (_lane(lane, width) for lane in where.lanes)
+    for lane in where.lanes:
+        yield from _lane(lane, width)
     yield from _axis(scene, where)
     for box, position in zip(scene.boxes, where.positions, strict=True):
         yield _box(box, position, scene.origin_ns)
@@ -324,19 +307,16 @@ def svg(scene: Scene, title: str) -> Iterator[str]:
     yield from _legend(scene, lines, where.bottom + 24)
     for line, note in enumerate(notes):
         yield _text(visible(note, LONGEST_NOTE), MARGIN, where.bottom + 58 + 16 * line, "note")
-    yield "</svg>\n"
 
 
-def _markers() -> Iterator[str]:
-    yield "<defs>"
+def _markers() -> Iterator[Markup]:
     for look, colour in STROKES.items():
         tip = element("path", d="M0 0L7 3L0 6z", fill=colour)
         size = {"markerWidth": 7, "markerHeight": 6, "refX": 6.5, "refY": 3}
         yield element("marker", tip, id=look, orient="auto", markerUnits="userSpaceOnUse", **size)
-    yield "</defs>\n"
 
 
-def _heading(scene: Scene, title: str, width: float) -> Iterator[str]:
+def _heading(scene: Scene, title: str, width: float) -> Iterator[Markup]:
     drawn = sum(box.parts for box in scene.boxes)
     shown = f"{len(scene.boxes):,} boxes" + (f" for {drawn:,} nodes" if drawn > len(scene.boxes) else "")
     of = f", of {scene.nodes:,} nodes in all" if drawn < scene.nodes else ""
@@ -350,25 +330,23 @@ def _heading(scene: Scene, title: str, width: float) -> Iterator[str]:
     yield _text(summary, MARGIN, 46, "dim")
 
 
-def _text(content: str, left: float, base: float, class_: str | None = None) -> str:
-    return element("text", text(content), x=left, y=base, class_=class_) + "\n"
+def _text(content: str, left: float, base: float, class_: str | None = None) -> Markup:
+    return element("text", content, x=left, y=base, class_=class_)
 
 
-def _lane(lane: Lane, width: float) -> str:
-    parts = []
+def _lane(lane: Lane, width: float) -> Iterator[Markup]:
     if lane.first_of_rank and lane.rank is not None:
-        parts.append(_text(f"rank {lane.rank}", MARGIN, lane.top - 8, "title"))
-    stripe = element("rect", x=0, y=lane.top - 2, width=width, height=lane.height + 4, class_="lane")
+        yield _text(f"rank {lane.rank}", MARGIN, lane.top - 8, "title")
+    yield element("rect", x=0, y=lane.top - 2, width=width, height=lane.height + 4, class_="lane")
     base = lane.top + 14
-    parts += [stripe, _text(visible(lane.name, 20), MARGIN, base)]
+    yield _text(visible(lane.name, 20), MARGIN, base)
     again = GUTTER + REPEATED
     while again < width - REPEATED / 2:
-        parts.append(_text(visible(lane.name, 20), again, base, "again"))
+        yield _text(visible(lane.name, 20), again, base, "again")
         again += REPEATED
-    return "".join(parts)
 
 
-def _axis(scene: Scene, where: Layout) -> Iterator[str]:
+def _axis(scene: Scene, where: Layout) -> Iterator[Markup]:
     if not scene.timed or not scene.boxes:
         return
     scale = where.scale
@@ -380,12 +358,12 @@ def _axis(scene: Scene, where: Layout) -> Iterator[str]:
         left = scale(scene.origin_ns + tick * step)
         if left <= GUTTER + scale.width - LABEL:
             yield element("line", x1=left, x2=left, y1=TOP - 14, y2=where.bottom, class_="tick")
-            yield _text(duration(tick * step), left + 3, TOP - 8, "dim")
+            yield _text(fine_span(round(tick * step)), left + 3, TOP - 8, "dim")
 
 
-def _box(box: Box, position: Position, origin_ns: float) -> str:
+def _box(box: Box, position: Position, origin_ns: float) -> Markup:
     width = position.right - position.left
-    details = element("title", text("\n".join(facts(box, origin_ns))))
+    details = element("title", ([fact, Markup("\n")] for fact in facts(box, origin_ns)))
     body = element(
         "rect",
         x=position.left,
@@ -397,12 +375,8 @@ def _box(box: Box, position: Position, origin_ns: float) -> str:
         stroke=EDGE[box.role],
     )
     letters = int((width - 6) / LETTER)
-    label = ""
-    if letters >= 2:
-        label = _text(_label(box, letters), position.left + 4, position.top + 14).rstrip()
-    return (
-        element("g", details + body + label, class_="box comm" if box.role in COMMUNICATION else "box") + "\n"
-    )
+    label = _text(_label(box, letters), position.left + 4, position.top + 14) if letters >= 2 else None
+    return element("g", details, body, label, class_="box comm" if box.role in COMMUNICATION else "box")
 
 
 def _label(box: Box, letters: int) -> str:
@@ -425,20 +399,17 @@ def _lines(scene: Scene, positions: Sequence[Position]) -> dict[Look, list[str]]
     return {look: curves for look, curves in lines.items() if curves}
 
 
-def _arrows(lines: Mapping[Look, Sequence[str]]) -> Iterator[str]:
+def _arrows(lines: Mapping[Look, Sequence[str]]) -> Iterator[Markup]:
     for look, curves in lines.items():
-        content = "\n".join(element("path", d=line) for line in curves)
-        yield (
-            element("g", content, **_looks(look), class_=f"arrows {look}{' many' * (len(curves) > MANY)}")
-            + "\n"
-        )
+        paths = (element("path", d=line) for line in curves)
+        yield element("g", paths, **_looks(look), class_=f"arrows {look}{' many' * (len(curves) > MANY)}")
 
 
 def _looks(look: Look) -> dict[str, str]:
     return {"stroke": STROKES[look], "marker_end": f"url(#{look})"}
 
 
-def _legend(scene: Scene, looks: Collection[Look], top: float) -> Iterator[str]:
+def _legend(scene: Scene, looks: Collection[Look], top: float) -> Iterator[Markup]:
     left = MARGIN
     counts = Counter(box.role for box in scene.boxes)
     for role in Role:
