@@ -24,7 +24,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from builders.journal import journal
+from builders.dumps import journal
 from builders.recorder import CREATED, collective, dump, pickled, process_group
 from tracelink import load
 from tracelink.diagnosis.examine import diagnosis_of

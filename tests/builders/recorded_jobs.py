@@ -8,15 +8,13 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from builders.recorder import as_source, pickled
+from builders.dumps import recording
 from generators.recorded_jobs import Fault, Plan, RecordedJob, faults
 from generators.recorded_plan import KINDS
-from tracelink.converters.flight_recorder.reader import FlightRecorderReader
 from tracelink.diagnosis.examine import diagnosis_of
 from tracelink.diagnosis.explain import judged_by_line, with_evidence
 from tracelink.diagnosis.journal import journal_of
 from tracelink.diagnosis.model import Diagnosis
-from tracelink.engines.processes import Processes
 from tracelink.model.errors import UnreadableError
 
 BACKENDS = ["nccl", "nccl2", "nccl-lazy", "gloo", "ucc", "xccl", "own"]
@@ -94,12 +92,10 @@ def numbered(recorded: RecordedJob, rank: int, group: str, number: int) -> list[
 
 def diagnosed(dumps: Mapping[int, Any]) -> Diagnosis:
     """The diagnosis of dumps by rank: contents, or bytes as they stand."""
-    reader, engine = FlightRecorderReader(), Processes(1)
     recordings, unreadable = {}, {}
     for rank, content in dumps.items():
-        data = content if isinstance(content, bytes) else pickled(content)
         try:
-            recordings[rank] = reader.read_records(as_source(data, f"comm_lib_trace_rank_{rank}"), engine)
+            recordings[rank] = recording(rank, content)
         except UnreadableError as error:
             unreadable[rank] = str(error)
     journal = journal_of(recordings)

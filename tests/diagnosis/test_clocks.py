@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from builders.journal import MS, Entries, recorded, rounds, together
+from builders.dumps import MS, Entries, recorded, rounds, together
 from builders.recorder import process_group
 from tracelink.diagnosis.clocks import Elapsed, lags_of
 from tracelink.diagnosis.journal import Journal

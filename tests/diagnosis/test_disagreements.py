@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from builders.journal import journal, recorded
+from builders.dumps import journal, recorded
 from builders.programs import diagnosis_of_programs, journal_of_programs
 from builders.programs import problems as problem_texts
 from builders.recorder import collective, dump, process_group

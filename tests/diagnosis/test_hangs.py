@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from builders.journal import MS, Entries, journal, recorded, rounds
+from builders.dumps import MS, Entries, journal, recorded, rounds
 from builders.programs import diagnosis_of_programs, journal_of_programs, problems
 from builders.recorder import collective, dump, process_group
 from tracelink.diagnosis.clocks import Elapsed, longest_finished_work

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from builders.journal import MS, Entries, journal, recorded, rounds, together
-from builders.journal import recorded as journal_of_entries
+from builders.dumps import MS, Entries, journal, recorded, rounds, together
+from builders.dumps import recorded as journal_of_entries
 from builders.recorded_jobs import faulty_plans, plans
 from builders.recorder import process_group
 from generators.recorded_jobs import Fault, Plan, job

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from builders.journal import journal
+from builders.dumps import journal
 from builders.programs import dumps_of
 from tracelink.diagnosis.examine import diagnosis_of
 from tracelink.diagnosis.model import Diagnosis

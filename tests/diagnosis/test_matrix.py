@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from builders.journal import journal, recorded
+from builders.dumps import journal, recorded
 from builders.recorded_jobs import LARGE, plans
 from builders.recorder import CREATED, collective, dump, process_group
 from generators.recorded_jobs import job

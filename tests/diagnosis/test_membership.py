@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 import pytest
 
-from builders.journal import journal
+from builders.dumps import journal
 from builders.recorder import collective, dump
 from tracelink.diagnosis.journal import Journal
 from tracelink.diagnosis.participation import Knowledge, parts_of, positions_of

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from builders.journal import recorded
+from builders.dumps import recorded
 from builders.programs import diagnosis_of_programs, problems
 from builders.recorder import CREATED, collective
 from tracelink.diagnosis.examine import diagnosis_of

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from builders.journal import recorded
+from builders.dumps import recorded
 from builders.programs import diagnosis_of_programs, journal_of_programs, problems
 from builders.recorder import collective
 from tracelink.diagnosis.examine import diagnosis_of

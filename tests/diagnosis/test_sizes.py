@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from builders.journal import recorded
+from builders.dumps import recorded
 from builders.recorder import CREATED, collective
 from tracelink.diagnosis.examine import diagnosis_of
 from tracelink.diagnosis.model import Category, Diagnosis, Kind, Problem

@@ -12,8 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from builders.data import shared
-from builders.dumps import SECOND, dumps, stack
-from builders.journal import Entries, recorded
+from builders.dumps import SECOND, Entries, dumps, recorded, stack
 from builders.recorder import CREATED, collective
 from tracelink.diagnosis.dumps.movement import Earlier, Movement
 from tracelink.diagnosis.examine import diagnosis_of, examine

@@ -8,8 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from builders.dumps import hang, healthy, steps
-from builders.journal import Entries, recorded
+from builders.dumps import Entries, hang, healthy, recorded, steps
 from builders.recorder import collective
 from tracelink.diagnosis.examine import diagnosis_of
 from tracelink.diagnosis.model import Problem

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from builders.journal import recorded
+from builders.dumps import recorded
 from builders.programs import journal_of_programs
 from builders.recorded_jobs import diagnosed, faulty_plans
 from builders.recorder import CREATED, collective

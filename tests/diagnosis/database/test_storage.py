@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import tracelink
-from builders.flight_database import examined, examined_bytes, rows, sqlite_of
+from builders.flight_database import examined, rows, sqlite_of
 from builders.recorder import as_json, collective, dump, frame, pickled, process_group
 from tracelink.diagnosis.database import storage as writer
 from tracelink.diagnosis.database.schema import TABLES, VERSION, Type
@@ -95,7 +95,7 @@ def test_lone_surrogates_become_question_marks(tmp_path: Path) -> None:
         SELECT e.operation, g.name, t.name FROM entries e
         JOIN groups g ON g.id = e.group_id JOIN tracebacks t ON t.id = e.traceback_id
     """
-    assert rows(sqlite_of(examined_bytes({0: data}), tmp_path), query) == [("a?b", "c?d", "e?f")]
+    assert rows(sqlite_of(examined({0: data}), tmp_path), query) == [("a?b", "c?d", "e?f")]
 
 
 @pytest.mark.parametrize(
@@ -121,14 +121,14 @@ def test_lone_surrogates_become_question_marks(tmp_path: Path) -> None:
 def test_values_that_do_not_fit_a_column(
     tmp_path: Path, fields: dict[str, Any], columns: str, values: tuple[Any, ...]
 ) -> None:
-    database = sqlite_of(examined_bytes({0: as_json(dump(collective(**fields)))}), tmp_path)
+    database = sqlite_of(examined({0: as_json(dump(collective(**fields)))}), tmp_path)
     assert rows(database, f"SELECT {columns} FROM entries") == [values]
     check(database)
 
 
 def test_line_number_too_large(tmp_path: Path) -> None:
     frames = [{"name": "f", "filename": "a.py", "line": (1 << 64) - 1}, {"name": "g"}]
-    database = sqlite_of(examined_bytes({0: as_json(dump(collective(frames=frames)))}), tmp_path)
+    database = sqlite_of(examined({0: as_json(dump(collective(frames=frames)))}), tmp_path)
     assert rows(database, "SELECT depth, name, filename, line FROM frames") == [
         (0, "f", "a.py", None),
         (1, "g", "", None),
@@ -138,7 +138,7 @@ def test_line_number_too_large(tmp_path: Path) -> None:
 def test_omitted_stacks_and_sizes_are_findings(tmp_path: Path) -> None:
     deep = [frame(f"f{depth}") for depth in range(2000)]
     many = [[1]] * 20_000
-    what = examined_bytes(
+    what = examined(
         {
             0: as_json(
                 dump(
@@ -199,7 +199,7 @@ def test_keys_join_for_any_dump(
         "entries": [collective(sequence=place) | fields for place, fields in enumerate(entries)],
     }
     database = sqlite_of(
-        examined_bytes({0: orjson.dumps(content), 3: as_json(dump(collective()))}),
+        examined({0: orjson.dumps(content), 3: as_json(dump(collective()))}),
         tmp_path_factory.mktemp("junk"),
     )
     check(database)

@@ -8,7 +8,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from builders.journal import journal, recorded
+from builders.dumps import journal, recorded
 from builders.programs import diagnosis_of_programs, dumps_of, problems
 from builders.recorder import CREATED, collective
 from tracelink.diagnosis.examine import diagnosis_of

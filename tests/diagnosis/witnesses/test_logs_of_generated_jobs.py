@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from builders.watchdog_job import journal_of_dumps, logs_of
+from builders.dumps import journal
+from builders.watchdog import logs_of
 from generators.recorded_jobs import Fault, Plan, RecordedJob, Snapshot, job
 from generators.recorded_plan import DATA, KINDS, TENSOR, WORLD
 from tracelink import diagnose
@@ -31,7 +32,7 @@ RECORDED = (
 
 
 def blamed(folder: Path, dumps: Mapping[int, Any], *, all_groups: bool) -> set[int]:
-    for rank, lines in logs_of(journal_of_dumps(dumps), all_groups=all_groups).items():
+    for rank, lines in logs_of(journal(dumps), all_groups=all_groups).items():
         (folder / f"rank_{rank}.log").write_text("\n".join([*lines, ""]))
     found = diagnose(folder, jobs=1)
     assert found.verdict == "problem"
