@@ -80,7 +80,7 @@ def column_of(
     known = [value for value in values if _is_number(value)]
     if field.unit is Unit.RANKS:
         return Column(title, [ranks_cell(value) if value else EMPTY for value in values], False, field)
-    if not known or len(known) < sum(value is not None and value is not UNSET for value in values):
+    if not known or len(known) < sum(not _is_missing(value) for value in values):
         longest = field.shown.longest
         numeric = field.kind in (int, float)
         return Column(title, [text_cell(value, longest) for value in values], numeric, field)
@@ -89,6 +89,10 @@ def column_of(
     words, write = _writer(field, known, most)
     head = f"{title} ({words})" if words and words not in title else title
     return Column(head, [_written(value, write) for value in values], True, field)
+
+
+def _is_missing(value: object) -> bool:
+    return value is None or value is UNSET or value != value
 
 
 def _is_number(value: object) -> bool:
@@ -127,12 +131,10 @@ def _with_digits(value: float, digits: int, sign: str) -> str:
 
 def text_cell(value: Any, longest: int) -> str:
     """A value as a short line."""
-    if value is None or value is UNSET or value == "" or (isinstance(value, tuple | list) and not value):
+    if _is_missing(value) or value == "" or (isinstance(value, tuple | list) and not value):
         return EMPTY
     if isinstance(value, bool | np.bool_):
         return "yes" if value else "no"
-    if isinstance(value, float) and value != value:
-        return EMPTY
     if isinstance(value, Enum):
         value = str(value.value).replace("_", " ")
     text = ", ".join(map(str, value)) if isinstance(value, tuple | list) else str(value)

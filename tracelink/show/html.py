@@ -63,11 +63,11 @@ def fragment(report: Report) -> str:
     """Returns a report as a part of a page, such as the output of a cell of a notebook."""
     parts: list[Child] = [
         element("p", element("strong", report.headline)),
-        _blocks(report.summary),
+        _blocks(report.summary, live=False),
         *(
             element("div", element("h4", one.title), content)
             for one in report.sections
-            if (content := _blocks(one.blocks))
+            if (content := _blocks(one.blocks, live=False))
         ),
     ]
     return element("div", parts).text
@@ -78,11 +78,11 @@ def anchor_of(one: Section) -> str:
     return one.anchor or re.sub(r"[^a-z0-9]+", "-", one.title.lower()).strip("-")
 
 
-def _blocks(blocks: Sequence[Block]) -> list[Markup]:
-    return [markup for block in blocks for markup in _drawn(block)]
+def _blocks(blocks: Sequence[Block], *, live: bool = True) -> list[Markup]:
+    return [markup for block in blocks for markup in _drawn(block, live)]
 
 
-def _drawn(block: Block) -> Iterator[Markup]:
+def _drawn(block: Block, live: bool) -> Iterator[Markup]:
     match block:
         case Paragraph():
             yield element("p", block.text, class_=block.tone.value or None)
@@ -93,7 +93,7 @@ def _drawn(block: Block) -> Iterator[Markup]:
             pairs = ((element("dt", name), element("dd", value)) for name, value in block.values.items())
             yield element("dl", pairs)
         case Table():
-            yield from table(block)
+            yield from table(block, live=live)
         case Frames() if block.frames:
             yield _stack(block)
         case Code():
@@ -105,11 +105,11 @@ def _drawn(block: Block) -> Iterator[Markup]:
             yield element(
                 "details",
                 element("summary", block.summary),
-                _blocks(block.blocks),
+                _blocks(block.blocks, live=live),
                 open="" if block.open else None,
             )
         case Only() if Medium.HTML in block.media:
-            yield from _blocks(block.blocks)
+            yield from _blocks(block.blocks, live=live)
         case Element():
             yield element("div", block.child)
 

@@ -1,0 +1,70 @@
+"""How fields of results are declared."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Annotated
+
+import msgspec
+from msgspec import UNSET, UnsetType
+
+from tracelink.model.fields import (
+    Doc,
+    Field,
+    Nanoseconds,
+    Ranks,
+    Row,
+    Shown,
+    Unit,
+    fields_of,
+    rows_in,
+    without_unit,
+)
+
+
+class Part(Row, frozen=True):
+    name: str
+
+
+class Kernel(Row, frozen=True):
+    name: Annotated[str, Doc("Its name.", min_length=1), Shown(longest=44)]
+    total_ns: Annotated[Nanoseconds | None, Doc("Of all runs."), Shown("total", drop=2)]
+    ranks: Ranks = ()
+    parts: Sequence[Part] = ()
+    shapes: Sequence[str] = ()
+    state: str | UnsetType = UNSET
+
+
+def test_a_declaration_says_type_unit_meaning_and_look() -> None:
+    fields = fields_of(Kernel)
+    assert fields["name"] == Field("name", str, False, None, "Its name.", Shown(longest=44))
+    assert fields["total_ns"] == Field(
+        "total_ns", int, True, Unit.DURATION, "Of all runs.", Shown("total", drop=2)
+    )
+    assert (fields["ranks"].unit, fields["state"].optional, fields["state"].kind) == (Unit.RANKS, True, str)
+
+
+def test_rows_within_rows_are_no_columns() -> None:
+    assert [name for name, field in fields_of(Kernel).items() if not field.is_column] == ["parts"]
+    assert rows_in(fields_of(Kernel)["parts"].kind) is Part
+    assert rows_in(fields_of(Kernel)["shapes"].kind) is None
+
+
+def test_the_same_declaration_is_the_json_schema() -> None:
+    schema = msgspec.json.schema(Kernel)["$defs"]["Kernel"]["properties"]
+    assert schema["name"] == {"type": "string", "description": "Its name.", "minLength": 1}
+    assert schema["total_ns"]["description"] == "Of all runs."
+    assert {"type": "integer", "minimum": 0} in schema["total_ns"]["anyOf"]
+
+
+def test_headings_do_not_repeat_units() -> None:
+    names = ("compute_ns", "peak_bytes", "bus_gb_s", "idle_share", "share", "bytes", "rank")
+    assert [without_unit(name) for name in names] == [
+        "compute",
+        "peak",
+        "bus",
+        "idle",
+        "share",
+        "bytes",
+        "rank",
+    ]
