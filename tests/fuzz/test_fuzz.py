@@ -15,9 +15,12 @@ import pytest
 from fuzz import runs
 from fuzz.__main__ import main
 from fuzz.mutations import mutated
+from fuzz.properties import Search
 from fuzz.seeds import Seed, all_seeds
 from tracelink import api, plugins
 from tracelink.model.errors import UsageError
+
+pytest_plugins = ["pytester"]
 
 
 @pytest.fixture(scope="module")
@@ -78,3 +81,17 @@ def test_a_few_inputs(
     monkeypatch.setattr(sys, "argv", ["fuzz", "--inputs", "20", "--save", str(tmp_path)])
     assert main() == 0
     assert "20 inputs of" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(("seconds", "passed"), [(60, 2), (0, 0)])
+def test_a_search_runs_property_tests_until_the_time_is_over(
+    pytester: pytest.Pytester, seconds: float, passed: int
+) -> None:
+    pytester.makepyfile(
+        """
+        from hypothesis import given, strategies as st
+        test_one = test_two = given(st.none())(lambda _: None)
+        def test_other(): assert False
+        """
+    )
+    pytester.inline_run("-p", "no:cacheprovider", plugins=[Search(1, seconds)]).assertoutcome(passed=passed)
