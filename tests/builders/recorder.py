@@ -12,6 +12,7 @@ import io
 import struct
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import cache
 from typing import Any
 
 import orjson
@@ -120,6 +121,9 @@ def as_source(data: bytes, name: str = "comm_lib_trace_rank_0") -> Source:
 # The pickle of torch, opcode for opcode: protocol 2, strings memoized by content.
 
 
+CONSTANTS = {None: b"N", True: b"\x88", False: b"\x89"}
+
+
 def pickled(content: Any) -> bytes:
     """`content`, a dump, as torch pickles it."""
     writer = _Writer(content)
@@ -139,23 +143,22 @@ class _Writer:
 
     def value(self, value: Any) -> None:
         """Writes one value."""
-        match value:
-            case None | True | False:
-                self.parts.append({None: b"N", True: b"\x88", False: b"\x89"}[value])
-            case str():
-                self._text(value)
-            case int():
-                self.parts.append(_integer(value))
-            case float():
-                self.parts.append(b"G" + struct.pack(">d", value))
-            case (first, second) if type(value) is tuple:
-                self.value(first)
-                self.value(second)
-                self.parts.append(b"\x86")
-            case dict():
-                self._dict(value)
-            case _:
-                self._list(value)
+        if isinstance(value, str):
+            self._text(value)
+        elif value is None or isinstance(value, bool):
+            self.parts.append(CONSTANTS[value])
+        elif isinstance(value, int):
+            self.parts.append(_integer(value))
+        elif isinstance(value, dict):
+            self._dict(value)
+        elif isinstance(value, tuple) and len(value) == 2:
+            self.value(value[0])
+            self.value(value[1])
+            self.parts.append(b"\x86")
+        elif isinstance(value, float):
+            self.parts.append(b"G" + struct.pack(">d", value))
+        else:
+            self._list(value)
 
     def _text(self, text: str) -> None:
         if text in self._texts:
@@ -189,17 +192,23 @@ class _Writer:
         return index
 
     def _get(self, index: int) -> None:
-        self.parts.append(b"h" + bytes([index]) if index < 256 else b"j" + struct.pack("<I", index))
+        self.parts.append(_got(index))
 
 
-def _dicts_in(value: Any) -> Iterator[Any]:
-    if type(value) is dict:
-        yield value
-        value = value.values()
-    elif type(value) is not list:
-        return
-    for part in value:
-        yield from _dicts_in(part)
+def _dicts_in(content: Any) -> Iterator[Any]:
+    left = [content]
+    while left:
+        value = left.pop()
+        if type(value) is dict:
+            yield value
+            left.extend(value.values())
+        elif type(value) is list:
+            left.extend(value)
+
+
+@cache
+def _got(index: int) -> bytes:
+    return b"h" + bytes([index]) if index < 256 else b"j" + struct.pack("<I", index)
 
 
 def _integer(value: int) -> bytes:

@@ -39,7 +39,17 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=SystemRandom().getrandbits(32))
     arguments = parser.parse_args()
     print(f"--seed {arguments.seed}")
-    options = ["-q", "-n", "0", "--tb", "short", "-m", "not peer", "--hypothesis-profile", "search"]
+    options = [
+        "-q",
+        "-n",
+        "0",
+        "--tb",
+        "short",
+        "-m",
+        "not peer and not foreign",
+        "--hypothesis-profile",
+        "search",
+    ]
     seeded = [*options, "--hypothesis-seed", str(arguments.seed)]
     return int(pytest.main(seeded, plugins=[Search(arguments.seed, 60 * arguments.minutes)]))
 

@@ -41,9 +41,15 @@ class Scene:
     random: Random = field(default_factory=lambda: Random(0))
     deaths: dict[int, int] = field(default_factory=dict)
     """When ranks are killed: filled by faults."""
+    _places: dict[int, Sequence[Place]] = field(default_factory=dict)
 
-    def places(self, rank: int) -> Iterator[Place]:
+    def places(self, rank: int) -> Sequence[Place]:
         """All calls of a rank, numbered as their groups count them."""
+        if rank not in self._places:
+            self._places[rank] = list(self._numbered(rank))
+        return self._places[rank]
+
+    def _numbered(self, rank: int) -> Iterator[Place]:
         numbers: dict[tuple[int, bool], int] = {}
         step = 0
         for index, item in enumerate(self.programs[rank]):

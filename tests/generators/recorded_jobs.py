@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import cache
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -116,6 +117,7 @@ def _suited(scene: Scene, fault: Fault, rank: int, members: int) -> list[Place]:
     ]
 
 
+@cache
 def faults(plan: Plan) -> list[str]:
     """The kinds of faults that make sense in a job."""
     scene = Scene(plan, programs(plan))
