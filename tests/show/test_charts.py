@@ -14,7 +14,19 @@ from hypothesis import strategies as st
 
 from tracelink.model.errors import UsageError
 from tracelink.model.results import ResultTable
-from tracelink.show.charts import MOST_BARS, MOST_POINTS, MOST_SERIES, Plot, Series, bars, lines, points
+from tracelink.show.charts import (
+    MOST_BARS,
+    MOST_BOXES,
+    MOST_POINTS,
+    MOST_SERIES,
+    Box,
+    Plot,
+    Series,
+    bars,
+    lines,
+    points,
+    timeline,
+)
 
 SVG = "{http://www.w3.org/2000/svg}"
 
@@ -203,3 +215,26 @@ def test_any_numbers_are_drawn_inside_the_chart(
         for attribute, limit in (("x", 2), ("cx", 2), ("cy", 3), ("x2", 2), ("y2", 3)):
             found = [float(text) for text in re.findall(rf'\b{attribute}="([^"]+)"', plot.svg)]
             assert all(math.isfinite(value) and -1 <= value <= float(box[limit]) + 1 for value in found)
+
+
+def test_a_timeline_has_a_box_in_the_row_of_each_rank() -> None:
+    boxes = [Box(0, 1000, 500, "ok", "a", "c-0"), Box(1, 1500, 500, "error", "b")]
+    plot = timeline("When", ["rank 0", "rank 1"], boxes, {"ok": "c4", "error": "c2", "open": "c2"})
+    root = ElementTree.fromstring(plot.svg)
+    (linked,) = root.iter(f"{SVG}a")
+    keyed = [box for box in root.iter(f"{SVG}rect") if box.find(f"{SVG}title") is not None]
+    assert (linked.get("href"), linked.get("aria-label")) == ("#c-0", "a")
+    first, second = (
+        (float(box.get("x", 0)), float(box.get("y", 0)), float(box.get("width", 0))) for box in keyed
+    )
+    assert (first[0] + first[2], first[2]) == (second[0], second[2])
+    assert second[1] > first[1]
+    assert [box.get("class") for box in keyed] == ["c4", "c2"]
+    assert {text.text for text in root.iter(f"{SVG}text")} >= {"rank 0", "rank 1", "ok", "error"}
+
+
+def test_boxes_and_rows_that_a_timeline_does_not_draw_are_counted() -> None:
+    rows = [f"rank {rank}" for rank in range(MOST_BARS + 2)]
+    boxes = [Box(index % len(rows), index, 1, "ok", "") for index in range(MOST_BOXES + 1)]
+    plot = timeline("When", rows, boxes, {"ok": "c4"})
+    assert "1 more shorter box not drawn. 2 more rows not drawn." in plot.svg

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Annotated
 
 from hypothesis import given
@@ -12,7 +13,9 @@ from builders.html_page import read_html
 from tracelink.model.fields import Nanoseconds, Row, Shown
 from tracelink.model.findings import Finding, Severity
 from tracelink.show import html
+from tracelink.show.charts import STYLE, bars
 from tracelink.show.document import (
+    Block,
     Chart,
     Code,
     Details,
@@ -28,7 +31,9 @@ from tracelink.show.document import (
     Table,
     Tone,
 )
-from tracelink.show.markup import element
+from tracelink.show.html import draw, fragment, parts
+from tracelink.show.markup import Markup, element
+from tracelink.show.terminal import draw as draw_text
 
 
 class Kernel(Row, frozen=True):
@@ -132,3 +137,41 @@ def test_a_part_of_a_page_has_no_script() -> None:
     report = Report("summary", "Slow.", sections=[Section("Kernels", [Table([GEMM])])])
     assert "<button" not in html.fragment(report)
     assert read_html(html.fragment(report)).one("table").one("td", class_="number").text == "2.500"
+
+
+class Named(Row, frozen=True):
+    name: str
+    size_bytes: int
+
+
+def test_a_page_has_what_is_made_for_it_in_parts() -> None:
+    made: list[int] = []
+
+    def blocks() -> Iterator[Block]:
+        for number in range(3):
+            made.append(number)
+            yield Element(Markup(f"<i>{number}</i>"))
+
+    report = Report("test", "Yes.", sections=[Section("Many", [Only((Medium.HTML,), blocks)])])
+    assert (draw_text(report), made) == ("Yes.", [])
+    page = parts(report)
+    until = next(part for part in page if "<i>0</i>" in part)
+    assert (made, "<i>1</i>" in until) == ([0], False)
+    assert [part.count("<i>") for part in page if "<i>" in part] == [1, 1]
+
+
+def test_cells_that_a_page_draws_itself() -> None:
+    rows = [Named("<b>", 5)]
+    table = Table(
+        rows, columns=["size_bytes"], drawn={"name": lambda row: Markup(f"<a href='#x'>{row.size_bytes}</a>")}
+    )
+    report = Report("test", "Yes.", sections=[Section("All", [table])])
+    assert "<td><a href='#x'>5</a></td>" in draw(report)
+    assert draw_text(report).splitlines()[2:] == ["size (B)", "       5"]
+
+
+def test_a_chart_has_its_style_once_in_a_page_and_in_a_notebook() -> None:
+    plot = bars("Times", ["a"], {"b": [1]}, "ns")
+    report = Report("test", "Yes.", sections=[Section("Charts", [Chart(plot.svg, plot.title)] * 2)])
+    for text in (draw(report), fragment(report)):
+        assert (text.count(STYLE), text.count("<svg")) == (1, 2)

@@ -44,7 +44,12 @@ def takes_output(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def print_answer(
-    console: Console, result: Result, output: str | None = None, *, read: Sequence[str] = ()
+    console: Console,
+    result: Result,
+    output: str | None = None,
+    *,
+    read: Sequence[str] = (),
+    report: Report | None = None,
 ) -> int:
     """Prints a result as the options require, and writes it to the output if there is one.
 
@@ -53,17 +58,18 @@ def print_answer(
         result: The result of the command.
         output: The file of `-o`.
         read: The files that were read, which are not overwritten.
+        report: What people see, if it is more than `result.report()`.
 
     Returns:
         The exit code.
     """
-    report = result.report()
+    report = report or result.report()
     written: list[str] = []
     if output is not None:
         from tracelink.store.results import check_output, save
 
         check_output(output, read)
-        written = save(result, output)
+        written = save(result, output, report)
     if console.json:
         console.document(result)
     elif console.quiet:

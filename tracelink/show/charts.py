@@ -1,4 +1,4 @@
-"""SVG charts of columns for notebooks and pages: stacked bars, lines and points, in light and dark."""
+"""SVG charts for notebooks and pages: stacked bars, lines, points and timelines, in light and dark."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ LABEL, TOTAL, ROW, BAR = 230, 74, 22, 15
 LETTER = 7.2
 """The width of a letter, for the legend: fonts are not known."""
 LONGEST_LABEL = 30
-MOST_BARS, MOST_SERIES, MOST_POINTS = 64, 16, 3000
+MOST_BARS, MOST_SERIES, MOST_POINTS, MOST_BOXES = 64, 16, 3000, 3000
 """What is drawn at most; a note says how much is not."""
 MOST_DOTS = 60
 """Points of a line that are marked, so that each says its value."""
@@ -55,6 +55,7 @@ STYLE = """
 .tracelink-chart .heading { font-weight: 600; font-size: 13px; }
 .tracelink-chart .soft { fill: var(--soft); }
 .tracelink-chart .grid { stroke: var(--line); }
+.tracelink-chart a rect { stroke: var(--page); stroke-width: .6; }
 """ + "".join(
     f".tracelink-chart .c{color} {{ fill: var(--c{color}); }}\n"
     f".tracelink-chart polyline.c{color} {{ fill: none; stroke: var(--c{color}); stroke-width: 1.6; }}\n"
@@ -136,6 +137,63 @@ def _stack(
                 "rect", tip, x=f"{axis.at(before):.2f}", y=y + (ROW - BAR) // 2,
                 width=f"{max(width, 0.3):.2f}", height=BAR, class_=colors[name],
             )  # fmt: skip
+
+
+class Box(NamedTuple):
+    """A part of a row of a timeline."""
+
+    row: int
+    start_ns: int
+    duration_ns: int
+    kind: str
+    """What has a color of its own."""
+    tip: str
+    anchor: str = ""
+    """Where it leads to on the page."""
+
+
+def timeline(title: str, rows: Sequence[str], boxes: Sequence[Box], colors: Mapping[str, str]) -> Plot:
+    """Draws what happened when, in a row for each rank or thread; times are counted from the first one.
+
+    Args:
+        title: What is drawn.
+        rows: The label of each row.
+        boxes: What happened; of many, the longest are drawn.
+        colors: The color of each kind of boxes, from `c0` to `c7`.
+    """
+    shown = sorted(boxes, key=lambda box: -box.duration_ns)[:MOST_BOXES]
+    first = min((box.start_ns for box in boxes), default=0)
+    last = max((box.start_ns + box.duration_ns for box in boxes), default=0)
+    axis = _Axis.of([0, last - first], Unit.DURATION, LABEL, WIDTH - RIGHT)
+    used = {box.kind for box in shown}
+    top, legend = _legend({kind: color for kind, color in colors.items() if kind in used})
+    height = len(rows[:MOST_BARS]) * ROW
+    labels = (
+        _text(_short_name(label), LABEL - 8, top + row * ROW + 15, "end", tip=label)
+        for row, label in enumerate(rows[:MOST_BARS])
+    )
+    drawn = (
+        _box(box, axis.at(box.start_ns - first), axis.at(box.start_ns + box.duration_ns - first), top, colors)
+        for box in sorted(shown, key=lambda box: box.start_ns)
+        if box.row < MOST_BARS
+    )
+    bottom = top + height + AXIS - 12
+    axes: list[Child] = [
+        _vertical_grid(axis, top, top + height),
+        _text(axis.title, WIDTH - RIGHT, bottom, "end", class_="soft"),
+    ]
+    notes = _hidden(len(boxes) - len(shown), "shorter box"), _hidden(len(rows) - MOST_BARS, "row")
+    return _plot(title, bottom + 12, [legend, axes, labels, drawn], " ".join(filter(None, notes)))
+
+
+def _box(box: Box, left: float, right: float, top: float, colors: Mapping[str, str]) -> Markup:
+    drawn = element(
+        "rect", element("title", box.tip), x=left, y=top + box.row * ROW + (ROW - BAR) // 2,
+        width=max(right - left, 1.5), height=BAR, class_=colors[box.kind],
+    )  # fmt: skip
+    return (
+        element("a", drawn, href=f"#{box.anchor}", aria_label=box.tip, tabindex=-1) if box.anchor else drawn
+    )
 
 
 def lines(title: str, series: Sequence[Series], x: tuple[str, str], y: tuple[str, str]) -> Plot:

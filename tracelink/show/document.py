@@ -5,7 +5,7 @@ A room makes one `Report` of its result; `terminal`, `html` and `markdown` draw 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from enum import StrEnum
 from typing import Any
 
@@ -84,6 +84,8 @@ class Table(Struct, frozen=True):
     """The command that shows a row in a timeline."""
     tones: Mapping[str, Tone] = {}
     """Texts of cells that are to be noticed."""
+    drawn: Mapping[str, Callable[[Any], Child]] = {}
+    """What a page has in the cells of a field instead of their text, such as links; it shows a hidden field, too."""
     together: Sequence[str] = ()
     """Fields whose numbers share one unit, so that parts of a whole can be compared."""
     from_right: bool = False
@@ -93,14 +95,15 @@ class Table(Struct, frozen=True):
     most: int = 500
     """Rows of a page."""
 
-    def columns_of(self, rows: Sequence[Any]) -> list[Column]:
-        """The columns of some rows that have any value."""
+    def columns_of(self, rows: Sequence[Any], *, page: bool = False) -> list[Column]:
+        """The columns of some rows that have any value; a page has those that it draws, too."""
         if not self.rows:
             return []
         fields = fields_of(type(self.rows[0]))
         names = self.columns or [
             name for name, field in fields.items() if field.is_column and not field.shown.hidden
         ]
+        names = [*names, *(name for name in self.drawn if page and name not in names)]
         values = {name: [getattr(row, name) for row in rows] for name in names}
         most = max((abs(value) for name in self.together for value in values[name] if value), default=0)
         made = [
@@ -152,7 +155,12 @@ class Only(Struct, frozen=True):
     """Blocks for some media."""
 
     media: Sequence[Medium]
-    blocks: Sequence[Block]
+    blocks: Sequence[Block] | Callable[[], Iterable[Block]]
+    """A function makes them one by one, as one of these media is drawn: long pages are never in memory as a whole."""
+
+    def made(self) -> Iterable[Block]:
+        """The blocks."""
+        return self.blocks() if callable(self.blocks) else self.blocks
 
 
 class Element(Struct, frozen=True):
@@ -190,3 +198,5 @@ class Report(Struct, frozen=True):
     sections: Sequence[Section] = ()
     findings: Sequence[Finding] = ()
     """What did not fit in the inputs."""
+    assets: str = ""
+    """The package with `style.css` and `script.js` of elements that only this page has."""

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,7 @@ import numpy as np
 from tracelink.model.findings import Finding, in_order
 from tracelink.model.text import counted
 from tracelink.show.cells import EMPTY, Column
+from tracelink.show.charts import STYLE as CHARTS
 from tracelink.show.document import (
     Block,
     Chart,
@@ -27,50 +29,63 @@ from tracelink.show.document import (
     Section,
     Table,
 )
-from tracelink.show.markup import Child, Markup, element, framed
-from tracelink.show.page import Assets, closing, left_out, opening, page_header, section
+from tracelink.show.markup import Child, Markup, element, escaped, framed
+from tracelink.show.page import Assets, closing, left_out, opening, page_header
 from tracelink.show.terminal import paragraph
 
 MOST_FINDINGS = 200
 MOST_ITEMS = 200
+CHART = "tracelink-chart"
+"""The class of charts."""
 WORTH_FILTERING = 12
 """Rows from which a table can be filtered."""
 
 
-def draw(report: Report, assets: Assets | None = None) -> str:
-    """Returns a report as a page.
+def draw(report: Report) -> str:
+    """Returns a report as a page."""
+    return "".join(parts(report))
 
-    Args:
-        report: What is drawn.
-        assets: The styles and the scripts, if the report has elements with some of their own.
-    """
-    assets = assets or Assets.of()
-    sections = [*report.sections, Section("Findings", [], anchor="findings")]
-    contents = [*(_blocks(one.blocks) for one in report.sections), _findings(report.findings)]
-    drawn = [(anchor_of(one), one.title, content) for one, content in zip(sections, contents, strict=True)]
-    present = [(anchor, title, content) for anchor, title, content in drawn if content]
-    header = page_header(
+
+def parts(report: Report) -> Iterator[str]:
+    """Yields a report as a page, in parts."""
+    assets = Assets.of(report.assets)
+    every = [(anchor_of(one), one.title, _blocks(one.blocks)) for one in report.sections]
+    every.append(("findings", "Findings", _findings(report.findings)))
+    firsts = [next(content, None) for _, _, content in every]
+    present = [
+        (anchor, title, chain([first], rest))
+        for (anchor, title, rest), first in zip(every, firsts, strict=True)
+        if first is not None
+    ]
+    yield opening(report.headline, assets)
+    yield page_header(
         report.headline,
         element("div", _blocks(report.summary), class_="facts") if report.summary else None,
         sections=[(anchor, title) for anchor, title, _ in present],
         class_=report.tone.value or "ok",
-    )
-    main = element("main", (section(*one) for one in present), _place_of_command())
-    return f"{opening(report.headline, assets)}{header.text}{main.text}{closing(report.command, assets)}"
+    ).text
+    yield "<main>"
+    for anchor, title, content in present:
+        yield f'<section aria-labelledby="{escaped(anchor)}">{element("h2", title, id=anchor).text}'
+        yield from (part.text for part in content)
+        yield "</section>\n"
+    yield f"{_place_of_command().text}</main>"
+    yield closing(report.command, assets)
 
 
 def fragment(report: Report) -> str:
     """Returns a report as a part of a page, such as the output of a cell of a notebook."""
-    parts: list[Child] = [
+    children: list[Child] = [
         element("p", element("strong", report.headline)),
         _blocks(report.summary, live=False),
         *(
             element("div", element("h4", one.title), content)
             for one in report.sections
-            if (content := _blocks(one.blocks, live=False))
+            if (content := list(_blocks(one.blocks, live=False)))
         ),
     ]
-    return element("div", parts).text
+    drawn = element("div", children).text
+    return f"<style>{CHARTS}</style>{drawn}" if CHART in drawn else drawn
 
 
 def anchor_of(one: Section) -> str:
@@ -78,8 +93,8 @@ def anchor_of(one: Section) -> str:
     return one.anchor or re.sub(r"[^a-z0-9]+", "-", one.title.lower()).strip("-")
 
 
-def _blocks(blocks: Sequence[Block], *, live: bool = True) -> list[Markup]:
-    return [markup for block in blocks for markup in _drawn(block, live)]
+def _blocks(blocks: Iterable[Block], *, live: bool = True) -> Iterator[Markup]:
+    return (markup for block in blocks for markup in _drawn(block, live))
 
 
 def _drawn(block: Block, live: bool) -> Iterator[Markup]:
@@ -109,7 +124,7 @@ def _drawn(block: Block, live: bool) -> Iterator[Markup]:
                 open="" if block.open else None,
             )
         case Only() if Medium.HTML in block.media:
-            yield from _blocks(block.blocks, live=live)
+            yield from _blocks(block.made(), live=live)
         case Element():
             yield element("div", block.child)
 
@@ -125,9 +140,10 @@ def _stack(stack: Frames) -> Markup:
 
 
 def figure(chart: Chart) -> Markup:
-    """A chart in its own frame."""
+    """A chart in its own frame; the page has the style of all charts."""
     caption = element("figcaption", chart.note) if chart.note else None
-    return element("figure", framed(chart.title, Markup(chart.svg)), caption)
+    svg = chart.svg.replace(f"<style>{CHARTS}</style>", "")
+    return element("figure", framed(chart.title, Markup(svg)), caption)
 
 
 # Tables
@@ -136,7 +152,7 @@ def figure(chart: Chart) -> Markup:
 def table(block: Table, *, live: bool = True) -> Iterator[Markup]:
     """A table without columns that are empty in every row; if it is live, it sorts by each column and filters."""
     shown = block.rows[: block.most]
-    columns = block.columns_of(shown)
+    columns = block.columns_of(shown, page=True)
     if not columns:
         return
     header = [
@@ -160,14 +176,15 @@ def table(block: Table, *, live: bool = True) -> Iterator[Markup]:
 
 
 def _row(block: Table, columns: Sequence[Column], row: Any, index: int) -> Markup:
-    cells = [_cell(column, index, getattr(row, column.field.name), block) for column in columns]
+    cells = [_cell(column, index, row, block) for column in columns]
     if block.place is not None:
         cells.append(element("td", _place(block.place(row))))
     return element("tr", cells)
 
 
-def _cell(column: Column, index: int, value: Any, block: Table) -> Markup:
-    text = column.cells[index]
+def _cell(column: Column, index: int, row: Any, block: Table) -> Markup:
+    text, name = column.cells[index], column.field.name
+    value = getattr(row, name)
     number = value if isinstance(value, int | float | np.number) and not isinstance(value, bool) else None
     classes = [
         *(["number"] if column.right else []),
@@ -175,7 +192,7 @@ def _cell(column: Column, index: int, value: Any, block: Table) -> Markup:
     ]
     return element(
         "td",
-        "" if text == EMPTY else text,
+        block.drawn[name](row) if name in block.drawn else "" if text == EMPTY else text,
         class_=" ".join(classes) or None,
         data_value=None if number is None else f"{number}",
     )
@@ -197,12 +214,10 @@ def _place_of_command() -> Markup:
     return element("p", parts, id="place", role="status", hidden="")
 
 
-def _findings(findings: Sequence[Finding]) -> list[Markup]:
+def _findings(findings: Sequence[Finding]) -> Iterator[Markup]:
     if not findings:
-        return []
+        return
     listed = in_order(findings)
     items = (element("li", paragraph(one), class_=one.severity.value) for one in listed[:MOST_FINDINGS])
-    return [
-        element("ul", items, class_="findings"),
-        *_present(left_out(listed, MOST_FINDINGS, "more finding")),
-    ]
+    yield element("ul", items, class_="findings")
+    yield from _present(left_out(listed, MOST_FINDINGS, "more finding"))

@@ -47,7 +47,7 @@ def markdown_escaped(text: str) -> str:
     return SPECIAL.sub(r"\\\1", printable(text))
 
 
-def _blocks(blocks: Sequence[Block]) -> list[str]:
+def _blocks(blocks: Iterable[Block]) -> list[str]:
     return [line for block in blocks for line in _drawn(block)]
 
 
@@ -74,7 +74,7 @@ def _drawn(block: Block) -> Iterator[str]:
         case Details():
             yield from _blocks(block.blocks)
         case Only() if Medium.MARKDOWN in block.media:
-            yield from _blocks(block.blocks)
+            yield from _blocks(block.made())
 
 
 def _fenced(lines: Iterator[str] | Sequence[str]) -> Iterator[str]:

@@ -29,12 +29,10 @@ class Assets(Struct, frozen=True):
     script: str = ""
 
     @classmethod
-    def of(cls, package: str = "", styles: Iterable[str] = (), scripts: Iterable[str] = ()) -> Assets:
-        """The style and the script of every page, then files of a package."""
-        return cls(
-            "".join([_file(HERE, STYLE), CHARTS, *(_file(package, name) for name in styles)]),
-            "".join([_file(HERE, SCRIPT), *(_file(package, name) for name in scripts)]),
-        )
+    def of(cls, package: str = "") -> Assets:
+        """The style and the script of every page, then `style.css` and `script.js` of a package, if it has them."""
+        style, script = (_file(package, name) if package else "" for name in ("style.css", SCRIPT))
+        return cls(f"{_file(HERE, STYLE)}{CHARTS}{style}", f"{_file(HERE, SCRIPT)}{script}")
 
     def policy(self) -> str:
         """The content security policy: only this style is applied, only this script runs, nothing is loaded or sent."""
@@ -93,7 +91,8 @@ def left_out(listed: Sized, most: int, thing: str) -> Child:
 
 @cache
 def _file(package: str, name: str) -> str:
-    return resources.files(package).joinpath(name).read_text("utf-8")
+    file = resources.files(package).joinpath(name)
+    return file.read_text("utf-8") if file.is_file() else ""
 
 
 def _digest(text: str) -> str:

@@ -7,7 +7,7 @@ unit, is decided before anything is drawn, and importing rich's console and tabl
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from rich.cells import cell_len
 
@@ -102,7 +102,7 @@ class Page:
         if len(self._lines) == titled:
             del self._lines[before if start > before else start :]
 
-    def blocks(self, blocks: Sequence[Block]) -> None:
+    def blocks(self, blocks: Iterable[Block]) -> None:
         """Adds blocks."""
         for block in blocks:
             self._block(block)
@@ -129,7 +129,7 @@ class Page:
                 self.line(block.summary, Tone.STRONG)
                 self.blocks(block.blocks)
             case Only() if Medium.TERMINAL in block.media:
-                self.blocks(block.blocks)
+                self.blocks(block.made())
 
     def _add(self, line: str) -> None:
         self._lines.append(line.rstrip(" "))

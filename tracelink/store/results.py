@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import PurePath
+from typing import TYPE_CHECKING
 
 from tracelink.io.targets import check_folder, check_not_read, file_target
 from tracelink.io.temporary import abandoned_files_removed
 from tracelink.model.errors import UsageError, choices
 from tracelink.model.results import Result, ResultTable
+
+if TYPE_CHECKING:
+    from tracelink.show.document import Report
 
 
 def check_output(path: str, read: Sequence[str] = ()) -> None:
@@ -21,13 +25,14 @@ def check_output(path: str, read: Sequence[str] = ()) -> None:
     check_not_read(path, read)
 
 
-def save(result: Result, path: str | os.PathLike[str]) -> list[str]:
+def save(result: Result, path: str | os.PathLike[str], report: Report | None = None) -> list[str]:
     """Writes a result as a file that appears when it is complete.
 
     Args:
         result: What a function of the library returned.
         path: The file. Its suffix says the form: .html and .md as people see it, .json all of it, .csv its tables. A
             form that holds one table has a file for each one with rows: `out.kernels.csv`.
+        report: What people see, if it is more than `result.report()`.
 
     Returns:
         The files.
@@ -39,42 +44,43 @@ def save(result: Result, path: str | os.PathLike[str]) -> list[str]:
     name = os.fspath(path)
     check_output(name)
     with abandoned_files_removed(name):
-        return _FORMS[_suffix(name)](result, name)
+        return _FORMS[_suffix(name)](result, name, report)
 
 
 def _suffix(path: str) -> str:
     return PurePath(path).suffix.lower()
 
 
-def _write(path: str, text: str) -> list[str]:
+def _write(path: str, parts: Iterable[str]) -> list[str]:
     target = file_target(path)
     with target.file() as stream:
-        stream.write(text.encode("utf-8", "backslashreplace"))
+        for part in parts:
+            stream.write(part.encode("utf-8", "backslashreplace"))
     return [target.path()]
 
 
-def _html(result: Result, path: str) -> list[str]:
+def _html(result: Result, path: str, report: Report | None) -> list[str]:
     from tracelink.show import html
 
-    return _write(path, html.draw(result.report()))
+    return _write(path, html.parts(report or result.report()))
 
 
-def _markdown(result: Result, path: str) -> list[str]:
+def _markdown(result: Result, path: str, report: Report | None) -> list[str]:
     from tracelink.show import markdown
 
-    return _write(path, markdown.draw(result.report()))
+    return _write(path, [markdown.draw(report or result.report())])
 
 
-def _json(result: Result, path: str) -> list[str]:
+def _json(result: Result, path: str, report: Report | None) -> list[str]:
     from tracelink.show.json import document_text
 
-    return _write(path, document_text(result))
+    return _write(path, [document_text(result)])
 
 
-def _csv(result: Result, path: str) -> list[str]:
+def _csv(result: Result, path: str, report: Report | None) -> list[str]:
     from tracelink.show import csv
 
-    return [name for file, table in _files(result, path).items() for name in _write(file, csv.draw(table))]
+    return [name for file, table in _files(result, path).items() for name in _write(file, [csv.draw(table)])]
 
 
 def _files(result: Result, path: str) -> Mapping[str, ResultTable[object]]:
@@ -87,7 +93,7 @@ def _files(result: Result, path: str) -> Mapping[str, ResultTable[object]]:
     return {f"{stem}.{name}{suffix}": table for name, table in tables.items()}
 
 
-_FORMS: Mapping[str, Callable[[Result, str], list[str]]] = {
+_FORMS: Mapping[str, Callable[[Result, str, Report | None], list[str]]] = {
     ".html": _html,
     ".md": _markdown,
     ".csv": _csv,

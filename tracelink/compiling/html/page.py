@@ -51,7 +51,7 @@ def write_page(logs: Read, path: str) -> int:
 def html_page(logs: Read) -> Iterator[str]:
     """The page in parts; the payloads of artifacts are the last ones, and never in memory together."""
     chosen = embedding_of(logs.logs)
-    assets = Assets.of(__package__ or "", ["style.css"], ["script.js"])
+    assets = Assets.of(__package__ or "")
     report = logs.report
     lines = headlines(report)
     sections = _sections(logs)

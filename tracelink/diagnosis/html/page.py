@@ -42,7 +42,7 @@ def write_page(examined: Examined, path: str) -> int:
 
 def html_report(diagnosis: Diagnosis, journal: Journal) -> str:
     """The page as a string."""
-    assets = Assets.of(__package__ or "", ["style.css"])
+    assets = Assets.of(__package__ or "")
     body = "".join(part.text for part in _body(diagnosis, journal))
     return f"{opening(_verdict(diagnosis), assets)}{body}{closing('diagnose', assets)}"
 
