@@ -11,6 +11,7 @@ import msgspec
 
 from tracelink.answers.compare.model import Comparison
 from tracelink.answers.model.results import Summary
+from tracelink.api.inspection import Inspection
 from tracelink.cli.documents import compile as compiling
 from tracelink.cli.documents import diagnosis, results, traces
 from tracelink.converters.capture import schema as capture
@@ -28,7 +29,7 @@ DOCUMENTS: dict[str, type[msgspec.Struct]] = {
     "entries": diagnosis.Entries,
     "error": results.Failed,
     "formats": results.Formats,
-    "inspect": traces.Inspect,
+    "inspect": Inspection,
     "merge": results.Merge,
     "open": results.Open,
     "queries": results.Queries,

@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from tracelink.answers.summarize import summarize as summarize
     from tracelink.answers.what_if import what_if as what_if
     from tracelink.api import Converted as Converted
-    from tracelink.api import Inspection as Inspection
     from tracelink.api import Merged as Merged
     from tracelink.api import clocks as clocks
     from tracelink.api import collectives as collectives
@@ -31,6 +30,7 @@ if TYPE_CHECKING:
     from tracelink.api import load as load
     from tracelink.api import merge as merge
     from tracelink.api import write as write
+    from tracelink.api.inspection import Inspection as Inspection
     from tracelink.capturing.session import Capture as Capture
     from tracelink.capturing.session import capture as capture
     from tracelink.compiling.model import CompileReport as CompileReport
@@ -80,7 +80,6 @@ _EXPORTS = {
     "answers.what_if": ("what_if",),
     "api": (
         "Converted",
-        "Inspection",
         "Merged",
         "clocks",
         "collectives",
@@ -90,6 +89,7 @@ _EXPORTS = {
         "merge",
         "write",
     ),
+    "api.inspection": ("Inspection",),
     "capturing.session": ("Capture", "capture"),
     "compiling.model": ("CompileReport",),
     "compiling.report": ("compile",),

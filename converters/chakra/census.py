@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from typing import Annotated
 
 import numpy as np
-from msgspec import Struct, field
+from msgspec import Struct
 
 from tracelink.converters.chakra.schema import CollectiveType, Name, NodeType
 from tracelink.converters.chakra.table import (
@@ -22,45 +23,60 @@ from tracelink.converters.chakra.table import (
     unsigned,
 )
 from tracelink.model.columns import UNKNOWN, Bools, Int64s
+from tracelink.model.fields import Bytes, Count, Doc, Nanoseconds, Positive, Row, Shown, Text
+
+LONGEST_CYCLE = 100
+"""Nodes of a cycle that are listed."""
 
 
-class Communicated(Struct, frozen=True):
-    """The communication of one kind in one group."""
+class Communication(Row, frozen=True):
+    """Communication nodes of one kind in one group."""
 
-    kind: str
-    group: str
-    """The number of the group in the nodes; empty means all ranks."""
-    count: int
-    bytes: int
-    sizeless: int = 0
-    """Nodes without a size."""
+    kind: Annotated[Text, Shown("communication")]
+    group: Annotated[str, Doc("As the nodes name it; empty means all ranks.")]
+    count: Annotated[Positive, Shown("nodes")]
+    bytes: Bytes
+    without_size: Annotated[Count, Shown("of unknown size")] = 0
 
 
-class LongestChain(Struct, frozen=True):
+class LongestChain(Row, frozen=True):
     """The chain of nodes, each depending on the previous one, that takes the most time."""
 
-    total_ns: int = 0
-    compute_ns: int = 0
-    communication_ns: int = 0
-    host_ns: int = 0
-    nodes: int = 0
+    ns: Annotated[Nanoseconds, Shown("time")] = 0
+    compute_ns: Nanoseconds = 0
+    communication_ns: Nanoseconds = 0
+    host_ns: Nanoseconds = 0
+    nodes: Count = 0
 
 
-class Census(Struct, frozen=True):
-    """Counts of the trace of one rank."""
+class Census(Row, frozen=True):
+    """What a Chakra trace contains."""
 
-    nodes: Mapping[Role, int]
-    communicated: Sequence[Communicated] = ()
-    longest: LongestChain = field(default_factory=LongestChain)
-    device_nodes: int = 0
-    device_nodes_after_device: int = 0
-    """Device nodes that depend on another device node."""
-    missing: int = 0
-    """Dependencies on nodes that do not exist."""
-    unordered: int = 0
-    """Nodes in a dependency cycle or behind one; they are not in the longest chain."""
-    cycle: Sequence[int] = ()
-    """Ids of a dependency cycle: each node depends on the previous one, and the first on the last."""
+    nodes: Annotated[
+        Mapping[Role, Positive],
+        Doc(
+            "Number of nodes of each kind; kinds without nodes are left out.",
+            extra_json_schema={"propertyNames": {"enum": [role.value for role in Role]}},
+        ),
+    ]
+    communication: Annotated[Sequence[Communication], Doc("Each kind in each group, most bytes first.")] = ()
+    longest_chain: LongestChain = LongestChain()
+    device_nodes: Count = 0
+    device_nodes_after_device: Annotated[
+        Count, Doc("How many of them depend on another device node directly.")
+    ] = 0
+    missing_dependencies: Annotated[Count, Doc("Dependencies on nodes that do not exist.")] = 0
+    nodes_without_order: Annotated[
+        Count, Doc("Nodes on a cycle, or dependent on one; they are not in the longest chain.")
+    ] = 0
+    cycle: Annotated[
+        Sequence[Count],
+        Doc(
+            f"Ids of the nodes of a cycle, the first {LONGEST_CYCLE} of them: each depends on the previous one, and "
+            "the first on the last.",
+            max_length=LONGEST_CYCLE,
+        ),
+    ] = ()
 
 
 def census(nodes: NodeTable) -> Census:
@@ -75,17 +91,17 @@ def census(nodes: NodeTable) -> Census:
     rows = cycle(precedence, schedule)
     return Census(
         _counts(roles),
-        communicated(nodes),
+        communication(nodes),
         LongestChain() if last is None else _chain(schedule.chain(last), roles, durations),
         int(device.sum()),
         len(np.unique(following)),
         precedence.missing,
         len(nodes) - len(schedule.order),
-        [unsigned(number) for number in nodes.id[rows].tolist()],
+        [unsigned(number) for number in nodes.id[rows[:LONGEST_CYCLE]].tolist()],
     )
 
 
-def communicated(nodes: NodeTable) -> list[Communicated]:
+def communication(nodes: NodeTable) -> list[Communication]:
     """Communication by kind and group, sorted by bytes."""
     kinds = kinds_of(nodes)
     groups = nodes.attribute(Name.GROUP).strings(len(nodes))
@@ -100,7 +116,7 @@ def communicated(nodes: NodeTable) -> list[Communicated]:
         counts[key] += 1
         bytes_[key] += max(sizes[row], 0)
         sizeless[key] += sizes[row] < 0
-    rows = [Communicated(*key, count, bytes_[key], sizeless[key]) for key, count in counts.items()]
+    rows = [Communication(*key, count, bytes_[key], sizeless[key]) for key, count in counts.items()]
     return sorted(rows, key=lambda row: (-row.bytes, row.kind, row.group))
 
 

@@ -80,12 +80,12 @@ def _trace(source: ProcessSource) -> RankTrace:
         session.host,
         process.world_size,
         process.pid,
-        process.device,
-        stored.count,
-        stored.count,
-        source.bytes,
-        int(events.start.min()),
-        int(events.end.max()),
+        events=stored.count,
+        records=stored.count,
+        bytes=source.bytes,
+        start_ns=int(events.start.min()),
+        end_ns=int(events.end.max()),
+        device=process.device,
         zero_ns=session.zero_ns,
     )
     return RankTrace(

@@ -12,7 +12,8 @@ from click.testing import CliRunner, Result
 from msgspec.structs import replace
 
 from tracelink import api
-from tracelink.api import Inspection, Merged, graphs
+from tracelink.api import Merged, graphs
+from tracelink.api.inspection import InspectedSource, Inspection
 from tracelink.cli import main
 from tracelink.model import job as tracelink_job
 from tracelink.model.findings import Finding
@@ -70,7 +71,7 @@ class Job:
     def inspect(self, paths: Any = (), **arguments: Any) -> Inspection:
         """Replaces `tracelink.api.inspect`."""
         made = self.collectives(paths, **arguments)
-        return Inspection(made.sources, made.findings)
+        return Inspection(list(map(InspectedSource.of, made.sources)), made.findings)
 
     def merge(self, paths: Any = (), **arguments: Any) -> Merged:
         """Replaces `tracelink.api.merge`."""

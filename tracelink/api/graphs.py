@@ -6,48 +6,18 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from msgspec import Struct
-
 from tracelink.clock.clock import clock_choice
 from tracelink.engines import EngineChoice, Watch, engine_for
-from tracelink.io.engine import Engine
-from tracelink.io.sources import Discovery, Paths, Source, discover_inputs
+from tracelink.io.sources import Paths, discover_inputs
 from tracelink.model.clock import ClockMode, Clocks
-from tracelink.model.findings import Finding, in_order
 from tracelink.model.graph import EventGraph
 from tracelink.model.job import Job
 from tracelink.model.selection import Selection
-from tracelink.model.text import counted
-from tracelink.model.trace import SourceInfo
 from tracelink.pipeline.job_reader import assemble, read_job
-from tracelink.pipeline.reading import inspected, nothing_readable, tasks_of, to_inspect, with_ranks
-from tracelink.plugins import MetricsReader
 
 if TYPE_CHECKING:
+    from tracelink.api.inspection import Inspection
     from tracelink.model.metrics import Metrics
-
-
-class Inspection(Struct, frozen=True):
-    """The sources of a set of inputs, and their findings."""
-
-    sources: Sequence[SourceInfo]
-    findings: Sequence[Finding]
-    inputs: Sequence[Source] = ()
-    """For each source, what it is read from."""
-    contents: Mapping[str, object] = {}
-    """What readers found in some sources, by path."""
-
-    def __repr__(self) -> str:
-        from tracelink.model import results
-
-        parts = {"sources": results.formats(self.sources), "findings": results.problems(self.findings)}
-        return results.as_text(f"Inspection: {counted(len(self.sources), 'source')}", parts)
-
-    def of_format(self, name: str) -> list[Source]:
-        """The inputs of a format."""
-        return [
-            source for info, source in zip(self.sources, self.inputs, strict=False) if info.format == name
-        ]
 
 
 def load(
@@ -267,8 +237,8 @@ def inspect(
         watch: Is called with the total number of bytes processed so far, as work goes on.
 
     Returns:
-        The sources with format, rank, host, time and size, and findings. A rank that two files claim is a finding
-        here, not an error.
+        The sources with format, rank, host, time and size, what Chakra traces contain, and findings. A rank that two
+        files claim is a finding here, not an error.
 
     Raises:
         UsageError: A path does not exist, or an argument is invalid.
@@ -285,33 +255,6 @@ def inspect(
         metrics=metrics,
         include=include,
     )
+    from tracelink.api.inspection import inspect_sources
+
     return inspect_sources(discovery, engine_for(jobs, watch, engine))
-
-
-def inspect_sources(discovery: Discovery, engine: Engine) -> Inspection:
-    """Reads every source for what it is; raises `UnreadableError` if none can be read."""
-    findings = list(discovery.findings)
-    tasks = to_inspect(tasks_of(discovery, findings), engine, findings)
-    outer, inner = engine.split(len(tasks))
-    sampled = [task for task in tasks if isinstance(task.reader, MetricsReader)]
-    tasks = [task for task in tasks if task not in sampled]
-    results = outer.map(lambda task: inspected(task, inner), tasks, shared=[task.source for task in tasks])
-    of_reading = [result for result in results if isinstance(result, Finding)]
-    found = [each for result in results if not isinstance(result, Finding) for each in result]
-    if not found and not sampled:
-        raise nothing_readable([*findings, *of_reading], discovery.paths)
-    findings += of_reading
-    inputs = [each.source for each in found]
-    infos = with_ranks([each.info for each in found], inputs, findings)
-    findings += [finding for each in found for finding in each.findings]
-    if sampled:
-        from tracelink.pipeline.metrics import inspected as inspected_metrics
-
-        devices = [each.devices for each in found]
-        of_metrics = inspected_metrics(sampled, engine, (infos, devices), discovery.metrics, findings)
-        if not infos and not of_metrics:
-            raise nothing_readable(findings, discovery.paths)
-        infos += [info for info, _ in of_metrics]
-        inputs += [source for _, source in of_metrics]
-    contents = {each.info.path: each.content for each in found}
-    return Inspection(infos, in_order(findings), inputs, contents)

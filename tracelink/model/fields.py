@@ -52,6 +52,10 @@ class Shown(Struct, frozen=True):
     """Whether tables for people leave it out; files and programs have it."""
 
 
+PATH = 4096
+"""Characters of a path, which is shown whole: people copy it."""
+
+
 def Doc(text: str, **schema: Any) -> Meta:  # noqa: N802  reads as the metadata that it is
     """What a field means, with constraints of its JSON Schema such as `min_length`."""
     return Meta(description=text, **schema)

@@ -195,6 +195,12 @@ class ResultTable(Struct, Generic[RowType], frozen=True, eq=False):
         columns = {name: column[rows] for name, column in self.columns.items()}
         return ResultTable(self.row_type, columns, self.title, self.units, self.plotted)
 
+    @property
+    def flat(self) -> dict[str, Column]:
+        """The columns without those that hold rows or mappings of their own, as frames and files have them."""
+        fields = fields_of(self.row_type)
+        return {name: column for name, column in self.columns.items() if fields[name].is_column}
+
     # As frames
 
     def to_pandas(self) -> pandas.DataFrame:
@@ -203,7 +209,7 @@ class ResultTable(Struct, Generic[RowType], frozen=True, eq=False):
         Raises:
             UsageError: pandas is not installed: install the extra `pandas`.
         """
-        result = frame(self.columns)
+        result = frame(self.flat)
         result.attrs["units"] = dict(self.units)
         return result
 
@@ -215,7 +221,7 @@ class ResultTable(Struct, Generic[RowType], frozen=True, eq=False):
         """
         columns = {
             name: values_of(column) if column.dtype == object else column
-            for name, column in self.columns.items()
+            for name, column in self.flat.items()
         }
         result = arrow_table(columns)
         from pyarrow import schema

@@ -14,6 +14,18 @@ from msgspec.structs import replace
 from tracelink.model.columns import Bools, Int32s, Int64s, StringTable, Table, Unknown
 from tracelink.model.communications import Communications, RoundTrips
 from tracelink.model.events import Counters, Edges, Events, Key, KeyColumn, Track, TrackKind
+from tracelink.model.fields import (
+    PATH,
+    Bytes,
+    Count,
+    Doc,
+    Identifier,
+    RankNumber,
+    Row,
+    Shown,
+    Text,
+    UnixNanoseconds,
+)
 from tracelink.model.findings import Finding
 
 Payload = bytes | memoryview
@@ -65,31 +77,38 @@ class ListedPayloads(Struct, frozen=True):
             yield first, chosen
 
 
-class SourceInfo(Struct, frozen=True):
-    """One input after it was read: a file, an archive member, or standard input."""
+class Source(Row, frozen=True):
+    """One input: a file, an archive member, or standard input."""
 
-    path: str
-    """The path as the user gave it; a member of an archive is `archive:member`."""
-    format: str
-    """The name of the reader: `kineto`, `execution-trace`, `flight-recorder`."""
-    version: str = ""
-    """The version of the format, as recorded; empty if unknown."""
-    rank: int | None = None
-    host: str = ""
-    world_size: int | None = None
-    pid: int | None = None
+    path: Annotated[
+        Text, Doc("As the user gave it; a member of an archive is `archive:member`."), Shown(longest=PATH)
+    ]
+    format: Annotated[str, Doc("The name of the reader: `kineto`, `execution-trace`, `flight-recorder`.")]
+    version: Annotated[str, Doc("Of the format, as recorded; empty if unknown."), Shown(drop=2)] = ""
+    rank: RankNumber | None = None
+    host: Annotated[str, Shown(drop=3)] = ""
+    world_size: Annotated[Count | None, Shown(hidden=True)] = None
+    pid: Annotated[Identifier | None, Shown(hidden=True)] = None
+    events: Annotated[Count, Doc("Events in the graph.")] = 0
+    records: Annotated[
+        Count, Doc("Everything that the file lists, with what only links events."), Shown(hidden=True)
+    ] = 0
+    bytes: Annotated[
+        Bytes,
+        Doc("Size as stored; of a rank of a timeline of several, a share of it."),
+        Shown("size", drop=1),
+    ] = 0
+    start_ns: Annotated[
+        UnixNanoseconds | None, Doc("By the clock of the rank; null if the source has no times.")
+    ] = None
+    end_ns: Annotated[UnixNanoseconds | None, Doc("End of the last event."), Shown(hidden=True)] = None
+
+
+class SourceInfo(Source, frozen=True):
+    """One input after it was read."""
+
     device: int | None = None
     """The only device of the process: its rank, if nothing else is known of that."""
-    events: int = 0
-    """Number of events in the graph."""
-    records: int = 0
-    """Number of entries in the file: events, and entries that only describe or link events."""
-    bytes: int = 0
-    """Size as stored, compressed if it is."""
-    start_ns: int | None = None
-    """Time of the first event by the clock of the rank, in ns since 1970; None if no event has a time."""
-    end_ns: int | None = None
-    """End of the last event."""
     local_time_ns: int | None = None
     """When the recording started, in ns since 1970 if the time zone was UTC; None if the source has no local time."""
     zero_ns: int = 0

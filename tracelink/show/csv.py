@@ -21,8 +21,8 @@ NUMBER = re.compile(r"[+-]?\d+(\.\d+)?(e[+-]?\d+)?", re.ASCII | re.IGNORECASE)
 
 def draw(table: ResultTable[Any]) -> str:
     """Returns a table with a line for the names of its columns."""
-    columns = [values_of(column) for column in table.columns.values()]
-    return csv_text([list(table.columns), *zip(*columns, strict=True)])
+    columns = {name: values_of(column) for name, column in table.flat.items()}
+    return csv_text([list(columns), *zip(*columns.values(), strict=True)])
 
 
 def csv_text(rows: Iterable[Sequence[Any]]) -> str:

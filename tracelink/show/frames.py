@@ -54,7 +54,7 @@ def _block(table: ResultTable[Any]) -> Table:
     """Durations are in one unit if those that are plotted are parts of others."""
     durations = [name for name, unit in table.units.items() if unit == Unit.DURATION]
     together = durations if set(durations) & set(table.plotted) else ()
-    return Table(list(table[:ROWS]), columns=list(table.columns), together=together, from_right=True)
+    return Table(list(table[:ROWS]), columns=list(table.flat), together=together, from_right=True)
 
 
 # As charts

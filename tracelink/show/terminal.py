@@ -172,7 +172,7 @@ class Page:
             self._paragraphs(columns)
         else:
             self._draw(kept, table.tones)
-        if dropped:
+        if dropped and kept is not None:
             names = ", ".join(dropped)
             self.line(f"Left out at this width: {names}.", Tone.ASIDE)
         self._left_out(len(table.rows) - len(rows), table.thing, table.things, table.more)

@@ -120,13 +120,6 @@ class Content(Struct, frozen=True):
     checked: Checked | None = None
 
 
-class Censuses(Struct, frozen=True):
-    """The census of each file by its path, and what is wrong with the files."""
-
-    censuses: Mapping[str, Census]
-    findings: Sequence[Finding] = ()
-
-
 def content_of(source: Source, decoded: Decoded) -> Content:
     """The census and the check of a decoded file, as one of a job of its own."""
     counted = census(decoded.nodes)
@@ -140,11 +133,13 @@ def content_of(source: Source, decoded: Decoded) -> Content:
     return Content(counted)
 
 
-def inspect_traces(sources: Sequence[Source], contents: Mapping[str, object], engine: Engine) -> Censuses:
-    """The censuses of `.et` files, and the verdict on all of them together."""
+def inspect_traces(
+    sources: Sequence[Source], contents: Mapping[str, object], engine: Engine
+) -> tuple[Mapping[str, Census], Sequence[Finding]]:
+    """The censuses of `.et` files by path, and the verdict on all of them together."""
     known = {path: content for path, content in contents.items() if isinstance(content, Content)}
     censuses = {source.path: known[source.path].census for source in sources if source.path in known}
-    return Censuses(censuses, _problems(sources, known, engine))
+    return censuses, _problems(sources, known, engine)
 
 
 def _problems(sources: Sequence[Source], known: Mapping[str, Content], engine: Engine) -> list[Finding]:

@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 from builders.chakra_nodes import EtFile, put, take
 from builders.chakra_scene import kernel, nodes_of, operator
 from tracelink.converters.chakra.census import (
-    Communicated,
+    Communication,
     LongestChain,
     Precedence,
     census,
-    communicated,
+    communication,
     cycle,
     earliest,
 )
@@ -73,12 +73,12 @@ class TestCommunication:
         trace.collective(CollectiveType.REDUCE_SCATTER_BLOCK, 9)
         trace.send(1, size=64)
         trace.receive(1, size=64)
-        assert communicated(nodes_of(trace)) == [
-            Communicated("all_reduce", "1", 2, 120),
-            Communicated("recv", "", 1, 64),
-            Communicated("send", "", 1, 64),
-            Communicated("reduce_scatter_block", "", 1, 9),
-            Communicated("all_reduce", "2", 1, 7),
+        assert communication(nodes_of(trace)) == [
+            Communication("all_reduce", "1", 2, 120),
+            Communication("recv", "", 1, 64),
+            Communication("send", "", 1, 64),
+            Communication("reduce_scatter_block", "", 1, 9),
+            Communication("all_reduce", "2", 1, 7),
         ]
 
     def test_what_says_no_size_and_no_type_is_counted_as_that(self) -> None:
@@ -88,10 +88,10 @@ class TestCommunication:
         take(node, "comm_type")
         put(trace.collective(), "comm_size", "int64_val", -1)
         put(trace.collective(size=8), "comm_type", "int64_val", 42)
-        assert communicated(nodes_of(trace)) == [
-            Communicated("comm_type 42", "", 1, 8),
-            Communicated("all_reduce", "", 1, 0, sizeless=1),
-            Communicated("unknown", "", 1, 0, sizeless=1),
+        assert communication(nodes_of(trace)) == [
+            Communication("comm_type 42", "", 1, 8),
+            Communication("all_reduce", "", 1, 0, without_size=1),
+            Communication("unknown", "", 1, 0, without_size=1),
         ]
 
 
@@ -108,8 +108,8 @@ class TestLongestChain:
             short[-1].data_deps.append(short[-2].id)
         last = kernel(trace, "last", 60, 2)
         last.data_deps.extend([reduce.id, short[-1].id])
-        assert census(nodes_of(trace)).longest == LongestChain(
-            total_ns=59 * US, compute_ns=6 * US, communication_ns=50 * US, host_ns=3 * US, nodes=4
+        assert census(nodes_of(trace)).longest_chain == LongestChain(
+            ns=59 * US, compute_ns=6 * US, communication_ns=50 * US, host_ns=3 * US, nodes=4
         )
 
     def test_exact_durations_count_where_they_say_the_same_as_the_field(self) -> None:
@@ -118,7 +118,7 @@ class TestLongestChain:
         second.data_deps.append(first.id)
         put(first, "duration_ns", "int64_val", 10_400)
         put(second, "duration_ns", "int64_val", 99_000)
-        assert census(nodes_of(trace)).longest.total_ns == 10_400 + 10_000
+        assert census(nodes_of(trace)).longest_chain.ns == 10_400 + 10_000
 
     def test_a_cycle_and_what_is_behind_it_are_left_out_and_named(self) -> None:
         trace = EtFile()
@@ -129,7 +129,10 @@ class TestLongestChain:
         c.data_deps.append(b.id)
         trace.compute("behind", [c, alone])
         found = census(nodes_of(trace))
-        assert (found.longest, found.unordered) == (LongestChain(10 * US, 10 * US, nodes=1), 4)
+        assert (found.longest_chain, found.nodes_without_order) == (
+            LongestChain(10 * US, 10 * US, nodes=1),
+            4,
+        )
         assert sorted(found.cycle) == [a.id, b.id, c.id]
 
     def test_missing_and_own_dependencies_do_not_count(self) -> None:
@@ -137,7 +140,7 @@ class TestLongestChain:
         node = trace.compute("a")
         node.data_deps.extend([node.id, 99, (1 << 64) - 1])
         found = census(nodes_of(trace))
-        assert (found.longest.nodes, found.missing, found.unordered) == (1, 2, 0)
+        assert (found.longest_chain.nodes, found.missing_dependencies, found.nodes_without_order) == (1, 2, 0)
 
     def test_numbers_of_64_bits_are_taken_as_they_are(self) -> None:
         trace = EtFile()
@@ -145,10 +148,10 @@ class TestLongestChain:
         huge.id, huge.duration_micros = (1 << 64) - 1, (1 << 64) - 1
         after = trace.compute("after", [huge])
         after.duration_micros = 1
-        assert census(nodes_of(trace)).longest.total_ns == (1 << 64) * US
+        assert census(nodes_of(trace)).longest_chain.ns == (1 << 64) * US
 
     def test_no_nodes_no_chain(self) -> None:
-        assert census(nodes_of(EtFile())).longest == LongestChain()
+        assert census(nodes_of(EtFile())).longest_chain == LongestChain()
 
 
 class TestDevice:
@@ -192,4 +195,6 @@ def test_a_hundred_thousand_nodes_take_less_than_a_second(shape: str) -> None:
     began = time.process_time()
     found = census(nodes)
     assert time.process_time() - began < 1
-    assert (found.longest.nodes, found.unordered) == ((count, 0) if shape == "chain" else (0, count))
+    assert (found.longest_chain.nodes, found.nodes_without_order) == (
+        (count, 0) if shape == "chain" else (0, count)
+    )

@@ -14,7 +14,7 @@ from builders.data import shared
 from builders.inputs import found
 from builders.native_packets import Sequence, head, source
 from tracelink import EventGraph, api, samples
-from tracelink.api import inspect_sources
+from tracelink.api.inspection import inspect_sources
 from tracelink.converters.perfetto.reading.reader import PerfettoReader
 from tracelink.engines.processes import Processes
 from tracelink.model.errors import UnreadableError
