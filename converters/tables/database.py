@@ -1,11 +1,11 @@
-"""DuckDB: a file with tables and views made of a dataset, connections that reach nothing else, and tables read back."""
+"""DuckDB: a file with tables and views made of a dataset, and tables read back."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import msgspec
 import pyarrow as pa
@@ -20,11 +20,12 @@ from tracelink.converters.tables.files import (
     refused,
 )
 from tracelink.converters.tables.schema import Column, Manifest, Table, Type
-from tracelink.io.system import cores
-from tracelink.io.temporary import ANOTHER_PLACE, scratch_folder_for
+from tracelink.io.temporary import scratch_folder_for
 from tracelink.model import MANIFEST
-from tracelink.model.errors import TraceError, UnreadableError, UsageError, printable
+from tracelink.model.errors import UnreadableError, printable
 from tracelink.model.text import shortened
+from tracelink.store.duckdb import check_installed, connected, created, locked, pattern, quoted
+from tracelink.store.schema import named
 
 if TYPE_CHECKING:
     import duckdb
@@ -32,65 +33,8 @@ if TYPE_CHECKING:
 VIEWS = Path(__file__).with_name("views")
 """A file with a view each, after a comment that says what it shows."""
 
-STORAGE = "v1.4.0"
-"""The oldest version of DuckDB that can read what is written."""
-
-LARGE_BLOCK = 1 << 18
-SMALL_BLOCK = 1 << 14
-"""Bytes of a block: each column of each table has at least one, so the files of small jobs have small ones."""
-FEW_ROWS_OF_BLOCKS = 1_000_000
-
 LONGEST = 80
 """Characters of names in an error."""
-
-
-def check_installed() -> None:
-    """Raises `UsageError` if duckdb is not installed."""
-    try:
-        import duckdb  # noqa: F401
-    except ImportError:
-        raise UsageError(
-            "duckdb is not installed", advice="Run: pip install 'torch-tracelink[sql]'"
-        ) from None
-
-
-def connected(path: Path | None = None, *, scratch: Path, **settings: Any) -> duckdb.DuckDBPyConnection:
-    """A connection to a database that is only read, or to none; it loads no extension."""
-    check_installed()
-    import duckdb
-
-    return duckdb.connect(
-        str(path) if path else ":memory:",
-        read_only=path is not None,
-        config={
-            "autoinstall_known_extensions": False,
-            "autoload_known_extensions": False,
-            "allow_community_extensions": False,
-            "temp_directory": str(scratch),
-            "threads": cores(),
-            **settings,
-        },
-    )
-
-
-def locked(connection: duckdb.DuckDBPyConnection, folder: Path | None = None) -> None:
-    """From here on the connection reaches no file but those in the folder, and cannot be changed back."""
-    if folder:
-        place = folder.resolve().as_posix()
-        allowed = ", ".join(quoted(f"{path}/") for path in (place, pattern(place)))
-        connection.execute(f"SET allowed_directories = [{allowed}]")
-    connection.execute("SET enable_external_access = false")
-    connection.execute("SET lock_configuration = true")
-
-
-def quoted(text: str) -> str:
-    """A text as a literal of SQL."""
-    return "'" + text.replace("'", "''") + "'"
-
-
-def named(text: str) -> str:
-    """A name as an identifier of SQL."""
-    return '"' + text.replace('"', '""') + '"'
 
 
 # Tables and views.
@@ -150,36 +94,12 @@ def _rows_of(table: Table, folder: Path, manifest: Manifest) -> str:
     return f"SELECT {columns} FROM read_parquet([{files}], {hive})"
 
 
-def pattern(path: str) -> str:
-    """A path as a pattern that only fits to it."""
-    return "".join(f"[{char}]" if char in "*?[" else char for char in path)
-
-
-@contextmanager
-def written_as(path: str) -> Iterator[None]:
-    """Errors of DuckDB, such as that of a full disk, as a `TraceError` about the file that is written."""
-    import duckdb
-
-    try:
-        yield
-    except duckdb.Error as error:
-        text = " ".join(str(error).split())[:300]
-        raise TraceError(f"cannot be written: {text}", source=path, advice=ANOTHER_PLACE) from error
-
-
 def make_database(dataset: Path, database: Path, scratch: Path, called: str) -> None:
     """Writes a DuckDB file with the tables of a dataset, and views; `called` is its name in errors."""
     manifest = decoded_manifest((dataset / MANIFEST).read_bytes(), str(dataset))
-    block = SMALL_BLOCK if sum(manifest.tables.values()) < FEW_ROWS_OF_BLOCKS else LARGE_BLOCK
-    database.unlink(missing_ok=True)
-    options = f"STORAGE_VERSION {quoted(STORAGE)}, BLOCK_SIZE {block}"
-    with closing(connected(scratch=scratch / "spill")) as connection, written_as(called):
-        connection.execute(f"ATTACH {quoted(str(database))} AS job ({options})")
-        connection.execute("USE job")
+    with created(database, scratch, sum(manifest.tables.values()), called) as connection:
         add_dataset(connection, dataset, manifest, copied=True)
         add_views(connection)
-        connection.execute("USE memory")
-        connection.execute("DETACH job")
 
 
 # Tables read back.

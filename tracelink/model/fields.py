@@ -182,11 +182,12 @@ def _is_flat(kind: Any) -> bool:
     if issubclass(origin, Mapping) or issubclass(origin, Struct):
         return False
     if issubclass(origin, Sequence) and not issubclass(origin, str | bytes):
-        return all(_is_flat(inner) and not _is_sequence(inner) for inner in _elements(kind))
+        return all(_is_flat(inner) and not _is_sequence(inner) for inner in elements_of(kind))
     return True
 
 
-def _elements(kind: Any) -> list[Any]:
+def elements_of(kind: Any) -> list[Any]:
+    """The types of the elements of a list or tuple."""
     return [one for inner in get_args(kind) for one in _kinds(inner, [])]
 
 
@@ -197,7 +198,7 @@ def _is_sequence(kind: Any) -> bool:
 
 def rows_in(kind: Any) -> type[Struct] | None:
     """The class of the rows that a field of this type lists; None if it lists none."""
-    elements = _elements(kind) if _is_sequence(kind) else []
+    elements = elements_of(kind) if _is_sequence(kind) else []
     return next((one for one in elements if isinstance(one, type) and issubclass(one, Struct)), None)
 
 

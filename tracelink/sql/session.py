@@ -259,8 +259,9 @@ def _session(
 def _of_database(
     task: Task, scratch: Path, settings: Mapping[str, Any]
 ) -> Iterator[duckdb.DuckDBPyConnection]:
-    from tracelink.converters.tables.database import DatabaseTables, connected, locked
+    from tracelink.converters.tables.database import DatabaseTables
     from tracelink.io.remote.objects import copy_into
+    from tracelink.store.duckdb import connected, locked
 
     location = task.source.local or copy_into(again(task.source), scratch)
     tables = DatabaseTables.of(task.source.path, location)
@@ -273,14 +274,9 @@ def _of_database(
 def _of_dataset(
     folder: Path, scratch: Path, settings: Mapping[str, Any]
 ) -> Iterator[duckdb.DuckDBPyConnection]:
-    from tracelink.converters.tables.database import (
-        add_dataset,
-        add_views,
-        connected,
-        damage_reported,
-        locked,
-    )
+    from tracelink.converters.tables.database import add_dataset, add_views, damage_reported
     from tracelink.converters.tables.files import decoded_manifest, refused
+    from tracelink.store.duckdb import connected, locked
 
     with closing(connected(scratch=scratch, **settings)) as connection:
         with refused(str(folder)), damage_reported(str(folder)):

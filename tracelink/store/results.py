@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
+from importlib import import_module
+from itertools import starmap
 from pathlib import PurePath
 from typing import TYPE_CHECKING
 
@@ -11,6 +14,7 @@ from tracelink.io.targets import check_folder, check_not_read, file_target
 from tracelink.io.temporary import abandoned_files_removed
 from tracelink.model.errors import UsageError, choices
 from tracelink.model.results import Result, ResultTable
+from tracelink.store.schema import stored
 
 if TYPE_CHECKING:
     from tracelink.show.document import Report
@@ -21,6 +25,8 @@ def check_output(path: str, read: Sequence[str] = ()) -> None:
     suffix = _suffix(path)
     if suffix not in SUFFIXES:
         raise UsageError(f"{path}: unknown suffix {suffix!r}", advice=choices(suffix, SUFFIXES))
+    if suffix in _NEEDING:
+        import_module(_NEEDING[suffix]).check_installed()
     check_folder(path)
     check_not_read(path, read)
 
@@ -30,15 +36,16 @@ def save(result: Result, path: str | os.PathLike[str], report: Report | None = N
 
     Args:
         result: What a function of the library returned.
-        path: The file. Its suffix says the form: .html and .md as people see it, .json all of it, .csv its tables. A
-            form that holds one table has a file for each one with rows: `out.kernels.csv`.
+        path: The file. Its suffix says the form: .html and .md as people see it, .json all of it; .csv, .parquet,
+            .sqlite and .duckdb its tables. Databases have them all; of .csv and .parquet each table with rows is a
+            file: `out.kernels.csv`.
         report: What people see, if it is more than `result.report()`.
 
     Returns:
         The files.
 
     Raises:
-        UsageError: The suffix is unknown, or the folder does not exist.
+        UsageError: The suffix is unknown, what its form needs is not installed, or the folder does not exist.
         TraceError: The file cannot be written.
     """
     name = os.fspath(path)
@@ -83,6 +90,21 @@ def _csv(result: Result, path: str, report: Report | None) -> list[str]:
     return [name for file, table in _files(result, path).items() for name in _write(file, [csv.draw(table)])]
 
 
+def _parquet(result: Result, path: str, report: Report | None) -> list[str]:
+    from tracelink.store import parquet
+
+    files = {file_target(name): table for name, table in _files(result, path).items()}
+    for target, table in files.items():
+        parquet.write(target, *stored("", table))
+    return [target.path() for target in files]
+
+
+def _database(module: str, result: Result, path: str, report: Report | None) -> list[str]:
+    tables = dict(starmap(stored, result.tables().items()))
+    import_module(module).write(tables, tables.values(), path)
+    return [file_target(path).path()]
+
+
 def _files(result: Result, path: str) -> Mapping[str, ResultTable[object]]:
     """The file of each table that has rows; findings are on the terminal."""
     every = {name: table for name, table in result.tables().items() if name != "findings"}
@@ -98,6 +120,11 @@ _FORMS: Mapping[str, Callable[[Result, str, Report | None], list[str]]] = {
     ".md": _markdown,
     ".csv": _csv,
     ".json": _json,
+    ".parquet": _parquet,
+    ".sqlite": partial(_database, "tracelink.store.sqlite"),
+    ".duckdb": partial(_database, "tracelink.store.duckdb"),
 }
+_NEEDING = {".parquet": "tracelink.store.parquet", ".duckdb": "tracelink.store.duckdb"}
+"""The forms that need packages of an extra, and the modules that write them."""
 SUFFIXES = tuple(_FORMS)
 """The forms that a result can be written in."""

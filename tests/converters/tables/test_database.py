@@ -17,6 +17,7 @@ import duckdb
 import tracelink
 from tracelink.converters.tables import database, schema
 from tracelink.model.errors import TraceError, UnreadableError, UsageError
+from tracelink.store.duckdb import pattern, written_as
 
 RELATIONS = {
     "launches",
@@ -79,7 +80,7 @@ def test_callers_and_launches_are_those_of_the_edges(connection: duckdb.DuckDBPy
 
 
 def test_a_path_is_a_pattern_that_only_fits_to_it() -> None:
-    assert database.pattern("a[1]/b*c?.parquet") == "a[[]1]/b[*]c[?].parquet"
+    assert pattern("a[1]/b*c?.parquet") == "a[[]1]/b[*]c[?].parquet"
 
 
 @pytest.mark.parametrize("name", ["job[1]", "it's", "a*b"])
@@ -107,7 +108,7 @@ def test_macros_of_a_file_are_refused(tmp_path: Path, written: Path) -> None:
 
 def test_errors_of_writing_name_the_file() -> None:
     expected = r"job\.duckdb: cannot be written: could not write\. Choose another place"
-    with pytest.raises(TraceError, match=expected), database.written_as("job.duckdb"):
+    with pytest.raises(TraceError, match=expected), written_as("job.duckdb"):
         raise duckdb.TransactionException("could not write")
 
 
