@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import gzip
+import json
+import shutil
 import tempfile
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from decimal import Decimal
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -17,6 +21,7 @@ from generators import gpu_pair, many_hosts
 from generators.cluster import Cluster
 from generators.files import KINETO, Kept
 from generators.job import Job
+from generators.older_profiles import of_2021, of_2023, on_rocm, rewritten
 from generators.recorded_jobs import Fault, Plan, Snapshot
 from generators.recorded_jobs import job as recorded_job
 from tracelink import samples
@@ -57,6 +62,12 @@ def traces(path: str) -> Path:
     return samples.path(first) / below if first in samples.names() else shared(path)
 
 
+def plain(path: str) -> bytes:
+    """The bytes of a file, uncompressed."""
+    data = traces(path).read_bytes()
+    return gzip.decompress(data) if path.endswith(".gz") else data
+
+
 def truth(name: str) -> Any:
     """What is true of a generated job."""
     return _generated(name)[1]
@@ -84,14 +95,14 @@ def _dumps(
     fault: Fault | None = None,
     snapshot: Snapshot = SETTLED,
     *,
-    json: bool = False,
+    as_text: bool = False,
 ) -> Callable[[Path], None]:
     """Flight-recorder dumps of a job."""
 
     def write(folder: Path) -> None:
         job = recorded_job(plan, fault, snapshot)
         job.write(folder)
-        for rank, content in job.dumps.items() if json else ():
+        for rank, content in job.dumps.items() if as_text else ():
             (folder / f"comm_lib_trace_rank_{rank}").write_bytes(as_json(content))
 
     return write
@@ -111,13 +122,13 @@ HANGS: Mapping[str, Callable[[Path], None]] = {
     for name, fault in FAULTS.items()
     for when in ("settled", "timed_out")
 } | {
-    "gloo/never_joined/json": _dumps(GLOO, FAULTS["never_joined"], json=True),
+    "gloo/never_joined/json": _dumps(GLOO, FAULTS["never_joined"], as_text=True),
     "gloo/never_joined/missing_other": _dumps(GLOO, FAULTS["never_joined"], Snapshot(missing=(5,))),
 }
 """Dumps of jobs that hang, or of which a rank exchanges another type."""
 HEALTHY: Mapping[str, Callable[[Path], None]] = {
     "gloo/healthy": _dumps(GLOO),
-    "gloo/healthy_json": _dumps(GLOO, json=True),
+    "gloo/healthy_json": _dumps(GLOO, as_text=True),
     "gloo/unconfigured": _dumps(replace(GLOO, configured=False)),
     "nccl/wrapped": _dumps(Plan(kind="pipeline", stages=4, buffer=25)),
     "gloo/truncated": _dumps(GLOO, None, Snapshot(cut_short=(4,))),
@@ -139,10 +150,40 @@ class DataParallel(Job):
         """No group."""
 
 
+def _older(change: Callable[[Any], Any], *ranks: int) -> Callable[[Path], None]:
+    """Profiles of a sample in another layout, next to its execution traces."""
+
+    def write(folder: Path) -> None:
+        for rank in ranks:
+            source = samples.path("gpu_pair")
+            rewritten(source / f"kineto_{rank}.json.gz", folder / f"kineto_{rank}.json", change)
+            shutil.copy(source / f"et_{rank}.json.gz", folder)
+
+    return write
+
+
+def _one_iteration(folder: Path) -> None:
+    """A profile of twelve steps, and the execution trace of the seventh, without numbers in common."""
+    gpu_pair.write(Job(ranks=1, steps=12), folder, compressed=False)
+    profile, nodes = folder / "kineto_0.json", folder / "et_0.json"
+    document = json.loads(profile.read_bytes(), parse_float=Decimal)
+    profile.write_text(json.dumps(of_2023(document)))
+    trace = json.loads(nodes.read_bytes())
+    numbers = {node["name"]: node["id"] for node in trace["nodes"]}
+    steps = range(numbers["ProfilerStep#7"], numbers["ProfilerStep#8"])
+    kept = [node for node in trace["nodes"] if node["id"] in steps or node["ctrl_deps"] == 1]
+    nodes.write_text(json.dumps(trace | {"nodes": kept}))
+    shutil.rmtree(folder / "dumps")
+
+
 CLUSTER = Cluster(ranks=8, tensor_parallel=2, steps=2, clock_skew_ns=0, drift_ppm=0.0)
 GENERATED: Mapping[str, Callable[[Path], object]] = {
     "data_parallel": lambda folder: gpu_pair.write(DataParallel(), folder, Kept([KINETO])),
     "cluster": lambda folder: many_hosts.write(CLUSTER, folder),
+    "gpu_2021": _older(of_2021, 0),
+    "gpu_2023": _older(of_2023, 0, 1),
+    "gpu_rocm": _older(on_rocm, 0),
+    "one_iteration": _one_iteration,
     **HANGS,
     **HEALTHY,
 }

@@ -14,6 +14,9 @@ from builders.data import shared
 from builders.execution_trace import node, process_root, tensor
 from builders.graph import START
 from builders.ordering import RankBuilder
+from generators import gpu_pair
+from generators.job import Job as Training
+from generators.machine import Machine
 from tracelink.api import merge
 from tracelink.converters.chakra.census import census
 from tracelink.converters.chakra.decode import decode
@@ -99,16 +102,32 @@ def test_outside_of_operators_nobody_is_made_shorter() -> None:
     assert waits(rank, {HAND_OVER: (backward, after)}) == {}
 
 
+@pytest.mark.parametrize("rank", [0, 1])
+def test_the_longest_chain_is_about_as_long_as_the_step(
+    rank: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wait = Machine.wait_for_device
+
+    def wait_in_an_operator(machine: Machine) -> None:
+        with machine.operation("aten::item"):
+            wait(machine)
+
+    monkeypatch.setattr(Machine, "wait_for_device", wait_in_an_operator)
+    gpu_pair.write(Training(), tmp_path / "traces")
+    merge(tmp_path / "traces", output=tmp_path / "job", to="chakra")
+    is_as_long_as_the_step(tmp_path, rank)
+
+
 @pytest.mark.foreign
 @pytest.mark.parametrize("rank", range(8))
-def test_the_longest_chain_is_about_as_long_as_the_step(rank: int, tmp_path: Path) -> None:
-    folder = shared("pairs/dlrm8")
-    merge(
-        [folder / f"host.{rank}.json.gz", folder / f"device.{rank}.json.gz"],
-        output=tmp_path / "job",
-        to="chakra",
-    )
-    with (tmp_path / f"job.{rank}.et").open("rb") as file:
+def test_the_longest_chain_of_a_recorded_step(rank: int, tmp_path: Path) -> None:
+    paths = [shared(f"pairs/dlrm8/{kind}.{rank}.json.gz") for kind in ("host", "device")]
+    merge(paths, output=tmp_path / "job", to="chakra")
+    is_as_long_as_the_step(tmp_path, rank)
+
+
+def is_as_long_as_the_step(folder: Path, rank: int) -> None:
+    with (folder / f"job.{rank}.et").open("rb") as file:
         nodes = decode(file).nodes
     start = nodes.attribute(Name.START).integers(len(nodes), 0)
     length = nodes.attribute(Name.INCLUSIVE).integers(len(nodes), 0)

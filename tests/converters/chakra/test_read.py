@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from builders.chakra_messages import METADATA, NODES, as_source, file, host, metadata, node, nodes_read, read
 from builders.chakra_nodes import EtFile
-from builders.data import shared
+from builders.data import foreign, traces
 from builders.trace import pairs
 from tracelink import api, samples
 from tracelink.converters.chakra.chakra_pb2 import GlobalMetadata, Node
@@ -464,14 +464,15 @@ def events_of(trace: RankTrace) -> list[tuple[Any, ...]]:
     return [(*row, texts[place]) for row, place in zip(rows, events.payload.tolist(), strict=True)]
 
 
-PAIRS = {
+PAIRS = {"gpu_pair": True, "gpu_2023": True, "data_parallel": True, "cpu_job": False}
+SHARED_PAIRS = {
     "pairs/dlrm8": True,
     "pairs/torch213_gloo2": True,
     "pairs/resnet_110_nccl": True,
     "pairs/simple_add": True,
     "matched8": False,
 }
-"""Real jobs, and whether all their communication is within what was profiled and so has a node."""
+"""Jobs, and whether all their communication is within what was profiled and so has a node."""
 
 
 def matched(job: Job) -> Counter[tuple[Any, ...]]:
@@ -489,10 +490,9 @@ def matched(job: Job) -> Counter[tuple[Any, ...]]:
     return found
 
 
-@pytest.mark.foreign
-@pytest.mark.parametrize(("pair", "whole"), PAIRS.items())
+@pytest.mark.parametrize(("pair", "whole"), [*PAIRS.items(), *foreign(*SHARED_PAIRS.items())])
 def test_what_is_written_reads_equal(pair: str, whole: bool, tmp_path: Path) -> None:
-    merged = api.merge(shared(pair), output=tmp_path / "job", to="chakra")
+    merged = api.merge(traces(pair), output=tmp_path / "job", to="chakra")
     files = [output for output in merged.outputs if output.path.endswith(".et")]
     job = api.collectives([output.path for output in files])
     before, after = matched(merged.job), matched(job)

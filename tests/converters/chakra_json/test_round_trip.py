@@ -13,9 +13,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from builders.chakra import Job
-from builders.data import shared
+from builders.data import foreign, traces
 from builders.execution_trace import node, process_root, thread_root
-from tracelink import load, samples
+from tracelink import load
 from tracelink.api import write
 from tracelink.model.events import GPU_WORK, EventKind, Key, Relation
 from tracelink.model.graph import EventGraph
@@ -151,25 +151,23 @@ def test_any_job_comes_back(
         check(job.build(), Path(folder))
 
 
-@pytest.mark.parametrize("name", ["cpu_job", "gpu_pair"])
-def test_samples(name: str, tmp_path: Path) -> None:
-    folder = samples.path(name)
-    check(load(et=folder / "et_0.json.gz", kineto=folder / "kineto_0.json.gz", jobs=1), tmp_path)
-
-
-@pytest.mark.foreign
 @pytest.mark.parametrize(
     ("trace", "profile"),
     [
-        ("pairs/resnet_110_nccl/host.0.json.gz", "pairs/resnet_110_nccl/device.0.json.gz"),
-        ("pairs/dlrm8/host.0.json.gz", "pairs/dlrm8/device.0.json.gz"),
-        ("pairs/torch213_gloo2/host.0.json.gz", "pairs/torch213_gloo2/device.0.json.gz"),
-        ("matched8/et_0.json.gz", "matched8/kineto_0.json.gz"),
+        ("cpu_job/et_0.json.gz", "cpu_job/kineto_0.json.gz"),
+        ("gpu_pair/et_0.json.gz", "gpu_pair/kineto_0.json.gz"),
+        ("gpu_2023/et_0.json.gz", "gpu_2023/kineto_0.json"),
+        *foreign(
+            *(
+                (f"pairs/{name}/host.0.json.gz", f"pairs/{name}/device.0.json.gz")
+                for name in ("resnet_110_nccl", "dlrm8", "torch213_gloo2")
+            ),
+            ("matched8/et_0.json.gz", "matched8/kineto_0.json.gz"),
+        ),
     ],
-    ids=["resnet_110_nccl", "dlrm8", "torch213_gloo2", "matched8"],
 )
 def test_jobs_that_ran(trace: str, profile: str, tmp_path: Path) -> None:
-    merged = load(et=shared(trace), kineto=shared(profile), jobs=1)
+    merged = load(et=traces(trace), kineto=traces(profile), jobs=1)
     result = check(merged, tmp_path)
     assert operations(result) == operations(merged)
 
@@ -180,14 +178,14 @@ def operations(graph: EventGraph) -> Counter[tuple[str, str, int | None]]:
     return Counter(zip(*columns, strict=True))
 
 
-@pytest.mark.foreign
-def test_ranks_still_do_the_same_together(tmp_path: Path) -> None:
-    folder = shared("pairs/dlrm8")
+@pytest.mark.parametrize(("job", "parts"), [("gpu_2023", 28), *foreign(("pairs/dlrm8", 64))])
+def test_ranks_still_do_the_same_together(job: str, parts: int, tmp_path: Path) -> None:
+    folder = traces(job)
     write(load(folder, jobs=1), tmp_path / "linked", to="chakra-json", jobs=1)
     merged, linked = load(folder, jobs=1), load(tmp_path / "linked", jobs=1)
     assert operations(linked) == operations(merged)
     assert Counter(linked.table("collectives")["verdict"]) == Counter(merged.table("collectives")["verdict"])
-    assert len(linked.participations) == len(merged.participations) == 64
+    assert len(linked.participations) == len(merged.participations) == parts
 
 
 def test_a_timeline_of_it_has_a_device_of_which_no_number_is_known(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import tracelink
-from builders.data import shared
+from builders.data import foreign, plain, traces
 from builders.execution_trace import (
     FLAT,
     NEWEST,
@@ -29,7 +29,6 @@ from builders.execution_trace import (
     thread_root,
     trace,
 )
-from tracelink import samples
 from tracelink.converters.execution_trace.reader import ExecutionTraceReader
 from tracelink.converters.pytorch import is_execution_trace
 from tracelink.engines.processes import Processes
@@ -455,7 +454,7 @@ def test_a_long_chain_of_parents() -> None:
 # Files that torch wrote, and the shipped samples, against a plain JSON parser.
 
 
-SHIPPED = [samples.path(name) / f"et_{rank}.json.gz" for name in ("cpu_job", "gpu_pair") for rank in (0, 1)]
+SHIPPED = [f"{name}/et_{rank}.json.gz" for name in ("cpu_job", "gpu_pair") for rank in (0, 1)]
 REAL = [
     *(f"pairs/dlrm8/host.{rank}.json.gz" for rank in (0, 7)),
     "pairs/resnet_110_nccl/host.0.json.gz",
@@ -466,24 +465,13 @@ REAL = [
 ]
 
 
-@pytest.mark.parametrize("path", SHIPPED, ids=lambda path: f"{path.parent.name}/{path.name}")
-def test_samples(path: Path) -> None:
-    check(path)
-
-
-@pytest.mark.foreign
-@pytest.mark.parametrize("name", REAL)
-def test_real_files(name: str) -> None:
-    check(shared(name))
-
-
-def check(path: Path) -> None:
-    (source,) = discover(Request([(str(path), "")])).sources
+@pytest.mark.parametrize("path", [*SHIPPED, *foreign(*REAL)])
+def test_real_files(path: str) -> None:
+    (source,) = discover(Request([(str(traces(path)), "")])).sources
     reader = ExecutionTraceReader()
     assert is_execution_trace(source.head())
     result = reader.read(source, Processes())
-    with gzip.open(path) as file:
-        whole = json.load(file)
+    whole = json.loads(plain(path))
     texts = result.strings.texts()
     assert [texts[name] for name in result.events.name] == [node["name"] for node in whole["nodes"]]
     for key, name, default in (

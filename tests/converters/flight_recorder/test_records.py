@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from builders.data import shared
+from builders.data import foreign, traces
 from builders.recorder import as_json, as_source, collective, dump, pickled, process_group
 from builders.statements import stated, statements
 from tracelink.converters.flight_recorder.reader import FlightRecorderReader
@@ -196,27 +196,30 @@ def test_one_list_that_stands_in_many_places_is_not_written_out() -> None:
 
 def of_files(path: str) -> list[RankTrace]:
     reader, engine = FlightRecorderReader(), Processes()
-    sources = discover(Request([(str(shared(path)), "")])).sources
+    sources = discover(Request([(str(traces(path)), "")])).sources
     return [reader.read(source, engine) for source in sources]
 
 
-@pytest.mark.foreign
 def test_a_gloo_job_says_the_same_on_all_ranks_of_a_group() -> None:
-    said = [statements(trace) for trace in of_files("matched8/fr")]
+    said = [statements(trace) for trace in of_files("gloo/healthy")]
     world = [[s for s in rank if s.group == "0"] for rank in said]
-    assert [len(rank) for rank in said] == [59] * 8
+    assert [len(rank) for rank in said] == [44] * 8
     assert all(rank == world[0] for rank in world)
     assert {s.size for s in world[0]} == {8}
     collectives = Counter((s.group, s.sequence) for rank in said for s in rank)
-    assert Counter(collectives.values()) == {8: 30, 4: 28, 2: 60}
+    assert {(group, count) for (group, _), count in collectives.items()} == {
+        *(("0", 8), ("1", 2), ("2", 2), ("3", 2), ("4", 2), ("5", 4), ("6", 4))
+    }
 
 
-@pytest.mark.foreign
+RECORDED = ("healthy8/dumps", "skip_hang/dumps_hang", "wrapped/dumps", "straggler/dumps_end")
+
+
 @pytest.mark.parametrize(
-    "case", ["healthy8/dumps", "skip_hang/dumps_hang", "wrapped/dumps", "straggler/dumps_end"]
+    "case", ["gloo/never_joined/settled", "cpu_job/fr", *foreign(*(f"fr/{case}" for case in RECORDED))]
 )
-def test_every_entry_of_a_real_dump_is_told(case: str) -> None:
-    for result in of_files(f"fr/{case}"):
+def test_every_entry_of_a_dump_is_told(case: str) -> None:
+    for result in of_files(case):
         said = statements(result)
         assert len(said) == len(result.events) > 0
         assert all(s.group and s.sequence > 0 and not s.point_to_point for s in said)
@@ -226,10 +229,7 @@ def test_every_entry_of_a_real_dump_is_told(case: str) -> None:
         )
 
 
-@pytest.mark.foreign
 def test_only_the_root_gives_to_a_scatter() -> None:
-    given = [
-        {s.elements_in for s in statements(trace) if s.operation == "gloo:scatter"}
-        for trace in of_files("fr/healthy8/dumps")
-    ]
-    assert given.count({-1}) == 7
+    parts = (collective("gloo:scatter", input_sizes=sizes, output_sizes=[[4]]) for sizes in ([[4]] * 8, []))
+    given = [[s.elements_in for s in statements(read(pickled(dump(part))))] for part in parts]
+    assert given == [[32], [-1]]

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from builders.data import shared
+from builders.data import foreign, traces
 from builders.recorder import as_json, as_source, collective, dump, frame, pickled
 from tracelink.converters.flight_recorder import decoding as decoding_module
 from tracelink.converters.flight_recorder import pickles
@@ -278,10 +278,12 @@ def test_whatever_torch_repeats_reads_the_same(kinds: list[dict[str, Any]], numb
     agree(pickled(dump(*entries)))
 
 
-@pytest.mark.foreign
-@pytest.mark.parametrize("place", ["fr", "matched8/fr"])
-def test_real_dumps_read_the_same(place: str) -> None:
-    files = [path for path in sorted(shared(place).rglob("*_rank_*")) if path.is_file()]
+PLACES = ["gloo/healthy", "nccl/wrapped", "cpu_job", "hung_job", *foreign("fr", "matched8/fr")]
+
+
+@pytest.mark.parametrize("place", PLACES)
+def test_dumps_read_the_same(place: str) -> None:
+    files = [path for path in sorted(traces(place).rglob("comm_lib_trace_rank_*")) if path.is_file()]
     agreed = [path for path in files if briefly_or_not_readable(path)]
     assert len(agreed) > len(files) / 10
 
@@ -380,9 +382,8 @@ def test_parts_of_entries_that_are_not_abridged() -> None:
     assert in_columns(data)[300:] == [dict.fromkeys(PARTS)]
 
 
-@pytest.mark.foreign
-@pytest.mark.parametrize("place", ["fr", "matched8/fr"])
-def test_parts_of_entries_of_real_dumps(place: str) -> None:
-    for path in sorted(shared(place).rglob("*_rank_*")):
+@pytest.mark.parametrize("place", PLACES)
+def test_parts_of_entries_of_dumps(place: str) -> None:
+    for path in sorted(traces(place).rglob("comm_lib_trace_rank_*")):
         if path.is_file() and briefly(data := path.read_bytes()):
             assert in_columns(data) == as_recorded(data)

@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from builders.data import shared
+from builders.data import foreign, plain, traces
 from builders.kineto import (
     PROCESS,
     cpu_op,
@@ -463,19 +463,16 @@ def test_damaged_text_that_still_parses_says_the_same(
     assert states_the_same(bytes(text))
 
 
-@pytest.mark.foreign
 @pytest.mark.parametrize(
     "path",
     [
-        "matched8/kineto_0.json.gz",
-        "kineto/pair_rank0.json.gz",
-        "kineto/nccl_data.json.gz",
-        "pairs/dlrm8/device.0.json.gz",
+        *("cpu_job/kineto_0.json.gz", "gpu_pair/kineto_0.json.gz", "gpu_2023/kineto_0.json"),
+        *foreign("kineto/pair_rank0.json.gz", "kineto/nccl_data.json.gz", "pairs/dlrm8/device.0.json.gz"),
     ],
 )
 def test_a_recorded_file_states_the_same_however_it_is_read(path: str) -> None:
     """Around each event on communication, because the lenient parser takes long."""
-    elements = json.loads(gzip.decompress(shared(path).read_bytes()))["traceEvents"]
+    elements = json.loads(plain(path))["traceEvents"]
     names = ("record_param_comms", "c10d::", "gloo:", "nccl")
     here = [place for place, element in enumerate(elements) if element.get("name", "").startswith(names)]
     assert here
@@ -519,53 +516,45 @@ def kinds(result: RankTrace) -> Counter[str]:
 
 
 def of_file(path: str) -> RankTrace:
-    (source,) = discover(Request([(str(shared(path)), "")])).sources
+    (source,) = discover(Request([(str(traces(path)), "")])).sources
     return KinetoReader().read(source, Processes())
 
 
-@pytest.mark.foreign
 def test_a_gloo_job() -> None:
-    result = of_file("matched8/kineto_0.json.gz")
+    result = of_file("cpu_job/kineto_0.json.gz")
     said = Counter(statement.operation for statement in statements(result))
-    assert kinds(result) == {"OPERATOR": 54, "ANNOTATION": 54}
-    assert (said["c10d::send"], said["gloo:send"], said["c10d::recv_"], said["gloo:recv"]) == (4, 4, 4, 4)
+    assert kinds(result) == {"OPERATOR": 12, "ANNOTATION": 12}
+    assert (said["c10d::send"], said["gloo:send"], said["c10d::recv_"], said["gloo:recv"]) == (2, 2, 2, 2)
     assert Statement(
-        "c10d::recv_", point_to_point=True, source=7, tag=0, elements_in=10, elements_out=10, shape="[[10]]"
+        "c10d::recv_", point_to_point=True, source=1, tag=0, elements_in=32, elements_out=32, shape="[[32]]"
     ) in statements(result)
-    assert [(group.name, group.size) for group in result.groups] == [("0", 8), ("1", 2), ("5", 4)]
+    assert [(group.name, group.size) for group in result.groups] == [("0", 2), ("1", 2)]
 
 
-@pytest.mark.foreign
 def test_an_nccl_job() -> None:
-    result = of_file("kineto/nccl_data.json.gz")
-    assert kinds(result) == {"OPERATOR": 48, "ANNOTATION": 21, "GPU_ANNOTATION": 21, "KERNEL": 21}
+    result = of_file("gpu_pair/kineto_0.json.gz")
+    assert kinds(result) == {"OPERATOR": 42, "ANNOTATION": 16, "GPU_ANNOTATION": 16, "KERNEL": 16}
     recorded = Counter(said.operation for said in statements(result) if said.members == "[0, 1]")
-    assert recorded == {"allreduce": 30, "broadcast": 12}
+    assert recorded == {"allreduce": 24, "_allgather_base": 4, "send": 4}
 
 
-@pytest.mark.foreign
 def test_an_rccl_job_with_kernels_from_before_the_profile() -> None:
-    result = of_file("kineto/mi300_resnet.json.gz")
+    result = of_file("gpu_rocm/kineto_0.json")
     kernels = result.events.kind[result.communications.row] == EventKind.KERNEL
     said = [statement for statement, of_kernel in zip(statements(result), kernels, strict=True) if of_kernel]
-    assert Counter(statement.size for statement in said) == {8: 12, -1: 5}
+    assert Counter(statement.size for statement in said) == {2: 14, -1: 2}
 
 
-@pytest.mark.foreign
-@pytest.mark.parametrize("rank", range(8))
-def test_a_job_of_2023_says_sizes_in_its_annotations(rank: int) -> None:
-    result = of_file(f"pairs/dlrm8/device.{rank}.json.gz")
+@pytest.mark.parametrize(("rank", "message"), [(0, "nccl:send 0->1"), (1, "nccl:recv 1<-0")])
+def test_a_job_of_2023_says_sizes_in_its_annotations(rank: int, message: str) -> None:
+    result = of_file(f"gpu_2023/kineto_{rank}.json")
     in_time = sorted(stated(result), key=lambda row: result.events.start[row[0]])
     said = [statement for _, statement in in_time if statement.operation.startswith("nccl:")]
-    assert [(s.operation, s.type) for s in said] == [
-        ("nccl:all_to_all", "Float"),
-        ("nccl:all_to_all", "Long"),
-        ("nccl:all_to_all", "Int"),
-        ("nccl:all_to_all", "Int"),
-        ("nccl:all_reduce", "Float"),
-        ("nccl:all_to_all", "Float"),
-        ("nccl:all_reduce", "Float"),
-        ("nccl:all_reduce", "Float"),
+    assert {statement.type for statement in said} == {"Float"}
+    assert [(s.operation, s.elements_in) for s in said] == 2 * [
+        *(("nccl:all_reduce", 65536), ("nccl:_all_gather_base", 65536)),
+        *(("nccl:all_reduce", 65536), ("nccl:all_reduce", 65536), (message, 65536)),
+        *(("nccl:all_reduce", 1048576),) * 3,
     ]
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from builders.data import shared
+from builders.data import foreign, traces
 from builders.kineto import (
     Element,
     Seen,
@@ -364,18 +364,22 @@ def test_recognition_by_content(head: bytes, recognised: bool) -> None:
     assert is_kineto(head, "trace.json") is recognised
 
 
-@pytest.mark.foreign
 @pytest.mark.parametrize(
     ("path", "rank", "found"),
     [
-        ("kineto/resnet50_2021.json.gz", None, {"old_categories": 41905}),
-        ("kineto/h100_qwen.json.gz", None, {}),
-        ("kineto/mi300_resnet.json.gz", 0, {}),
-        ("kineto/nccl_data.json.gz", 0, {}),
+        ("gpu_2021/kineto_0.json", None, {"old_categories": 376}),
+        ("gpu_2023/kineto_1.json", 1, {}),
+        ("gpu_rocm/kineto_0.json", 0, {}),
+        *foreign(
+            ("kineto/resnet50_2021.json.gz", None, {"old_categories": 41905}),
+            ("kineto/h100_qwen.json.gz", None, {}),
+            ("kineto/mi300_resnet.json.gz", 0, {}),
+            ("kineto/nccl_data.json.gz", 0, {}),
+        ),
     ],
 )
 def test_real_traces_are_read_without_damage(path: str, rank: int | None, found: dict[str, int]) -> None:
-    data = shared(path).read_bytes()
+    data = traces(path).read_bytes()
     result = KinetoReader().read(as_source(data, Path(path).name), Processes())
     kinds = {EventKind(kind) for kind in np.unique(result.events.kind).tolist()}
     assert {EventKind.OPERATOR, EventKind.RUNTIME, EventKind.KERNEL} <= kinds
@@ -483,9 +487,11 @@ def test_arguments_that_are_no_object_harm_nothing(arguments: str) -> None:
     assert reasons(result) == {}
 
 
-@pytest.mark.foreign
-def test_real_payloads_are_those_of_the_file() -> None:
-    path = shared("kineto/pair_rank0.json.gz")
+@pytest.mark.parametrize(
+    "name", ["cpu_job/kineto_0.json.gz", "gpu_2023/kineto_0.json", *foreign("kineto/pair_rank0.json.gz")]
+)
+def test_real_payloads_are_those_of_the_file(name: str) -> None:
+    path = traces(name)
     (source,) = discover(Request([(str(path), "")])).sources
     result = KinetoReader().read(source, Processes())
     with source.open() as stream:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import gzip
 import json
+from itertools import pairwise
 
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from builders.data import shared
+from builders.data import plain
 from builders.kineto import (
     counter,
     cpu_op,
@@ -337,9 +337,28 @@ def read_keys(result: RankTrace, key: Key) -> list[tuple[int, int]]:
     return list(zip(column.values.tolist(), column.rows.tolist(), strict=True))
 
 
+def overlay() -> bytes:
+    """A profile with arrows as HTA draws its critical path: from the end of work to the start of other work."""
+    document = json.loads(plain("gpu_2023/kineto_0.json"))
+    work = [each for each in document["traceEvents"] if each.get("cat") == "kernel"]
+    for number, (one, other) in enumerate(pairwise(work)):
+        ends = ("s", one, one["ts"] + one["dur"]), ("f", other, other["ts"])
+        document["traceEvents"] += [
+            flow_end(phase, number, ts, "critical_path", pid=at["pid"], tid=at["tid"])
+            for phase, at, ts in ends
+        ]
+    return json.dumps(document).encode()
+
+
+def test_every_arrow_between_slices_is_linked() -> None:
+    linked = link_rank(read(overlay()))
+    reports = {report.relation: (report.linked, report.candidates) for report in linked.reports}
+    assert reports["depends_on.drawn"] == (57, 57)
+
+
 @pytest.mark.foreign
 def test_every_arrow_of_a_critical_path_is_linked() -> None:
-    result = read(gzip.decompress(shared("kineto/hta_overlay.json.gz").read_bytes()))
+    result = read(plain("kineto/hta_overlay.json.gz"))
     linked = link_rank(result)
     reports = {report.relation: (report.linked, report.candidates) for report in linked.reports}
     assert reports["depends_on.drawn"] == (192, 192)

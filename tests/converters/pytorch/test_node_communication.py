@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from builders.data import shared
+from builders.data import traces
 from builders.execution_trace import (
     FLAT,
     NEWEST,
@@ -328,48 +328,41 @@ def test_nodes_of_any_content_are_read(name: str, inputs: list[Input], attribute
 
 
 def of_file(path: str) -> RankTrace:
-    (source,) = discover(Request([(str(shared(path)), "")])).sources
+    (source,) = discover(Request([(str(traces(path)), "")])).sources
     return ExecutionTraceReader().read(source, Processes())
 
 
-@pytest.mark.foreign
 def test_a_gloo_job() -> None:
-    result = of_file("matched8/et_0.json.gz")
+    result = of_file("cpu_job/et_0.json.gz")
     said = Counter(statement.operation for statement in statements(result))
-    assert (sum(said.values()), said["c10d::send"], said["gloo:recv"]) == (108, 4, 4)
+    assert (sum(said.values()), said["c10d::send"], said["gloo:recv"]) == (24, 2, 2)
     assert {(s.target, s.tag, s.elements_in) for s in statements(result) if s.operation == "c10d::send"} == {
-        (1, 0, 10)
+        (1, 0, 32)
     }
     assert [(group.name, group.size, len(group.ranks)) for group in result.groups] == [
-        ("0", 8, 0),
-        ("1", 2, 2),
-        ("5", 4, 4),
+        ("0", 2, 0),
+        ("1", 2, 0),
     ]
 
 
-@pytest.mark.foreign
 @pytest.mark.parametrize("rank", range(8))
 def test_eight_ranks_number_their_collectives_alike(rank: int) -> None:
-    said = [s for s in statements(of_file(f"pairs/dlrm8/host.{rank}.json.gz")) if s.sequence >= 0]
-    numbered = [(s.sequence, s.operation) for s in said if s.operation != "wait"]
-    assert sorted(numbered) == [
-        (147, "all_to_allv"),
-        (148, "all_to_all"),
-        (149, "all_to_allv"),
-        (150, "all_to_allv"),
-        (151, "allreduce"),
-        (152, "all_to_allv"),
-        (153, "allreduce"),
-        (154, "allreduce"),
+    result = of_file(f"cluster/et_{rank}.json")
+    said = [s for s in statements(result) if s.sequence >= 0 and s.operation != "wait"]
+    assert [(s.sequence, s.operation) for s in said if s.group == "0"] == [
+        *((1, "broadcast"), (2, "barrier"), (3, "broadcast"), (4, "barrier"))
+    ]
+    assert [(group.name == "0", group.size, len(group.ranks)) for group in result.groups] == [
+        *((True, 8, 0), (False, 2, 2), (False, 2, 2), (False, 2, 2))
     ]
 
 
-@pytest.mark.foreign
 def test_an_nccl_job_of_two_ranks() -> None:
-    said = statements(of_file("pairs/resnet_110_nccl/host.0.json.gz"))
+    said = statements(of_file("gpu_pair/et_0.json.gz"))
     recorded = Counter((s.operation, s.group, s.members, s.source) for s in said if s.sequence >= 0)
     assert recorded == {
-        ("broadcast", "0", "[0, 1]", 0): 6,
-        ("allreduce", "0", "[0, 1]", -1): 15,
-        ("wait", "", "", -1): 6,
+        ("allreduce", "0", "[0, 1]", -1): 6,
+        ("allreduce", "1", "[0, 1]", -1): 6,
+        ("_allgather_base", "1", "[0, 1]", -1): 2,
+        ("wait", "", "", -1): 10,
     }

@@ -17,7 +17,7 @@ from msgspec.structs import replace
 
 import tracelink
 from builders.chakra_nodes import EtFile
-from builders.data import shared
+from builders.data import foreign, traces
 from tracelink.converters.chakra.schema import SIMULATED, CollectiveType
 from tracelink.converters.chakra.validation import Validation, validate
 from tracelink.converters.chakra.validation.communication_rules import SPLITS
@@ -199,10 +199,15 @@ def variant(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 
 
-@pytest.mark.foreign
-@pytest.mark.parametrize(("job", "ranks"), [("pairs/dlrm8", 8), ("pairs/torch213_gloo2", 2)])
+@pytest.mark.parametrize(
+    ("job", "ranks"),
+    [
+        *(("data_parallel", 4), ("gpu_2023", 2)),
+        *foreign(("pairs/dlrm8", 8), ("pairs/torch213_gloo2", 2)),
+    ],
+)
 def test_written_traces_are_valid(tmp_path: Path, job: str, ranks: int, variant: str) -> None:
-    tracelink.merge(shared(job), output=tmp_path / "job", to="chakra", options={"variant": variant})
+    tracelink.merge(traces(job), output=tmp_path / "job", to="chakra", options={"variant": variant})
     validation = tracelink.validate(tmp_path)
     assert validation.violations == []
     assert ({rule.value for rule in validation.warning_counts} <= WARNED, len(validation.files)) == (
@@ -212,19 +217,17 @@ def test_written_traces_are_valid(tmp_path: Path, job: str, ranks: int, variant:
     assert {file.variant for file in validation.files} == {variant}
 
 
-@pytest.mark.foreign
-def test_one_rank_of_two_is_valid_but_for_the_other_rank(tmp_path: Path, variant: str) -> None:
-    source = shared("pairs/resnet_110_nccl")
-    tracelink.merge(source, output=tmp_path / "job", to="chakra", options={"variant": variant})
+@pytest.mark.parametrize("source", ["gpu_rocm", *foreign("pairs/resnet_110_nccl")])
+def test_one_rank_of_two_is_valid_but_for_the_other_rank(source: str, tmp_path: Path, variant: str) -> None:
+    tracelink.merge(traces(source), output=tmp_path / "job", to="chakra", options={"variant": variant})
     validation = tracelink.validate(tmp_path)
     assert [(found.rule.value, found.rank) for found in validation.violations] == [("rank_left_out", 1)]
     assert {rule.value for rule in validation.warning_counts} <= WARNED
 
 
-@pytest.mark.foreign
 def test_a_deleted_file_of_a_written_rank_is_missing(tmp_path: Path) -> None:
-    tracelink.merge(shared("pairs/dlrm8"), output=tmp_path / "job", to="chakra")
-    (tmp_path / "job.7.et").unlink()
+    tracelink.merge(traces("data_parallel"), output=tmp_path / "job", to="chakra")
+    (tmp_path / "job.3.et").unlink()
     assert [(one.rule.value, one.rank) for one in tracelink.validate(tmp_path).violations] == [
-        ("missing_rank", 7)
+        ("missing_rank", 3)
     ]
