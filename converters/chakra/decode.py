@@ -20,7 +20,7 @@ from tracelink.converters.chakra.table import Attribute, Links, NodeTable, chose
 from tracelink.io.framing import Batch, Framing, FramingError
 from tracelink.io.sources import Opened, Source
 from tracelink.model.columns import Int64s, StringTable
-from tracelink.model.findings import Finding, Severity
+from tracelink.model.findings import Finding, Severity, Truncated
 
 BROKEN_OFF = "broken_off"
 NO_METADATA = "no_metadata"
@@ -268,15 +268,9 @@ def buffered(
         yield cast(BinaryIO, io.BufferedReader(_Raw(opened, count), _BUFFER)), opened
 
 
-def truncated_at(path: str, problem: str, kept: int, offset: int) -> Finding:
-    """The finding on a truncated file."""
-    text = f"{path}: {problem}; the {kept:,} nodes before are used. Copy or record the file again."
-    return Finding(Severity.WARNING, "truncated", text, source=path, example=f"byte {offset}")
-
-
 def too_few_nodes(path: str, expected: int, kept: int) -> Finding:
     """The finding on a file with fewer nodes than its metadata count."""
     text = (
         f"{path}: the metadata count {expected:,} nodes, but the file has {kept:,}. Copy or record it again."
     )
-    return Finding(Severity.WARNING, "truncated", text, source=path)
+    return Finding(Severity.WARNING, Truncated.reason, text, source=path)

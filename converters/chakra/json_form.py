@@ -17,7 +17,7 @@ from google.protobuf.message import DecodeError
 from msgspec import Struct, field
 
 from tracelink.converters.chakra.chakra_pb2 import AttributeProto, GlobalMetadata, IOInfo, Node, NodeType
-from tracelink.converters.chakra.decode import Frame, buffered, frames, truncated_at
+from tracelink.converters.chakra.decode import Frame, buffered, frames
 from tracelink.converters.chakra.schema import CONTROL_DEPS, DATA_DEPS
 from tracelink.io.engine import Engine
 from tracelink.io.framing import FramingError, framed
@@ -25,7 +25,7 @@ from tracelink.io.json_array import ArrayDocument, ArrayFormat, as_json, damage_
 from tracelink.io.sources import Source
 from tracelink.io.targets import Target
 from tracelink.io.temporary import GZIP_SUFFIX
-from tracelink.model.findings import Finding, Severity
+from tracelink.model.findings import Finding, Severity, Truncated
 from tracelink.model.text import counted
 from tracelink.model.trace import Payload
 from tracelink.plugins import Output
@@ -284,7 +284,7 @@ class _Progress(Struct):
                 self.nodes += 1
                 yield text
         except FramingError as error:
-            self.findings.append(truncated_at(self.path, str(error), self.nodes, error.offset))
+            self.findings.append(Truncated(self.path, str(error), self.nodes, "node", error.offset).finding())
 
 
 class NodesAsJson:
@@ -303,7 +303,8 @@ class NodesAsJson:
             _write_lines(out, written.texts(messages))
             out.write(_CLOSING)
             if opened.damage and not written.findings:
-                written.findings.append(truncated_at(source.path, opened.damage, written.nodes, source.bytes))
+                cut = Truncated(source.path, opened.damage, written.nodes, "node", source.bytes)
+                written.findings.append(cut.finding())
         findings = (*written.findings, *_wire_findings(written))
         return [Output(target.path(name), self.name, None, target.size(name), written.nodes, findings)]
 

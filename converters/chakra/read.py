@@ -24,7 +24,6 @@ from tracelink.converters.chakra.decode import (
     decode,
     frames,
     too_few_nodes,
-    truncated_at,
 )
 from tracelink.converters.chakra.json_form import NODES, Rebuilt, texts_format
 from tracelink.converters.chakra.node_events import (
@@ -63,7 +62,7 @@ from tracelink.model.events import (
     Key,
     KeyColumn,
 )
-from tracelink.model.findings import Finding, Severity
+from tracelink.model.findings import Finding, Severity, Truncated
 from tracelink.model.text import counted
 from tracelink.model.trace import Payload, Payloads, RankTrace, SourceInfo
 from tracelink.plugins import Inspected
@@ -319,9 +318,10 @@ def _byte_findings(path: str, decoded: Decoded, damage: str) -> Iterator[Finding
     broken = [fault for fault in decoded.faults if fault.reason == BROKEN_OFF]
     for fault in broken:
         problem = f"{fault.message} ({damage})" if damage else fault.message
-        yield truncated_at(path, problem, kept, fault.offset)
+        yield Truncated(path, problem, kept, "node", fault.offset).finding()
     if damage and not broken:
-        yield truncated_at(path, damage, kept, decoded.offsets[-1] if decoded.offsets else 0)
+        last = decoded.offsets[-1] if decoded.offsets else 0
+        yield Truncated(path, damage, kept, "node", last).finding()
     skipped = sorted((fault for fault in decoded.faults if fault not in broken), key=attrgetter("reason"))
     for reason, faults in groupby(skipped, attrgetter("reason")):
         yield _skipped(path, reason, list(faults))

@@ -17,7 +17,7 @@ from tracelink.io.sources import Source
 from tracelink.model.columns import NO_TIME, UNKNOWN, Bools, Int8s, Int32s, Int64s, StringTable, distinct
 from tracelink.model.communications import Communications
 from tracelink.model.events import EventKind, Events, Key, KeyColumn, Track, TrackKind
-from tracelink.model.findings import Finding, Severity
+from tracelink.model.findings import Finding, NewerVersion, Severity, Truncated
 from tracelink.model.operations import POINT_TO_POINT, ROOTED, Operation, operation_of
 from tracelink.model.records import Entry, Recording, Records, Requests, State
 from tracelink.model.text import counted, subject
@@ -448,11 +448,9 @@ def _members(communicator: Communicator, log: Log) -> tuple[int, ...]:
 
 def _findings(log: Log, found: Found, unnamed: int, path: str) -> Iterator[Finding]:
     if log.version > VERSION:
-        text = f"{path}: version {log.version} is newer than {VERSION}, the newest known version. Known lines are read."
-        yield Finding(Severity.INFO, "newer_version", text, source=path)
+        yield NewerVersion(path, str(log.version), str(VERSION)).finding()
     if log.truncated:
-        text = f"{path}: {log.truncated}. The lines before it are used."
-        yield Finding(Severity.ERROR, "truncated", text, source=path)
+        yield Truncated(path, log.truncated, len(log.steps), "step").finding(severity=Severity.ERROR)
     if log.damaged:
         text = f"{path}: {subject(log.damaged, 'line', 'are')} invalid: skipped."
         yield Finding(Severity.WARNING, "damaged", text, log.damaged, path, log.example)

@@ -20,7 +20,7 @@ from tracelink.converters.flight_recorder.schema import FRAME_FILE, FRAME_LINE, 
 from tracelink.io.sources import Source
 from tracelink.model.columns import UNKNOWN, Int64s
 from tracelink.model.errors import UnreadableError
-from tracelink.model.findings import Finding, Severity
+from tracelink.model.findings import Finding, Severity, Truncated
 from tracelink.model.records import Details, Entry, Frame, Texts
 from tracelink.model.trace import Payload
 
@@ -161,12 +161,9 @@ def _from_pickle(data: bytes, path: str) -> pickles.Loaded:
 
 
 def _truncated(source: Source, dump: schema.Dump, truncation: pickles.Truncation, damage: str) -> Finding:
-    cause = f" ({damage})" if damage else ""
-    message = (
-        f"{source.path}, byte {truncation.offset}: {truncation.problem}{cause}. "
-        f"The {len(dump.entries)} entries before it are used. {pickles.TRUNCATED}"
-    )
-    return Finding(Severity.ERROR, "truncated", message, source=source.path)
+    why = f"{truncation.problem}{f' ({damage})' if damage else ''}"
+    truncated = Truncated(source.path, why, len(dump.entries), "entry", truncation.offset)
+    return truncated.finding(severity=Severity.ERROR)
 
 
 # Payloads

@@ -32,7 +32,7 @@ from tracelink.converters.flight_recorder.records import (
 from tracelink.io.engine import Engine
 from tracelink.io.sources import Source
 from tracelink.model.columns import NO_TIME, UNKNOWN, StringTable
-from tracelink.model.findings import Finding, Severity
+from tracelink.model.findings import Finding, NewerVersion, Severity
 from tracelink.model.records import Recording, Records
 from tracelink.model.text import subject
 from tracelink.model.trace import RankTrace, SourceInfo
@@ -175,11 +175,7 @@ def _findings(dump: schema.Dump, fields: Fields, path: str) -> list[Finding]:
     findings: list[Finding] = []
     if schema.is_newer(dump.version):
         newest = ".".join(map(str, schema.NEWEST_VERSION))
-        version = dump.version or "unknown"
-        message = (
-            f"version {version} is newer than {newest}, the newest known version; only known fields were read"
-        )
-        findings.append(Finding(Severity.INFO, "newer_version", message, source=path))
+        findings.append(NewerVersion(path, dump.version or "unknown", newest).finding())
     if not dump.entries:
         findings.append(Finding(Severity.INFO, "empty", "the dump recorded no collectives", source=path))
     if fields.skipped:

@@ -28,7 +28,7 @@ from tracelink.io.sources import Source
 from tracelink.model.columns import UNKNOWN, Int64s, StringTable
 from tracelink.model.errors import UnreadableError, printable
 from tracelink.model.events import BYTES, Counters, EventKind, Events, Track, TrackKind
-from tracelink.model.findings import Finding, Severity
+from tracelink.model.findings import Finding, Severity, Truncated
 from tracelink.model.records import Frame, frame_of, line_in_words, of_program
 from tracelink.model.text import counted, moment, size, subject
 from tracelink.model.trace import ListedPayloads, RankTrace, SourceInfo
@@ -310,12 +310,10 @@ class _Assembly(Struct):
         path = self.source.path
         if self.decoded.truncated or damage:
             cause = f" ({damage})" if damage else ""
-            entries = counted(history.entries, "entry")
-            message = (
-                f"{path}: {self.decoded.truncated or 'its compression is damaged'}{cause}. The {entries} before that "
-                "are used; levels may be too low by a constant. Take the snapshot again, or copy it again."
-            )
-            yield Finding(Severity.ERROR, "truncated", message, source=path)
+            why = f"{self.decoded.truncated or 'its compression is damaged'}{cause}"
+            aside = ", and levels may be too low by a constant"
+            truncated = Truncated(path, why, history.entries, "entry", aside=aside)
+            yield truncated.finding(severity=Severity.ERROR)
         if history.untimed:
             skipped = subject(history.untimed, "entry", "have")
             message = f"{path}: {skipped} no valid time or size: skipped."

@@ -14,7 +14,6 @@ import tracelink.converters.metrics.schema as schema
 from tracelink.converters.metrics.samples import LONGEST_NAME, Samples
 from tracelink.model.columns import NO_TIME
 from tracelink.model.errors import UnreadableError
-from tracelink.model.findings import Finding, Severity
 from tracelink.model.metrics import Basis, Gauge
 
 if TYPE_CHECKING:
@@ -188,9 +187,7 @@ def read_query_range(stream: Opened, samples: Samples, advanced: Callable[[int],
             elif path == ["error"]:
                 problem = str(value)[:LONGEST_NAME]
     except (ijson.JSONError, ValueError, OverflowError, StopIteration) as error:
-        text = " ".join(str(error).split())[:80] or type(error).__name__
-        message = f"the JSON is damaged or ends early ({text}); samples before that are used."
-        samples.findings.append(Finding(Severity.WARNING, "truncated", message))
+        samples.cut = " ".join(str(error).split())[:80] or type(error).__name__
     if problem:
         raise UnreadableError(f"the query failed: {problem}", advice="Repeat the query.")
 

@@ -15,7 +15,7 @@ from tracelink.io.sources import Source
 from tracelink.model.columns import NO_TIME, Bools, Float64s, Int64s
 from tracelink.model.errors import UnreadableError
 from tracelink.model.events import Counters
-from tracelink.model.findings import Finding, Severity
+from tracelink.model.findings import Finding, Severity, Truncated
 from tracelink.model.metrics import Basis, Gauge, Readings
 from tracelink.model.text import subject
 from tracelink.model.trace import SourceInfo
@@ -56,6 +56,8 @@ class Samples(Struct):
     _numbers: dict[Gauge, int] = field(default_factory=dict)
     _tracks: list[Int64s] = field(default_factory=list)
     _times: list[Int64s] = field(default_factory=list)
+    cut: str = ""
+    """Why what follows could not be read."""
     _values: list[Float64s] = field(default_factory=list)
 
     def add(self, gauge: Gauge, times: Int64s, values: Float64s, *, of_dcgm: bool = False) -> None:
@@ -105,14 +107,14 @@ class Samples(Struct):
                 source=source.path,
                 advice="Record it again.",
             )
-        findings = [*self.findings, *self._losses()]
-        if damage:
-            message = f"the file ends early ({damage}); samples before that are used."
-            findings.append(Finding(Severity.WARNING, "truncated", message))
         findings = [
             replace(found, message=f"{source.path}: {found.message}", source=source.path)
-            for found in findings
+            for found in (*self.findings, *self._losses())
         ]
+        if cut := damage or self.cut:
+            findings.append(
+                Truncated(source.path, f"it ends early ({cut})", len(counters), "sample").finding()
+            )
         info = SourceInfo(source.path, FORMAT, version, records=self.rows, bytes=source.bytes)
         gauges = list(self._numbers)
         used = np.bincount(counters.track, minlength=len(gauges)) > 0

@@ -10,7 +10,7 @@ from tracelink.converters.monitors.lines import BLOCK, marked_lines, report_of
 from tracelink.io.engine import Engine
 from tracelink.io.sources import Opened, Source
 from tracelink.model.errors import UnreadableError
-from tracelink.model.findings import Finding, Severity
+from tracelink.model.findings import Finding, Severity, Truncated
 from tracelink.model.text import number, size
 from tracelink.model.trace import RankTrace, SourceInfo
 from tracelink.model.witnesses import Report, WatchdogLog
@@ -84,5 +84,5 @@ class _Scan(Struct):
             found.append(Finding(Severity.WARNING, "too_many_reports", message, self.surplus, path))
         if damage:
             message = f"{path}: the log is damaged ({damage}); what precedes the damage was searched."
-            found.append(Finding(Severity.WARNING, "truncated", message, source=path))
+            found.append(Finding(Severity.WARNING, Truncated.reason, message, source=path))
         return found

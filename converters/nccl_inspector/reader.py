@@ -27,7 +27,7 @@ from tracelink.model.columns import UNKNOWN, Bools, Float64s, Int64s, StringTabl
 from tracelink.model.communications import Communications
 from tracelink.model.errors import UnreadableError
 from tracelink.model.events import Counters, EventKind, Events, Key, KeyColumn, Track, TrackKind
-from tracelink.model.findings import Finding, Severity
+from tracelink.model.findings import Finding, Severity, Truncated
 from tracelink.model.operations import Operation, operation_of
 from tracelink.model.text import counted, subject
 from tracelink.model.trace import Payload, ProcessGroup, RankTrace, SourceInfo
@@ -294,7 +294,7 @@ def _most(values: Any) -> str:
 
 
 PROBLEMS: dict[str, tuple[Severity, Callable[[int], str]]] = {
-    "truncated": (
+    Truncated.reason: (
         Severity.WARNING,
         lambda count: "the last line is incomplete: the process still runs, or was killed. It is skipped.",
     ),
@@ -337,9 +337,8 @@ def _findings(
     path = source.path
     problems = found.problems.copy()
     if damage:
-        del problems["truncated"]
-        message = f"{path}: the file is damaged ({damage}); the {counted(found.lines, 'line')} before that are used."
-        yield Finding(Severity.WARNING, "truncated", message, source=path)
+        del problems[Truncated.reason]
+        yield Truncated(path, f"it is damaged ({damage})", found.lines, "line").finding()
     for reason, (severity, text) in PROBLEMS.items():
         if count := problems[reason]:
             yield Finding(severity, reason, f"{path}: {text(count)}", count, path)

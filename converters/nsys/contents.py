@@ -31,7 +31,7 @@ from tracelink.io.engine import Engine
 from tracelink.io.sources import Source
 from tracelink.model.errors import UnreadableError
 from tracelink.model.events import Key, Track
-from tracelink.model.findings import Finding, Severity
+from tracelink.model.findings import Finding, Severity, Truncated
 from tracelink.model.text import subject
 
 SYSTEM = "osrt"
@@ -231,7 +231,7 @@ def _processes(path: str, contents: _Contents) -> dict[int, Process]:
 def _damage(path: str, file: LocalFile, database: Database) -> Iterator[Finding]:
     if file.damage:
         text = f"{path}: it could not be read to its end: {file.damage}."
-        yield Finding(Severity.WARNING, "truncated", text, source=path)
+        yield Finding(Severity.WARNING, Truncated.reason, text, source=path)
     for table, reason in database.damage.items():
         text = f"{path}: the table {table} was not read, or not to its end: {reason}."
         yield Finding(Severity.WARNING, "damaged", text, source=path, example=table)

@@ -17,7 +17,7 @@ from tracelink.io.sources import Opened, Source
 from tracelink.io.targets import Target
 from tracelink.model.clock import Clock
 from tracelink.model.errors import TraceError, UsageError
-from tracelink.model.findings import Finding, Severity
+from tracelink.model.findings import Finding, Severity, Truncated
 from tracelink.model.graph import Rank
 from tracelink.model.job import Job
 from tracelink.model.ranges import Numbers
@@ -57,7 +57,7 @@ def shifted(entry: dict[str, Any], reference: str, offset_ns: int) -> dict[str, 
 # Files that cannot be in a bundle.
 
 
-BROKEN = frozenset({"truncated", "damaged"})
+BROKEN = frozenset({Truncated.reason, "damaged"})
 """Reasons of findings on files that Perfetto rejects, and with them the whole archive."""
 
 MESSAGES = {

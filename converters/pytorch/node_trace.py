@@ -23,7 +23,7 @@ from tracelink.io.salvage import Damage
 from tracelink.io.sources import LARGEST_RANK
 from tracelink.model.columns import UNKNOWN, Bools, Int64s, StringTable, own_ancestors, repeated
 from tracelink.model.events import Key, KeyColumn
-from tracelink.model.findings import Finding, Severity
+from tracelink.model.findings import Finding, NewerVersion, Severity
 from tracelink.model.text import subject
 from tracelink.model.trace import Payload, ProcessGroup
 
@@ -167,8 +167,7 @@ def _structure(m: NodeProblems) -> Iterator[Finding]:
 
 def _content(m: NodeProblems) -> Iterator[Finding]:
     if m.unknown_version:
-        text = f"{m.path}: schema {m.unknown_version} is unknown; only known fields were read."
-        yield Finding(Severity.INFO, "newer_version", text, source=m.path, example=m.unknown_version)
+        yield NewerVersion(m.path, m.unknown_version, "").finding(example=m.unknown_version)
     if m.without_communication:
         text = (
             f"{m.path}: {m.without_communication} records of communication contain 'missing comms info': "

@@ -21,7 +21,7 @@ from tracelink.io.sources import Source
 from tracelink.model.columns import SECOND
 from tracelink.model.compiles import UNKNOWN_FILE, Artifact, Compilation, CompileLog, ExportNote, Phase
 from tracelink.model.errors import UnreadableError
-from tracelink.model.findings import Finding, Severity
+from tracelink.model.findings import Finding, Severity, Truncated
 from tracelink.model.records import Frame
 from tracelink.model.text import counted
 from tracelink.model.trace import SourceInfo
@@ -335,9 +335,8 @@ class _Decoder(Struct):
                 "before_first_record", f"{damage.before} bytes before the first record are no record."
             )
         if damage.cut or ended_early:
-            yield finding(
-                "truncated", f"the file ends within a record{f' ({ended_early})' if ended_early else ''}."
-            )
+            why = f"it ends within a record{f' ({ended_early})' if ended_early else ''}"
+            yield Truncated(source.path, why, self.records, "record").finding()
         if len(self.ranks) > 1:
             yield finding(
                 "several_ranks",

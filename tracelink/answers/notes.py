@@ -8,13 +8,12 @@ from pathlib import PurePath
 from tracelink.answers.model.results import OWN, Note, WorkIn
 from tracelink.answers.model.words import percent
 from tracelink.answers.rank.account import Account
-from tracelink.model.findings import Finding, Severity
+from tracelink.model.findings import Finding, Severity, Truncated
 from tracelink.model.job import Job
 from tracelink.model.text import counted, name_in_words, number, ranks_in_words, subject
 
 COLLECTIVES = f"{OWN}collectives"
 RECORDER = "flight-recorder"
-TRUNCATED = "truncated"
 NOTICEABLE = 0.01
 """The share of the work of a rank from which on it is noted."""
 
@@ -33,7 +32,7 @@ def notes_of(findings: Sequence[Finding], on_collectives: Sequence[str]) -> list
 def lost_data(job: Job) -> list[str]:
     """A sentence on inputs that are truncated or cannot be read; none if all are whole."""
     ranks = {source.path: source.rank for source in job.sources}
-    truncated = {finding.source for finding in job.findings if finding.reason == TRUNCATED}
+    truncated = {finding.source for finding in job.findings if finding.reason == Truncated.reason}
     unreadable = {
         finding.source
         for finding in job.findings

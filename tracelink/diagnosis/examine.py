@@ -63,7 +63,7 @@ from tracelink.io.sources import RECORDER_FORMAT, Discovery, Paths, Source, disc
 from tracelink.matching.groups import UNDEFINED
 from tracelink.model.columns import NO_TIME
 from tracelink.model.errors import UnreadableError, UsageError
-from tracelink.model.findings import Finding, Severity
+from tracelink.model.findings import Finding, Severity, Truncated
 from tracelink.model.operations import ROOTED, operation_of
 from tracelink.model.text import count_of_ranks, lowered, ranks_in_words
 from tracelink.pipeline.reading import Recording, Task, nothing_readable, tasks_of, two_jobs_findings
@@ -440,7 +440,7 @@ def _dumps(journal: Journal, truncated: Collection[int], unreadable: Mapping[int
 
 def _why_truncated(journal: Journal, rank: int) -> str:
     findings = journal.recordings[rank].findings
-    return next((finding.message for finding in findings if finding.reason == "truncated"), "")
+    return next((finding.message for finding in findings if finding.reason == Truncated.reason), "")
 
 
 def _checked(journal: Journal, parts: Parts, messages: int) -> Checked:

@@ -23,8 +23,8 @@ from tracelink.io.salvage import Damage, parse_document, parse_elements
 from tracelink.io.sources import Opened, Source
 from tracelink.model.columns import Int64s
 from tracelink.model.errors import UnreadableError
-from tracelink.model.findings import Finding, Severity
-from tracelink.model.text import counted, number, subject
+from tracelink.model.findings import Finding, Severity, Truncated
+from tracelink.model.text import number, subject
 from tracelink.model.trace import Payload, Payloads
 
 Decoded = TypeVar("Decoded")
@@ -341,13 +341,7 @@ def damage_findings(
     """
     if truncated_at:
         offset, reason = truncated_at
-        before = (
-            f"the {counted(kept, what)} before it {'is' if kept == 1 else 'are'} used"
-            if kept
-            else "nothing is used"
-        )
-        text = f"{path}: {reason} at byte {offset}; {before}{aside}."
-        yield Finding(Severity.WARNING, "truncated", text, source=path, example=f"byte {offset}")
+        yield Truncated(path, reason, kept, what, offset, aside).finding()
     lost = [item for item in damage if not item.repaired]
     if lost:
         places = "1 place does" if len(lost) == 1 else f"{number(len(lost))} places do"

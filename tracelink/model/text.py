@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING
 
 from tracelink.model.columns import MICROSECOND, MILLISECOND, SECOND
 from tracelink.model.errors import printable
 from tracelink.model.operations import operation_of
 from tracelink.model.ranges import Numbers
-from tracelink.model.trace import ProcessGroup
+
+if TYPE_CHECKING:
+    from tracelink.model.trace import ProcessGroup
 
 # Text of any length.
 

@@ -26,7 +26,7 @@ from tracelink.model.columns import UNKNOWN, StringTable
 from tracelink.model.communications import Calls
 from tracelink.model.errors import UnreadableError, UsageError
 from tracelink.model.events import Events, Key, KeyColumn
-from tracelink.model.findings import Finding, Severity
+from tracelink.model.findings import Finding, Severity, Truncated
 from tracelink.model.graph import EventGraph, LinkReport, Rank, source_bounds
 from tracelink.model.ranges import Numbers
 from tracelink.model.trace import RankTrace, SourceInfo, combine
@@ -51,9 +51,6 @@ BATCH_RANKS = 32
 """Small sources are read many by one worker: a process for each would cost more than the reading."""
 
 ALL_RANKS = Numbers()
-
-TRUNCATED = "truncated"
-"""The reason of findings on sources that continue where the file ends."""
 
 
 class StoredRank(Struct, frozen=True):
@@ -441,7 +438,7 @@ def _calls_of(linked: LinkedRank, graph: EventGraph) -> RankCalls:
         linked.trace.groups,
         rank.host,
         rank.world_size,
-        any(finding.reason == TRUNCATED for finding in linked.trace.findings),
+        any(finding.reason == Truncated.reason for finding in linked.trace.findings),
         linked.trace.round_trips,
     )
 

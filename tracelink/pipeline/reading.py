@@ -16,7 +16,7 @@ import tracelink.plugins as plugins
 from tracelink.io.engine import Engine
 from tracelink.io.sources import Discovery, Source, archive_of, resolve_rank
 from tracelink.model.errors import RankConflictError, UnreadableError, UsageError, choices
-from tracelink.model.findings import Finding, Severity
+from tracelink.model.findings import Finding, Severity, UnknownRank
 from tracelink.model.trace import RankTrace, SourceInfo
 from tracelink.plugins import Inspected, Inspecting, PluginError, Reader, Unpacking
 
@@ -368,10 +368,7 @@ def _assumed_rank(
     elif alone and len(known) <= 1:
         rank, why = next(iter(known), 0), "no other rank is present, so it is used as rank"
     else:
-        message = (
-            f"{info.path}: neither content nor name contains its rank. Set it with --rank {info.path}=N."
-        )
-        findings.append(Finding(Severity.ERROR, "unknown_rank", message, source=info.path))
+        findings.append(UnknownRank(info.path).finding(severity=Severity.ERROR))
         return None
     message = f"{info.path}: neither content nor name contains its rank; {why} {rank}."
     findings.append(Finding(Severity.INFO, "assumed_rank", message, source=info.path))

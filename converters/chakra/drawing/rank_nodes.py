@@ -30,7 +30,7 @@ from tracelink.io.engine import Engine
 from tracelink.io.sources import Source
 from tracelink.model.columns import MICROSECOND, UNKNOWN, Bools, Int64s
 from tracelink.model.errors import UnreadableError, UsageError, printable
-from tracelink.model.findings import Finding, Severity
+from tracelink.model.findings import Finding, Severity, Truncated
 from tracelink.model.ranges import Numbers
 from tracelink.model.text import fine_span, shortened, size
 
@@ -429,7 +429,7 @@ def subjects_of(
         if ranks is not None and rank is not None and rank not in ranks:
             continue
         subjects.append(Subject(source.path, decoded.nodes, rank))
-        findings += _faults(source.path, decoded.faults, damage)
+        findings += _faults(source.path, decoded, damage)
     _check(subjects, sources, ranks)
     return sorted(subjects, key=lambda subject: -1 if subject.rank is None else subject.rank)
 
@@ -451,15 +451,15 @@ def _check(subjects: Sequence[Subject], sources: Sequence[Source], ranks: Number
         raise UnreadableError("the file has no nodes", source=sources[0].path)
 
 
-def _faults(path: str, faults: Sequence[Fault], damage: str) -> list[Finding]:
+def _faults(path: str, decoded: Decoded, damage: str) -> list[Finding]:
     """The faults in the bytes, one finding for each reason."""
     by_reason: dict[str, list[Fault]] = {}
-    for fault in faults:
+    for fault in decoded.faults:
         by_reason.setdefault(fault.reason, []).append(fault)
     findings = [
         Finding(Severity.WARNING, reason, f"{path}: {found[0].message}.", len(found), path)
         for reason, found in by_reason.items()
     ]
-    if damage and not faults:
-        findings.append(Finding(Severity.WARNING, "truncated", f"{path}: {damage}.", source=path))
+    if damage and not decoded.faults:
+        findings.append(Truncated(path, damage, len(decoded.nodes), "node").finding())
     return findings

@@ -33,7 +33,7 @@ from tracelink.io.sources import Source, too_large
 from tracelink.model.columns import UNKNOWN, Bools, Int32s, Int64s, StringTable, distinct
 from tracelink.model.errors import UnreadableError
 from tracelink.model.events import InstantScope
-from tracelink.model.findings import Finding, Severity
+from tracelink.model.findings import Finding, Severity, Truncated
 
 
 class Events(Struct, frozen=True):
@@ -387,8 +387,7 @@ def findings_of(path: str, native: NativeTrace) -> Iterator[Finding]:
     """Everything that is wrong with a file."""
     damage, kept = native.damage, len(native.events)
     if damage.truncated_at:
-        text = f"{path}: {damage.truncated_at}; the {kept:,} events before that are used. Copy or write it again."
-        yield _warning(path, "truncated", text, 1, f"byte {damage.offset}")
+        yield Truncated(path, damage.truncated_at, kept, "event", damage.offset).finding()
     counted = {
         "damaged": (damage.damaged, "packets are damaged; their content before the damage is used"),
         "damaged_bundles": (damage.bundles, "bundles are damaged; the packets before the damage are used"),

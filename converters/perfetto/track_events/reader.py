@@ -45,7 +45,7 @@ from tracelink.model.columns import NO_TIME, UNKNOWN, Bools, Int64s, distinct, l
 from tracelink.model.communications import Communications, Statement, communications
 from tracelink.model.errors import UnreadableError
 from tracelink.model.events import GPU_WORK, EventKind, Events, Key, KeyColumn, Track, TrackKind
-from tracelink.model.findings import Finding, Severity
+from tracelink.model.findings import Finding, Severity, Truncated
 from tracelink.model.operations import (
     COLLECTIVE_ANNOTATION,
     COLLECTIVE_KERNEL,
@@ -515,8 +515,7 @@ def _communications(packets: Packets, table: _Table) -> Communications:
 
 def _findings(path: str, packets: Packets, table: _Table, truncated: str) -> Iterator[Finding]:
     if truncated:
-        text = f"{path}: {truncated}. The {len(table.kind):,} events before it are used."
-        yield Finding(Severity.ERROR, "truncated", text, source=path)
+        yield Truncated(path, truncated, len(table.kind), "event").finding(severity=Severity.ERROR)
     if not table.from_1970:
         text = (
             f"{path}: no clock in it counts from 1970, so its times count from another moment. They cannot be compared "

@@ -23,7 +23,7 @@ from tracelink.io.sources import Request, Source, discover
 from tracelink.model.columns import NO_TIME, UNKNOWN
 from tracelink.model.errors import UnreadableError
 from tracelink.model.events import EventKind, Key, Track, TrackKind
-from tracelink.model.findings import Finding, Severity
+from tracelink.model.findings import Finding, NewerVersion, Severity, Truncated
 from tracelink.model.trace import ProcessGroup, RankTrace, SourceInfo
 
 # One event for each entry, on the track of its process group
@@ -255,14 +255,7 @@ def test_a_newer_version_is_read_as_far_as_it_is_known() -> None:
 
     assert len(trace.events) == 1
     assert payloads(trace)[0]["color"] == "red"
-    assert trace.findings == [
-        Finding(
-            Severity.INFO,
-            "newer_version",
-            "version 2.11 is newer than 2.10, the newest known version; only known fields were read",
-            source=PATH,
-        )
-    ]
+    assert trace.findings == [NewerVersion(PATH, "2.11", "2.10").finding()]
 
 
 def test_a_wrapped_buffer_says_how_much_is_lost() -> None:
@@ -393,10 +386,10 @@ def test_a_dump_that_was_cut_short_keeps_its_complete_entries() -> None:
 
     assert [row[-1] for row in rows(trace)] == [0, 1]
     assert trace.groups == [ProcessGroup("0", "default_pg", (0, 1), size=2)]
-    (finding,) = trace.findings
-    assert (finding.severity, finding.reason, finding.source) == (Severity.ERROR, "truncated", PATH)
-    assert f"ends after {len(data) - 40} bytes" in finding.message
-    assert "The 2 entries before it are used." in finding.message
+    end = len(data) - 40
+    why = f"it ends after {end} bytes in the middle of the dump; STOP was expected"
+    truncated = Truncated(PATH, why, 2, "entry", end)
+    assert trace.findings == [truncated.finding(severity=Severity.ERROR)]
 
 
 def test_a_dump_that_was_cut_before_its_first_entry_cannot_be_read() -> None:

@@ -31,6 +31,7 @@ from tracelink.converters.nccl_inspector import is_inspector
 from tracelink.converters.nccl_inspector.reader import InspectorReader
 from tracelink.engines.processes import Processes
 from tracelink.model.errors import UnreadableError
+from tracelink.model.findings import Truncated
 from tracelink.model.trace import RankTrace
 
 START = START_US * 1000
@@ -210,7 +211,8 @@ def test_a_damaged_gzip_file_keeps_the_lines_before_the_cut() -> None:
     trace = read(data[: len(data) // 2])
     assert 1000 < len(trace.events) < 19_000
     (finding,) = trace.findings
-    assert (finding.reason, "the file is damaged (" in finding.message) == ("truncated", True)
+    assert (finding.reason, "it is damaged (" in finding.message) == (Truncated.reason, True)
+    assert f"the {len(trace.events):,} lines before it are used" in finding.message
 
 
 @pytest.mark.parametrize(

@@ -82,7 +82,7 @@ def test_clocks_of_two_hosts_are_compared_by_their_collectives(tmp_path: Path) -
         kept.rows["TARGET_INFO_SESSION_START_TIME"] = [{"utcEpochNs": SESSION_NS + rank * 5000 * US}]
         kept.write(tmp_path / f"rank{rank}.sqlite")
     clocks = tracelink.clocks(tmp_path, jobs=1)
-    assert round(clocks.clocks[1].offset_ns / US) == 5000
+    assert round(clocks.by_rank[1].offset_ns / US) == 5000
 
 
 def _is_of(row: dict[str, object], pid: int) -> bool:

@@ -30,7 +30,7 @@ from tracelink.io.sources import Paths, discover_inputs
 from tracelink.model.clock import ClockMode, Clocks
 from tracelink.model.columns import Float64s
 from tracelink.model.errors import RankConflictError, UnreadableError, UsageError
-from tracelink.model.findings import Finding, Severity
+from tracelink.model.findings import Finding, Severity, Truncated
 from tracelink.model.graph import EventGraph
 from tracelink.model.job import Job
 from tracelink.model.ranges import Numbers
@@ -43,7 +43,7 @@ SAME_BYTES = 0.1
 SAME_COUNT = 0.01
 COUNTED = (StepPart.COMPUTE, StepPart.EXPOSED_COPY)
 """Parts whose costs are of whole calls; those of others are of reasons."""
-INCOMPLETE = {"truncated", "unreadable"}
+INCOMPLETE = {Truncated.reason, "unreadable"}
 """Reasons of findings on sources of which events are missing."""
 MOST_FINDINGS = 5
 """Findings of one reason and run that are notes; more are counted."""

@@ -15,7 +15,7 @@ from tracelink.io.engine import Engine
 from tracelink.model.columns import SECOND
 from tracelink.model.compiles import CompileLog, Phase
 from tracelink.model.errors import TraceError
-from tracelink.model.findings import Finding, Severity
+from tracelink.model.findings import Finding, Severity, Truncated
 from tracelink.pipeline.reading import Task
 
 SHORTEST = SECOND // 10
@@ -80,7 +80,7 @@ def _open_at_the_end(rank: int, log: CompileLog, logs: Sequence[CompileLog], wai
 
 def _last_sign(log: CompileLog, wait: Wait) -> int:
     """Until when it compiled at least: an incomplete log, and one without a dump, counts only to its end."""
-    complete = wait.has_dump and not any(finding.reason == "truncated" for finding in log.findings)
+    complete = wait.has_dump and not any(finding.reason == Truncated.reason for finding in log.findings)
     return max(wait.end_ns if complete else 0, log.last_ns or 0)
 
 

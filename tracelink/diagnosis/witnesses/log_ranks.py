@@ -11,8 +11,8 @@ from msgspec.structs import replace
 from tracelink.diagnosis.witnesses.model import RankReport
 from tracelink.io.sources import LARGEST_RANK, Source
 from tracelink.model.columns import SECOND
-from tracelink.model.findings import Finding, Severity
-from tracelink.model.text import counted, number
+from tracelink.model.findings import Finding, Severity, UnknownRank
+from tracelink.model.text import counted, subject
 from tracelink.model.witnesses import Report, Sign, WatchdogLog
 
 ATTEMPT = re.compile(r"(?:^|/)attempt_(\d{1,6})(?=/|$)")
@@ -131,11 +131,8 @@ def _content(report: Report) -> Report:
 def _count_without_rank(reports: Sequence[RankReport], findings: list[Finding]) -> None:
     unknown = [one for one in reports if one.rank is None]
     if unknown:
-        message = (
-            f"{number(len(unknown))} watchdog lines do not show their rank. If a file is of one rank, "
-            f"give it with --rank {unknown[0].source}=N."
-        )
-        findings.append(Finding(Severity.WARNING, "unknown_rank", message, len(unknown), unknown[0].source))
+        what = f"{subject(len(unknown), 'watchdog line', 'have')} no rank, in this or other files"
+        findings.append(UnknownRank(unknown[0].source, what).finding(count=len(unknown)))
 
 
 def of_last_hang(reports: Sequence[RankReport], findings: list[Finding]) -> list[RankReport]:

@@ -13,7 +13,7 @@ from msgspec import Struct, field
 from tracelink.diagnosis.witnesses.model import FoldedStack, Stack
 from tracelink.io.sources import Source
 from tracelink.model.errors import UnreadableError
-from tracelink.model.findings import Finding, Severity
+from tracelink.model.findings import Finding, UnknownRank
 from tracelink.model.records import Frame, compiler_frame
 
 LARGEST = 16 << 20
@@ -117,11 +117,8 @@ def _folded(processes: Sequence[_Process]) -> list[FoldedStack]:
 
 
 def _without_rank(path: str) -> Finding:
-    message = (
-        f"{path}: the file contains stacks, and neither its name nor that of its folder contains a rank. "
-        f"Give it with --rank {path}=N."
-    )
-    return Finding(Severity.WARNING, "unknown_rank", message, source=path)
+    what = "the file contains stacks, and neither its name nor that of its folder contains a rank"
+    return UnknownRank(path, what).finding()
 
 
 def _processes_of(source: Source) -> list[_Process]:
