@@ -44,6 +44,7 @@ from tracelink.converters.perfetto.native.trace import read_native
 from tracelink.engines.processes import Processes
 from tracelink.io.framing import delimited as delimited_field
 from tracelink.model.errors import UnreadableError
+from tracelink.model.findings import Truncated
 from tracelink.model.job import Job
 
 # Files that are cut off, damaged, or of somebody else.
@@ -70,11 +71,8 @@ def test_what_stands_before_a_cut_is_used() -> None:
     assert read.reasons == {"truncated": 1, "unfinished": 1}
     (cut, unfinished) = read.findings
     begin = len(data) - len(slices(3)[-1])
-    assert cut.message == (
-        f"job.pftrace: the file ends within the packet at byte {begin:,}; the 3 events before that are used. "
-        "Copy or write it again."
-    )
-    assert cut.example == f"byte {begin}"
+    why = f"the file ends within the packet at byte {begin:,}"
+    assert cut == Truncated("job.pftrace", why, 3, "event", begin).finding()
     assert (
         unfinished.message == "job.pftrace: 1 events have no end; they last until the last event of the file."
     )
