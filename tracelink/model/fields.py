@@ -115,6 +115,8 @@ class Field(Struct, frozen=True):
     unit: Unit | None
     text: str
     shown: Shown
+    metadata: tuple[Any, ...] = ()
+    """All that its declaration has, the outermost first."""
 
     @property
     def heading(self) -> str:
@@ -161,6 +163,7 @@ def _field(name: str, annotation: Any) -> Field:
         next((item for item in metadata if isinstance(item, Unit)), None) or unit_of(name),
         next(described, ""),
         next((item for item in metadata if isinstance(item, Shown)), Shown()),
+        tuple(metadata),
     )
 
 

@@ -1,3 +1,3 @@
 """Results and tables as files and databases."""
 
-__all__ = ["duckdb", "results", "schema"]
+__all__ = ["duckdb", "parquet", "results", "schema", "sqlite"]

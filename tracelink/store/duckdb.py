@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -114,7 +114,7 @@ def create(connection: duckdb.DuckDBPyConnection, table: Table) -> None:
         connection.execute(f"COMMENT ON COLUMN {name} IS {quoted(column.comment)}")
 
 
-def write(tables: Iterable[Table], batches: Iterable[Batch], path: str) -> None:
+def write(tables: Collection[Table], batches: Iterable[Batch], path: str) -> None:
     """Writes all rows; the file appears when it is complete."""
     by_name = {table.name: table for table in tables}
     batches = list(batches)

@@ -1,17 +1,25 @@
-"""What is stored: tables and their columns, which are the same in SQLite, DuckDB and Parquet."""
+"""What is stored: tables and their columns, which are the same in SQLite, DuckDB and Parquet.
+
+class RankRow(StoredRow, frozen=True):
+    \"""Every rank that has a dump.\"""
+
+    table = "ranks"
+    rank: Annotated[int, KEY, Doc("The rank in the job.")]
+    group_id: Annotated[int | None, References("groups.id"), Doc("Its group.")]
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from enum import StrEnum
-from typing import Any, get_origin
+from typing import Any, ClassVar, get_origin
 
 from msgspec import Struct, to_builtins
 from msgspec.json import encode
 from msgspec.structs import replace
 
 from tracelink.model.errors import encodable
-from tracelink.model.fields import Field, Unit, elements_of, fields_of
+from tracelink.model.fields import Field, Row, Unit, elements_of, fields_of, unit_of
 from tracelink.model.results import ResultTable, values_of
 
 
@@ -27,6 +35,23 @@ class Type(StrEnum):
     TEXTS = "VARCHAR[]"
 
 
+KEY = "key"
+"""Metadata of a column that identifies a row, alone or with others."""
+
+
+class References(str):
+    """Metadata of a column: `table.column` that contains every value of this one."""
+
+    __slots__ = ()
+
+
+class StoredRow(Row, frozen=True):
+    """Base of the rows of stored tables, whose docstrings say what they are."""
+
+    table: ClassVar[str]
+    indexes: ClassVar[Sequence[Sequence[str]]] = ()
+
+
 class Column(Struct, frozen=True):
     """One column."""
 
@@ -34,13 +59,16 @@ class Column(Struct, frozen=True):
     type: Type
     text: str = ""
     unit: str = ""
+    references: str = ""
+    key: bool = False
     required: bool = False
     """Whether every row has a value."""
 
     @property
     def comment(self) -> str:
-        """What it means, for databases that have no place for its unit."""
-        return f"{self.text} Unit: {self.unit}.".strip() if self.unit else self.text
+        """What it means, with a unit that its name does not say."""
+        said = not self.unit or unit_of(self.name) == self.unit
+        return self.text if said else f"{self.text} Unit: {self.unit}.".strip()
 
 
 class Table(Struct, frozen=True):
@@ -49,6 +77,12 @@ class Table(Struct, frozen=True):
     name: str
     text: str
     columns: tuple[Column, ...]
+    indexes: Sequence[Sequence[str]] = ()
+
+    @property
+    def key(self) -> tuple[str, ...]:
+        """The columns that identify a row; empty if none do."""
+        return tuple(column.name for column in self.columns if column.key)
 
 
 class Batch(Struct, frozen=True):
@@ -60,20 +94,32 @@ class Batch(Struct, frozen=True):
     def __len__(self) -> int:
         return len(next(iter(self.columns.values())))
 
-
-def named(text: str) -> str:
-    """A name as an identifier of SQL."""
-    return '"' + text.replace('"', '""') + '"'
+    @classmethod
+    def of(cls, kind: type[StoredRow], rows: Sequence[StoredRow]) -> Batch:
+        """These rows."""
+        return cls(kind.table, {name: [getattr(row, name) for row in rows] for name in fields_of(kind)})
 
 
 SCALARS = {bool: Type.BOOLEAN, int: Type.INTEGER, float: Type.REAL}
 LISTS = {int: Type.INTEGERS, str: Type.TEXTS}
 
 
-def column_of(field: Field) -> Column:
+def declared(kind: type[StoredRow]) -> Table:
+    """The table of these rows."""
+    return Table(kind.table, kind.__doc__ or "", tuple(map(_column, fields_of(kind).values())), kind.indexes)
+
+
+def _column(field: Field) -> Column:
     """The column of a field that is declared as `model.fields` says."""
-    unit = "" if field.unit in (None, Unit.NAME, Unit.RANKS) else str(field.unit)
-    return Column(field.name, _type_of(field.kind), field.text, unit)
+    return Column(
+        field.name,
+        _type_of(field.kind),
+        field.text,
+        "" if field.unit in (None, Unit.NAME, Unit.RANKS) else str(field.unit),
+        next((str(item) for item in field.metadata if isinstance(item, References)), ""),
+        KEY in field.metadata,
+        required=not field.optional,
+    )
 
 
 def _type_of(kind: Any) -> Type:
@@ -82,7 +128,7 @@ def _type_of(kind: Any) -> Type:
         return Type.TEXT
     if issubclass(origin, Sequence):
         return next((LISTS[one] for one in elements_of(kind) if one in LISTS), Type.TEXT)
-    return next((kind for base, kind in SCALARS.items() if issubclass(origin, base)), Type.TEXT)
+    return next((found for base, found in SCALARS.items() if issubclass(origin, base)), Type.TEXT)
 
 
 # Results.
@@ -90,15 +136,15 @@ def _type_of(kind: Any) -> Type:
 
 def stored(name: str, result: ResultTable[Any]) -> tuple[Table, Batch]:
     """The table in which the rows of a result are stored, and all of these."""
-    declared = [column_of(field) for field in fields_of(result.row_type).values()]
-    columns = [replace(c, type=Type.REAL) if _is_huge(c, result) else c for c in declared]
+    columns = [_in_result(_column(field), result) for field in fields_of(result.row_type).values()]
     cells = {column.name: _cells(column.type, values_of(result.columns[column.name])) for column in columns}
     return Table(name, result.title, tuple(columns)), Batch(name, cells)
 
 
-def _is_huge(column: Column, result: ResultTable[Any]) -> bool:
-    """True for integers of more than 64 bits: sums of sizes that a damaged file states."""
-    return column.type is Type.INTEGER and result.columns[column.name].dtype == object
+def _in_result(column: Column, result: ResultTable[Any]) -> Column:
+    """The column; sums of sizes that a damaged file states can be integers of more than 64 bits."""
+    huge = column.type is Type.INTEGER and result.columns[column.name].dtype == object
+    return replace(column, type=Type.REAL if huge else column.type, required=False)
 
 
 def _cells(kind: Type, values: Sequence[Any]) -> Sequence[Any]:
@@ -114,3 +160,8 @@ def _cells(kind: Type, values: Sequence[Any]) -> Sequence[Any]:
 def as_texts(values: Iterable[Any]) -> list[str | None]:
     """Texts, and all other values as JSON."""
     return [value if value is None or isinstance(value, str) else encode(value).decode() for value in values]
+
+
+def named(text: str) -> str:
+    """A name as an identifier of SQL."""
+    return '"' + text.replace('"', '""') + '"'

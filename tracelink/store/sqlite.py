@@ -1,18 +1,16 @@
-"""SQLite files: `.schema` shows what tables and columns mean."""
+"""SQLite files: keys are declared, and `.schema` shows what tables and columns mean."""
 
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
-
-from msgspec.json import encode
 
 from tracelink.io.remote.addresses import shown
 from tracelink.io.temporary import ANOTHER_PLACE, temporary_at
 from tracelink.model.errors import TraceError
-from tracelink.store.schema import Batch, Column, Table, Type, named
+from tracelink.store.schema import LISTS, Batch, Column, Table, Type, as_texts, named
 
 SETTINGS = ("journal_mode = OFF", "synchronous = OFF")
 """The file is new and invisible until it is complete: there is nothing to roll back to."""
@@ -20,43 +18,63 @@ TYPES = {Type.INTEGER: "INTEGER", Type.BOOLEAN: "INTEGER", Type.REAL: "REAL"}
 """SQLite has no booleans: 1 and 0; lists are JSON."""
 
 
-def write(tables: Iterable[Table], batches: Iterable[Batch], path: str) -> None:
-    """Writes all rows; the file appears when it is complete."""
+def write(tables: Collection[Table], batches: Iterable[Batch], path: str, version: int = 0) -> None:
+    """Writes all rows; the file appears when it is complete. `version` is of the tables."""
     with temporary_at(path) as temporary, _with_advice(path), closing(_connect(temporary)) as connection:
+        connection.execute(f"PRAGMA user_version = {version}")
         connection.execute("BEGIN")
         for table in tables:
             connection.execute(create_statement(table))
+        lists = {(table.name, c.name) for table in tables for c in table.columns if c.type in LISTS.values()}
         for batch in batches:
-            connection.executemany(
-                _insert_statement(batch), zip(*map(_cells, batch.columns.values()), strict=True)
+            cells = (
+                as_texts(values) if (batch.table, name) in lists else values
+                for name, values in batch.columns.items()
             )
+            connection.executemany(_insert_statement(batch), zip(*cells, strict=True))
+        for table in tables:
+            for columns in table.indexes:
+                connection.execute(_index_statement(table, columns))
         connection.execute("COMMIT")
 
 
 def create_statement(table: Table) -> str:
-    """The statement that creates a table, with descriptions as comments."""
-    last = len(table.columns) - 1
-    lines = [
-        f"  {_declared(column)}{'' if number == last else ','}{f' -- {column.comment}' if column.comment else ''}\n"
-        for number, column in enumerate(table.columns)
+    """The statement that creates a table, with descriptions of columns as comments."""
+    lines = [(_declared(column), column.comment) for column in table.columns]
+    if table.key:
+        lines.append((f"PRIMARY KEY ({_names(table.key)})", ""))
+    lines_with_comments = [
+        f"  {line}{'' if number == len(lines) else ','}{f' -- {text}' if text else ''}\n"
+        for number, (line, text) in enumerate(lines, start=1)
     ]
-    return f"CREATE TABLE {named(table.name)} ( -- {table.text}\n{''.join(lines)})"
+    without_rowid = " WITHOUT ROWID" if len(table.key) > 1 else ""
+    return (
+        f"CREATE TABLE {named(table.name)} ( -- {table.text}\n{''.join(lines_with_comments)}){without_rowid}"
+    )
 
 
 def _declared(column: Column) -> str:
-    return f"{named(column.name)} {TYPES.get(column.type, 'TEXT')}{' NOT NULL' if column.required else ''}"
+    parts = [named(column.name), TYPES.get(column.type, "TEXT")]
+    if column.required:
+        parts.append("NOT NULL")
+    if column.references:
+        table, _, referenced = column.references.partition(".")
+        parts.append(f"REFERENCES {named(table)} ({named(referenced)})")
+    return " ".join(parts)
+
+
+def _names(columns: Iterable[str]) -> str:
+    return ", ".join(map(named, columns))
 
 
 def _insert_statement(batch: Batch) -> str:
-    names = ", ".join(map(named, batch.columns))
-    return f"INSERT INTO {named(batch.table)} ({names}) VALUES ({', '.join('?' * len(batch.columns))})"
+    places = ", ".join("?" * len(batch.columns))
+    return f"INSERT INTO {named(batch.table)} ({_names(batch.columns)}) VALUES ({places})"
 
 
-def _cells(values: Sequence[object]) -> Sequence[object]:
-    """The values of a column; lists as JSON."""
-    if not any(isinstance(value, list) for value in values):
-        return values
-    return [encode(value).decode() if isinstance(value, list) else value for value in values]
+def _index_statement(table: Table, columns: Sequence[str]) -> str:
+    name = f"{table.name}_by_{'_and_'.join(columns)}"
+    return f"CREATE INDEX {named(name)} ON {named(table.name)} ({_names(columns)})"
 
 
 def _connect(path: Path) -> sqlite3.Connection:

@@ -13,8 +13,9 @@ import tracelink
 from builders.data import traces
 from builders.flight_database import examined, rows, sqlite_of
 from builders.recorder import CREATED, collective, dump, frame, process_group
-from tracelink.diagnosis.database.schema import TABLES, Column, Table
+from tracelink.diagnosis.database.schema import TABLES
 from tracelink.diagnosis.database.tables import database_at
+from tracelink.store.schema import Column, Table
 
 PAGE = (Path(__file__).parents[3] / "docs" / "database.md").read_text("utf-8")
 MS = 1_000_000
@@ -48,7 +49,7 @@ def described(table: Table) -> str:
 def kind(table: Table, column: Column) -> str:
     key = ", key" if table.key == (column.name,) else ", part of the key" if column.name in table.key else ""
     reference = f", references `{column.references}`" if column.references else ""
-    return f"{column.type.value.lower()}{key}{reference}"
+    return f"{column.type.name.lower()}{key}{reference}"
 
 
 def test_documentation_lists_all_columns() -> None:

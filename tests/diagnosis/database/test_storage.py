@@ -16,18 +16,18 @@ from hypothesis import strategies as st
 import tracelink
 from builders.flight_database import examined, rows, sqlite_of
 from builders.recorder import as_json, collective, dump, frame, pickled, process_group
-from tracelink.diagnosis.database import storage as writer
-from tracelink.diagnosis.database.schema import TABLES, VERSION, Type
+from tracelink.diagnosis.database.schema import TABLES, VERSION
 from tracelink.diagnosis.database.tables import database_at
 from tracelink.diagnosis.examine import Examined
 from tracelink.model.errors import ChangedError, TraceError, UsageError
+from tracelink.store import parquet as writer
+from tracelink.store.schema import Type
 
 # SQLite.
 
 
 EVIL = "x'); DROP TABLE entries; --\0\n"
-TYPES = {"INTEGER": {"integer", "null"}, "REAL": {"real", "null"}, "TEXT": {"text", "null"}}
-TYPES["BOOLEAN"] = TYPES["INTEGER"]
+TYPES = {Type.INTEGER: "integer", Type.REAL: "real", Type.TEXT: "text", Type.BOOLEAN: "integer"}
 
 
 def check(database: sqlite3.Connection) -> None:
@@ -37,9 +37,8 @@ def check(database: sqlite3.Connection) -> None:
     for table in TABLES.values():
         for column in table.columns:
             kinds = rows(database, f"SELECT DISTINCT typeof({column.name}) FROM {table.name}")
-            assert {kind for (kind,) in kinds} <= TYPES[column.type] - (
-                {"null"} if column.required else set()
-            )
+            allowed = {TYPES[column.type]} if column.required else {TYPES[column.type], "null"}
+            assert {kind for (kind,) in kinds} <= allowed
 
 
 def test_sqlite_schema_contains_descriptions(tmp_path: Path) -> None:
@@ -48,7 +47,7 @@ def test_sqlite_schema_contains_descriptions(tmp_path: Path) -> None:
     assert list(made) == list(TABLES)
     for table in TABLES.values():
         assert table.text in made[table.name]
-        assert all(f"{column.name} " in made[table.name] for column in table.columns)
+        assert all(f'"{column.name}" ' in made[table.name] for column in table.columns)
         assert all(column.text in made[table.name] for column in table.columns)
     assert rows(database, "PRAGMA user_version") == [(VERSION,)]
 
@@ -263,7 +262,7 @@ def test_path_not_writable(tmp_path: Path, where: Callable[[Path], Path]) -> Non
 
 
 def test_full_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tracelink.diagnosis.database.storage._insert_statement", full)
+    monkeypatch.setattr("tracelink.store.sqlite._insert_statement", full)
     with pytest.raises(
         TraceError, match=r"flight\.sqlite: cannot be written: database or disk is full\. .*another place"
     ):
@@ -343,6 +342,6 @@ def test_existing_directory(job: Examined, tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", ["flight/", "flight.parquet"])
 def test_pyarrow_not_installed(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "pyarrow.parquet", None)
-    with pytest.raises(UsageError, match=r"pip install 'torch-tracelink\[arrow\]'.*flight\.sqlite"):
+    with pytest.raises(UsageError, match=r"pip install 'torch-tracelink\[arrow\]'.*FILE\.sqlite"):
         database_at(f"{tmp_path}/{name}")
     assert list(tmp_path.iterdir()) == []

@@ -13,18 +13,20 @@ from msgspec import Struct, field
 
 from tracelink.converters.flight_recorder.schema import FRAME_FILE, FRAME_LINE, FRAME_NAME
 from tracelink.diagnosis.database import schema
-from tracelink.diagnosis.database.storage import LARGEST, Batch, Lists, clean, flags, integer, listed, times
 from tracelink.diagnosis.examine import Examined
 from tracelink.diagnosis.journal import Journal
 from tracelink.diagnosis.messages import Matching, MessageEnds, match_messages, message_ends
 from tracelink.diagnosis.participation import Outcome, Parts, outcomes, parts_of
-from tracelink.model.columns import UNKNOWN, Int8s, Int32s, Int64s, Integers, distinct
-from tracelink.model.errors import ChangedError, UnreadableError
+from tracelink.model.columns import NO_TIME, UNKNOWN, Int8s, Int32s, Int64s, Integers, distinct
+from tracelink.model.errors import ChangedError, UnreadableError, encodable
 from tracelink.model.findings import Finding, Severity
 from tracelink.model.operations import POINT_TO_POINT, item_bytes, operation_of, type_named
 from tracelink.model.records import Details, Frame, Recording, State, Texts, own_frames
 from tracelink.plugins import DetailPayloads
+from tracelink.store.schema import Batch
 
+LARGEST = (1 << 63) - 1
+"""The largest value of an integer column."""
 LONGEST = 1 << 16
 """Bytes of one stored text; many entries can refer to one huge list of the dump."""
 REPEATED = 1 << 12
@@ -43,6 +45,32 @@ UNREAD_RUN = 512
 _NO_TEXT = Texts((), np.full(1, UNKNOWN))
 UNREAD = Details(0, _NO_TEXT, _NO_TEXT, _NO_TEXT, _NO_TEXT, _NO_TEXT, duration_ms=(None,))
 """An entry that could not be read again."""
+
+
+# Values of columns; None for unknown ones.
+
+
+def listed(column: Any, missing: int = UNKNOWN) -> list[Any]:
+    """The values of a column of numbers; None for `missing`."""
+    values: list[Any] = column.tolist()
+    for row in np.flatnonzero(column == missing).tolist():
+        values[row] = None
+    return values
+
+
+def times(column: Any) -> list[Any]:
+    """The values of a column of times; None for unknown times."""
+    return listed(column, NO_TIME)
+
+
+def flags(column: Any) -> list[Any]:
+    """True, False, or None if unknown."""
+    return [None if value == UNKNOWN else bool(value) for value in column.tolist()]
+
+
+def integer(value: object) -> int | None:
+    """The value if an integer column can hold it."""
+    return value if type(value) is int and -LARGEST <= value <= LARGEST else None
 
 
 # Identifiers of rows.
@@ -242,11 +270,8 @@ class Tracebacks(Struct):
     """Number of stacks that are too deep to be stored completely."""
     _known: dict[bytes, int | None] = field(default_factory=dict)
     _count: int = 0
-    _rows: dict[str, list[Any]] = field(default_factory=dict)
-    _frames: dict[str, list[Any]] = field(default_factory=dict)
-
-    def __post_init__(self) -> None:
-        self._clear()
+    _rows: list[schema.TracebackRow] = field(default_factory=list)
+    _frames: list[schema.FrameRow] = field(default_factory=list)
 
     def number(self, text: bytes) -> int | None:
         """The identifier of a stack; None if it is missing or invalid."""
@@ -257,13 +282,9 @@ class Tracebacks(Struct):
 
     def take(self) -> list[Batch]:
         """The rows of the stacks that are new since the last call."""
-        taken = [Batch(schema.TRACEBACKS.name, self._rows), Batch(schema.FRAMES.name, self._frames)]
-        self._clear()
+        taken = [Batch.of(schema.TracebackRow, self._rows), Batch.of(schema.FrameRow, self._frames)]
+        self._rows, self._frames = [], []
         return taken
-
-    def _clear(self) -> None:
-        self._rows = {column.name: [] for column in schema.TRACEBACKS.columns}
-        self._frames = {column.name: [] for column in schema.FRAMES.columns}
 
     def _add(self, raw: bytes) -> int | None:
         if raw in NO_STACK:
@@ -278,20 +299,13 @@ class Tracebacks(Struct):
         number, self._count = self._count, self._count + 1
         caller = own_frames(frames)[0]
         lines = [f'File "{frame.filename}", line {frame.line}, in {frame.name}' for frame in reversed(frames)]
-        row = {
-            "id": number,
-            "text": "\n".join(lines),
-            "name": caller.name,
-            "filename": caller.filename,
-            "line": caller.line or None,
-        }
-        for name, value in row.items():
-            self._rows[name].append(value)
-        self._frames["traceback_id"] += [number] * len(frames)
-        self._frames["depth"] += range(len(frames))
-        self._frames["name"] += [frame.name for frame in frames]
-        self._frames["filename"] += [frame.filename for frame in frames]
-        self._frames["line"] += [frame.line or None for frame in frames]
+        self._rows.append(
+            schema.TracebackRow(number, "\n".join(lines), caller.name, caller.filename, caller.line or None)
+        )
+        self._frames += [
+            schema.FrameRow(number, depth, frame.name, frame.filename, frame.line or None)
+            for depth, frame in enumerate(frames)
+        ]
         return number
 
 
@@ -339,7 +353,7 @@ class EntryTables(Struct):
         stacks = [self._tracebacks.number(text) for text in details.stack.distinct]
         yield from self._tracebacks.take()
         yield Batch(
-            schema.ENTRIES.name,
+            schema.EntryRow.table,
             {
                 **columns,
                 **{f"input_{name}": column for name, column in zip(TENSORS, inputs, strict=True)},
@@ -420,20 +434,20 @@ class _JournalColumns(Struct, frozen=True):
         operations = [journal.strings[code] for code in journal.requests.operation.tolist()]
         return cls(
             numbering,
-            [clean(operation) for operation in operations],
-            [clean(operation_of(operation)) for operation in operations],
+            [encodable(operation) for operation in operations],
+            [encodable(operation_of(operation)) for operation in operations],
             outcome,
             _of_ends(numbering, numbering.message),
             _of_ends(numbering, np.where(ends.sends, ends.rank, ends.peer)),
             _of_ends(numbering, np.where(ends.sends, ends.peer, ends.rank)),
         )
 
-    def columns(self, first: int, end: int) -> Lists:
+    def columns(self, first: int, end: int) -> dict[str, list[Any]]:
         """The columns of the entries in [first, end)."""
         journal, rows = self.numbering.journal, slice(first, end)
         records = journal.records
         requests = records.request[rows]
-        columns: dict[str, list[Any]] = {
+        return {
             "id": list(range(first, end)),
             "rank": journal.rank[rows].tolist(),
             "place": records.place[rows].tolist(),
@@ -454,7 +468,6 @@ class _JournalColumns(Struct, frozen=True):
             "completed_ns": times(records.completed[rows]),
             "timeout_ms": listed(records.timeout_ms[rows]),
         }
-        return columns
 
 
 def _of_ends(numbering: Numbering, values: Int64s) -> Int64s:

@@ -5,22 +5,23 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from itertools import chain
 from pathlib import PurePath
-from typing import Any
 
 import numpy as np
 from msgspec import Struct
 
-from tracelink.diagnosis.database import schema
-from tracelink.diagnosis.database.entries import EntryTables, Numbering, numbering_of
-from tracelink.diagnosis.database.storage import (
-    SUFFIX,
-    Batch,
-    check_arrow,
-    clean,
-    listed,
-    times,
-    write_parquet,
-    write_sqlite,
+from tracelink.diagnosis.database.entries import EntryTables, Numbering, listed, numbering_of, times
+from tracelink.diagnosis.database.schema import (
+    TABLES,
+    VERSION,
+    CollectiveRow,
+    FindingRow,
+    GroupRow,
+    LatenessRow,
+    MemberRow,
+    MessageRow,
+    ProblemRankRow,
+    ProblemRow,
+    RankRow,
 )
 from tracelink.diagnosis.examine import Examined
 from tracelink.diagnosis.journal import Journal
@@ -29,9 +30,11 @@ from tracelink.diagnosis.participation import Outcome
 from tracelink.io.targets import folder_target, is_folder, names_folder
 from tracelink.io.temporary import abandoned_files_removed
 from tracelink.model.columns import NO_TIME, UNKNOWN, Bools, Int32s, Int64s, distinct
-from tracelink.model.errors import UsageError
+from tracelink.model.errors import UsageError, encodable
 from tracelink.model.findings import Finding
 from tracelink.model.operations import operation_of
+from tracelink.store import parquet, sqlite
+from tracelink.store.schema import Batch
 
 SQLITE_SUFFIXES = (".sqlite", ".sqlite3", ".db")
 COMPLETE, TRUNCATED, UNREADABLE, MISSING = "complete", "truncated", "unreadable", "missing"
@@ -51,9 +54,9 @@ class Database(Struct, frozen=True):
         batches = tables_of(examined)
         with abandoned_files_removed(self.path):
             if self.directory:
-                write_parquet(batches, folder_target(self.path))
+                parquet.write_folder(TABLES.values(), batches, folder_target(self.path), VERSION)
             else:
-                write_sqlite(batches, self.path)
+                sqlite.write(TABLES.values(), batches, self.path, VERSION)
 
 
 def database_at(path: str) -> Database:
@@ -61,8 +64,8 @@ def database_at(path: str) -> Database:
     suffix = PurePath(path).suffix
     if suffix in SQLITE_SUFFIXES and not names_folder(path):
         return Database(path, directory=False)
-    if suffix == SUFFIX or names_folder(path) or is_folder(path):
-        check_arrow()
+    if suffix == parquet.SUFFIX or names_folder(path) or is_folder(path):
+        parquet.check_installed()
         return Database(path, directory=True)
     raise UsageError(
         f"{path!r} names neither a SQLite file nor a directory",
@@ -92,22 +95,21 @@ def tables_of(examined: Examined) -> Iterator[Batch]:
 
 def ranks_table(journal: Journal, diagnosis: Diagnosis, numbering: Numbering) -> Batch:
     """Every rank that any table names."""
-    ranks = _ranks(journal, diagnosis, numbering)
-    read = [journal.recordings.get(rank) for rank in ranks]
     counts = dict(zip(journal.ranks.tolist(), np.diff(journal.bounds).tolist(), strict=True))
-    reasons = [diagnosis.unreadable.get(rank) for rank in ranks]
-    return Batch(
-        schema.RANKS.name,
-        {
-            "rank": ranks,
-            "dump": [_dump(journal, diagnosis, rank) for rank in ranks],
-            "reason": [clean(reason) if reason else None for reason in reasons],
-            "path": [clean(recording.source.path) if recording else None for recording in read],
-            "version": [clean(recording.source.version) if recording else None for recording in read],
-            "entries": [counts.get(rank, 0) for rank in ranks],
-            "overwritten": [recording.overwritten if recording else None for recording in read],
-        },
-    )
+
+    def row(rank: int) -> RankRow:
+        reason, read = diagnosis.unreadable.get(rank), journal.recordings.get(rank)
+        return RankRow(
+            rank,
+            _dump(journal, diagnosis, rank),
+            encodable(reason) if reason else None,
+            encodable(read.source.path) if read else None,
+            encodable(read.source.version) if read else None,
+            counts.get(rank, 0),
+            read.overwritten if read else None,
+        )
+
+    return Batch.of(RankRow, list(map(row, _ranks(journal, diagnosis, numbering))))
 
 
 def _dump(journal: Journal, diagnosis: Diagnosis, rank: int) -> str:
@@ -130,15 +132,16 @@ def _ranks(journal: Journal, diagnosis: Diagnosis, numbering: Numbering) -> list
 
 def groups_table(journal: Journal) -> Batch:
     """Every group."""
-    return Batch(
-        schema.GROUPS.name,
-        {
-            "id": list(range(len(journal.groups))),
-            "name": [clean(group.name) for group in journal.groups],
-            "description": [clean(group.description) for group in journal.groups],
-            "size": [group.size or len(group.ranks) or None for group in journal.groups],
-        },
-    )
+    rows = [
+        GroupRow(
+            row,
+            encodable(group.name),
+            encodable(group.description),
+            group.size or len(group.ranks) or None,
+        )
+        for row, group in enumerate(journal.groups)
+    ]
+    return Batch.of(GroupRow, rows)
 
 
 def members_table(journal: Journal, diagnosis: Diagnosis, numbering: Numbering) -> Batch:
@@ -148,23 +151,15 @@ def members_table(journal: Journal, diagnosis: Diagnosis, numbering: Numbering) 
         for item in diagnosis.standings
         for rank in item.ranks
     }
-    columns: dict[str, list[Any]] = {column.name: [] for column in schema.MEMBERS.columns}
+    rows = []
     for row, group in enumerate(journal.groups):
         positions = {rank: position for position, rank in enumerate(group.ranks)}
         for rank in sorted(numbering.members[row]):
             stand = standing.get((row, rank))
-            sequence = stand.sequence if stand else None
-            values = {
-                "group_id": row,
-                "rank": rank,
-                "position": positions.get(rank),
-                "stage": stand.stage.value if stand else None,
-                "sequence": sequence,
-                "collective_id": numbering.collective_of(row, sequence),
-            }
-            for name, value in values.items():
-                columns[name].append(value)
-    return Batch(schema.MEMBERS.name, columns)
+            sequence, stage = (stand.sequence, stand.stage.value) if stand else (None, None)
+            collective = numbering.collective_of(row, sequence)
+            rows.append(MemberRow(row, rank, positions.get(rank), stage, sequence, collective))
+    return Batch.of(MemberRow, rows)
 
 
 def collectives_table(numbering: Numbering) -> Batch:
@@ -172,11 +167,11 @@ def collectives_table(numbering: Numbering) -> Batch:
     journal, parts = numbering.journal, numbering.parts
     count = len(numbering.group)
     sizes = np.array([group.size or len(group.ranks) or UNKNOWN for group in journal.groups], np.int64)
-    operations = [clean(journal.strings[code]) for code in _operations(numbering).tolist()]
+    operations = [encodable(journal.strings[code]) for code in _operations(numbering).tolist()]
     last_completed = np.full(count, NO_TIME, np.int64)
     np.maximum.at(last_completed, parts.collective, journal.records.completed[parts.last])
     return Batch(
-        schema.COLLECTIVES.name,
+        CollectiveRow.table,
         {
             "id": list(range(count)),
             "group_id": numbering.group.tolist(),
@@ -246,7 +241,7 @@ def messages_table(numbering: Numbering) -> Batch:
 
     every = np.ones(len(ends), np.bool_)
     return Batch(
-        schema.MESSAGES.name,
+        MessageRow.table,
         {
             "id": list(range(count)),
             "group_id": of_message(ends.group.astype(np.int64), every).tolist(),
@@ -260,51 +255,47 @@ def messages_table(numbering: Numbering) -> Batch:
 
 def problems_table(problems: Sequence[Problem], numbering: Numbering) -> Batch:
     """Every problem, the worst first."""
-    groups = [
-        numbering.group_of(problem.group, problem.description, (*problem.culprits, *problem.waiting))
-        for problem in problems
-    ]
-    collectives = [
-        numbering.collective_of(group, problem.sequence, problem.operation)
-        for group, problem in zip(groups, problems, strict=True)
-    ]
-    return Batch(
-        schema.PROBLEMS.name,
-        {
-            "id": list(range(1, len(problems) + 1)),
-            "kind": [problem.kind.value for problem in problems],
-            "group_id": groups,
-            "collective_id": collectives,
-            "sequence": [problem.sequence for problem in problems],
-            "operation": [clean(problem.operation) for problem in problems],
-            "message": [clean(problem.message) for problem in problems],
-            "advice": [clean(problem.advice) or None for problem in problems],
-            "proven": [problem.proven for problem in problems],
-            "tie": [problem.tie for problem in problems],
-            "collectives": [problem.count for problem in problems],
-            "waited_ns": [problem.waited_ns for problem in problems],
-        },
-    )
+
+    def row(number: int, problem: Problem) -> ProblemRow:
+        group = numbering.group_of(problem.group, problem.description, (*problem.culprits, *problem.waiting))
+        return ProblemRow(
+            number,
+            problem.kind.value,
+            group,
+            numbering.collective_of(group, problem.sequence, problem.operation),
+            problem.sequence,
+            encodable(problem.operation),
+            encodable(problem.message),
+            encodable(problem.advice) or None,
+            problem.proven,
+            problem.tie,
+            problem.count,
+            problem.waited_ns,
+        )
+
+    return Batch.of(ProblemRow, [row(*numbered) for numbered in enumerate(problems, start=1)])
 
 
 def problem_ranks_table(problems: Sequence[Problem]) -> Batch:
     """The culprits and the waiting ranks of each problem."""
     rows = [
-        (number, rank, role.value, problem.rows.get(rank))
+        ProblemRankRow(number, rank, role.value, problem.rows.get(rank))
         for number, problem in enumerate(problems, start=1)
         for role, ranks in ((Role.CULPRIT, problem.culprits), (Role.WAITING, problem.waiting))
         for rank in ranks
     ]
-    return Batch(schema.PROBLEM_RANKS.name, _columns(schema.PROBLEM_RANKS, rows))
+    return Batch.of(ProblemRankRow, rows)
 
 
 def lateness_table(lateness: Sequence[Lateness], numbering: Numbering) -> Batch:
     """Ranks that arrived last."""
     rows = [
-        (late.rank, late.collectives, late.of, late.total_ns, late.worst_ns, _worst(late, numbering))
+        LatenessRow(
+            late.rank, late.collectives, late.of, late.total_ns, late.worst_ns, _worst(late, numbering)
+        )
         for late in lateness
     ]
-    return Batch(schema.LATENESS.name, _columns(schema.LATENESS, rows))
+    return Batch.of(LatenessRow, rows)
 
 
 def _worst(late: Lateness, numbering: Numbering) -> int | None:
@@ -318,19 +309,14 @@ def _worst(late: Lateness, numbering: Numbering) -> int | None:
 def findings_table(findings: Sequence[Finding]) -> Batch:
     """Findings of reading and diagnosing."""
     rows = [
-        (
+        FindingRow(
             finding.severity.value,
             finding.reason,
-            clean(finding.message),
+            encodable(finding.message),
             finding.count,
-            clean(finding.source) or None,
-            clean(finding.example) or None,
+            encodable(finding.source) or None,
+            encodable(finding.example) or None,
         )
         for finding in findings
     ]
-    return Batch(schema.FINDINGS.name, _columns(schema.FINDINGS, rows))
-
-
-def _columns(table: schema.Table, rows: Sequence[Sequence[object]]) -> dict[str, list[object]]:
-    names = [column.name for column in table.columns]
-    return {name: [row[index] for row in rows] for index, name in enumerate(names)}
+    return Batch.of(FindingRow, rows)
