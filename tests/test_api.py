@@ -16,7 +16,7 @@ import pytest
 import tracelink
 from builders import execution_trace as et
 from builders import recorder
-from builders.data import shared
+from builders.data import foreign, traces
 from builders.kineto import arrow, cpu_op, kernel, launch, trace, write
 from builders.plugin import CODE, NOTES, installed
 from tracelink import (
@@ -429,10 +429,9 @@ def test_arguments_of_a_merged_job_are_those_of_the_files(job: Path) -> None:
     assert graph.arguments(row) == WORK["args"]
 
 
-@pytest.mark.foreign
-def test_a_real_job_of_four_ranks() -> None:
-    folder = shared("kineto/four_ranks_derived")
-    graph = tracelink.load(folder)
+@pytest.mark.parametrize("path", ["data_parallel", *foreign("kineto/four_ranks_derived")])
+def test_a_job_of_four_ranks(path: str) -> None:
+    graph = tracelink.load(traces(path))
     assert [rank.rank for rank in graph.ranks] == [0, 1, 2, 3]
     assert len(graph) == sum(source.events for source in graph.sources)
     assert (

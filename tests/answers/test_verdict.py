@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from builders.data import shared
+from builders.data import foreign, traces
 from tracelink import samples, summarize
 from tracelink.answers.model import results
 from tracelink.answers.model.results import Cause, Portion, StepTime, Summary
@@ -78,10 +78,17 @@ def test_what_is_unknown_is_said_by_why_it_is() -> None:
     ]
 
 
-@pytest.mark.foreign
-@pytest.mark.parametrize("name", ["cuda_graphs", "mi300_resnet", "nccl_data", "h100_qwen"])
-def test_no_sentence_has_a_larger_share_than_its_part(name: str) -> None:
-    first, *others = summarize(shared(f"kineto/{name}.json.gz"), jobs=1).verdict
+@pytest.mark.parametrize(
+    "path",
+    [
+        *("gpu_pair", "gpu_2021", "gpu_rocm", "data_parallel", "run_after"),
+        *foreign(
+            *(f"kineto/{name}.json.gz" for name in ("cuda_graphs", "mi300_resnet", "nccl_data", "h100_qwen"))
+        ),
+    ],
+)
+def test_no_sentence_has_a_larger_share_than_its_part(path: str) -> None:
+    first, *others = summarize(traces(path), jobs=1).verdict
     parts = {part: float(share) for share, part in re.findall(r"([\d.]+) % ([a-z ]+)", first)}
     for sentence in others:
         if match := re.search(r"([\d.]+) % of the time", sentence):

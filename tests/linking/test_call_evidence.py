@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from builders.data import shared
+from builders.data import foreign, traces
 from builders.trace import TraceBuilder, pairs
 from tracelink.engines.processes import Processes
 from tracelink.io.sources import discover_inputs
@@ -382,13 +382,14 @@ def test_every_call_rests_on_something_and_stands_in_order(rank: LinkedRank) -> 
     assert timed == sorted(timed)
 
 
-# The calls that are known to be in the shared traces, and what each is joined from.
+# The calls that are known to be in traces, and what each is joined from.
 
 
 RECORDER = frozenset({"record"})
 ALL_OF_GLOO = frozenset({"record", "operator", "annotation", "node"})
 ALL_OF_GLOO_BUT_RECORDED = ALL_OF_GLOO - RECORDER
 ALL_OF_NCCL = frozenset({"operator", "annotation", "kernel"})
+KERNEL = frozenset({"kernel"})
 
 
 class ReadRank(NamedTuple):
@@ -399,7 +400,7 @@ class ReadRank(NamedTuple):
 
 
 def ranks(*paths: str) -> dict[int, ReadRank]:
-    gathered = read_ranks(discover_inputs([shared(path) for path in paths]), Processes(1), with_events=False)
+    gathered = read_ranks(discover_inputs([traces(path) for path in paths]), Processes(1), with_events=False)
     return {
         rank.rank: ReadRank(gathered.store.get(rank.calls.calls), rank.findings) for rank in gathered.ranks
     }
@@ -422,24 +423,48 @@ def contradictions(findings: Sequence[Finding]) -> list[Finding]:
     return [finding for finding in findings if finding.reason == "communication_contradiction"]
 
 
-@pytest.mark.foreign
-def test_matched8_has_recorder_operator_annotation_and_node_of_every_collective() -> None:
-    """The warm-up step is from before the profile; what is sent and received gloo does not record."""
-    known = {
-        "all_reduce": 25,
-        "all_gather": 11,
-        "broadcast": 9,
-        "all_to_all": 5,
-        "barrier": 5,
-        "reduce_scatter": 4,
-        "send": 4,
-        "recv": 4,
-    }
-    found = ranks("matched8")
-    assert sorted(found) == list(range(8))
+NCCL_OF_2023 = (
+    ("kineto/cuda_graphs.json.gz",),
+    {ALL_OF_NCCL: 75, ALL_OF_NCCL - KERNEL: 10, KERNEL: 5},
+)
+KNOWN = [
+    (("gpu_pair",), {ALL_OF_NCCL | {"node", "record"}: 16}),
+    (("gpu_pair/kineto_0.json.gz",), {ALL_OF_NCCL: 16}),
+    (("gpu_2021/kineto_0.json",), {ALL_OF_NCCL - {"annotation"}: 16}),
+    (("gpu_2023",), {ALL_OF_NCCL | {"node"}: 16}),
+    (("gpu_2023/kineto_0.json",), {ALL_OF_NCCL: 16}),
+    (("gpu_rocm/kineto_0.json",), {ALL_OF_NCCL: 14, KERNEL: 2}),
+    (("compile_job",), {ALL_OF_GLOO - {"node"}: 9}),
+    (("gloo/healthy",), {RECORDER: 44}),
+    *foreign(
+        (("kineto/four_ranks_derived",), {ALL_OF_NCCL: 21}),
+        (("pairs/dlrm8",), {ALL_OF_NCCL | {"node"}: 8}),
+        (("kineto/mi300_resnet.json.gz",), {ALL_OF_NCCL: 12, KERNEL: 5}),
+        NCCL_OF_2023,
+        (("kineto/pair_rank0.json.gz",), {ALL_OF_NCCL: 10}),
+        (("pairs/resnet_110_nccl",), {ALL_OF_NCCL | {"node"}: 21}),
+        (("matched8",), {ALL_OF_GLOO: 46, ALL_OF_GLOO_BUT_RECORDED: 8, RECORDER: 13}),
+    ),
+]
+
+
+@pytest.mark.parametrize(("paths", "known"), KNOWN)
+def test_calls_have_all_that_their_sources_show(
+    paths: Sequence[str], known: dict[frozenset[str], int]
+) -> None:
+    """Kernels that were launched before the recording are alone; only traced calls are none."""
+    for rank in ranks(*paths).values():
+        assert joined(rank.calls) == known
+
+
+def test_gloo_has_recorder_operator_annotation_and_node_of_every_collective() -> None:
+    """Steps before and after those of the profile are in the recorder; gloo does not record messages."""
+    known = {"all_reduce": 10, "all_gather": 6, "broadcast": 4, "barrier": 5, "send": 2, "recv": 2}
+    found = ranks("cpu_job")
+    assert sorted(found) == [0, 1]
     for rank in found.values():
         calls = rank.calls.calls
-        assert joined(rank.calls) == {ALL_OF_GLOO: 46, ALL_OF_GLOO_BUT_RECORDED: 8, RECORDER: 13}
+        assert joined(rank.calls) == {ALL_OF_GLOO: 8, ALL_OF_GLOO_BUT_RECORDED: 4, RECORDER: 17}
         assert operations(rank.calls) == known
         in_profile = calls.operator != UNKNOWN
         assert set(calls.evidence[in_profile].tolist()) == {Evidence.ANNOTATION}
@@ -452,87 +477,62 @@ def test_matched8_has_recorder_operator_annotation_and_node_of_every_collective(
         assert contradictions(rank.findings) == []
 
 
-def test_the_messages_of_matched8_have_their_peers_and_sizes() -> None:
-    for number, rank in ranks("matched8").items():
+def test_messages_of_gloo_have_their_peers_and_sizes() -> None:
+    for number, rank in ranks("cpu_job").items():
         calls = rank.calls.calls
         texts = [rank.calls.strings[code] for code in calls.operation.tolist()]
         sent = calls.take([place for place, text in enumerate(texts) if text == "send"])
         received = calls.take([place for place, text in enumerate(texts) if text == "recv"])
-        assert sent.target.tolist() == [(number + 1) % 8] * 4
-        assert received.source.tolist() == [(number - 1) % 8] * 4
-        assert sent.elements_in.tolist() == received.elements_out.tolist() == [10] * 4
+        assert sent.target.tolist() == received.source.tolist() == [1 - number] * 2
+        assert sent.elements_in.tolist() == received.elements_out.tolist() == [32] * 2
         assert sent.point_to_point.all()
         assert received.point_to_point.all()
 
 
-@pytest.mark.foreign
 def test_without_execution_traces_the_order_of_the_work_tells_as_much() -> None:
     """A profile numbers its events only where an execution trace is recorded beside it."""
-    known = {ALL_OF_GLOO - {"node"}: 46, ALL_OF_GLOO_BUT_RECORDED - {"node"}: 8, RECORDER: 13}
-    paths = [f"matched8/kineto_{rank}.json.gz" for rank in range(8)]
-    assert all(joined(rank.calls) == known for rank in ranks(*paths, "matched8/fr").values())
+    known = {ALL_OF_GLOO - {"node"}: 8, ALL_OF_GLOO_BUT_RECORDED - {"node"}: 4, RECORDER: 17}
+    paths = [f"cpu_job/kineto_{rank}.json.gz" for rank in range(2)]
+    assert all(joined(rank.calls) == known for rank in ranks(*paths, "cpu_job/fr").values())
 
 
-@pytest.mark.foreign
-@pytest.mark.parametrize("trace", ["four_ranks_derived", "nccl_data.json.gz"])
-def test_nccl_with_arguments(trace: str) -> None:
-    for rank in ranks(f"kineto/{trace}").values():
+@pytest.mark.parametrize(
+    ("path", "known"),
+    [
+        ("data_parallel", {"all_reduce": 15}),
+        *foreign(("kineto/nccl_data.json.gz", {"all_reduce": 15, "broadcast": 6})),
+    ],
+)
+def test_nccl_with_arguments(path: str, known: dict[str, int]) -> None:
+    for rank in ranks(path).values():
         calls = rank.calls.calls
-        assert joined(rank.calls) == {ALL_OF_NCCL: 21}
-        assert operations(rank.calls) == {"all_reduce": 15, "broadcast": 6}
+        assert operations(rank.calls) == known
         assert {rank.calls.strings[code] for code in calls.group.tolist()} == {"0"}
         assert set(calls.evidence.tolist()) == {Evidence.KERNEL}
         assert (calls.end > calls.start).all()
 
 
-@pytest.mark.foreign
-def test_dlrm_without_arguments_has_its_numbers_from_the_execution_traces() -> None:
-    expected = None
-    for rank in ranks("pairs/dlrm8").values():
-        calls = rank.calls.calls
-        assert joined(rank.calls) == {ALL_OF_NCCL | {"node"}: 8}
-        said = [(rank.calls.strings[code]) for code in calls.operation.tolist()]
-        expected = expected or list(zip(said, calls.sequence.tolist(), strict=True))
-        assert list(zip(said, calls.sequence.tolist(), strict=True)) == expected
-        assert [number for _, number in expected] == list(range(147, 155))
-
-
-@pytest.mark.foreign
-def test_kernels_of_mi300_from_before_the_window_stand_alone() -> None:
-    (rank,) = ranks("kineto/mi300_resnet.json.gz").values()
-    assert joined(rank.calls) == {ALL_OF_NCCL: 12, frozenset({"kernel"}): 5}
-
-
-@pytest.mark.foreign
-def test_profiles_of_2023_whose_records_say_nothing() -> None:
-    (rank,) = ranks("kineto/cuda_graphs.json.gz").values()
-    assert joined(rank.calls) == {ALL_OF_NCCL: 75, ALL_OF_NCCL - {"kernel"}: 10, frozenset({"kernel"}): 5}
-    (rank,) = ranks("kineto/pair_rank0.json.gz").values()
-    assert joined(rank.calls) == {ALL_OF_NCCL: 10}
-    assert operations(rank.calls) == {"all_to_all": 4, "all_reduce": 4, "all_gather": 2}
+@pytest.mark.parametrize(
+    ("path", "numbers"),
+    [
+        ("gpu_2023", [1, 2, 3, 4, -1, 1, 2, 3, 5, 6, 7, 8, -1, 4, 5, 6]),
+        *foreign(("pairs/dlrm8", [*range(147, 155)]), ("pairs/resnet_110_nccl", [*range(33, 54)])),
+    ],
+)
+def test_nccl_without_arguments_has_its_numbers_from_the_execution_traces(
+    path: str, numbers: list[int]
+) -> None:
+    for rank in ranks(path).values():
+        assert rank.calls.calls.sequence.tolist() == numbers
 
 
 @pytest.mark.foreign
 def test_a_compiled_run_has_no_calls_that_were_only_traced() -> None:
     found = ranks("torch_trace/multirank_matched/matched")
-    assert {rank: joined(calls.calls) for rank, calls in found.items()} == {
-        0: {ALL_OF_GLOO: 12},
-        1: {ALL_OF_GLOO: 12},
-        2: {ALL_OF_GLOO: 20},
-        3: {ALL_OF_GLOO: 12},
-    }
+    assert [joined(found[rank].calls) for rank in range(4)] == [
+        {ALL_OF_GLOO: count} for count in (12, 12, 20, 12)
+    ]
 
 
-@pytest.mark.foreign
-def test_resnet_has_numbers_from_its_execution_trace_and_groups_from_its_profile() -> None:
-    (rank,) = ranks("pairs/resnet_110_nccl").values()
-    assert joined(rank.calls) == {ALL_OF_NCCL | {"node"}: 21}
-    assert rank.calls.calls.sequence.tolist() == list(range(33, 54))
-
-
-@pytest.mark.foreign
-def test_a_recorder_alone() -> None:
-    for rank in ranks("fr/healthy8/dumps").values():
-        calls = rank.calls.calls
-        assert joined(rank.calls) == {RECORDER: len(calls)}
-        assert (calls.sequence != UNKNOWN).all()
+def test_a_recorder_alone_numbers_its_calls() -> None:
+    assert all((rank.calls.calls.sequence != UNKNOWN).all() for rank in ranks("gloo/healthy").values())

@@ -7,7 +7,7 @@ import pytest
 from msgspec.structs import replace
 
 import tracelink
-from builders.data import shared
+from builders.data import foreign, traces
 from builders.trace import TraceBuilder, pairs
 from tracelink.linking.execution import link_execution
 from tracelink.model.columns import SECOND
@@ -178,25 +178,29 @@ def test_children_stay_inside_the_operators_of_their_parents() -> None:
     assert links.report.unlinked == {"several operators match": 2}
 
 
-@pytest.mark.foreign
-def test_param_linear_links_each_node_to_the_operator_of_its_iteration() -> None:
-    """Equal names fit 39 times on each thread without a gap; equal numbers only once."""
-    graph = tracelink.load([shared("pairs/param_linear")], jobs=1)
+@pytest.mark.parametrize(
+    ("path", "linked", "with_number"), [("one_iteration", 77, 36), *foreign(("pairs/param_linear", 928, 201))]
+)
+def test_each_node_is_linked_to_the_operator_of_its_iteration(
+    path: str, linked: int, with_number: int
+) -> None:
+    """Equal names fit once for each iteration; equal numbers only once."""
+    graph = tracelink.load([traces(path)], jobs=1)
     same = graph.edges.where(Relation.SAME)
     number = graph.key(Key.SEQUENCE).dense(len(graph.events), -1)
     name, track = graph.events.name, graph.events.track
     node, operator = same.source, same.target
-    assert len(same) == 928
+    assert len(same) == linked
     assert (name[node] == name[operator]).all()
     numbered = (number[node] >= 0) & (number[operator] >= 0)
-    assert numbered.sum() == 201
+    assert numbered.sum() == with_number
     assert (number[node] == number[operator])[numbered].all()
     for thread in set(track[operator].tolist()):
-        linked = np.sort(operator[track[operator] == thread])
-        among = np.flatnonzero((track == thread) & np.isin(name, name[linked]) & graph.events.timed)
+        own = np.sort(operator[track[operator] == thread])
+        among = np.flatnonzero((track == thread) & np.isin(name, name[own]) & graph.events.timed)
         by_time = among[np.argsort(graph.events.start[among], kind="stable")]
-        begin = by_time.tolist().index(linked[np.argmin(graph.events.start[linked])])
-        assert sorted(by_time[begin : begin + len(linked)].tolist()) == linked.tolist()
+        begin = by_time.tolist().index(own[np.argmin(graph.events.start[own])])
+        assert sorted(by_time[begin : begin + len(own)].tolist()) == own.tolist()
 
 
 # Recordings of different runs.

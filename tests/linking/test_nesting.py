@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gzip
 from dataclasses import dataclass
 
 import numpy as np
@@ -10,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from builders.data import shared
+from builders.data import foreign, plain
 from builders.kineto import read
 from builders.trace import TraceBuilder, column, pairs
 from tracelink.linking.nesting import link_calls, nest, sort_outer_first
@@ -309,15 +308,17 @@ def test_functions_that_never_end_and_ids_of_callers_further_out_change_no_calle
     assert callers(build) == [event.caller for event in thread]
 
 
-@pytest.mark.foreign
+SHARED = (("kineto/resnet_act_checkpoint.json.gz", 34405), ("kineto/h100_qwen.json.gz", 4262))
+
+
 @pytest.mark.parametrize(
     ("path", "frames"),
-    [("kineto/resnet_act_checkpoint", 34405), ("kineto/h100_qwen", 4262), ("matched8/kineto_0", 2979)],
+    [("cpu_job/kineto_0.json.gz", 1224), ("gpu_pair/kineto_0.json.gz", 33), *foreign(*SHARED)],
 )
 def test_the_nearest_function_up_from_each_function_is_the_innermost_around_it(
     path: str, frames: int
 ) -> None:
-    trace = read(gzip.decompress(shared(f"{path}.json.gz").read_bytes()))
+    trace = read(plain(path))
     events, edges = trace.events, link_calls(trace).edges
     caller = dict(zip(edges.target.tolist(), edges.source.tolist(), strict=True))
     functions = np.flatnonzero(events.kind == EventKind.PYTHON)
@@ -342,13 +343,23 @@ def test_intervals_without_a_start_are_sorted_too() -> None:
     assert sort_outer_first(column([0, 0, 0]), start, start, column([0, 0, 0])).tolist() == [1, 2, 0]
 
 
-@pytest.mark.foreign
+SHARED_2023 = (
+    "kineto/resnet50_2021",
+    "kineto/cuda_graphs",
+    "pairs/dlrm8/device.4",
+    "pairs/param_linear/device.0",
+)
+
+
 @pytest.mark.parametrize(
     "path",
-    ["kineto/resnet50_2021", "kineto/cuda_graphs", "pairs/dlrm8/device.4", "pairs/param_linear/device.0"],
+    [
+        *("gpu_2021/kineto_0.json", "gpu_2023/kineto_0.json", "one_iteration/kineto_0.json"),
+        *foreign(*(f"{path}.json.gz" for path in SHARED_2023)),
+    ],
 )
 def test_in_profiles_in_whole_microseconds_no_caller_begins_after_its_callee(path: str) -> None:
-    trace = read(gzip.decompress(shared(f"{path}.json.gz").read_bytes()))
+    trace = read(plain(path))
     events, edges = trace.events, link_calls(trace).edges
     number = trace.key(Key.EVENT_INDEX).dense(len(events), -1)
     caller, callee = edges.source, edges.target

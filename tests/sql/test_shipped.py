@@ -14,7 +14,7 @@ pytest.importorskip("duckdb")
 
 
 import tracelink
-from builders.data import shared
+from builders.data import foreign, traces
 from tracelink import samples
 from tracelink.model.errors import UsageError
 from tracelink.sql.shipped import ShippedQuery, shipped_queries, value_of
@@ -76,21 +76,17 @@ def check_breakdown(traces: Path) -> None:
     assert tracelink.query(traces, statement).rows() == expected
 
 
-@pytest.mark.parametrize("sample", ["gpu_pair", "cpu_job"])
-def test_the_breakdown_is_that_of_the_summary(sample: str) -> None:
-    check_breakdown(samples.path(sample))
-
-
-@pytest.mark.foreign
-@pytest.mark.parametrize(
-    "path",
-    [
-        *("kineto/h100_qwen.json.gz", "kineto/mi300_resnet.json.gz", "kineto/resnet50_2021.json.gz"),
-        *("kineto/cuda_graphs.json.gz", "kineto/four_ranks_derived", "pairs/dlrm8", "pairs/torch213_gloo2"),
-    ],
+SHARED = (
+    *("kineto/h100_qwen.json.gz", "kineto/mi300_resnet.json.gz", "kineto/resnet50_2021.json.gz"),
+    *("kineto/cuda_graphs.json.gz", "kineto/four_ranks_derived", "pairs/dlrm8", "pairs/torch213_gloo2"),
 )
-def test_the_breakdown_of_public_traces_is_that_of_the_summary(path: str) -> None:
-    check_breakdown(shared(path))
+
+
+@pytest.mark.parametrize(
+    "path", ["gpu_pair", "cpu_job", "gpu_2021", "gpu_rocm", "data_parallel", *foreign(*SHARED)]
+)
+def test_the_breakdown_is_that_of_the_summary(path: str) -> None:
+    check_breakdown(traces(path))
 
 
 def test_step_times(source: Path, summary: tracelink.Summary) -> None:

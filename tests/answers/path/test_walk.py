@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 
 import tracelink
-from builders.data import shared
+from builders.data import foreign, traces
 from builders.graph import START
 from builders.paths import US, PathBuilder, generated, path_in_words, pieces_of, ranks_of_pieces
 from generators.gpu_pair import write
@@ -255,12 +255,12 @@ def test_generated_training_is_explained_all_but_its_start(tmp_path: Path, ranks
     assert len(np.unique(path.rank)) <= ranks
 
 
-@pytest.mark.foreign
-@pytest.mark.parametrize(
-    "name", ["matched8", "pairs/torch213_gloo2", "kineto/four_ranks_derived", "pairs/dlrm8"]
-)
-def test_recorded_jobs_are_explained_without_contradictions(name: str) -> None:
-    job = read_job(discover_inputs(shared(name)), Processes())
+SHARED = ("matched8", "pairs/torch213_gloo2", "kineto/four_ranks_derived", "pairs/dlrm8")
+
+
+@pytest.mark.parametrize("name", ["cpu_job", "data_parallel", "gpu_2023", "cluster", *foreign(*SHARED)])
+def test_jobs_are_explained_without_contradictions(name: str) -> None:
+    job = read_job(discover_inputs(traces(name)), Processes())
     follows_causes(pieces_of(job))
 
 

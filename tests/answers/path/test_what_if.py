@@ -14,7 +14,7 @@ from hypothesis import strategies as some
 import generators.communication
 import generators.training
 import tracelink
-from builders.data import shared
+from builders.data import foreign, traces
 from builders.paths import PathBuilder, generated, pieces_of, ranks_of_pieces
 from generators import many_hosts
 from generators.gpu_pair import write
@@ -204,20 +204,17 @@ def test_answers_are_within_three_percent_of_the_job_that_ran_so(
     assert found.expected_ns == pytest.approx(truth.recorded_ns, rel=0.03)
 
 
-@pytest.mark.foreign
-@pytest.mark.parametrize(
-    "name",
-    [
-        "matched8",
-        "pairs/torch213_gloo2",
-        "pairs/dlrm8",
-        "kineto/four_ranks_derived",
-        "kineto/h100_qwen.json.gz",
-        "kineto/resnet50_2021.json.gz",
-    ],
+SHARED = (
+    *("matched8", "pairs/torch213_gloo2", "pairs/dlrm8", "kineto/four_ranks_derived"),
+    *("kineto/h100_qwen.json.gz", "kineto/resnet50_2021.json.gz"),
 )
-def test_shared_jobs_are_replayed_within_three_percent(name: str) -> None:
-    assert answer(shared(name), "operator aten:: 1x").error <= 0.03
+
+
+@pytest.mark.parametrize(
+    "name", ["cpu_job", "gpu_2021", "gpu_2023", "data_parallel", "cluster", *foreign(*SHARED)]
+)
+def test_jobs_are_replayed_within_three_percent(name: str) -> None:
+    assert answer(traces(name), "operator aten:: 1x").error <= 0.03
 
 
 def test_the_stragglers_of_a_cluster_are_on_the_path_and_without_them_steps_are_as_long_as_they_are(

@@ -7,8 +7,7 @@ from collections import Counter
 import pytest
 
 import tracelink
-from builders.data import shared
-from tracelink import samples
+from builders.data import foreign, traces
 from tracelink.answers.rank.account import rank_costs_of
 from tracelink.answers.rank.costs import StepPart
 from tracelink.model.job import Job
@@ -21,8 +20,18 @@ FIELDS = {
 }
 
 
-def check(path: str) -> None:
-    job = Job.of(tracelink.load(path, jobs=1))
+SHARED = ("nccl_data.json.gz", "h100_qwen.json.gz", "cuda_graphs.json.gz", "four_ranks_derived")
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        *("gpu_pair", "cpu_job", "compile_job", "run_after", "gpu_2021", "gpu_rocm", "data_parallel"),
+        *foreign(*(f"kineto/{name}" for name in SHARED)),
+    ],
+)
+def test_the_costs_of_a_part_add_up_to_it(path: str) -> None:
+    job = Job.of(tracelink.load(traces(path), jobs=1))
     for part in job.parts:
         rank = rank_costs_of(part.load(), job, None)
         for number, step in enumerate(rank.steps):
@@ -33,22 +42,3 @@ def check(path: str) -> None:
             assert {of: spent[of] for of in StepPart} == {
                 of: getattr(step, name) for of, name in FIELDS.items()
             }
-
-
-@pytest.mark.parametrize("name", ["gpu_pair", "cpu_job", "compile_job", "run_after"])
-def test_costs_of_samples(name: str) -> None:
-    check(str(samples.path(name)))
-
-
-@pytest.mark.foreign
-@pytest.mark.parametrize(
-    "name",
-    [
-        "kineto/nccl_data.json.gz",
-        "kineto/h100_qwen.json.gz",
-        "kineto/cuda_graphs.json.gz",
-        "kineto/four_ranks_derived",
-    ],
-)
-def test_costs_of_public_traces(name: str) -> None:
-    check(str(shared(name)))

@@ -12,7 +12,7 @@ pytest.importorskip("pyarrow")
 pytest.importorskip("duckdb")
 
 import tracelink
-from builders.data import shared
+from builders.data import foreign, traces
 from builders.graph import GraphBuilder
 from builders.same_graph import assert_same_graph
 from tracelink import samples
@@ -53,11 +53,10 @@ def test_metrics_of_a_job(tmp_path: Path, name: str) -> None:
     assert job.metrics.value.tolist() == expected.metrics.value.tolist()
 
 
-@pytest.mark.foreign
-@pytest.mark.parametrize("path", SHARED)
-def test_recorded_jobs(tmp_path: Path, path: str) -> None:
-    tracelink.merge(shared(path), output=tmp_path / "job.parquet", options={"args": "all"})
-    assert_same_graph(tracelink.load(tmp_path / "job.parquet"), tracelink.load(shared(path)))
+@pytest.mark.parametrize("path", ["cluster", "gpu_2021", "gpu_rocm", "gloo/truncated", *foreign(*SHARED)])
+def test_jobs(tmp_path: Path, path: str) -> None:
+    tracelink.merge(traces(path), output=tmp_path / "job.parquet", options={"args": "all"})
+    assert_same_graph(tracelink.load(tmp_path / "job.parquet"), tracelink.load(traces(path)))
 
 
 @pytest.mark.parametrize("name", NAMES)

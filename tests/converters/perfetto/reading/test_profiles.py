@@ -10,7 +10,7 @@ import pytest
 from msgspec.structs import replace
 
 import tracelink
-from builders.data import shared
+from builders.data import foreign, traces
 from builders.inputs import found
 from builders.native_packets import Sequence, head, source
 from tracelink import EventGraph, api, samples
@@ -157,8 +157,8 @@ def test_a_reader_by_itself_reads_one_rank(merged: Path, tmp_path: Path) -> None
     assert (trace.source.format, trace.source.rank, len(trace.events)) == ("perfetto", 0, 493)
 
 
-@pytest.mark.foreign
-def test_recorded_ranks(tmp_path: Path) -> None:
-    paths = [shared(f"kineto/pair_rank{rank}.json.gz") for rank in (0, 1)]
+@pytest.mark.parametrize("name", ["gpu_2023/kineto_{}.json", *foreign("kineto/pair_rank{}.json.gz")])
+def test_two_ranks_of_2023(tmp_path: Path, name: str) -> None:
+    paths = [traces(name.format(rank)) for rank in (0, 1)]
     api.merge(paths, output=tmp_path / "job.pftrace")
     assert events(tracelink.load(tmp_path / "job.pftrace")) == events(tracelink.load(paths))

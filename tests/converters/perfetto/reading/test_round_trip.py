@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from builders import perfetto
-from builders.data import shared
+from builders.data import foreign, traces
 from builders.graph import GraphBuilder
 from builders.kineto import instant, slice_, trace
 from builders.native_packets import as_json, written
@@ -20,8 +20,6 @@ from tracelink import api, samples
 from tracelink.api import Converted, Merged
 from tracelink.model.events import EventKind, Relation, TrackKind
 from tracelink.model.job import Job
-
-SHARED = ["kineto/nccl_data.json.gz", "kineto/h100_qwen.json.gz", "matched8", "fr/straggler/dumps_hang"]
 
 
 def assert_same(paths: list[Path], folder: Path, name: str = "a.pftrace", **options: str) -> None:
@@ -38,20 +36,18 @@ def assert_same(paths: list[Path], folder: Path, name: str = "a.pftrace", **opti
     assert events == of
 
 
-@pytest.mark.parametrize("name", ["gpu_pair", "cpu_job", "hung_job"])
-def test_samples(tmp_path: Path, name: str) -> None:
-    assert_same([samples.path(name)], tmp_path)
+OWN = ["gpu_pair", "cpu_job", "hung_job", "gpu_2021", "gpu_2023", "gpu_rocm"]
+SHARED = ["kineto/nccl_data.json.gz", "kineto/h100_qwen.json.gz", "matched8", "fr/straggler/dumps_hang"]
 
 
-@pytest.mark.foreign
-@pytest.mark.parametrize("name", SHARED)
-def test_recorded_jobs(tmp_path: Path, name: str) -> None:
-    assert_same([shared(name)], tmp_path)
+@pytest.mark.parametrize("name", [*OWN, *foreign(*SHARED)])
+def test_jobs(tmp_path: Path, name: str) -> None:
+    assert_same([traces(name)], tmp_path)
 
 
 @pytest.mark.foreign
 def test_two_ranks_that_were_recorded_together(tmp_path: Path) -> None:
-    assert_same([shared(f"kineto/pair_rank{rank}.json.gz") for rank in (0, 1)], tmp_path)
+    assert_same([traces(f"kineto/pair_rank{rank}.json.gz") for rank in (0, 1)], tmp_path)
 
 
 @pytest.mark.parametrize("options", [{"args": "link"}, {"args": "none", "python": "no"}, {"compress": "yes"}])
