@@ -9,6 +9,7 @@ from typing import Any
 
 import msgspec
 
+from tracelink.answers.collectives.listing import Listing
 from tracelink.answers.compare.model import Comparison
 from tracelink.answers.model.results import Summary
 from tracelink.api.inspection import Inspection
@@ -22,7 +23,7 @@ DRAFT = "https://json-schema.org/draft/2020-12/schema"
 DOCUMENTS: dict[str, type[msgspec.Struct]] = {
     "capture": capture.Capture,
     "clocks": Clocks,
-    "collectives": results.Collectives,
+    "collectives": Listing,
     "compile": compiling.Compile,
     "completion": results.Completion,
     "diagnose": diagnosis.Diagnose,

@@ -184,7 +184,7 @@ FULL = b"tracelink: no space left on device. The operating system reported this 
         ("inspect", "PAIR", "--json"),
         ("diagnose", "HUNG", "-q"),
         ("diagnose", "HUNG", "--json"),
-        ("collectives", "PAIR", "--csv"),
+        ("collectives", "PAIR"),
         ("formats",),
         ("completion", "bash"),
     ],

@@ -168,7 +168,7 @@ RUNS = (
     ("collectives", "PAIR", "-v"),
     ("collectives", "PAIR", "--messages", "-n", "0"),
     ("collectives", "PAIR", "-q"),
-    ("collectives", "HUNG", "--csv"),
+    ("collectives", "HUNG", "-o", f"rows{HOSTILE}.csv"),
     ("collectives", "HUNG"),
     ("collectives", "PAIR", "--group", HOSTILE),
     ("clocks", "PAIR", "-v"),

@@ -55,7 +55,7 @@ COMMANDS = (
     "diff run_before run_after -v",
     "diff run_before run_after --md",
     "collectives gpu_pair",
-    "collectives gpu_pair --csv",
+    "collectives gpu_pair -o out/collectives.csv",
     "clocks gpu_pair",
     "merge gpu_pair -j 4 -q -o out/job.parquet/",
     "query out/job.parquet --name top-kernels --format csv",

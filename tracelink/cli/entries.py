@@ -10,7 +10,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 from rich.cells import cell_len
 
-from tracelink.cli.collectives_page import groups_named
+from tracelink.answers.collectives.listing import groups_named
 from tracelink.cli.terminal import EMPTY
 from tracelink.diagnosis.journal import Journal, first_of_each_request, reread_entries
 from tracelink.diagnosis.matrix import Matrix, agreement_codes, matrix_of

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 import numpy as np
 
-from tracelink.cli.collectives_page import Table as Columns
-from tracelink.cli.collectives_page import plain, rows_of, times
+from tracelink.answers.collectives.listing import plain, times
 from tracelink.cli.diagnosis_page import program_frames
 from tracelink.cli.entries import (
     BETWEEN,
@@ -32,6 +31,8 @@ from tracelink.model.trace import ProcessGroup
 
 if TYPE_CHECKING:
     from tracelink.cli.documents import diagnosis as diagnosis_documents
+
+Columns = dict[str, list[Any]]
 
 # The page: the table, its legend, and what it does not contain.
 
@@ -185,11 +186,15 @@ def entries_document(shown: Shown, diagnosis: Diagnosis, *, stacks: bool) -> dia
             diagnosis_documents.EntryOfRow(
                 **row, frames=witnesses.frames_of(frames) if stacks else msgspec.UNSET
             )
-            for row, frames in zip(rows_of(_columns(shown)), _stacks(shown), strict=True)
+            for row, frames in zip(_rows_of(_columns(shown)), _stacks(shown), strict=True)
         ],
         holes=_holes(shown),
         findings=results.findings_of([*diagnosis.findings, *shown.findings]),
     )
+
+
+def _rows_of(columns: Columns) -> list[dict[str, Any]]:
+    return [dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True)]
 
 
 def entries_table(shown: Shown, *, stacks: bool) -> Columns:

@@ -9,15 +9,15 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from html import escape
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, TypeVar, get_args, get_type_hints, overload
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, TypeVar, overload
 
 import numpy as np
 import numpy.typing as npt
-from msgspec import Struct, field
+from msgspec import UNSET, Struct, field
 
 from tracelink.model.columns import arrow_table, frame
 from tracelink.model.errors import UsageError, choices, printable
-from tracelink.model.fields import Unit, fields_of, rows_in
+from tracelink.model.fields import Field, Unit, fields_of, rows_in
 from tracelink.model.findings import Finding, Severity
 from tracelink.model.ranges import Numbers
 from tracelink.model.text import counted, moment, number, rank_list, shortened, span
@@ -71,15 +71,15 @@ class ResultTable(Struct, Generic[RowType], frozen=True, eq=False):
         Raises:
             ValueError: A column is missing, or is longer than another one.
         """
-        types = _types_of(row_type)
-        if columns.keys() != types.keys():
-            raise ValueError(f"columns {', '.join(columns)} for rows of {', '.join(types)}")
-        arrays = {name: _array(kind, columns[name]) for name, kind in types.items()}
+        fields = fields_of(row_type)
+        if columns.keys() != fields.keys():
+            raise ValueError(f"columns {', '.join(columns)} for rows of {', '.join(fields)}")
+        arrays = {name: _array(one, columns[name]) for name, one in fields.items()}
         if len({len(array) for array in arrays.values()}) > 1:
             raise ValueError("columns of different lengths")
         known = {
             name: unit.value
-            for name, one in fields_of(row_type).items()
+            for name, one in fields.items()
             if (unit := one.unit) and unit not in (Unit.NAME, Unit.RANKS)
         }
         return cls(row_type, arrays, title, known, plotted)
@@ -102,7 +102,7 @@ class ResultTable(Struct, Generic[RowType], frozen=True, eq=False):
             plotted: The columns that `plot` draws by default, such as the parts of a whole.
         """
         listed = list(rows)
-        columns = {name: [getattr(row, name) for row in listed] for name in _types_of(row_type)}
+        columns = {name: [known(getattr(row, name)) for row in listed] for name in fields_of(row_type)}
         return cls.of(row_type, columns, title=title, plotted=plotted)
 
     # As a sequence of rows, and as columns
@@ -264,27 +264,27 @@ _DRAWN_BY = "tracelink.show.frames"
 """What draws a table of results; it knows this module, so that it is imported when it is needed."""
 
 
-def _types_of(row_type: Any) -> dict[str, Any]:
-    """The type of each column of rows of this class."""
-    types = get_type_hints(row_type)
-    return {name: types[name] for name in fields_of(row_type)}
-
-
-def _array(kind: Any, values: Any) -> Column:
-    """A column of values of this type."""
-    optional = type(None) in get_args(kind)
-    (kind,) = [one for one in get_args(kind) if one is not type(None)] if optional else [kind]
-    if kind is int:
+def _array(field: Field, values: Any) -> Column:
+    """A column of the values of a field."""
+    if field.kind is int:
         try:
             numbers = values if isinstance(values, np.ndarray) else _integers(values)
-            return np.ma.masked_array(numbers, dtype=np.int64) if optional else np.asarray(numbers, np.int64)
+            masked = np.ma.masked_array(numbers, dtype=np.int64)
+            return masked if field.optional else np.asarray(numbers, np.int64)
         except OverflowError:  # sums of sizes that a damaged file states
             return np.fromiter(values, object, len(values))
-    if kind is float:
-        return np.ma.filled(np.ma.asarray(values, np.float64), np.nan)
-    if kind is bool and not optional:
+    if field.kind is float:
+        if isinstance(values, np.ma.MaskedArray):
+            values = np.ma.filled(np.ma.asarray(values, np.float64), np.nan)
+        return np.asarray(values, np.float64)  # None is NaN
+    if field.kind is bool and not field.optional:
         return np.asarray(values, np.bool_)
     return np.fromiter(values, object, len(values))
+
+
+def known(value: Any) -> Any:
+    """A value, or None for one that is left out of JSON."""
+    return None if value is UNSET else value
 
 
 def _integers(values: Sequence[int | None]) -> Column:

@@ -223,8 +223,13 @@ LONGEST_GROUP = 24
 
 def group_cell(name: str, description: str) -> str:
     """`0 (default_pg)`, shortened."""
-    label = f"{name} ({description})" if description not in ("", name) else name
-    return shortened(label, LONGEST_GROUP)
+    return shortened(group_label(name, description), LONGEST_GROUP)
+
+
+def group_label(name: str, description: str) -> str:
+    """`5 (tp)`; one of both if the other one is empty or the same."""
+    name, description = printable(name), printable(description)
+    return f"{name} ({description})" if name and description not in ("", name) else name or description
 
 
 def name_in_words(text: str) -> str:
