@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from builders.crossings import EPOCH, MS, US, JobBuilder, S, crossings, earliest_leaving, true_offset
-from builders.data import shared
+from builders.data import foreign, traces
 from tracelink.api import load
 from tracelink.clock import bounds as envelopes
 from tracelink.clock.clock import Crossings, RankHosts, estimate_clocks
@@ -149,8 +149,8 @@ def test_whatever_crossings_say_offsets_stay_within_their_intervals(met: Crossin
 # A real job of eight ranks on one host, whose clocks are put wrong on purpose.
 
 
-@pytest.fixture(scope="module")
-def met() -> Crossings:
+@pytest.fixture(scope="module", params=["cluster", *foreign("matched8")])
+def met(request: pytest.FixtureRequest) -> Crossings:
     """What the job's collectives and messages say of its clocks."""
     seen: list[Crossings] = []
     crossed = RankHosts.crossed
@@ -161,7 +161,7 @@ def met() -> Crossings:
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(RankHosts, "crossed", watched)
-        load(shared("matched8"), jobs=1)
+        load(traces(request.param), jobs=1)
     collectives, messages = seen[:2]
     after = int(collectives.meeting.max()) + 1
     return Crossings.concatenate([collectives, replace(messages, meeting=messages.meeting + after)])
@@ -187,7 +187,6 @@ def error(clock: Clock, offset: Any, drift: Any, start: int) -> float:
     return abs(clock.offset_ns - truth) if clock.low_ns <= truth <= clock.high_ns else float("inf")
 
 
-@pytest.mark.foreign
 @pytest.mark.parametrize("seed", range(8))
 def test_wrong_clocks_are_found_within_300_microseconds(met: Crossings, seed: int) -> None:
     random = np.random.default_rng(seed)
@@ -201,7 +200,6 @@ def test_wrong_clocks_are_found_within_300_microseconds(met: Crossings, seed: in
     assert found.findings == []
 
 
-@pytest.mark.foreign
 def test_right_clocks_stay_right_within_what_is_reported(met: Crossings) -> None:
     found = estimate_clocks(met, dict.fromkeys(range(8), "vm"), ClockMode.COLLECTIVES)
     for clock in found.ranks:
@@ -210,7 +208,6 @@ def test_right_clocks_stay_right_within_what_is_reported(met: Crossings) -> None
         assert abs(clock.offset_ns) <= clock.uncertainty_ns < 2 * MS
 
 
-@pytest.mark.foreign
 def test_one_host_needs_no_correction(met: Crossings) -> None:
     found = estimate_clocks(met, dict.fromkeys(range(8), "vm"), ClockMode.HOST)
     assert [clock.offset_ns for clock in found.ranks] == [0] * 8

@@ -14,7 +14,10 @@ import msgspec
 import numpy as np
 import pytest
 
-from builders.data import shared
+from builders.data import shared, traces, truth
+from generators import many_hosts
+from generators.cluster import Cluster
+from generators.files import KINETO, Kept
 from tracelink import Job, RankConflictError, collectives
 from tracelink.model.columns import NO_TIME, UNKNOWN
 from tracelink.model.communications import Calls
@@ -57,64 +60,54 @@ def told(job: Job) -> dict[str, str]:
 ALL_OF_GLOO = frozenset({"record", "operator", "annotation", "node"})
 
 
-@pytest.fixture(scope="module")
-def matched8() -> Job:
-    return collectives(shared("matched8"), clock="none")
+class TestGloo:
+    """Two ranks: an execution trace, a profile and a recorder of each; the recorder saw earlier and later steps too."""
 
-
-@pytest.mark.foreign
-class TestMatched8:
-    """Eight ranks, gloo: an execution trace, a profile and a recorder of each; the recorder saw the warm-up too."""
-
-    def test_every_rank_takes_part_in_each_of_118_collectives(self, matched8: Job) -> None:
-        assert sizes(matched8) == {8: 30, 4: 28, 2: 60}
-        assert verdicts(matched8) == {"complete": 118}
-        assert takers(matched8) == [
-            list(matched8.groups[row].ranks) for row in matched8.collectives.group.tolist()
-        ]
-
-    def test_all_that_was_profiled_is_joined_to_recorder_operator_annotation_and_node(
-        self, matched8: Job
-    ) -> None:
-        assert joined(matched8) == {ALL_OF_GLOO: 368, frozenset({"record"}): 104}
-
-    def test_nothing_is_to_be_complained_of(self, matched8: Job) -> None:
-        assert told(matched8) == {}
+    def test_all_that_was_profiled_is_joined_to_recorder_operator_annotation_and_node(self) -> None:
+        job = collectives(traces("cpu_job"), clock="none")
+        assert (sizes(job), verdicts(job)) == ({2: 25}, {"complete": 25})
+        assert takers(job) == [[0, 1]] * 25
+        assert joined(job) == {ALL_OF_GLOO: 16, frozenset({"record"}): 34}
+        assert told(job) == {}
 
     @pytest.mark.parametrize("sources", [("kineto", "et"), ("kineto",)], ids="+".join)
-    def test_its_ring_of_messages_needs_no_recorder(self, sources: Sequence[str]) -> None:
-        folder = shared("matched8")
-        job = collectives(
-            [folder / f"{source}_{rank}.json.gz" for source in sources for rank in range(8)], clock="none"
-        )
+    def test_messages_need_no_recorder_but_collectives_have_no_group_without_it(
+        self, sources: Sequence[str]
+    ) -> None:
+        files = [traces(f"cpu_job/{source}_{rank}.json.gz") for source in sources for rank in range(2)]
+        job = collectives(files, clock="none")
         sent = job.messages
         assert sorted(zip(sent.source.tolist(), sent.target.tolist(), sent.order.tolist(), strict=True)) == [
-            (rank, target, order)
-            for rank, target in sorted((rank, (rank + 1) % 8) for rank in range(8))
-            for order in range(4)
+            *((0, 1, 0), (0, 1, 1), (1, 0, 0), (1, 0, 1))
         ]
         assert {job.strings[code] for code in sent.verdict.tolist()} == {"complete"}
         assert (sent.send != UNKNOWN).all()
         assert (sent.receive != UNKNOWN).all()
         assert (sent.sent != NO_TIME).all()
         assert (sent.sent < sent.received).all()
-
-    def test_without_recorders_collectives_without_a_group_are_counted(self) -> None:
-        job = collectives([shared("matched8") / f"kineto_{rank}.json.gz" for rank in range(8)])
         assert len(job.collectives) == 0
         assert told(job)["collectives_without_group"].startswith(
-            "368 collectives are skipped: they have no process group"
+            "16 collectives are skipped: they have no process group"
         )
 
-    def test_a_rank_that_is_not_there_is_named_and_nobody_is_blamed(self) -> None:
-        folder = shared("matched8")
-        files = [path for path in folder.rglob("*") if path.is_file() and "_7" not in path.name]
-        job = collectives(files, clock="none")
-        assert sizes(job) == {8: 30, 4: 28, 2: 60}
-        with_it = sum(7 in job.groups[row].ranks for row in job.collectives.group.tolist())
-        assert verdicts(job) == {"complete": 118 - with_it, "partial": with_it}
-        assert Counter(job.strings[code] for code in job.messages.verdict) == {"complete": 24, "partial": 8}
-        assert told(job) == {"missing_ranks": "1 of 8 ranks have no source: 7."}
+
+def test_a_rank_that_is_not_there_is_named_and_nobody_is_blamed() -> None:
+    files = [path for path in traces("cluster").rglob("*") if path.is_file() and "_7" not in path.name]
+    job = collectives(files, clock="none")
+    with_it = sum(7 in one["ranks"] for one in truth("cluster")["collectives"])
+    assert verdicts(job) == {"complete": 76 - with_it, "partial": with_it}
+    assert Counter(job.strings[code] for code in job.messages.verdict) == {"complete": 18, "partial": 6}
+    assert told(job)["missing_ranks"] == "1 of 8 ranks have no source: 7."
+
+
+@pytest.mark.foreign
+def test_every_rank_of_a_recorded_job_takes_part_in_each_of_118_collectives() -> None:
+    job = collectives(shared("matched8"), clock="none")
+    assert sizes(job) == {8: 30, 4: 28, 2: 60}
+    assert verdicts(job) == {"complete": 118}
+    assert takers(job) == [list(job.groups[row].ranks) for row in job.collectives.group.tolist()]
+    assert joined(job) == {ALL_OF_GLOO: 368, frozenset({"record"}): 104}
+    assert told(job) == {}
 
 
 @pytest.mark.foreign
@@ -316,12 +309,10 @@ def saved(profiles: Sequence[dict[str, Any]], folder: Path) -> Job:
     return collectives(folder, jobs=1)
 
 
-@pytest.mark.foreign
 class TestNotOneJob:
     def test_a_rank_that_is_there_twice_is_an_error_that_names_both_files(self, tmp_path: Path) -> None:
-        first = shared("kineto/four_ranks_derived/rank0_trace.json.gz")
         for name in ("rank0_a.json.gz", "rank0_b.json.gz"):
-            shutil.copy(first, tmp_path / name)
+            shutil.copy(traces("data_parallel/kineto_0.json.gz"), tmp_path / name)
         with pytest.raises(
             RankConflictError, match=r"rank 0 has two files .*rank0_a\.json\.gz and .*rank0_b\.json\.gz"
         ):
@@ -329,12 +320,13 @@ class TestNotOneJob:
 
     def test_two_jobs_with_the_same_ranks_are_an_error(self) -> None:
         with pytest.raises(RankConflictError, match="rank 0 has two files of format kineto"):
-            collectives([shared("kineto/four_ranks_derived"), shared("pairs/dlrm8")])
+            collectives([traces("data_parallel"), traces("gpu_2021/kineto_0.json")])
 
-    def test_two_jobs_with_different_ranks_are_told_and_not_matched(self) -> None:
-        other = [shared("pairs/dlrm8") / f"device.{rank}.json.gz" for rank in (6, 7)]
-        job = collectives([shared("kineto/four_ranks_derived"), *other])
-        assert takers(job) == [[0, 1, 2, 3]] * 21
+    def test_two_jobs_with_different_ranks_are_told_and_not_matched(self, tmp_path: Path) -> None:
+        other = Cluster(ranks=8, tensor_parallel=2, start_ns=Cluster().start_ns + 10**15)
+        many_hosts.write(other, tmp_path, Kept([KINETO], absent_ranks=range(6)))
+        job = collectives([traces("data_parallel"), *tmp_path.glob("kineto*")])
+        assert [ranks for ranks in takers(job) if min(ranks) < 6] == [[0, 1, 2, 3]] * 15
         assert told(job)["two_jobs"].endswith(
             "these seem to be recordings of two jobs. Merge each by itself."
         )

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 import tracelink
 from builders.calls import call, group, rank, recv, send, whole
 from builders.calls import linked as matched
-from builders.data import shared
+from builders.data import foreign, traces
 from tracelink.clock.clock import Crossings
 from tracelink.matching.collectives import match_collectives, verdicts_of
 from tracelink.matching.job import JobTables
@@ -23,7 +23,7 @@ from tracelink.matching.parts import coded, plan_of, stacked
 from tracelink.model.clock import Clock, ClockMode, Clocks
 from tracelink.model.collectives import RankCalls
 from tracelink.model.columns import NO_TIME, UNKNOWN
-from tracelink.model.communications import Evidence, RoundTrips
+from tracelink.model.communications import Evidence
 
 # What collectives took: who came last, how long others waited, bytes and bandwidth as nccl-tests has them.
 
@@ -298,102 +298,34 @@ def test_the_receiver_of_a_message_waits_for_its_sender() -> None:
     assert (found.entered.tolist(), found.left.tolist()) == ([10, NO_TIME], [NO_TIME, 15])
 
 
-# The rates that are known for the shared traces.
+# The rates that are known for traces.
 
 
-def linked_rates(*paths: str) -> dict[int, dict[str, tuple[int, int]]]:
-    graph = tracelink.load([shared(path) for path in paths], jobs=1)
-    return {
-        rank: {report.relation: (report.linked, report.candidates) for report in reports}
-        for rank, reports in graph.reports.items()
-    }
+RATES = [
+    ("gpu_pair", {"launches": (66, 66), "backward_of": (20, 20), "same.et_kineto": (192, 192)}),
+    ("cpu_job", {"same.et_kineto": (533, 533), "same.recorder_kineto": (8, 8)}),
+    ("gpu_2023", {"launches": (66, 66), "same.et_kineto": (192, 193)}),
+    ("gpu_rocm", {"launches": (61, 66), "backward_of": (15, 20)}),
+    ("one_iteration", {"same.et_kineto": (77, 77)}),
+    *foreign(
+        ("kineto/nccl_data.json.gz", {"launches": (3774, 3774), "backward_of": (543, 543)}),
+        ("kineto/cuda_graphs.json.gz", {"launches": (6875, 7747)}),
+        ("kineto/h100_qwen.json.gz", {"launches": (1198, 1707)}),
+        ("kineto/mi300_resnet.json.gz", {"launches": (2685, 3653)}),
+        ("matched8", {"same.et_kineto": (1436, 1436), "same.recorder_kineto": (46, 46)}),
+        ("pairs/resnet_110_nccl", {"same.et_kineto": (14388, 14389)}),
+        ("pairs/simple_add", {"same.et_kineto": (36, 36)}),
+        ("pairs/dlrm8", {"same.et_kineto": (1672, 1672)}),
+        ("pairs/param_linear", {"same.et_kineto": (928, 928)}),
+    ),
+]
+"""Of each rank, how many are linked of how many; of an execution trace, its node of groups has no operator."""
 
 
-@pytest.mark.foreign
-@pytest.mark.parametrize(
-    ("trace", "launches"),
-    [
-        ("nccl_data", (3774, 3774)),
-        ("cuda_graphs", (6875, 7747)),
-        ("h100_qwen", (1198, 1707)),
-        ("mi300_resnet", (2685, 3653)),
-    ],
-)
-def test_launches(trace: str, launches: tuple[int, int]) -> None:
-    (rank,) = linked_rates(f"kineto/{trace}.json.gz").values()
-    assert rank["launches"] == launches
-
-
-@pytest.mark.foreign
-def test_backward_arrows() -> None:
-    (rank,) = linked_rates("kineto/nccl_data.json.gz").values()
-    assert rank["backward_of"] == (543, 543)
-
-
-@pytest.mark.foreign
-def test_matched8() -> None:
-    ranks = linked_rates("matched8")
-    assert {rank: relations["same.et_kineto"] for rank, relations in ranks.items()} == dict.fromkeys(
-        range(8), (1436, 1436)
-    )
-    assert sum(relations["same.recorder_kineto"][0] for relations in ranks.values()) == 368
-    assert all(relations["same.recorder_kineto"] == (46, 46) for relations in ranks.values())
-
-
-@pytest.mark.foreign
-def test_resnet_and_simple_add() -> None:
-    assert linked_rates("pairs/resnet_110_nccl")[0]["same.et_kineto"] == (14388, 14389)
-    assert linked_rates("pairs/simple_add")[0]["same.et_kineto"] == (36, 36)
-
-
-@pytest.mark.foreign
-def test_dlrm_without_record_function_ids() -> None:
-    ranks = linked_rates("pairs/dlrm8")
-    assert {rank: relations["same.et_kineto"] for rank, relations in ranks.items()} == dict.fromkeys(
-        range(8), (1672, 1672)
-    )
-
-
-@pytest.mark.foreign
-def test_one_iteration_in_a_profile_of_forty() -> None:
-    assert linked_rates("pairs/param_linear")[0]["same.et_kineto"] == (928, 928)
-
-
-# Round trips between clocks.
-
-SECOND_NS = 10**9
-
-
-def asking(number: int, *trips: tuple[int, int, int], **more: str) -> RankCalls:
-    sent, answered, received = zip(*trips, strict=True) if trips else ((), (), ())
-    return replace(
-        rank(number, **more), round_trips=RoundTrips.of(sent=sent, answered=answered, received=received)
-    )
-
-
-def test_round_trips_bound_the_clock_of_a_rank_without_any_collective() -> None:
-    start = 1_795_000_000 * SECOND_NS
-    ahead = 5_000_000
-    trips = [(start + ahead + at, start + at + 100_000, start + ahead + at + 200_000) for at in (0, 10**6)]
-    tables = matched([asking(0, host="a"), asking(1, *trips, host="b")])
-    clock = tables.clocks.by_rank[1]
-    assert clock.offset_ns == pytest.approx(ahead, abs=2000)
-    assert clock.low_ns is not None
-    assert clock.high_ns is not None
-    assert clock.low_ns <= ahead - 100_000 + 2000
-    assert clock.high_ns >= ahead + 100_000 - 2000
-    assert clock.high_ns - clock.low_ns < 250_000
-    assert tables.clocks.findings == []
-
-
-def test_round_trips_without_rank_0_are_not_used() -> None:
-    tables = matched([asking(1, (1, 2, 3), host="a"), asking(2, (1, 2, 3), host="b")])
-    assert {number: found.constraints for number, found in tables.clocks.by_rank.items()} == {1: 0, 2: 0}
-
-
-def test_hosts_with_one_name_and_different_clocks_are_told_apart_by_round_trips() -> None:
-    start, ahead = 1_795_000_000 * SECOND_NS, 50_000_000
-    trip = (start + ahead, start + 100_000, start + ahead + 200_000)
-    tables = matched([asking(0, host="localhost"), asking(1, trip, host="localhost")])
-    assert [finding.reason for finding in tables.clocks.findings] == ["host_clocks_differ"]
-    assert tables.clocks.by_rank[1].offset_ns == pytest.approx(ahead, abs=2000)
+@pytest.mark.parametrize(("path", "rates"), RATES)
+def test_rates(path: str, rates: dict[str, tuple[int, int]]) -> None:
+    reports = tracelink.load(traces(path), jobs=1).reports
+    assert reports
+    for of_rank in reports.values():
+        found = {report.relation: (report.linked, report.candidates) for report in of_rank}
+        assert {relation: found[relation] for relation in rates} == rates
