@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import json
+import shutil
+from decimal import Decimal
+from pathlib import Path
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -9,8 +14,10 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 import tracelink
-from builders.data import shared
+from builders.data import plain, shared
+from builders.nsys import SESSION_NS, Export
 from builders.trace import TraceBuilder
+from tracelink import samples
 from tracelink.linking.ranges import link_ranges, nearest
 from tracelink.linking.rank import LinkedRank, link_rank
 from tracelink.model.columns import MICROSECOND, UNKNOWN
@@ -89,31 +96,68 @@ def test_nearest_is_the_least_difference_of_all_pairs(
         assert not gaps or (second[index][0], abs(second[index][1] - time)) == (label, min(gaps))
 
 
+@pytest.fixture(scope="module")
+def four_sources(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A recorded job with an export of nsys, whose ranges begin 7 us before the annotations of the profiles."""
+    folder = tmp_path_factory.mktemp("job") / "job"
+    shutil.copytree(samples.path("cpu_job"), folder)
+    export = Export()
+    for rank in range(2):
+        profile = json.loads(plain(f"cpu_job/kineto_{rank}.json.gz"), parse_float=Decimal)
+        base = profile["baseTimeNanoseconds"] - SESSION_NS - 7 * US
+        notes = [
+            one for one in profile["traceEvents"] if one["name"].startswith(("## step", "## forw", "## back"))
+        ]
+        export.process(notes[0]["pid"])
+        export.mpi_rank(notes[0]["pid"], rank)
+        for one in notes:
+            start, end = (base + int(1000 * time) for time in (one["ts"], one["ts"] + one["dur"]))
+            export.range(one["name"], start, end - start, (one["pid"], one["tid"]))
+    export.write(folder / "nsys.sqlite")
+    return folder
+
+
+def test_four_sources_of_one_run_are_one_timeline(four_sources: Path) -> None:
+    """nsys, Kineto, execution trace and flight recorder of two ranks."""
+    assert_linked(
+        four_sources, {"same.nsys": (6, 6), "same.et_kineto": (533, 533), "same.recorder_kineto": (8, 8)}
+    )
+
+
 @pytest.mark.foreign
 def test_five_sources_of_one_run_are_one_timeline() -> None:
     """nsys, Kineto, execution trace, flight recorder and compile log of two ranks."""
-    job = tracelink.merge(shared("nsys/v2023/matched"), jobs=1).job
-    linked = {
-        rank: {report.relation: (report.linked, report.candidates) for report in reports if report.candidates}
-        for rank, reports in job.reports.items()
-    }
     expected = {"same.nsys": (15, 15), "same.et_kineto": (1031, 1031), "same.recorder_kineto": (6, 6)}
-    assert {rank: {name: links[name] for name in expected} for rank, links in linked.items()} == {
-        0: expected,
-        1: expected,
+    assert_linked(shared("nsys/v2023/matched"), expected)
+
+
+def assert_linked(folder: Path, expected: dict[str, tuple[int, int]]) -> None:
+    reports = tracelink.merge(folder, jobs=1).job.reports
+    linked = {
+        rank: {one.relation: (one.linked, one.candidates) for one in of_rank if one.relation in expected}
+        for rank, of_rank in reports.items()
     }
+    assert linked == {0: expected, 1: expected}
+
+
+def test_ranges_and_annotations_keep_their_times(four_sources: Path) -> None:
+    assert_apart(four_sources, 12, 7)
 
 
 @pytest.mark.foreign
 def test_nsys_and_profile_start_at_most_ten_microseconds_apart() -> None:
-    graph = tracelink.load(shared("nsys/v2023/matched"), jobs=1)
+    assert_apart(shared("nsys/v2023/matched"), 30, 7.5)
+
+
+def assert_apart(folder: Path, count: int, typical: float) -> None:
+    graph = tracelink.load(folder, jobs=1)
     events = graph.events
     system = [number for number, source in enumerate(graph.sources) if source.format == "nsys"]
     edges = graph.edges.where("same")
     edges = edges.take(np.isin(events.source[edges.source], system))
     apart = (events.start[edges.target] - events.start[edges.source]) / MICROSECOND
-    assert len(apart) == 30
-    assert 5 < np.median(apart) < 10
+    assert len(apart) == count
+    assert np.median(apart) == pytest.approx(typical, abs=2.5)
 
 
 def test_a_trace_without_ranges_is_left_as_it_is() -> None:

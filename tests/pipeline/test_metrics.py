@@ -265,14 +265,29 @@ def test_a_table_without_times_is_an_error_if_it_is_named_and_skipped_in_a_folde
     assert (finding.severity.value, finding.reason) == ("info", "skipped")
 
 
+VMSTAT = ["procs -memory- --io-- -cpu- -----timestamp-----", " r  b   free  bi us                 UTC"]
+
+
+def test_samples_of_two_programs_are_in_the_profile(tmp_path: Path) -> None:
+    profiles(tmp_path / "job", ranks=1)
+    rows = [f"{START_US / 1e6 - 0.5 + place / 20:.6f},{place}.5,2.15" for place in range(40)]
+    (tmp_path / "system.csv").write_text("\n".join(["epoch_s,cpu_util_pct,load1", *rows, ""]))
+    seconds = [f" {second}  0  9981  28 65 2026-11-18 06:42:{second:02}" for second in range(8, 13)]
+    (tmp_path / "vmstat.txt").write_text("\n".join([*VMSTAT, *seconds, ""]))
+    assert_samples(tmp_path, {"cpu_util_pct": 20, "load1": 20, "vmstat r": 1})
+
+
 @pytest.mark.foreign
-def test_the_recorded_run_has_56_samples_in_its_profile(tmp_path: Path) -> None:
-    paths = [shared("metrics/real/run"), shared("metrics/real/system_cpu_mem_20hz.csv")]
-    graph = tracelink.load([*paths, shared("metrics/real/vmstat_t.txt")], jobs=1)
+def test_the_recorded_run_has_56_samples_in_its_profile() -> None:
+    assert_samples(shared("metrics/real"), {"cpu_util_pct": 56, "load1": 56, "vmstat r": 3})
+
+
+def assert_samples(folder: Path, expected: dict[str, int]) -> None:
+    graph = tracelink.load([path for path in folder.iterdir() if path.suffix != ".json"], jobs=1)
     (profile,) = [source for source in graph.sources if source.format == "kineto"]
     inside = (graph.counters.time >= profile.start_ns) & (graph.counters.time <= profile.end_ns)
     names = [graph.tracks[number].identity for number in graph.counters.track[inside].tolist()]
-    assert (names.count("cpu_util_pct"), names.count("load1"), names.count("vmstat r")) == (56, 56, 3)
+    assert {name: names.count(name) for name in expected} == expected
 
 
 @pytest.mark.parametrize("name", ["gpu_metrics_rank1.csv"])

@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import json
 
-import pytest
-
-from builders.data import shared
 from builders.metrics import read, reasons, samples
 from tracelink.model.columns import SECOND
 from tracelink.model.metrics import Basis
@@ -14,9 +11,11 @@ from tracelink.model.metrics import Basis
 AT = 1_794_984_130 * SECOND
 
 
-@pytest.mark.foreign
 def test_rocm_smi_documents_are_rounds_unless_a_line_before_them_is_a_time() -> None:
-    text = shared("metrics/samples/rocm_smi.json").read_text()
+    sizes = {"VRAM Total Memory (B)": "206158430208", "VRAM Total Used Memory (B)": "297795584"}
+    warm = {"Average Graphics Package Power (W)": "415.0", "Temperature (Sensor junction) (C)": "61.0"}
+    cards = {"card0": {"GPU use (%)": "73", **sizes, **warm}, "card1": {"GPU use (%)": "0", **sizes}}
+    text = json.dumps({**cards, "system": {"Driver version": "6.7.0"}})
     found = read(text + "\n" + text, "rocm.json")
     assert found.basis is Basis.ROUND
     assert samples(found)["0", "Average Graphics Package Power", "W"] == [(0, 415), (1, 415)]
@@ -52,9 +51,10 @@ def test_a_damaged_document_costs_only_itself() -> None:
     assert reasons(found) == {"damaged_objects": 2}
 
 
-@pytest.mark.foreign
 def test_times_of_dynolog_are_local_although_they_end_with_z() -> None:
-    lines = shared("metrics/samples/dynolog.log").read_text()
+    head = "I20261118 06:42:10.141104 3632432 Logger.cpp:58]"
+    data = '{"device":0,"gpu_power_draw":"655.100","dcgm_error":0}'
+    lines = f"{head} Logging : 6 values\n{head} time = 2026-11-18T06:42:10.141Z data = {data}\n"
     other = (
         'I20261118 06:42:11.1 1 Logger.cpp:58] time = 1969-12-31T16:00:11.141Z data = {"cpu_util":"0.5"}\n'
     )

@@ -8,7 +8,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from builders.data import shared
 from builders.metrics import query_range, read, reasons, samples
 from tracelink.model.columns import SECOND
 from tracelink.model.errors import UnreadableError
@@ -94,9 +93,20 @@ def test_a_failed_query_says_why() -> None:
         read(text, "range.json")
 
 
-@pytest.mark.foreign
+EXPORTED = """\
+# HELP DCGM_FI_DEV_GPU_UTIL GPU utilization (in %).
+# TYPE DCGM_FI_DEV_GPU_UTIL gauge
+DCGM_FI_DEV_GPU_UTIL{gpu="0",UUID="GPU-1b",pci_bus_id="00000000:1B:00.0",device="nvidia0",Hostname="node-1"} 97
+# HELP DCGM_FI_DEV_FB_USED Framebuffer memory used (in MiB).
+# TYPE DCGM_FI_DEV_FB_USED gauge
+DCGM_FI_DEV_FB_USED{gpu="0",UUID="GPU-1b",device="nvidia0",Hostname="node-1"} 40211
+DCGM_FI_PROF_SM_ACTIVE{gpu="0",UUID="GPU-1b"} 0.910000
+DCGM_FI_PROF_SM_OCCUPANCY{gpu="1"} NaN
+"""
+
+
 def test_text_of_exporters_has_rounds_or_times() -> None:
-    text = shared("metrics/samples/dcgm_exporter.prom").read_text()
+    text = EXPORTED
     found = read(text + text, "dcgm.prom")
     assert found.basis is Basis.ROUND
     assert samples(found) == {

@@ -2,35 +2,60 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
-from builders.data import DATA, shared
+from builders.data import shared, traces
+from builders.metrics import one_of_each
+from tracelink import samples
 from tracelink.converters.metrics import dialect_of
+
+DIALECTS = {
+    "nvidia_smi.csv": "csv",
+    "headless.txt": "headless",
+    "dmon.txt": "dmon",
+    "dcgmi.txt": "dcgmi",
+    "vmstat.txt": "vmstat",
+    "rocm.csv": "csv",
+    "rocm.json": "smi-json",
+    "amd.csv": "csv",
+    "amd.json": "smi-json",
+    "exporter.prom": "prometheus",
+    "range.json": "query-range",
+    "dynolog.log": "dynolog",
+    "any.csv": "csv",
+}
+SHARED = {
+    "amd_smi_monitor.csv": "csv",
+    "dcgm_exporter.prom": "prometheus",
+    "dcgmi_dmon.txt": "dcgmi",
+    "dynolog.log": "dynolog",
+    "nvidia_smi_dmon_DT.txt": "dmon",
+    "nvidia_smi_query.csv": "csv",
+    "nvidia_smi_query_noheader_nounits.csv": "headless",
+    "prometheus_query_range_dcgm.json": "query-range",
+    "rocm_smi.csv": "csv",
+    "rocm_smi.json": "smi-json",
+    "nccl_inspector.jsonl": "",
+    "kineto_counters.json": "",
+    "README.txt": "",
+}
+
+
+@pytest.mark.parametrize("name", DIALECTS)
+def test_each_dialect_is_recognised_whatever_its_name_is(name: str) -> None:
+    assert_recognised(one_of_each()[name].encode(), name, DIALECTS[name])
 
 
 @pytest.mark.foreign
-@pytest.mark.parametrize(
-    ("name", "dialect"),
-    [
-        ("amd_smi_monitor.csv", "csv"),
-        ("dcgm_exporter.prom", "prometheus"),
-        ("dcgmi_dmon.txt", "dcgmi"),
-        ("dynolog.log", "dynolog"),
-        ("nvidia_smi_dmon_DT.txt", "dmon"),
-        ("nvidia_smi_query.csv", "csv"),
-        ("nvidia_smi_query_noheader_nounits.csv", "headless"),
-        ("prometheus_query_range_dcgm.json", "query-range"),
-        ("rocm_smi.csv", "csv"),
-        ("rocm_smi.json", "smi-json"),
-        ("nccl_inspector.jsonl", ""),
-        ("kineto_counters.json", ""),
-        ("README.txt", ""),
-    ],
-)
-def test_samples_are_recognised_whatever_their_name_is(name: str, dialect: str) -> None:
-    head = shared(f"metrics/samples/{name}").read_bytes()
-    assert dialect_of(head, name) == dialect
-    assert dialect_of(head, "data") == dialect
+@pytest.mark.parametrize("name", SHARED)
+def test_samples_are_recognised_whatever_their_name_is(name: str) -> None:
+    assert_recognised(shared(f"metrics/samples/{name}").read_bytes(), name, SHARED[name])
+
+
+def assert_recognised(head: bytes, name: str, dialect: str) -> None:
+    assert dialect_of(head, name) == dialect_of(head, "data") == dialect
 
 
 @pytest.mark.parametrize(
@@ -52,14 +77,20 @@ def test_other_texts_are_not_recognised(text: str) -> None:
     assert dialect_of(text.encode(), "notes.txt") == ""
 
 
+def test_no_other_input_is_recognised() -> None:
+    folders = [samples.path(name) for name in samples.names() if name != "gpu_metrics"]
+    assert recognised(*folders, *map(traces, ("gpu_2021", "gpu_rocm", "gloo/healthy_json"))) == []
+
+
+@pytest.mark.foreign
 def test_no_other_shared_data_is_recognised() -> None:
-    if not DATA.exists():
-        pytest.skip(f"there is no {DATA}")
-    wrong = [
+    assert recognised(*(path for path in shared("").iterdir() if path.name != "metrics")) == []
+
+
+def recognised(*folders: Path) -> list[Path]:
+    files = sorted(path for folder in folders for path in folder.rglob("*") if path.is_file())
+    return [
         path
-        for path in sorted(DATA.rglob("*"))
-        if path.is_file()
-        and "metrics" not in path.parts
-        and dialect_of(path.open("rb").read(64 << 10), path.name) not in ("",)
+        for path in files
+        if "metrics" not in str(path) and dialect_of(path.open("rb").read(64 << 10), path.name)
     ]
-    assert wrong == []

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from builders.data import shared
-from builders.metrics import read, reasons, samples
+from builders.metrics import query_range, read, reasons, samples
 from tracelink.model.columns import SECOND
 from tracelink.model.errors import UnreadableError
 from tracelink.model.metrics import Basis
@@ -115,11 +114,17 @@ def test_dmon_repeats_its_header_and_may_have_no_times(
     assert reasons(found) == {"no_value": 1}
 
 
-@pytest.mark.foreign
+DCGMI = """\
+#Entity   GPUTL  SMACT  POWER    FBUSD
+ID                      W
+GPU 0     61     0.367  412.350  23028
+GPU 1     N/A    0.000  71.020   7
+GPU 0 62 0.4 413 2.3e4
+"""
+
+
 def test_dcgmi_dmon_has_units_below_some_names_and_no_times() -> None:
-    found = read(
-        shared("metrics/samples/dcgmi_dmon.txt").read_bytes() + b"GPU 0 62 0.4 0.2 0.1 0.3 413 2.3e4\n"
-    )
+    found = read(DCGMI)
     assert found.basis is Basis.ROUND
     assert samples(found)["0", "POWER", "W"] == [(0, 412.35), (1, 413)]
     assert samples(found)["0", "GPUTL", "%"] == [(0, 61), (1, 62)]
@@ -261,14 +266,18 @@ def test_huge_lines_and_too_many_columns_are_counted() -> None:
     assert reasons(wide) == {"many_columns": 905}
 
 
-@pytest.mark.foreign
-def test_the_recorded_csv_has_every_sample_of_the_csv_and_of_prometheus() -> None:
-    table = samples(read(shared("metrics/real/system_cpu_mem_20hz.csv").read_bytes()))
-    answer = samples(read(shared("metrics/real/prometheus_query_range.json").read_bytes(), "range.json"))
+def test_a_table_and_an_answer_of_prometheus_have_every_sample() -> None:
+    """Twenty in a second, with times to the microsecond."""
+    values = [(f"1794984130.{place * 51_207 % 10**6:06}", 50 + place / 10) for place in range(19)]
+    rows = [f"{time},2026/11/18 06:42:10.000,{value},{1_933_140 + value:.0f},2.15" for time, value in values]
+    table = samples(read("\n".join(["epoch_s,local_time,cpu_util_pct,mem_used_kib,load1", *rows, ""])))
+    labels = {"__name__": "node_cpu_util_percent", "instance": "vm:9100", "job": "node"}
+    answer = samples(
+        read(query_range((labels, [[float(time), str(value)] for time, value in values])), "range.json")
+    )
     assert {key: len(some) for key, some in table.items()} == {
-        ("", "cpu_util_pct", "%"): 459,
-        ("", "mem_used_kib", "KiB"): 459,
-        ("", "load1", ""): 459,
+        ("", "cpu_util_pct", "%"): 19,
+        ("", "mem_used_kib", "KiB"): 19,
+        ("", "load1", ""): 19,
     }
-    assert answer["vm", "node_cpu_util_percent", "%"] == table["", "cpu_util_pct", "%"]
-    assert list(answer) == [("vm", "node_cpu_util_percent", "%"), ("vm", "node_memory_used_kib", "KiB")]
+    assert answer == {("vm", "node_cpu_util_percent", "%"): table["", "cpu_util_pct", "%"]}

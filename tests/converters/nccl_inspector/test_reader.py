@@ -376,6 +376,6 @@ def test_files_are_recognised_by_their_lines() -> None:
 
 
 @pytest.mark.foreign
-def test_the_shared_sample() -> None:
+def test_a_line_of_the_documentation() -> None:
     trace = read(shared("metrics/samples/nccl_inspector.jsonl").read_bytes())
     assert (trace.source.rank, trace.source.world_size, len(trace.counters)) == (2, 8, 3)
