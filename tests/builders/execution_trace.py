@@ -32,6 +32,10 @@ PROCESS, THREAD = "[pytorch|profiler|execution_trace|process]", "[pytorch|profil
 PROCESS_GROUPS = "## process_group:init ##"
 
 
+Described = tuple[Any, ...]
+"""Value, shape, type, and strides where they are known."""
+
+
 @dataclass(frozen=True)
 class Node:
     """A node, whatever the layout."""
@@ -44,8 +48,8 @@ class Node:
     scope: int = 0
     thread: int = 1
     forward_thread: int = 0
-    inputs: Sequence[tuple[Any, Any, str]] = ()
-    outputs: Sequence[tuple[Any, Any, str]] = ()
+    inputs: Sequence[Described] = ()
+    outputs: Sequence[Described] = ()
     extra: dict[str, Any] = field(default_factory=dict)
     """Attributes that only some nodes have."""
 
@@ -70,7 +74,7 @@ def groups_node(number: int, *groups: dict[str, Any], parent: int = 2) -> Node:
     return Node(number, PROCESS_GROUPS, parent, scope=7, inputs=[(json.dumps(groups), [], "String")])
 
 
-def tensor(number: int = 7, elements: int = 32, device: str = "cuda:0") -> tuple[Any, Any, str]:
+def tensor(number: int = 7, elements: int = 32, device: str = "cuda:0") -> Described:
     """A tensor as an input or output."""
     return [number, number + 1, 0, elements, 4, device], [elements], "Tensor(float)"
 
@@ -115,12 +119,9 @@ def _flat(node: Node) -> dict[str, Any]:
     }
 
 
-def _described(which: str, values: Sequence[tuple[Any, Any, str]]) -> dict[str, Any]:
-    return {
-        f"{which}s": [value for value, _, _ in values],
-        f"{which}_shapes": [shape for _, shape, _ in values],
-        f"{which}_types": [kind for _, _, kind in values],
-    }
+def _described(which: str, values: Sequence[Described]) -> dict[str, Any]:
+    names = (f"{which}s", f"{which}_shapes", f"{which}_types")
+    return {name: [value[place] for value in values] for place, name in enumerate(names)}
 
 
 def _with_attributes(node: Node, version: str) -> dict[str, Any]:
@@ -148,10 +149,8 @@ def _with_attributes(node: Node, version: str) -> dict[str, Any]:
     }
 
 
-def _values(values: Sequence[tuple[Any, Any, str]], version: str) -> dict[str, Any]:
-    columns: dict[str, Any] = {
-        "values": [value for value, _, _ in values],
-        "shapes": [shape for _, shape, _ in values],
-        "types": [kind for _, _, kind in values],
-    }
-    return columns | ({"strides": [[] for _ in values]} if version in WITH_STRIDES else {})
+def _values(values: Sequence[Described], version: str) -> dict[str, Any]:
+    names = ("values", "shapes", "types")
+    columns: dict[str, Any] = {name: [value[place] for value in values] for place, name in enumerate(names)}
+    strides = [value[3] if len(value) > 3 else [] for value in values]
+    return columns | ({"strides": strides} if version in WITH_STRIDES else {})

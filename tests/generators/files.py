@@ -114,7 +114,7 @@ def rank_files(
         yield f"kineto_{rank}.json", KinetoText(job, kept.of(recording, KINETO), base).pieces(more)
     if EXECUTION_TRACE in kept.sources:
         trace = execution_trace(job, kept.of(recording, EXECUTION_TRACE))
-        yield f"et_{rank}.json", [json.dumps(trace).encode()]
+        yield f"et_{rank}.json", [trace]
     if RECORDER in kept.sources:
         dump = recorder_dump(job, kept.of(recording, RECORDER))
         yield f"dumps/comm_lib_trace_rank_{rank}", [pickled(dump)]

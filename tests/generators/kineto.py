@@ -11,6 +11,19 @@ from generators.recording import Call, Frame, GpuEvent, Input, MemoryChange, Ope
 
 FIRST_PROCESS = 4_200
 BACKWARD_THREAD_OFFSET = 77
+DEVICE_PROPERTIES = {
+    "name": "Synthetic GPU",
+    "totalGlobalMem": 85_899_345_920,
+    "computeMajor": 8,
+    "computeMinor": 0,
+    "maxThreadsPerBlock": 1024,
+    "warpSize": 32,
+    "numSms": 108,
+}
+"""What a profile says of a GPU."""
+
+Lane = tuple[int | str, int | str]
+"""Process and thread."""
 
 
 class KinetoText:
@@ -32,7 +45,10 @@ class KinetoText:
         )
         events = ",\n".join(self.events())
         before = f'{{\n{header}  "traceEvents": [\n{events}'
-        after = f"\n  ],\n{self.trailer()}\n}}\n"
+        after = (
+            f'\n  ],\n  "traceName": "/srv/job/rank{self.rank}.json",\n'
+            f'  "displayTimeUnit": "ms",\n  "baseTimeNanoseconds": {self.base_ns}\n}}\n'
+        )
         return [before.encode(), b",\n" if more else b"", more, after.encode()]
 
     def header(self) -> dict[str, Any]:
@@ -49,7 +65,7 @@ class KinetoText:
         ]
         return {
             "schemaVersion": 1,
-            "deviceProperties": [device_properties(number) for number in range(DEVICE_COUNT)],
+            "deviceProperties": [{"id": number, **DEVICE_PROPERTIES} for number in range(DEVICE_COUNT)],
             "cupti_version": 24,
             "cuda_runtime_version": 12040,
             "distributedInfo": {
@@ -65,13 +81,6 @@ class KinetoText:
             "record_shapes": 1,
             "profile_memory": 1,
         }
-
-    def trailer(self) -> str:
-        """What stands after the events."""
-        return (
-            f'  "traceName": "/srv/job/rank{self.rank}.json",\n'
-            f'  "displayTimeUnit": "ms",\n  "baseTimeNanoseconds": {self.base_ns}'
-        )
 
     def events(self) -> Iterator[str]:
         """Every event, as text."""
@@ -92,33 +101,27 @@ class KinetoText:
 
     def metadata(self) -> Iterator[str]:
         """Names and order of processes and threads."""
-        yield from self.process_metadata(self.process, "CPU", self.process)
-        for device in range(DEVICE_COUNT):
-            yield from self.process_metadata(device, f"GPU {device}", 5_000_000 + device)
+        devices = {device: (f"GPU {device}", 5_000_000 + device) for device in range(DEVICE_COUNT)}
+        for process, (label, order) in ({self.process: ("CPU", self.process)} | devices).items():
+            yield self.described("process_name", process, 0, name="python")
+            yield self.described("process_labels", process, 0, labels=label)
+            yield self.described("process_sort_index", process, 0, sort_index=order)
+        main, backward = self.process, self.process + BACKWARD_THREAD_OFFSET
         names = {
-            (self.process, self.process): "pt_main_thread",
-            (self.process, self.process + BACKWARD_THREAD_OFFSET): f"pt_autograd_{self.device}",
+            (self.process, main): f"thread {main} (pt_main_thread)",
+            (self.process, backward): f"thread {backward} (pt_autograd_{self.device})",
+            (self.device, COMPUTE_STREAM): f"stream {COMPUTE_STREAM} ",
+            (self.device, COMMUNICATION_STREAM): f"stream {COMMUNICATION_STREAM} ",
         }
         for (process, thread), name in names.items():
-            yield self.described("thread_name", process, thread, name=f"thread {thread} ({name})")
+            yield self.described("thread_name", process, thread, name=name)
             yield self.described("thread_sort_index", process, thread, sort_index=thread)
-        for stream in (COMPUTE_STREAM, COMMUNICATION_STREAM):
-            yield self.described("thread_name", self.device, stream, name=f"stream {stream} ")
-            yield self.described("thread_sort_index", self.device, stream, sort_index=stream)
-
-    def process_metadata(self, process: int, label: str, order: int) -> Iterator[str]:
-        """Name and order of one process."""
-        yield self.described("process_name", process, 0, name="python")
-        yield self.described("process_labels", process, 0, labels=label)
-        yield self.described("process_sort_index", process, 0, sort_index=order)
 
     def described(self, name: str, process: int | str, thread: int, /, **args: Any) -> str:
         """A metadata event."""
         begin = self.time(self.recording.window[0])
-        return (
-            f'  {{\n    "name": "{name}", "ph": "M", "ts": {begin}, "pid": {json.dumps(process)}, '
-            f'"tid": {thread},\n    "args": {json.dumps(args)}\n  }}'
-        )
+        lane = {"name": name, "ph": "M", "ts": begin, "pid": process, "tid": thread}
+        return element(lane, {"args": args})
 
     def operation(self, operation: Operation) -> str:
         """An operator or an annotation."""
@@ -131,43 +134,38 @@ class KinetoText:
         if operation.sequence >= 0:
             args |= {"Fwd thread id": operation.forward_thread, "Sequence number": operation.sequence}
         args["Ev Idx"] = operation.event_index
-        span = (operation.start, operation.duration)
-        return self.slice(
-            operation.category, operation.name, self.process, self.thread(operation.thread), span, args
-        )
+        lane = (self.process, self.thread(operation.thread))
+        return self.slice(operation.category, operation.name, lane, operation.start, operation.duration, args)
 
     def frame(self, frame: Frame) -> str:
         """A Python function."""
         args = {"Python id": frame.number, "Python parent id": frame.parent, "Ev Idx": frame.event_index}
         if frame.module is not None:
             args["Python module id"] = frame.module
-        span = (frame.start, frame.duration)
-        return self.slice("python_function", frame.name, self.process, self.process, span, args)
+        lane = (self.process, self.process)
+        return self.slice("python_function", frame.name, lane, frame.start, frame.duration, args)
 
     def call(self, call: Call) -> Iterator[str]:
         """A call of the CUDA runtime, and its end of the flow to the GPU."""
         linked = {} if call.external_id is None else {"External id": call.external_id}
-        thread = self.thread(call.thread)
-        span = (call.start, call.duration)
+        lane = (self.process, self.thread(call.thread))
         args = linked | {"cbid": call.code, "correlation": call.correlation}
-        yield self.slice("cuda_runtime", call.name, self.process, thread, span, args)
+        yield self.slice("cuda_runtime", call.name, lane, call.start, call.duration, args)
         # A call without GPU work gets the end of a flow that begins nowhere.
-        phase = "s" if call.kernels else "f"
-        yield self.flow(phase, "ac2g", call.correlation, self.process, thread, call.start)
+        yield self.flow("s" if call.kernels else "f", "ac2g", call.correlation, lane, call.start)
 
     def gpu(self, event: GpuEvent) -> Iterator[str]:
         """Something on the GPU, and its end of the flow from the call."""
-        span = (event.start, event.duration)
-        yield self.slice(event.category, event.name, self.device, event.stream, span, event.args)
+        lane = (self.device, event.stream)
+        yield self.slice(event.category, event.name, lane, event.start, event.duration, event.args)
         if event.category in ("kernel", "gpu_memcpy", "gpu_memset"):
-            correlation = int(event.args["correlation"])
-            yield self.flow("f", "ac2g", correlation, self.device, event.stream, event.start)
+            yield self.flow("f", "ac2g", int(event.args["correlation"]), lane, event.start)
 
     def backward_flows(self) -> Iterator[str]:
         """Flows from forward operators to their backward nodes."""
         for number, (forward, backward) in enumerate(self.recording.backward_of, 1):
             for phase, end in (("s", forward), ("f", backward)):
-                yield self.flow(phase, "fwdbwd", number, self.process, self.thread(end.thread), end.start)
+                yield self.flow(phase, "fwdbwd", number, (self.process, self.thread(end.thread)), end.start)
 
     def memory(self, change: MemoryChange) -> str:
         """An instant that says what was allocated."""
@@ -180,59 +178,40 @@ class KinetoText:
             "Device Type": 1,
             "Ev Idx": change.event_index,
         }
-        thread, time = self.thread(change.thread), self.time(change.time)
-        return (
-            f'  {{\n    "ph": "i", "cat": "cpu_instant_event", "s": "t", "name": "[memory]",\n'
-            f'    "pid": {self.process}, "tid": {thread}, "ts": {time},\n'
-            f'    "args": {json.dumps(args)}\n  }}'
-        )
+        what = {"ph": "i", "cat": "cpu_instant_event", "s": "t", "name": "[memory]"}
+        lane = {"pid": self.process, "tid": self.thread(change.thread), "ts": self.time(change.time)}
+        return element(what, lane, {"args": args})
 
     def ending(self) -> Iterator[str]:
         """What the profiler says of itself."""
         begin, end = self.recording.window
         requested = begin + 5_000
-        yield (
-            f'  {{\n    "ph": "X", "cat": "overhead", "name": "Activity Buffer Request",\n'
-            f'    "pid": -1, "tid": 0, "ts": {self.time(requested)}, "dur": {self.duration(requested, 2_345)}\n  }}'
-        )
-        args = {"Op count": 0}
-        name = "PyTorch Profiler (0)"
-        yield self.slice("Trace", name, "Spans", "PyTorch Profiler", (begin, end - begin), args)
+        what = {"ph": "X", "cat": "overhead", "name": "Activity Buffer Request"}
+        lasted = self.duration(requested, 2_345)
+        yield element(what, {"pid": -1, "tid": 0, "ts": self.time(requested), "dur": lasted})
+        name = "PyTorch Profiler"
+        yield self.slice("Trace", f"{name} (0)", ("Spans", name), begin, end - begin, {"Op count": 0})
         yield self.described("process_sort_index", "Spans", 0, sort_index=536870912)
-        for name, pid, tid, time in (
-            ("Iteration Start: PyTorch Profiler", "Traces", "Trace PyTorch Profiler", begin),
-            ("Record Window End", "", "", end),
+        for what, pid, tid, time in (
+            ({"name": f"Iteration Start: {name}"}, "Traces", f"Trace {name}", begin),
+            ({"name": "Record Window End"}, "", "", end),
         ):
-            yield (
-                f'  {{\n    "name": "{name}", "ph": "i", "s": "g",\n'
-                f'    "pid": "{pid}", "tid": "{tid}", "ts": {self.time(time)}\n  }}'
-            )
+            yield element(what | {"ph": "i", "s": "g"}, {"pid": pid, "tid": tid, "ts": self.time(time)})
 
     def slice(
-        self,
-        category: str,
-        name: str,
-        process: int | str,
-        thread: int | str,
-        span: tuple[int, int],
-        args: Mapping[str, Any],
+        self, category: str, name: str, lane: Lane, start: int, duration: int, args: Mapping[str, Any]
     ) -> str:
         """An event with a duration."""
-        start, duration = span
-        return (
-            f'  {{\n    "ph": "X", "cat": "{category}", "name": {json.dumps(name)}, '
-            f'"pid": {json.dumps(process)}, "tid": {json.dumps(thread)},\n'
-            f'    "ts": {self.time(start)}, "dur": {self.duration(start, duration)},\n'
-            f'    "args": {json.dumps(dict(args))}\n  }}'
+        return element(
+            {"ph": "X", "cat": category, "name": name, "pid": lane[0], "tid": lane[1]},
+            {"ts": self.time(start), "dur": self.duration(start, duration)},
+            {"args": dict(args)},
         )
 
-    def flow(self, phase: str, name: str, number: int, process: int, thread: int, time: int) -> str:
+    def flow(self, phase: str, name: str, number: int, lane: Lane, time: int) -> str:
         """One end of a flow."""
-        binding = ', "bp": "e"' if phase == "f" else ""
-        return (
-            f'  {{\n    "ph": "{phase}", "id": {number}, "pid": {process}, "tid": {thread}, '
-            f'"ts": {self.time(time)},\n    "cat": "{name}", "name": "{name}"{binding}\n  }}'
-        )
+        where = {"ph": phase, "id": number, "pid": lane[0], "tid": lane[1], "ts": self.time(time)}
+        return element(where, {"cat": name, "name": name, **({"bp": "e"} if phase == "f" else {})})
 
     def thread(self, logical: int) -> int:
         """The operating system's number of a logical thread."""
@@ -247,6 +226,17 @@ class KinetoText:
         return microseconds(self.clock.shown(start + duration) - self.clock.shown(start))
 
 
+def element(*lines: Mapping[str, Any]) -> str:
+    """An element as torch lays it out; times are written as they are."""
+    parts = (
+        ", ".join(
+            f'"{key}": {value if key in ("ts", "dur") else json.dumps(value)}' for key, value in line.items()
+        )
+        for line in lines
+    )
+    return "  {\n    " + ",\n    ".join(parts) + "\n  }"
+
+
 def process_number(job: Job, rank: int) -> int:
     """The process id of a rank; those of different hosts may be equal."""
     return FIRST_PROCESS + 100 * job.place(rank)
@@ -257,50 +247,32 @@ def microseconds(ns: int) -> str:
     return f"{ns // 1000}.{ns % 1000:03d}"
 
 
-def device_properties(number: int) -> dict[str, Any]:
-    """What a profile says of a GPU."""
-    return {
-        "id": number,
-        "name": "Synthetic GPU",
-        "totalGlobalMem": 85_899_345_920,
-        "computeMajor": 8,
-        "computeMinor": 0,
-        "maxThreadsPerBlock": 1024,
-        "warpSize": 32,
-        "numSms": 108,
-    }
-
-
 def described_inputs(inputs: Any) -> dict[str, Any]:
     """Shapes and types of an operator's inputs."""
     if not inputs:
         return {}
     return {
-        "Concrete Inputs": [concrete(value) for value in inputs],
-        "Input type": [type_name(value) for value in inputs],
-        "Input Strides": [of_tensors(value, lambda tensor: tensor.strides) for value in inputs],
-        "Input Dims": [of_tensors(value, lambda tensor: list(tensor.shape)) for value in inputs],
+        "Concrete Inputs": [str(value) if _is_scalar(value) else "" for value in inputs],
+        "Input type": [_type_name(value) for value in inputs],
+        "Input Strides": [_of_tensors(value, lambda tensor: tensor.strides) for value in inputs],
+        "Input Dims": [_of_tensors(value, lambda tensor: list(tensor.shape)) for value in inputs],
     }
 
 
-def concrete(value: Input) -> str:
-    """A scalar as text; nothing for a tensor or a list."""
-    return str(value) if isinstance(value, int | float | bool) else ""
+def _is_scalar(value: Input) -> bool:
+    return isinstance(value, int | float | bool)
 
 
-def type_name(value: Input) -> str:
-    """The type of an input, as a profile writes it."""
+def _type_name(value: Input) -> str:
     if isinstance(value, Tensor):
         return "float"
     if isinstance(value, list):
         return "TensorList" if value and isinstance(value[0], Tensor) else ""
-    return "Scalar" if isinstance(value, int | float | bool) else ""
+    return "Scalar" if _is_scalar(value) else ""
 
 
-def of_tensors(value: Input, what: Callable[[Tensor], list[int]]) -> list[Any]:
+def _of_tensors(value: Input, what: Callable[[Tensor], list[int]]) -> list[Any]:
     """Something of a tensor, or of each tensor of a list."""
     if isinstance(value, Tensor):
         return what(value)
-    if isinstance(value, list):
-        return [what(part) for part in value if isinstance(part, Tensor)]
-    return []
+    return [what(part) for part in value if isinstance(part, Tensor)] if isinstance(value, list) else []

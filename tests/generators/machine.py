@@ -137,7 +137,7 @@ class Machine:
             next(self.record_functions),
             next(self.event_indices),
             next(self.nodes),
-            stack[-1].node if stack else thread_root(self.thread),
+            stack[-1].node if stack else thread_node(self.thread),
             inputs,
             outputs,
             sequence,
@@ -305,7 +305,7 @@ class Machine:
         return self.group_orders[group.number]
 
 
-def thread_root(thread: int) -> int:
+def thread_node(thread: int) -> int:
     """The execution-trace node that stands for a thread; 1 is the process, 2 describes the groups."""
     return 2 + thread
 
