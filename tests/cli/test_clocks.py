@@ -9,8 +9,7 @@ import pytest
 from msgspec.structs import replace
 
 from builders.command_line import Job, Run
-from builders.graph import START
-from builders.job import JobBuilder
+from builders.job import START, JobBuilder
 from tracelink import schemas
 from tracelink.model.clock import Clock
 
@@ -22,7 +21,7 @@ LOOSE = Clock(2, reference_ns=START)
 
 @pytest.fixture
 def clocks(job: Job) -> None:
-    job.result = JobBuilder(clocks=[FIRST, SECOND]).build()
+    job.result = JobBuilder(clocks=[FIRST, SECOND]).job()
 
 
 def test_options_are_passed_to_the_library(tracelink: Run, job: Job, clocks: None) -> None:
@@ -52,19 +51,19 @@ def test_offsets_within_their_uncertainty_are_not_significant(tracelink: Run, jo
     line = "No offset is significant: the range of every rank contains 0."
     for offset, low, high, shown in ((0, -MS, MS, True), (MS, -MS, 2 * MS, True), (2 * MS, 1, 3 * MS, False)):
         second = Clock(1, "b", offset_ns=offset, low_ns=low, high_ns=high, constraints=2)
-        job.result = JobBuilder(clocks=[FIRST, second]).build()
+        job.result = JobBuilder(clocks=[FIRST, second]).job()
         assert (line in tracelink("clocks", "traces/").stdout.splitlines()) == shown
 
 
 def test_ranks_that_share_a_clock_share_a_row(tracelink: Run, job: Job) -> None:
     ranks = [Clock(rank, "ab"[rank // 3], low_ns=0, high_ns=0) for rank in range(6)]
-    job.result = JobBuilder(clocks=ranks).build()
+    job.result = JobBuilder(clocks=ranks).job()
     rows = tracelink("clocks", "traces/").stdout.splitlines()[3:5]
     assert [row.split()[:2] for row in rows] == [["0-2", "a"], ["3-5", "b"]]
 
 
 def test_ranks_of_one_host_share_a_clock(tracelink: Run, job: Job) -> None:
-    job.result = JobBuilder(clocks=[Clock(rank, "a", low_ns=0, high_ns=0) for rank in range(4)]).build()
+    job.result = JobBuilder(clocks=[Clock(rank, "a", low_ns=0, high_ns=0) for rank in range(4)]).job()
     assert tracelink("clocks", "traces/").stdout.splitlines()[-1:] == [
         "All ranks share one clock, so there are no offsets. To estimate a clock for each rank, use "
         "--clock collectives."
@@ -72,14 +71,14 @@ def test_ranks_of_one_host_share_a_clock(tracelink: Run, job: Job) -> None:
 
 
 def test_one_rank_has_nothing_to_compare(tracelink: Run, job: Job) -> None:
-    job.result = JobBuilder(clocks=[Clock(0, "a", low_ns=0, high_ns=0)]).build()
+    job.result = JobBuilder(clocks=[Clock(0, "a", low_ns=0, high_ns=0)]).job()
     assert tracelink("clocks", "traces/").stdout.splitlines()[-1:] == [
         "Only one rank was read: name the traces of all ranks to compare their clocks."
     ]
 
 
 def test_offsets_at_no_known_time(tracelink: Run, job: Job) -> None:
-    job.result = JobBuilder(clocks=[Clock(0, low_ns=0, high_ns=0), Clock(1)]).build()
+    job.result = JobBuilder(clocks=[Clock(0, low_ns=0, high_ns=0), Clock(1)]).job()
     assert "Offsets are relative to the clock of rank 0.\n" in tracelink("clocks", "traces/").stdout
 
 
@@ -91,7 +90,7 @@ def test_unbounded_offsets_are_reported(
 ) -> None:
     job.result = JobBuilder(
         clocks=[replace(FIRST, low_ns=None, high_ns=None), Clock(1, low_ns=low, high_ns=high)]
-    ).build()
+    ).job()
     output = tracelink("clocks", "traces/").stdout
     cells = output.splitlines()[4].split()
     assert cells[4:-1] == [bound for bound in bounds if bound != "-"]
@@ -111,7 +110,7 @@ def test_without_correction_the_page_says_so(tracelink: Run, clocks: None) -> No
 
 
 def test_json_fits_its_schema(tracelink: Run, job: Job) -> None:
-    job.result = JobBuilder(clocks=[FIRST, SECOND, LOOSE]).build()
+    job.result = JobBuilder(clocks=[FIRST, SECOND, LOOSE]).job()
     result = tracelink("clocks", "traces/", "--json")
     document = json.loads(result.stdout)
     jsonschema.validate(document, schemas.load("clocks"))
@@ -143,7 +142,7 @@ def test_json_fits_its_schema(tracelink: Run, job: Job) -> None:
 
 
 def test_hosts_cannot_control_the_terminal(tracelink: Run, job: Job) -> None:
-    job.result = JobBuilder(clocks=[Clock(0, "\x1b[31mred")]).build()
+    job.result = JobBuilder(clocks=[Clock(0, "\x1b[31mred")]).job()
     assert "\x1b" not in tracelink("clocks", "traces/").stdout
 
 

@@ -14,8 +14,7 @@ import pytest
 
 from builders.command_line import Job, Run
 from builders.data import traces, truth
-from builders.graph import START
-from builders.job import JobBuilder
+from builders.job import START, JobBuilder
 from tracelink import samples, schemas
 from tracelink.model.clock import Clock
 from tracelink.model.collectives import Verdict
@@ -31,7 +30,10 @@ MS = 10**6
 def built() -> JobBuilder:
     """Three collectives of four ranks and two of a pair; rank 2 comes last, by 3, 1 and 2 ms."""
     made = JobBuilder(clocks=[Clock(rank, low_ns=0, high_ns=0) for rank in range(4)])
-    world, pair = made.group("0", [0, 1, 2, 3], "default_pg"), made.group("5", [0, 2], "tp")
+    world, pair = (
+        made.group(0, 1, 2, 3, name="0", description="default_pg"),
+        made.group(0, 2, name="5", description="tp"),
+    )
     for place, late in enumerate((3, 1, 2)):
         begin = 10 * place * MS
         spans = dict.fromkeys((0, 1, 3), (begin, begin + 5 * MS))
@@ -45,7 +47,7 @@ def built() -> JobBuilder:
 @pytest.fixture
 def together(job: Job) -> JobBuilder:
     made = built()
-    job.result = made.build()
+    job.result = made.job()
     return made
 
 
@@ -146,10 +148,10 @@ class TestPage:
 
     def test_order_replaces_missing_sequence_numbers(self, tracelink: Run, job: Job) -> None:
         made = JobBuilder()
-        group = made.group("0", [0, 1])
+        group = made.group(0, 1, name="0")
         for place in range(2):
             made.collective(group, {0: (0, 5), 1: (1, 5)}, sequence=-1, order=place)
-        job.result = made.build()
+        job.result = made.job()
         output = tracelink("collectives", "traces/").stdout
         assert ["group", "order"] in [line.split()[:2] for line in output.splitlines()]
         assert [row[1] for row in cells(output, "group")] == ["0", "1"]
@@ -161,8 +163,8 @@ class TestPage:
 
     def test_columns_without_values_are_left_out(self, tracelink: Run, job: Job) -> None:
         made = JobBuilder()
-        made.collective(made.group("0", [0, 1]), {0: (0, 5), 1: (1, 5)}, duration=-1)
-        job.result = made.build()
+        made.collective(made.group(0, 1, name="0"), {0: (0, 5), 1: (1, 5)}, duration=-1)
+        job.result = made.job()
         lines = tracelink("collectives", "traces/").stdout.splitlines()
         (header,) = [line.split() for line in lines if line.startswith("group")]
         assert header == [
@@ -176,41 +178,41 @@ class TestPage:
         line = "1 collective without start times: skew and wait are based on the times of the calls."
         assert line not in tracelink("collectives", "traces/").stdout
         together.collective(0, {0: (60, 70), 1: (61, 70)}, start=NO_TIME, end=NO_TIME, duration=-1)
-        job.result = together.build()
+        job.result = together.job()
         assert line in tracelink("collectives", "traces/").stdout.splitlines()
 
     def test_missing_ranks_are_listed(self, tracelink: Run, job: Job, together: JobBuilder) -> None:
         assert " 1 of 2, not 2 " in tracelink("collectives", "traces/").stdout
         made = JobBuilder()
-        group = made.group("0", range(0, 64, 2))
+        group = made.group(*range(0, 64, 2), name="0")
         made.collective(group, {0: (0, 5), 2: (1, 5)}, verdict=Verdict.PARTIAL)
-        job.result = made.build()
+        job.result = made.job()
         assert " 2 of 32, not 4, 6, 8, 10, 12… " in tracelink("collectives", "traces/").stdout
 
     def test_groups_with_equal_names_are_labelled_with_their_ranks(self, tracelink: Run, job: Job) -> None:
         made = JobBuilder()
         for ranks in ([0, 1], [2, 3]):
-            made.collective(made.group("tp", ranks), dict.fromkeys(ranks, (0, 5)))
-        job.result = made.build()
+            made.collective(made.group(*ranks, name="tp"), dict.fromkeys(ranks, (0, 5)))
+        job.result = made.job()
         rows = cells(tracelink("collectives", "traces/").stdout, "group")
         assert [row[:2] for row in rows] == [["tp", "[0-1]"], ["tp", "[2-3]"]]
 
     def test_clock_uncertainty(self, tracelink: Run, job: Job) -> None:
         made = built()
         made.clocks = [Clock(0, low_ns=0, high_ns=0), Clock(2, offset_ns=5, low_ns=-1_200_000, high_ns=700)]
-        job.result = made.build()
+        job.result = made.job()
         assert (
             "Clock uncertainty is ±1.200 ms: 2 of 5 skews are significant."
             in tracelink("collectives", "t/").stdout
         )
         made.clocks = [Clock(0, low_ns=0, high_ns=0), Clock(2, offset_ns=5)]
-        job.result = made.build()
+        job.result = made.job()
         assert (
             "No skew is significant: the largest is 3.000 ms, the offsets of some clocks are unbounded."
             in tracelink("collectives", "t/").stdout
         )
         made.clocks = [Clock(0), Clock(2)]
-        job.result = made.build()
+        job.result = made.job()
         assert "lock" not in tracelink("collectives", "t/", "--clock", "none").stdout
 
     def test_no_rank_is_named_if_all_skews_are_within_the_clock_uncertainty(
@@ -218,7 +220,7 @@ class TestPage:
     ) -> None:
         made = built()
         made.clocks = [Clock(0, low_ns=0, high_ns=0), Clock(2, low_ns=-3 * MS, high_ns=3 * MS)]
-        job.result = made.build()
+        job.result = made.job()
         assert tracelink("collectives", "traces/").stdout.splitlines()[1:4] == [
             "Slowest: broadcast #0 of group 5 (tp), 7.000 ms.",
             "No skew is significant: the largest is 3.000 ms, clock uncertainty is ±3.000 ms.",
@@ -227,7 +229,7 @@ class TestPage:
 
     def test_a_rank_is_named_for_significant_skews_only(self, tracelink: Run, job: Job) -> None:
         made = JobBuilder()
-        group = made.group("0", range(3))
+        group = made.group(*range(3), name="0")
         for late, skew in ((0, 1), (0, 1), (0, 1), (2, 9)):
             made.collective(group, {rank: (skew * MS * (rank == late), 20 * MS) for rank in range(3)})
         made.clocks = [
@@ -235,7 +237,7 @@ class TestPage:
             Clock(1, "b", low_ns=-1 * MS, high_ns=1 * MS),
             Clock(2, "c", low_ns=-1 * MS, high_ns=1 * MS),
         ]
-        job.result = made.build()
+        job.result = made.job()
         assert tracelink("collectives", "traces/").stdout.splitlines()[2:4] == [
             "Most often last: rank 2, in 1 of its 1 collective with a significant skew; the other ranks waited "
             "18.000 ms for it in total.",
@@ -246,7 +248,7 @@ class TestPage:
         self, tracelink: Run, job: Job
     ) -> None:
         made = JobBuilder()
-        near, far = made.group("0", range(2)), made.group("1", [0, 2])
+        near, far = made.group(*range(2), name="0"), made.group(0, 2, name="1")
         made.collective(near, {0: (0, 20 * MS), 1: (3 * MS, 20 * MS)})
         made.collective(far, {0: (0, 20 * MS), 2: (9 * MS, 20 * MS)})
         made.clocks = [
@@ -254,7 +256,7 @@ class TestPage:
             Clock(1, "b", low_ns=-MS, high_ns=MS),
             Clock(2, "c"),
         ]
-        job.result = made.build()
+        job.result = made.job()
         assert tracelink("collectives", "traces/").stdout.splitlines()[2:5] == [
             "Most often last: rank 1, in 1 of its 1 collective with a significant skew; the other ranks waited "
             "3.000 ms for it in total.",
@@ -265,21 +267,21 @@ class TestPage:
 
     def test_ranks_of_one_host_need_no_clock(self, tracelink: Run, job: Job) -> None:
         made = JobBuilder()
-        group = made.group("0", range(2))
+        group = made.group(*range(2), name="0")
         made.collective(group, {0: (0, 20 * MS), 1: (MS, 20 * MS)})
         made.clocks = [Clock(rank, "a", low_ns=-5 * MS, high_ns=5 * MS) for rank in range(2)]
         made.clocks.append(Clock(2, "b", low_ns=0, high_ns=0))
-        job.result = made.build()
+        job.result = made.job()
         assert (
             "Most often last: rank 1, in 1 of its 1 collective;" in tracelink("collectives", "traces/").stdout
         )
 
     def test_ranks_that_are_last_equally_often_are_not_named_alone(self, tracelink: Run, job: Job) -> None:
         made = JobBuilder()
-        group = made.group("0", range(3))
+        group = made.group(*range(3), name="0")
         for late in (0, 1, 0, 1):
             made.collective(group, {rank: (MS * (rank == late), 20 * MS) for rank in range(3)})
-        job.result = made.build()
+        job.result = made.job()
         assert (
             "No rank is last most often: ranks 0 and 1 are each last in 2 of 4 collectives."
             in tracelink("collectives", "traces/").stdout.splitlines()
@@ -292,8 +294,10 @@ class TestPage:
 
     def test_names_cannot_control_the_terminal(self, tracelink: Run, job: Job) -> None:
         made = JobBuilder()
-        made.collective(made.group("\x1b[31mtp", [0, 1], "a\nb"), {0: (0, 5), 1: (1, 5)}, "all\x07")
-        job.result = made.build()
+        made.collective(
+            made.group(0, 1, name="\x1b[31mtp", description="a\nb"), {0: (0, 5), 1: (1, 5)}, "all\x07"
+        )
+        job.result = made.job()
         for how in ((), ("--json",)):
             output = tracelink("collectives", "traces/", *how).stdout
             assert not {"\x1b", "\x07"} & set(output)
@@ -303,11 +307,11 @@ class TestMessages:
     @pytest.fixture
     def sent(self, job: Job) -> None:
         made = JobBuilder()
-        group = made.group("0", [0, 1])
-        made.message(group, 0, 1, 0, 2 * MS, bytes=1000, tag=7)
-        made.message(group, 1, 0, 5 * MS, 8 * MS, bytes=500)
-        made.message(group, 1, 0, 9 * MS, None)
-        job.result = made.build()
+        group = made.group(0, 1, name="0")
+        made.sent(group, 0, 1, 0, 2 * MS, bytes=1000, tag=7)
+        made.sent(group, 1, 0, 5 * MS, 8 * MS, bytes=500)
+        made.sent(group, 1, 0, 9 * MS, None)
+        job.result = made.job()
 
     def test_are_counted(self, tracelink: Run, sent: None) -> None:
         assert "3 point-to-point messages (--messages shows them)." in tracelink("collectives", "t/").stdout
@@ -412,7 +416,7 @@ class TestJson:
     ) -> None:
         made = built()
         made.unmatched(0, 3)
-        job.result = made.build()
+        job.result = made.job()
         result = document(tracelink)
         assert len(result["collectives"]) == 5
         (alone,) = result["unmatched"]
@@ -433,8 +437,8 @@ class TestJson:
 
     def test_messages(self, tracelink: Run, job: Job) -> None:
         made = JobBuilder()
-        made.message(made.group("0", [0, 1]), 0, 1, 0, None, bytes=1000, order=3)
-        job.result = made.build()
+        made.sent(made.group(0, 1, name="0"), 0, 1, 0, None, bytes=1000, order=3)
+        job.result = made.job()
         assert document(tracelink)["messages"] == [
             {
                 "group": "0",
@@ -453,7 +457,7 @@ class TestJson:
     def test_a_call_of_an_unknown_group(self, tracelink: Run, job: Job) -> None:
         made = JobBuilder()
         made.unmatched(-1, 3)
-        job.result = made.build()
+        job.result = made.job()
         (alone,) = document(tracelink)["unmatched"]
         assert (alone["group"], alone["description"], alone["ranks"]) == (None, None, [3])
         assert cells(tracelink("collectives", "traces/").stdout, "operation") == [

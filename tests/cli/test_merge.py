@@ -179,10 +179,10 @@ class TestSummary:
 
     def test_matches_across_ranks_and_clock_correction(self, tracelink: Run, job: Job) -> None:
         made = JobBuilder(clocks=[Clock(0), Clock(1, offset_ns=-2_500_000)])
-        group = made.group("0", [0, 1])
+        group = made.group(0, 1, name="0")
         made.collective(group, {0: (0, 5), 1: (1, 5)})
-        made.message(group, 0, 1, 0, 5)
-        job.result = made.build()
+        made.sent(group, 0, 1, 0, 5)
+        job.result = made.job()
         output = tracelink("merge", "traces/").stdout.splitlines()
         assert (
             "Matched across ranks: 1 collective and 1 message (`tracelink collectives` lists them)." in output

@@ -28,13 +28,13 @@ from tracelink.model.job import Job
 def job() -> Job:
     """Three ranks: 2 comes last twice, 1 once, nobody once; and a call of which nothing is known."""
     built = JobBuilder()
-    world, pair = built.group("world", [0, 1, 2]), built.group("pair", [0, 1])
+    world, pair = built.group(0, 1, 2, name="world"), built.group(0, 1, name="pair")
     built.collective(world, {0: (0, 50), 1: (10, 50), 2: (30, 50)})
     built.collective(world, {0: (100, 150), 1: (100, 150), 2: (105, 150)})
     built.collective(pair, {0: (200, 250), 1: (207, 250)})
     built.collective(pair, {0: (300, 350), 1: (300, 350)})
     built.unmatched(world, 2)
-    return built.build()
+    return built.job()
 
 
 def test_arrivals() -> None:
@@ -55,7 +55,7 @@ def test_lost_time() -> None:
 
 
 def test_no_collectives() -> None:
-    nothing = JobBuilder().build()
+    nothing = JobBuilder().job()
     assert len(arrivals(nothing.collectives, nothing.participations)) == 0
     assert len(lost_time(nothing.collectives, nothing.participations)) == 0
 

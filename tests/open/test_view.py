@@ -10,8 +10,7 @@ from urllib.parse import parse_qs, urlsplit
 import pytest
 from msgspec.structs import replace
 
-from builders.graph import START
-from builders.job import JobBuilder
+from builders.job import START, JobBuilder
 from builders.perfetto import write
 from tracelink import collectives, merge, samples
 from tracelink.converters.perfetto.timeline.view import (
@@ -30,7 +29,7 @@ from tracelink.pipeline.forecast import TraceKind
 
 
 def first_view(job: JobBuilder) -> StartupView:
-    return startup_view(job.build())
+    return startup_view(job.job())
 
 
 class TestThePage:
@@ -88,11 +87,11 @@ class TestWhatIsShownFirst:
 
     def test_of_a_job_is_also_the_rank_that_the_others_waited_for_longest(self) -> None:
         job = JobBuilder()
-        group = job.group("0", [0, 1])
+        group = job.group(0, 1, name="0")
         for _ in range(3):
             job.collective(group, {0: (5, 9), 1: (0, 9)})
         job.collective(group, {0: (0, 99), 1: (50, 99)})
-        assert slowest_rank(job.build()) == 1
+        assert slowest_rank(job.job()) == 1
         view = first_view(job)
         assert len(view.pinned) == 2
         (shown,) = view.expanded
@@ -101,8 +100,8 @@ class TestWhatIsShownFirst:
 
     def test_is_the_first_rank_where_nobody_waited(self) -> None:
         job = JobBuilder()
-        job.collective(job.group("0", [0, 1]), {0: (0, 9), 1: (0, 9)})
-        assert slowest_rank(job.build()) is None
+        job.collective(job.group(0, 1, name="0"), {0: (0, 9), 1: (0, 9)})
+        assert slowest_rank(job.job()) is None
         assert first_view(job) == StartupView(expanded=("(?:^|· )rank 0*0(?: ·|$)",))
         assert first_view(JobBuilder()) == StartupView()
 
@@ -130,7 +129,7 @@ class TestWhatIsShownFirst:
 
     def test_are_no_lanes_of_what_overlaps_and_no_rank_that_begins_alike(self) -> None:
         job = JobBuilder()
-        job.collective(job.group("0", [0, 1]), {0: (0, 9), 1: (5, 9)}, kernels={0: 1, 1: 1})
+        job.collective(job.group(0, 1, name="0"), {0: (0, 9), 1: (5, 9)}, kernels={0: 1, 1: 1})
         mine, _ = first_view(job).pinned
         names = [
             "rank 1 stream 7",
@@ -143,7 +142,7 @@ class TestWhatIsShownFirst:
 
     def test_is_the_main_thread_where_nothing_is_known_of_gpus_and_recorders(self) -> None:
         job = JobBuilder()
-        job.collective(job.group("0", [0, 1]), {0: (0, 9), 1: (5, 9)})
+        job.collective(job.group(0, 1, name="0"), {0: (0, 9), 1: (5, 9)})
         mine, _ = first_view(job).pinned
         assert re.search(mine, "rank 1 main thread 4200")
         assert not re.search(mine, "rank 1 stream 7")
@@ -193,23 +192,23 @@ class TestTheTimesThatAreShown:
     def recorded(self, *spans: tuple[int, int]) -> JobBuilder:
         """Collectives of two ranks that a recorder saw; of the last one a profiler saw the kernels."""
         job = JobBuilder()
-        group = job.group("0", [0, 1])
+        group = job.group(0, 1, name="0")
         for span in spans:
             seen = {0: 1, 1: 1} if span == spans[-1] else None
             job.collective(group, {0: span, 1: span}, kernels=seen)
         return job
 
     def test_are_those_that_were_profiled_where_recorders_look_much_further_back(self) -> None:
-        job = replace(self.recorded((0, 100), (9000, 10_000)).build(), first_ns=START, last_ns=START + 10_000)
+        job = replace(self.recorded((0, 100), (9000, 10_000)).job(), first_ns=START, last_ns=START + 10_000)
         assert startup_view(job).window == (8980, 10_000)
 
     def test_are_all_where_most_was_profiled(self) -> None:
-        job = replace(self.recorded((0, 100), (200, 1000)).build(), first_ns=START, last_ns=START + 1000)
+        job = replace(self.recorded((0, 100), (200, 1000)).job(), first_ns=START, last_ns=START + 1000)
         assert startup_view(job).window is None
 
     def test_are_all_where_nothing_was_profiled(self) -> None:
         job = JobBuilder()
-        job.collective(job.group("0", [0, 1]), {0: (0, 9), 1: (5, 9)})
+        job.collective(job.group(0, 1, name="0"), {0: (0, 9), 1: (5, 9)})
         assert first_view(job).window is None
 
 

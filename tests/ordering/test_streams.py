@@ -55,7 +55,7 @@ def test_streams_of_two_devices_are_two_streams() -> None:
 def test_a_kernel_without_a_recorded_end_holds_up_nothing() -> None:
     rank = RankBuilder()
     rank.work("ended", 0, 10)
-    rank.graph.add(rank.stream(7), "cut off", 20, -1, EventKind.KERNEL)
+    rank.add(rank.stream(7), "cut off", 20, -1, EventKind.KERNEL)
     rank.work("next", 40, 50)
     assert named(rank.part(), stream_order(rank.part())) == [("ended", "cut off"), ("ended", "next")]
 
@@ -82,7 +82,7 @@ def test_whatever_ended_before_another_starts_holds_something_up(
     """
     rank = RankBuilder()
     for start, length, stream in work:
-        rank.graph.add(rank.stream(stream), "k", start, length, EventKind.KERNEL)
+        rank.add(rank.stream(stream), "k", start, length, EventKind.KERNEL)
     part = rank.part()
     events, order = part.events, stream_order(part)
     graph = networkx.DiGraph(zip(order.before.tolist(), order.after.tolist(), strict=True))
@@ -145,7 +145,7 @@ def recorded_wait(
     rank: RankBuilder, record: int, wait: int, *, waiting: int, awaited: int, says_record: bool = True
 ) -> None:
     """An event that is recorded on one stream at a time, and waited for by another stream at a later time."""
-    number = 2 * len(rank.graph.rows)
+    number = 2 * len(rank.rows)
     rank.call(RECORD, record, correlation=number)
     call = rank.call(WAIT, wait, correlation=number + 1)
     rank.recorded(

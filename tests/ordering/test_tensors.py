@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from builders.graph import GraphBuilder
+from builders.job import JobBuilder
 from builders.ordering import named
 from tracelink.model.call_tree import greatest_inside
 from tracelink.model.events import EventKind, Key, Relation, TrackKind
@@ -20,7 +20,7 @@ class Nodes:
     """Nodes in the order of their ids, and what they use."""
 
     def __init__(self) -> None:
-        self.graph = GraphBuilder()
+        self.graph = JobBuilder()
         self.track = self.graph.track(TrackKind.NODES)
         self.thread = self.graph.track(TrackKind.THREAD, identity="main")
         self.uses: list[tuple[int, int, bool]] = []

@@ -22,7 +22,7 @@ def order_of(rank: RankBuilder) -> Order:
 
 
 def backward_of(rank: RankBuilder, backward: int, forward: int) -> None:
-    rank.graph.edge(backward, Relation.BACKWARD_OF, forward)
+    rank.edge(backward, Relation.BACKWARD_OF, forward)
 
 
 def test_a_pass_follows_what_its_caller_did_and_what_comes_next_follows_the_pass() -> None:

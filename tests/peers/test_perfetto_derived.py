@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from builders.graph import START, GraphBuilder
+from builders.job import START, JobBuilder
 from builders.programs import job_of_programs
 from peers.perfetto_process import Loaded, PerfettoEngine
 from tracelink.converters.perfetto.json.numbers import ROW
@@ -45,7 +45,7 @@ def write(job: Job, path: Path) -> Path:
 
 def launched() -> Job:
     """Rank 0 launches two kernels on a stream and both take part in what rank 1 enters last; to the nanosecond."""
-    built = GraphBuilder()
+    built = JobBuilder()
     threads = [built.track(rank=0), built.track(rank=1)]
     streams = [built.track(TrackKind.STREAM, rank, "0", "7") for rank in (0, 1)]
     launches = [built.add(threads[0], "launch", start, 5, EventKind.RUNTIME) for start in (1, 11)]

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from builders.graph import GraphBuilder
+from builders.job import JobBuilder
 from peers.perfetto_process import Loaded, PerfettoEngine
 from tracelink.converters.perfetto.json.writer import PerfettoJsonWriter
 from tracelink.engines.processes import Processes
@@ -21,12 +21,12 @@ RANKS = 3
 STEPS = 4
 
 
-def job() -> GraphBuilder:
+def job() -> JobBuilder:
     """Each step one rank enters last, all leave in turn; and each rank receives from the one before it.
 
     Within a waiting rank other slices open before its end, and its kernel touches the next.
     """
-    built = GraphBuilder()
+    built = JobBuilder()
     group = built.group(*range(RANKS), description="dp")
     sends, receives, kernels = {}, {}, {}
     for rank in range(RANKS):

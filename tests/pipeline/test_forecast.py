@@ -9,7 +9,7 @@ from functools import cache
 
 import pytest
 
-from builders.graph import GraphBuilder
+from builders.job import JobBuilder
 from tracelink import plugins
 from tracelink.engines.processes import Processes
 from tracelink.io.engine import Engine
@@ -40,7 +40,7 @@ Limit = Callable[[int], None]
 @cache
 def job() -> Job:
     """A rank calls as many Python functions as operators, and all of them have arguments."""
-    graph = GraphBuilder()
+    graph = JobBuilder()
     for rank in range(RANKS):
         track = graph.track(rank=rank, process=str(rank))
         for number in range(1000):
@@ -190,7 +190,7 @@ class TestTheNativeFormat:
 
 def small_job(events: int) -> Job:
     """A job that says to have so many events."""
-    graph = GraphBuilder()
+    graph = JobBuilder()
     graph.add(graph.track(), "op", 0, 1)
     made = Job.of(graph.build())
     return Job(made.parts, made.ranks, made.sources, first_ns=made.first_ns, events=events)

@@ -11,8 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from builders.graph import START, GraphBuilder
-from builders.job import HeldPart, JobBuilder
+from builders.job import START, HeldPart, JobBuilder
 from tracelink.engines.processes import Processes
 from tracelink.io.spool import LocalStore
 from tracelink.model.columns import NO_TIME, UNKNOWN
@@ -177,14 +176,14 @@ class TestKinds:
 
     @pytest.mark.parametrize("word", KINDS)
     def test_a_word_keeps_its_kinds(self, word: str) -> None:
-        built = GraphBuilder()
+        built = JobBuilder()
         track = built.track()
         for kind in EventKind:
             built.add(track, kind.name, 0, 1, kind)
         assert kept(built.build(), only=word) == [int(kind) for kind in EventKind if kind in KINDS[word]]
 
     def test_collectives_are_whatever_takes_part_in_one(self) -> None:
-        built = GraphBuilder()
+        built = JobBuilder()
         track = built.track()
         for kind in (K.OPERATOR, K.KERNEL, K.NODE, K.KERNEL, K.RECORD, K.PYTHON):
             built.add(track, "x", 0, 1, kind)
@@ -193,7 +192,7 @@ class TestKinds:
         assert kept(built.build(), only="python", communications=[0, 3, 4]) == [5]
 
     def test_counters_have_a_word_too(self) -> None:
-        built = GraphBuilder()
+        built = JobBuilder()
         built.sample(built.track(TrackKind.COUNTER), 5, 1.0)
         assert len(cut(built.build(), only="counters")[0].counters) == 1
         assert len(cut(built.build(), only="kernels")[0].counters) == 0
@@ -201,7 +200,7 @@ class TestKinds:
 
 class TestWindow:
     def test_what_overlaps_it_is_kept_whole(self) -> None:
-        built = GraphBuilder()
+        built = JobBuilder()
         track = built.track()
         for start, duration in ((0, 10), (0, 11), (5, 30), (10, 5), (19, 5), (20, 5)):
             built.add(track, "op", start, duration)
@@ -210,27 +209,27 @@ class TestWindow:
         assert left.events.duration.tolist() == [11, 30, 5, 5]
 
     def test_it_counts_from_the_beginning_of_the_job_and_not_of_the_rank(self) -> None:
-        built = GraphBuilder()
+        built = JobBuilder()
         built.add(built.track(), "op", 50, 10)
         assert kept(built.build(), window="55ns..") == [0]
         assert kept(built.build(), window="55ns..", origin=START + 10) == []
 
     def test_an_instant_belongs_to_one_of_two_windows_that_touch(self) -> None:
-        built = GraphBuilder()
+        built = JobBuilder()
         built.add(built.track(), "mark", 10, UNKNOWN, K.INSTANT)
         assert kept(built.build(), window="..10ns") == []
         assert kept(built.build(), window="10ns..20ns") == [0]
         assert kept(built.build(), window="11ns..20ns") == []
 
     def test_a_sample_is_an_instant(self) -> None:
-        built = GraphBuilder()
+        built = JobBuilder()
         track = built.track(TrackKind.COUNTER)
         for time in (9, 10, 19, 20):
             built.sample(track, time, float(time))
         assert cut(built.build(), window="10ns..20ns")[0].counters.value.tolist() == [10.0, 19.0]
 
     def test_a_node_without_a_time_is_where_the_operator_is_that_is_the_same(self) -> None:
-        built = GraphBuilder()
+        built = JobBuilder()
         track = built.track()
         rows = [built.add(track, "op", start, 5) for start in (0, 20)]
         nodes = [built.add(track, "op", None, UNKNOWN, K.NODE) for _ in range(3)]
@@ -240,7 +239,7 @@ class TestWindow:
         assert kept(built.build(), window="20ns..", only="nodes") == [nodes[1]]
 
     def test_what_was_still_running_when_the_recording_stopped_lasts(self) -> None:
-        built = GraphBuilder()
+        built = JobBuilder()
         track = built.track()
         built.add(track, "op", 5, UNKNOWN)
         for state in ("scheduled", "started", "completed"):
@@ -249,7 +248,7 @@ class TestWindow:
         assert kept(built.build(), window="..5ns") == []
 
     def test_an_entry_without_an_end_is_where_the_operator_is_that_is_the_same(self) -> None:
-        built = GraphBuilder()
+        built = JobBuilder()
         track = built.track()
         entry = built.add(track, "nccl:all_reduce", 5, UNKNOWN, K.RECORD, keys={Key.STATE: "scheduled"})
         kernel = built.add(track, "ncclKernel", 15, 10, K.KERNEL)
@@ -259,7 +258,7 @@ class TestWindow:
 
 class TestSteps:
     def test_each_rank_has_its_own(self) -> None:
-        built = GraphBuilder()
+        built = JobBuilder()
         track = built.track()
         for number in (3, 4, 5):
             built.add(track, f"ProfilerStep#{number}", 10 * number, 10, K.ANNOTATION)
@@ -269,7 +268,7 @@ class TestSteps:
         assert kept(built.build(), steps="6-99") == []
 
     def test_what_a_step_puts_on_the_gpu_is_kept_whenever_it_runs(self) -> None:
-        built = GraphBuilder()
+        built = JobBuilder()
         thread, stream = built.track(), built.track(TrackKind.STREAM)
         built.add(thread, "ProfilerStep#1", 0, 10, K.ANNOTATION)
         launch = built.add(thread, "cudaLaunchKernel", 5, 1, K.RUNTIME)
@@ -283,7 +282,7 @@ class TestSteps:
         assert kept(graph, steps="1", window="6ns..") == [0]
 
     def test_a_window_and_steps_are_what_lies_in_both_at_once(self) -> None:
-        built = GraphBuilder()
+        built = JobBuilder()
         track = built.track()
         built.add(track, "step 1", 0, 10, K.ANNOTATION)
         built.add(track, "step 2", 10, 10, K.ANNOTATION)
@@ -294,7 +293,7 @@ class TestSteps:
 
 class TestWhatIsLeft:
     def built(self) -> EventGraph:
-        built = GraphBuilder()
+        built = JobBuilder()
         track = built.track()
         rows = [built.add(track, f"op {place}", 10 * place, 5, args={"place": place}) for place in range(4)]
         built.keys = {Key.CORRELATION: [(row, 100 + row) for row in rows if row != 2]}
@@ -322,7 +321,7 @@ class TestWhatIsLeft:
         assert rows == [0, 1, 2, 3]
 
     def test_no_events(self) -> None:
-        built = GraphBuilder()
+        built = JobBuilder()
         built.track()
         left, rows = cut(built.build(), window="1s..", steps="3", only="kernels,collectives")
         assert (len(left), rows, left.bounds) == (0, [], [0, 0])
@@ -358,7 +357,7 @@ EDGES = st.lists(
 
 @st.composite
 def graphs(draw: st.DrawFn) -> EventGraph:
-    built = GraphBuilder()
+    built = JobBuilder()
     track = built.track()
     events = draw(EVENTS)
     for kind, start, duration, state in events:
@@ -506,7 +505,7 @@ def edges_of(graph: EventGraph, rows: Iterable[int]) -> list[tuple[int, int, int
 
 def steps(*names: str, kind: EventKind = EventKind.ANNOTATION, duration: int = 10) -> Steps:
     """The steps of annotations that follow each other without a pause."""
-    built = GraphBuilder()
+    built = JobBuilder()
     track = built.track()
     for place, name in enumerate(names):
         built.add(track, name, 10 * place, duration, kind)
@@ -581,7 +580,7 @@ def test_no_events_no_steps() -> None:
 
 def part(rank: int) -> HeldPart:
     """A rank with an operator and a kernel every 100 ns."""
-    built = GraphBuilder()
+    built = JobBuilder()
     thread, stream = built.track(rank=rank), built.track(TrackKind.STREAM, rank)
     for place in range(4):
         built.add(thread, f"op {place}", 100 * place, 10)
@@ -592,12 +591,12 @@ def part(rank: int) -> HeldPart:
 def job() -> Job:
     """Two ranks with a collective in every kernel, and a message from the first operator to the last kernel."""
     built = JobBuilder(parts=[part(0), part(1)])
-    group = built.group("world", [0, 1])
+    group = built.group(0, 1, name="world")
     for place in range(4):
         span = (100 * place + 20, 100 * place + 70)
         built.collective(group, {0: span, 1: span}, kernels={0: 2 * place + 1, 1: 2 * place + 1})
-    built.message(group, 0, 1, 0, 370, send=0, receive=7)
-    return built.build()
+    built.sent(group, 0, 1, 0, 370, send=0, receive=7)
+    return built.job()
 
 
 def cut_job(**said: str) -> Job:
@@ -655,13 +654,13 @@ def stock(rank: int, kept: int, *steps: int) -> SelectionReport:
 
 
 def test_a_stock_is_what_there_was_and_what_is_left() -> None:
-    built = GraphBuilder()
+    built = JobBuilder()
     track, counter = built.track(), built.track(TrackKind.COUNTER)
     built.add(track, "step 7", 10, 5, EventKind.ANNOTATION)
     built.add(track, "op", 11, 30)
     built.sample(counter, 5, 1.0)
     whole = built.build()
-    nothing = GraphBuilder(tracks=list(whole.tracks)).build()
+    nothing = JobBuilder(tracks=list(whole.tracks)).build()
     assert SelectionReport.of(3, whole, whole) == SelectionReport(
         3, 2, 2, 1, Numbers.of([7]), START + 10, START + 41
     )

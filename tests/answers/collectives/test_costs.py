@@ -34,11 +34,11 @@ def job_of(
     ranks = sorted(spans[0])
     low = None if bounds is None else -bounds
     builder = JobBuilder([Clock(rank, host="a", low_ns=low, high_ns=bounds) for rank in ranks])
-    group = builder.group("0", ranks)
+    group = builder.group(*ranks, name="0")
     for each in spans:
         times = {rank: (start * MS, end * MS) for rank, (start, end) in each.items()}
         builder.collective(group, times, operation, bytes=1 << 20, order=0, bus_gb_s=1.5, algorithm_gb_s=1.0)
-    return builder.build()
+    return builder.job()
 
 
 def row_of(job: Job) -> CollectiveRow:
@@ -98,19 +98,23 @@ def test_the_baseline_is_the_transfer_of_the_quarter_with_the_least_skew() -> No
 
 def test_missing_ranks_are_inconclusive() -> None:
     builder = JobBuilder([Clock(0, low_ns=0, high_ns=0)])
-    builder.collective(builder.group("0", (0, 1)), {0: (0, 5 * MS)}, verdict=Verdict.PARTIAL, order=0)
-    row = row_of(builder.build())
+    builder.collective(builder.group(0, 1, name="0"), {0: (0, 5 * MS)}, verdict=Verdict.PARTIAL, order=0)
+    row = row_of(builder.job())
     assert (row.cost, row.why, row.measured, row.count) == (CostKind.INCONCLUSIVE, "ranks are missing", 0, 1)
 
 
 def test_bandwidth_by_size_has_the_groups_of_one_number_of_ranks_together() -> None:
     builder = JobBuilder([Clock(rank, host=f"h{rank // 2}", low_ns=0, high_ns=0) for rank in range(4)])
-    for group in (builder.group("1", (0, 1)), builder.group("2", (2, 3)), builder.group("3", (1, 2))):
+    for group in (
+        builder.group(0, 1, name="1"),
+        builder.group(2, 3, name="2"),
+        builder.group(1, 2, name="3"),
+    ):
         first, second = builder.groups[group].ranks
         span = {first: (0, 2 * MS), second: (MS, 2 * MS)}
         builder.collective(group, span, bytes=1 << 20, order=0, bus_gb_s=2.0, algorithm_gb_s=2.0)
     rate = (1 << 20) / MS
-    assert collectives_of(builder.build()).communication.bandwidths == [
+    assert collectives_of(builder.job()).communication.bandwidths == [
         BandwidthRow("all_reduce", 2, Scope.INTRA_HOST, 1 << 20, 2, MS, rate, rate),
         BandwidthRow("all_reduce", 2, Scope.INTER_HOST, 1 << 20, 1, MS, rate, rate),
     ]
@@ -141,5 +145,5 @@ def test_four_ranks_are_late_in_turn_as_they_were_made() -> None:
 
 @pytest.mark.parametrize("bounds", [0, None])
 def test_no_collectives_are_no_rows(bounds: int | None) -> None:
-    report = collectives_of(JobBuilder([Clock(0, low_ns=bounds, high_ns=bounds)]).build())
+    report = collectives_of(JobBuilder([Clock(0, low_ns=bounds, high_ns=bounds)]).job())
     assert (report.collectives, report.communication.late, report.notes) == ([], [], [])

@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 from msgspec.structs import replace
 
-from builders.graph import GraphBuilder
 from builders.job import JobBuilder
 from tracelink.answers.collectives.exchanges import Splits, exchanges_of, pair_rows, splits_of
 from tracelink.answers.model.communication import Exchange, PairRow, Scope
@@ -21,11 +20,11 @@ MS = 1_000_000
 
 def test_messages_are_rated_by_the_time_from_send_to_receive() -> None:
     builder = JobBuilder([Clock(rank, host="a", low_ns=0, high_ns=0) for rank in range(2)])
-    group = builder.group("0", (0, 1))
+    group = builder.group(0, 1, name="0")
     for number, latency in enumerate((1, 2, 9)):
-        builder.message(group, 0, 1, 0, latency * MS, tag=0, order=number, bytes=2 * MS)
-    builder.message(group, 1, 0, 5, None, tag=0, order=0)
-    assert pair_rows(builder.build()) == [
+        builder.sent(group, 0, 1, 0, latency * MS, tag=0, order=number, bytes=2 * MS)
+    builder.sent(group, 1, 0, 5, None, tag=0, order=0)
+    assert pair_rows(builder.job()) == [
         PairRow(0, 1, Scope.INTRA_HOST, 3, 0, 6 * MS, 2 * MS, MS, 1.0),
         PairRow(1, 0, Scope.INTRA_HOST, 1, 1, None, None, None, None),
     ]
@@ -34,10 +33,10 @@ def test_messages_are_rated_by_the_time_from_send_to_receive() -> None:
 def all_to_all(sizes: Mapping[int, tuple[int, int]]) -> Job:
     """One all-to-all operation, in which each rank has a kernel; the bytes that it sends and receives."""
     builder = JobBuilder([Clock(rank, low_ns=0, high_ns=0) for rank in sizes])
-    group = builder.group("7", tuple(sizes))
+    group = builder.group(*tuple(sizes), name="7")
     kernels = dict.fromkeys(sizes, 0)
     builder.collective(group, dict.fromkeys(sizes, (0, MS)), "all_to_all", kernels=kernels, order=0, bytes=1)
-    job = builder.build()
+    job = builder.job()
     given, got = (np.array([pair[end] for pair in sizes.values()], np.int64) for end in (0, 1))
     return replace(job, participations=replace(job.participations, bytes_in=given, bytes_out=got))
 
@@ -46,7 +45,7 @@ def recorded(job: Job, parts: Mapping[int, str]) -> Splits:
     """What the profile of each rank says of the parts of its kernel."""
     found = []
     for rank, text in parts.items():
-        graph = GraphBuilder()
+        graph = JobBuilder()
         stream = graph.track(TrackKind.STREAM, rank)
         graph.add(stream, "k", 0, MS, EventKind.KERNEL, {"In split size": text})
         found.append(splits_of(graph.build(), job, rank))

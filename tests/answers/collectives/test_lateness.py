@@ -22,13 +22,13 @@ def enter(builder: JobBuilder, group: int, end: int, **starts: int) -> None:
 
 
 def communication_of(builder: JobBuilder) -> Communication:
-    return collectives_of(builder.build()).communication
+    return collectives_of(builder.job()).communication
 
 
 def test_a_rank_that_was_held_up_in_another_group_passes_its_lateness_on() -> None:
     """Rank 2 comes 50 ms late to rank 1, which therefore comes late to rank 0."""
     builder = builder_of(3)
-    pair, other = builder.group("1", (0, 1)), builder.group("2", (1, 2))
+    pair, other = builder.group(0, 1, name="1"), builder.group(1, 2, name="2")
     enter(builder, pair, 1, r0=0, r1=0)
     enter(builder, other, 61, r1=10, r2=60)
     enter(builder, pair, 72, r0=20, r1=70)
@@ -43,7 +43,7 @@ def test_a_rank_that_was_held_up_in_another_group_passes_its_lateness_on() -> No
 
 def test_only_as_much_is_passed_on_as_the_rank_had_waited() -> None:
     builder = builder_of(3)
-    pair, other = builder.group("1", (0, 1)), builder.group("2", (1, 2))
+    pair, other = builder.group(0, 1, name="1"), builder.group(1, 2, name="2")
     enter(builder, pair, 1, r0=0, r1=0)
     enter(builder, other, 21, r1=10, r2=20)
     enter(builder, pair, 72, r0=20, r1=70)
@@ -53,7 +53,7 @@ def test_only_as_much_is_passed_on_as_the_rank_had_waited() -> None:
 
 def test_a_wait_that_both_ranks_had_is_no_reason_to_be_late() -> None:
     builder = builder_of(3)
-    pair, everyone = builder.group("1", (0, 1)), builder.group("0", (0, 1, 2))
+    pair, everyone = builder.group(0, 1, name="1"), builder.group(0, 1, 2, name="0")
     enter(builder, pair, 1, r0=0, r1=0)
     enter(builder, everyone, 51, r0=1, r1=1, r2=50)
     enter(builder, pair, 72, r0=52, r1=60)
@@ -75,7 +75,7 @@ def test_causes_are_followed_through_several_groups() -> None:
 
 def test_the_same_rank_again_and_again_is_constant_and_taking_turns_is_rotating() -> None:
     builder = builder_of(3)
-    constant, rotating = builder.group("0", (0, 1, 2)), builder.group("1", (0, 1, 2))
+    constant, rotating = builder.group(0, 1, 2, name="0"), builder.group(0, 1, 2, name="1")
     for number in range(6):
         begin = 200 * number
         enter(builder, constant, begin + 20, r0=begin, r1=begin, r2=begin + 10)

@@ -11,8 +11,8 @@ from hypothesis import given
 
 import tracelink
 from builders.data import foreign, traces
-from builders.graph import START
-from builders.paths import US, PathBuilder, generated, path_in_words, pieces_of, ranks_of_pieces
+from builders.job import START, JobBuilder
+from builders.paths import US, generated, path_in_words, pieces_of, ranks_of_pieces
 from generators.gpu_pair import write
 from generators.job import Job as Made
 from tracelink.answers.path.job import JobPieces
@@ -27,11 +27,11 @@ from tracelink.pipeline.job_reader import read_job
 
 
 def test_a_host_that_is_slower_than_its_device_is_the_path() -> None:
-    job = PathBuilder()
-    job.op(0, "aten::mm", 0, 10)
-    job.kernel(0, "gemm", 5, 8, launched=2)
-    job.op(0, "aten::add", 12, 20)
-    assert path_in_words(job.pieces()) == [
+    job = JobBuilder(unit=US)
+    job.op("aten::mm", 0, 10)
+    job.work("gemm", 5, 8, launched=2)
+    job.op("aten::add", 12, 20)
+    assert path_in_words(pieces_of(job)) == [
         "0 host aten::mm 0-2",
         "0 host aten::mm 2-10",
         "0 python 10-12",
@@ -40,11 +40,11 @@ def test_a_host_that_is_slower_than_its_device_is_the_path() -> None:
 
 
 def test_a_device_that_is_slower_than_its_host_is_the_path_from_the_first_launch_on() -> None:
-    job = PathBuilder()
-    job.op(0, "aten::mm", 0, 10)
-    job.kernel(0, "gemm", 6, 30, launched=2)
-    job.kernel(0, "relu", 31, 50, launched=4)
-    assert path_in_words(job.pieces()) == [
+    job = JobBuilder(unit=US)
+    job.op("aten::mm", 0, 10)
+    job.work("gemm", 6, 30, launched=2)
+    job.work("relu", 31, 50, launched=4)
+    assert path_in_words(pieces_of(job)) == [
         "0 host aten::mm 0-2",
         "0 launch gemm 2-6",
         "0 compute gemm 6-30",
@@ -54,13 +54,13 @@ def test_a_device_that_is_slower_than_its_host_is_the_path_from_the_first_launch
 
 
 def test_a_thread_that_waits_for_its_device_continues_after_the_work() -> None:
-    job = PathBuilder()
-    job.op(0, "aten::mm", 0, 4)
-    item = job.op(0, "aten::item", 5, 34)
-    job.kernel(0, "gemm", 6, 30, launched=2)
-    job.call(0, "cudaDeviceSynchronize", 6, 32, inside=item)
-    job.op(0, "aten::add", 34, 40)
-    assert path_in_words(job.pieces()) == [
+    job = JobBuilder(unit=US)
+    job.op("aten::mm", 0, 4)
+    item = job.op("aten::item", 5, 34)
+    job.work("gemm", 6, 30, launched=2)
+    job.call("cudaDeviceSynchronize", 6, 32, inside=item)
+    job.op("aten::add", 34, 40)
+    assert path_in_words(pieces_of(job)) == [
         "0 host aten::mm 0-2",
         "0 launch gemm 2-6",
         "0 compute gemm 6-30",
@@ -70,19 +70,19 @@ def test_a_thread_that_waits_for_its_device_continues_after_the_work() -> None:
     ]
 
 
-def _met(job: PathBuilder, *rows: int) -> PathBuilder:
-    job.together(*rows)
+def _met(job: JobBuilder, *rows: int) -> JobBuilder:
+    job.together(job.group(0, 1), *rows)
     return job
 
 
 def test_a_collective_leads_to_the_rank_that_came_last() -> None:
-    job = PathBuilder()
-    job.op(0, "aten::mm", 0, 4)
-    first = job.kernel(0, "ncclAllReduce", 3, 120, launched=2)
-    job.kernel(0, "relu", 121, 140, launched=3)
-    job.op(1, "aten::slow", 0, 104)
-    second = job.kernel(1, "ncclAllReduce", 104, 120, launched=102)
-    assert path_in_words(_met(job, first, second).pieces()) == [
+    job = JobBuilder(unit=US)
+    job.op("aten::mm", 0, 4)
+    first = job.work("ncclAllReduce", 3, 120, launched=2)
+    job.work("relu", 121, 140, launched=3)
+    job.op("aten::slow", 0, 104, rank=1)
+    second = job.work("ncclAllReduce", 104, 120, rank=1, launched=102)
+    assert path_in_words(pieces_of(_met(job, first, second))) == [
         "1 host aten::slow 0-102",
         "1 launch ncclAllReduce 102-104",
         "0 communication ncclAllReduce 104-120",
@@ -93,13 +93,13 @@ def test_a_collective_leads_to_the_rank_that_came_last() -> None:
 
 def test_a_rank_that_left_before_another_came_did_not_wait_for_it() -> None:
     """Clocks differ: it is counted, and the path stays on the rank."""
-    job = PathBuilder()
-    job.op(0, "aten::mm", 0, 4)
-    first = job.kernel(0, "ncclAllReduce", 3, 90, launched=2)
-    job.kernel(0, "relu", 91, 140, launched=3)
-    job.op(1, "aten::slow", 0, 50)
-    second = job.kernel(1, "ncclAllReduce", 95, 99, launched=40)
-    pieces = _met(job, first, second).pieces()
+    job = JobBuilder(unit=US)
+    job.op("aten::mm", 0, 4)
+    first = job.work("ncclAllReduce", 3, 90, launched=2)
+    job.work("relu", 91, 140, launched=3)
+    job.op("aten::slow", 0, 50, rank=1)
+    second = job.work("ncclAllReduce", 95, 99, rank=1, launched=40)
+    pieces = pieces_of(_met(job, first, second))
     assert pieces.contradicted == 1
     assert path_in_words(pieces)[1:] == [
         "0 launch ncclAllReduce 2-3",
@@ -110,17 +110,17 @@ def test_a_rank_that_left_before_another_came_did_not_wait_for_it() -> None:
 
 
 def test_communication_on_another_thread_leads_to_its_request_and_the_thread_that_waited_resumes() -> None:
-    job = PathBuilder()
-    first = job.op(0, "c10d::allreduce_", 0, 10)
-    job.op(0, "aten::add", 62, 70)
-    left = job.note(0, "gloo:all_reduce", 12, 60, thread="worker")
-    job.op(1, "aten::slow", 0, 40)
-    second = job.op(1, "c10d::allreduce_", 40, 45)
-    right = job.note(1, "gloo:all_reduce", 48, 60, thread="worker")
-    job.together(left, right, as_what="annotation")
-    for part, operator in zip(job.graph.participations, (first, second), strict=True):
+    job = JobBuilder(unit=US)
+    first = job.op("c10d::allreduce_", 0, 10)
+    job.op("aten::add", 62, 70)
+    left = job.note("gloo:all_reduce", 12, 60, thread="worker")
+    job.op("aten::slow", 0, 40, rank=1)
+    second = job.op("c10d::allreduce_", 40, 45, rank=1)
+    right = job.note("gloo:all_reduce", 48, 60, rank=1, thread="worker")
+    job.together(job.group(0, 1), left, right, as_what="annotation")
+    for part, operator in zip(job.participations, (first, second), strict=True):
         part["operator"] = operator
-    assert path_in_words(job.pieces()) == [
+    assert path_in_words(pieces_of(job)) == [
         "1 host aten::slow 0-40",
         "1 host c10d::allreduce_ 40-45",
         "1 hand_over gloo:all_reduce 45-48",
@@ -131,14 +131,14 @@ def test_communication_on_another_thread_leads_to_its_request_and_the_thread_tha
 
 
 def test_a_message_leads_to_its_sender() -> None:
-    job = PathBuilder()
-    job.op(0, "aten::slow", 0, 50)
-    sent = job.kernel(0, "ncclSend", 52, 60, launched=48)
-    job.op(1, "aten::mm", 0, 4)
-    received = job.kernel(1, "ncclRecv", 3, 60, launched=2)
-    job.kernel(1, "relu", 61, 80, launched=3)
-    job.graph.message(job.graph.group(0, 1), sent, received)
-    assert path_in_words(job.pieces()) == [
+    job = JobBuilder(unit=US)
+    job.op("aten::slow", 0, 50)
+    sent = job.work("ncclSend", 52, 60, launched=48)
+    job.op("aten::mm", 0, 4, rank=1)
+    received = job.work("ncclRecv", 3, 60, rank=1, launched=2)
+    job.work("relu", 61, 80, rank=1, launched=3)
+    job.message(job.group(0, 1), sent, received)
+    assert path_in_words(pieces_of(job)) == [
         "0 host aten::slow 0-48",
         "0 launch ncclSend 48-52",
         "1 communication ncclRecv 52-60",
@@ -148,20 +148,20 @@ def test_a_message_leads_to_its_sender() -> None:
 
 
 def test_work_that_nothing_explains_is_idle() -> None:
-    job = PathBuilder()
-    job.op(0, "aten::mm", 0, 10)
-    job.kernel(0, "gemm", 6, 30, launched=2)
-    job.kernel(0, "relu", 630, 650, launched=4)
-    assert path_in_words(job.pieces())[3:] == ["0 idle relu 30-630", "0 compute relu 630-650"]
+    job = JobBuilder(unit=US)
+    job.op("aten::mm", 0, 10)
+    job.work("gemm", 6, 30, launched=2)
+    job.work("relu", 630, 650, launched=4)
+    assert path_in_words(pieces_of(job))[3:] == ["0 idle relu 30-630", "0 compute relu 630-650"]
 
 
 def test_a_stream_that_starts_right_after_communication_on_another_one_waited_for_it() -> None:
-    job = PathBuilder()
-    job.op(0, "aten::mm", 0, 10)
-    job.kernel(0, "gemm", 6, 30, launched=2)
-    job.kernel(0, "ncclAllReduce", 8, 625, launched=4, stream=20)
-    job.kernel(0, "relu", 630, 650, launched=6)
-    assert path_in_words(job.pieces())[-3:] == [
+    job = JobBuilder(unit=US)
+    job.op("aten::mm", 0, 10)
+    job.work("gemm", 6, 30, launched=2)
+    job.work("ncclAllReduce", 8, 625, launched=4, stream=20)
+    job.work("relu", 630, 650, launched=6)
+    assert path_in_words(pieces_of(job))[-3:] == [
         "0 communication ncclAllReduce 8-625",
         "0 queue relu 625-630",
         "0 compute relu 630-650",
@@ -169,43 +169,43 @@ def test_a_stream_that_starts_right_after_communication_on_another_one_waited_fo
 
 
 def test_steps_of_a_job_begin_on_the_first_rank_even_if_ranks_recorded_different_ones() -> None:
-    job = PathBuilder()
+    job = JobBuilder(unit=US)
     for rank, steps in ((0, {1: 0, 2: 100}), (1, {2: 90, 3: 200}), (2, {})):
         for step, start in steps.items():
-            job.note(rank, f"ProfilerStep#{step}", start, start + 80)
-        job.op(rank, "aten::mm", 20, 300)
-    pieces = job.pieces()
+            job.note(f"ProfilerStep#{step}", start, start + 80, rank=rank)
+        job.op("aten::mm", 20, 300, rank=rank)
+    pieces = pieces_of(job)
     assert pieces.steps.tolist() == [1, 2, 3]
     assert ((pieces.begin - START) // US).tolist() == [0, 90, 200, 280]
 
 
 def test_steps_whose_numbers_do_not_ascend_are_one() -> None:
-    job = PathBuilder()
+    job = JobBuilder(unit=US)
     for start, step in ((0, 2), (100, 1)):
-        job.note(0, f"ProfilerStep#{step}", start, start + 80)
-        job.op(0, "aten::mm", start + 1, start + 70)
-    pieces = job.pieces()
+        job.note(f"ProfilerStep#{step}", start, start + 80)
+        job.op("aten::mm", start + 1, start + 70)
+    pieces = pieces_of(job)
     assert (pieces.steps.tolist(), ((pieces.begin - START) // US).tolist()) == ([UNKNOWN], [0, 180])
 
 
 def test_operators_that_enclose_each_other_in_a_circle_end() -> None:
-    job = PathBuilder()
-    first, second = job.note(0, "one", 0, 4), job.note(0, "other", 1, 3)
-    job.graph.edge(first, Relation.CALLS, second)
-    job.graph.edge(second, Relation.CALLS, first)
-    job.op(0, "aten::mm", 2, 20)
-    job.op(0, "aten::add", 30, 40)
-    assert path_in_words(job.pieces())[-1] == "0 host aten::add 30-40"
+    job = JobBuilder(unit=US)
+    first, second = job.note("one", 0, 4), job.note("other", 1, 3)
+    job.edge(first, Relation.CALLS, second)
+    job.edge(second, Relation.CALLS, first)
+    job.op("aten::mm", 2, 20)
+    job.op("aten::add", 30, 40)
+    assert path_in_words(pieces_of(job))[-1] == "0 host aten::add 30-40"
 
 
 def test_causes_in_a_circle_end() -> None:
     """By its clock a kernel ran before the call that launched it, which waited for it."""
-    job = PathBuilder()
-    sync = job.call(0, "cudaDeviceSynchronize", 0, 10)
-    kernel = job.kernel(0, "gemm", 2, 8)
-    job.graph.edge(job.call(0, "cudaLaunchKernel", 12, 13), Relation.LAUNCHES, kernel)
-    job.op(0, "aten::add", 14, 20)
-    pieces = job.pieces()
+    job = JobBuilder(unit=US)
+    sync = job.call("cudaDeviceSynchronize", 0, 10)
+    kernel = job.work("gemm", 2, 8)
+    job.edge(job.call("cudaLaunchKernel", 12, 13), Relation.LAUNCHES, kernel)
+    job.op("aten::add", 14, 20)
+    pieces = pieces_of(job)
     assert sync != kernel
     assert critical_path(pieces).end[-1] == pieces.begin[-1]
     assert replayed(Model.of(pieces)) >= 0

@@ -15,7 +15,8 @@ import generators.communication
 import generators.training
 import tracelink
 from builders.data import foreign, traces
-from builders.paths import PathBuilder, generated, pieces_of, ranks_of_pieces
+from builders.job import JobBuilder
+from builders.paths import US, generated, pieces_of, ranks_of_pieces
 from generators import many_hosts
 from generators.gpu_pair import write
 from generators.job import Job as Made
@@ -31,47 +32,47 @@ def answer(traces: Any, question: str) -> WhatIf:
     return only
 
 
-def slow_pair() -> PathBuilder:
+def slow_pair() -> JobBuilder:
     """Rank 1 comes 100 us late to a collective of 10 us, after which rank 0 works for 20 us."""
-    job = PathBuilder()
-    job.op(0, "aten::mm", 0, 4)
-    first = job.kernel(0, "ncclAllReduce", 4, 114, launched=2)
-    job.kernel(0, "relu", 115, 135, launched=3)
-    job.op(1, "aten::slow", 0, 104)
-    second = job.kernel(1, "ncclAllReduce", 104, 114, launched=102)
-    job.together(first, second)
+    job = JobBuilder(unit=US)
+    job.op("aten::mm", 0, 4)
+    first = job.work("ncclAllReduce", 4, 114, launched=2)
+    job.work("relu", 115, 135, launched=3)
+    job.op("aten::slow", 0, 104, rank=1)
+    second = job.work("ncclAllReduce", 104, 114, rank=1, launched=102)
+    job.together(job.group(0, 1), first, second)
     return job
 
 
 def test_without_a_late_rank_its_delay_is_gone() -> None:
-    found = answer(slow_pair().graph.build(), "rank 1 on time")
+    found = answer(slow_pair().build(), "rank 1 on time")
     assert (found.recorded_ns, found.replayed_ns, found.expected_ns) == (135_000, 135_000, 35_000)
     assert (found.answered, found.error, found.saving_ns) == (True, 0.0, 100_000)
 
 
 def test_a_rank_that_is_never_late_changes_nothing() -> None:
-    assert answer(slow_pair().graph.build(), "rank 0 on time").saving_ns == 0
+    assert answer(slow_pair().build(), "rank 0 on time").saving_ns == 0
 
 
 def test_free_communication_leaves_the_wait_for_the_late_rank() -> None:
-    assert answer(slow_pair().graph.build(), "communication free").expected_ns == 125_000
+    assert answer(slow_pair().build(), "communication free").expected_ns == 125_000
 
 
 def test_a_kernel_twice_as_fast_shortens_what_waits_for_it() -> None:
-    assert answer(slow_pair().graph.build(), "kernel relu 2x").expected_ns == 125_000
+    assert answer(slow_pair().build(), "kernel relu 2x").expected_ns == 125_000
 
 
 def test_changes_at_once_are_separated_by_commas() -> None:
-    both = answer(slow_pair().graph.build(), "kernel relu 2x, rank 1 on time")
+    both = answer(slow_pair().build(), "kernel relu 2x, rank 1 on time")
     assert both.expected_ns == 25_000
 
 
 def test_a_replay_that_cannot_explain_the_job_is_no_answer() -> None:
-    job = PathBuilder()
-    job.op(0, "aten::mm", 0, 10)
-    job.kernel(0, "gemm", 5, 30, launched=2)
-    job.kernel(0, "relu", 530, 550, launched=4)
-    found = answer(job.graph.build(), "kernel gemm 2x")
+    job = JobBuilder(unit=US)
+    job.op("aten::mm", 0, 10)
+    job.work("gemm", 5, 30, launched=2)
+    job.work("relu", 530, 550, launched=4)
+    found = answer(job.build(), "kernel gemm 2x")
     assert (found.answered, found.expected_ns, found.saving_ns) == (False, None, None)
     assert found.error > 0.5
     assert "are not known" in found.why_not
@@ -106,7 +107,7 @@ def test_questions(question: str, changes: list[Change] | None) -> None:
 )
 def test_what_the_job_does_not_have_is_an_error(question: str, message: str) -> None:
     with pytest.raises(UsageError, match=message):
-        tracelink.what_if(slow_pair().graph.build(), question)
+        tracelink.what_if(slow_pair().build(), question)
 
 
 def test_dumps_alone_cannot_be_replayed() -> None:

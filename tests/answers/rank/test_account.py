@@ -8,7 +8,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from builders.graph import START, GraphBuilder
+from builders.job import START, JobBuilder
 from tracelink.answers.model.results import Cause, Portion, Step, WorkIn
 from tracelink.answers.rank.account import Account, account_of
 from tracelink.model.columns import MICROSECOND
@@ -24,7 +24,7 @@ NCCL = "ncclDevKernel_AllReduce_Sum_f32_RING_LL"
 class Timeline:
     """One rank with a thread and streams; times are in µs."""
 
-    builder: GraphBuilder = field(default_factory=GraphBuilder)
+    builder: JobBuilder = field(default_factory=JobBuilder)
     streams: dict[int, int] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -174,7 +174,7 @@ def test_exposed_communication_that_the_host_waits_for_is_communication() -> Non
 
 
 def test_the_rank_that_enters_last_is_waited_for() -> None:
-    builder = GraphBuilder()
+    builder = JobBuilder()
     rows = []
     for rank, start in enumerate((10, 40)):
         thread = builder.track(rank=rank)

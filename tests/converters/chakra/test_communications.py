@@ -11,8 +11,6 @@ import numpy as np
 import pytest
 
 from builders.chakra_written import only, traces
-from builders.communicating_ranks import CommunicatingRanks
-from builders.graph import GraphBuilder
 from builders.job import JobBuilder
 from tracelink.converters.chakra.communications import Communication, consumer_sizes, usable
 from tracelink.converters.chakra.schema import CollectiveType, NodeType
@@ -29,10 +27,12 @@ US = 1000
 
 
 def test_a_kernel_of_a_collective_says_what_it_is(tmp_path: Path) -> None:
-    job = CommunicatingRanks(0, 1)
-    rows = [job.kernel(rank, "ncclDevKernel_Generic") for rank in (0, 1)]
-    world = job.builder.group(0, 1, name="0", description="default_pg")
-    job.collective(world, *rows, operation="reduce", root=1, sequence=9, type=job.builder.texts["Float"])
+    job = JobBuilder(unit=US)
+    rows = [job.work("ncclDevKernel_Generic", 0, 5, rank=rank, device=0) for rank in (0, 1)]
+    world = job.group(0, 1, name="0", description="default_pg")
+    job.together(
+        world, *rows, operation="reduce", root=1, sequence=9, type=job.texts["Float"], elements=(64, 64)
+    )
     for trace in traces(job.build(), tmp_path).values():
         assert trace.type("ncclDevKernel_Generic") == NodeType.COMM_COLL
         said = trace.attributes_of("ncclDevKernel_Generic")
@@ -69,19 +69,19 @@ def test_a_kernel_of_a_collective_says_what_it_is(tmp_path: Path) -> None:
     ],
 )
 def test_every_operation_has_its_type(operation: str, kind: CollectiveType, tmp_path: Path) -> None:
-    job = CommunicatingRanks(0)
-    row = job.kernel(0, "kernel")
-    job.collective(job.builder.group(0, 1, name="0"), row, operation=operation)
+    job = JobBuilder(unit=US)
+    row = job.work("kernel", 0, 5)
+    job.together(job.group(0, 1, name="0"), row, operation=operation, elements=(64, 64))
     assert only(job.build(), tmp_path).attributes_of("kernel")["comm_type"] == kind
 
 
 def test_what_cannot_be_said_as_communication_is_computation_and_counted(tmp_path: Path) -> None:
-    job = CommunicatingRanks(0)
-    rows = [job.kernel(0, name, at) for at, name in enumerate(("no size", "no type", "good"))]
-    group = job.builder.group(0, 1, name="0")
-    job.collective(group, rows[0], given=-1, gotten=-1)
-    job.collective(group, rows[1], operation="coalesced")
-    job.collective(group, rows[2])
+    job = JobBuilder(unit=US)
+    rows = [job.work(name, at, at + 5) for at, name in enumerate(("no size", "no type", "good"))]
+    group = job.group(0, 1, name="0")
+    job.together(group, rows[0], elements=(-1, -1))
+    job.together(group, rows[1], operation="coalesced", elements=(64, 64))
+    job.together(group, rows[2], elements=(64, 64))
     trace = only(job.build(), tmp_path)
     assert [trace.type(name) for name in ("no size", "no type", "good")] == [
         NodeType.COMP,
@@ -95,9 +95,9 @@ def test_what_cannot_be_said_as_communication_is_computation_and_counted(tmp_pat
 
 class TestMessages:
     def test_both_ends_say_peer_tag_and_bytes(self, tmp_path: Path) -> None:
-        job = CommunicatingRanks(0, 3)
-        send, receive = job.kernel(0, "send"), job.kernel(3, "receive", 1)
-        job.builder.message(job.builder.group(0, 3, name="0"), send, receive, bytes=256, tag=4)
+        job = JobBuilder(unit=US)
+        send, receive = job.work("send", 0, 5), job.work("receive", 1, 6, rank=3)
+        job.message(job.group(0, 3, name="0"), send, receive, bytes=256, tag=4)
         found = traces(job.build(), tmp_path)
         names = ("comm_src", "comm_dst", "comm_tag", "comm_size")
         assert found[0].type("send") == NodeType.COMM_SEND
@@ -107,9 +107,9 @@ class TestMessages:
             assert [said[attribute] for attribute in names] == [0, 3, 4, 256]
 
     def test_a_tag_that_is_not_known_is_0_on_both_ends(self, tmp_path: Path) -> None:
-        job = CommunicatingRanks(0, 1)
-        send, receive = job.kernel(0, "send"), job.kernel(1, "receive", 1)
-        job.builder.message(job.builder.group(0, 1, name="0"), send, receive, bytes=8)
+        job = JobBuilder(unit=US)
+        send, receive = job.work("send", 0, 5), job.work("receive", 1, 6, rank=1)
+        job.message(job.group(0, 1, name="0"), send, receive, bytes=8)
         found = traces(job.build(), tmp_path)
         assert (
             found[0].attributes_of("send")["comm_tag"],
@@ -117,24 +117,24 @@ class TestMessages:
         ) == (0, 0)
 
     def test_a_message_with_an_unknown_peer_is_computation(self, tmp_path: Path) -> None:
-        job = CommunicatingRanks(0)
-        send = job.kernel(0, "send")
-        job.builder.message(job.builder.group(0, 1, name="0"), send, send, bytes=8, target=-1)
-        job.builder.messages[-1]["receive"] = -1
+        job = JobBuilder(unit=US)
+        send = job.work("send", 0, 5)
+        job.message(job.group(0, 1, name="0"), send, send, bytes=8, target=-1)
+        job.messages[-1]["receive"] = -1
         trace = only(job.build(), tmp_path)
         assert trace.type("send") == NodeType.COMP
         assert trace.reasons["not_communication"] == 1
 
     def test_messages_that_share_a_kernel_are_nodes_with_the_same_dependencies(self, tmp_path: Path) -> None:
-        job = CommunicatingRanks(0, 1)
-        job.kernel(0, "before", 0)
-        batch = job.kernel(0, "batch", 10)
-        job.kernel(0, "after", 20)
-        other = job.kernel(1, "batch", 10)
-        group = job.builder.group(0, 1, name="0")
-        job.builder.message(group, batch, other, bytes=8)
-        job.builder.message(group, other, batch, bytes=16)
-        job.builder.message(group, batch, other, bytes=32)
+        job = JobBuilder(unit=US)
+        job.work("before", 0, 5)
+        batch = job.work("batch", 10, 15)
+        job.work("after", 20, 25)
+        other = job.work("batch", 10, 15, rank=1)
+        group = job.group(0, 1, name="0")
+        job.message(group, batch, other, bytes=8)
+        job.message(group, other, batch, bytes=16)
+        job.message(group, batch, other, bytes=32)
         found = traces(job.build(), tmp_path)
         assert found[0].communication() == [
             ("COMM_SEND", -1, 8, "0"),
@@ -151,14 +151,14 @@ class TestMessages:
 class TestOneOrder:
     """Ranks whose communication is in different orders wait for each other for ever."""
 
-    def two_groups(self, **said: Any) -> CommunicatingRanks:
+    def two_groups(self, **said: Any) -> JobBuilder:
         """Rank 1 begins what it does with 0 before what it does with 2, and its clock says otherwise."""
-        job = CommunicatingRanks(0, 1)
-        first, second = job.kernel(0, "first", 10), job.kernel(0, "second", 30)
-        swapped = job.kernel(1, "second", 8), job.kernel(1, "first", 20)
-        group = job.builder.group(0, 1, name="0")
-        job.collective(group, first, swapped[1], **said)
-        job.collective(group, second, swapped[0], **said)
+        job = JobBuilder(unit=US)
+        first, second = job.work("first", 10, 15), job.work("second", 30, 35)
+        swapped = job.work("second", 8, 13, rank=1), job.work("first", 20, 25, rank=1)
+        group = job.group(0, 1, name="0")
+        job.together(group, first, swapped[1], **said, elements=(64, 64))
+        job.together(group, second, swapped[0], **said, elements=(64, 64))
         return job
 
     @pytest.mark.parametrize("variant", ["full", "astra-sim"])
@@ -169,15 +169,15 @@ class TestOneOrder:
             assert trace.waits("second") == ["first"]
 
     def test_for_astra_sim_all_communication_is_in_one_order(self, tmp_path: Path) -> None:
-        job = CommunicatingRanks(0, 1)
+        job = JobBuilder(unit=US)
         starts = {0: (10, 20, 30), 1: (11, 29, 19)}
         rows = {
-            rank: [job.kernel(rank, name, at) for name, at in zip("abc", times, strict=True)]
+            rank: [job.work(name, at, at + 5, rank=rank) for name, at in zip("abc", times, strict=True)]
             for rank, times in starts.items()
         }
-        several = [job.builder.group(0, 1, name=name) for name in ("1", "2")]
+        several = [job.group(0, 1, name=name) for name in ("1", "2")]
         for place in range(3):
-            job.collective(several[place % 2], rows[0][place], rows[1][place])
+            job.together(several[place % 2], rows[0][place], rows[1][place], elements=(64, 64))
         found = traces(job.build(), tmp_path, variant="astra-sim")
         order = [trace.names for trace in found.values()]
         assert order[0] == order[1]
@@ -187,7 +187,7 @@ class TestOneOrder:
 
     def test_collectives_that_nobody_timed_are_in_the_order_of_the_programs(self, tmp_path: Path) -> None:
         """Of three groups, in the execution traces alone: a, b, c on one rank and b, c, a2 on another."""
-        builder = GraphBuilder()
+        builder = JobBuilder()
         programs = {0: ("a", "b", "a2"), 1: ("a", "b", "c", "a2"), 2: ("b", "c")}
         rows = {}
         for rank, names in programs.items():
@@ -216,8 +216,8 @@ class TestOnThreads:
     """Gloo and other CPU backends: the work runs on a thread of its own."""
 
     @pytest.fixture
-    def gloo(self) -> GraphBuilder:
-        builder = GraphBuilder()
+    def gloo(self) -> JobBuilder:
+        builder = JobBuilder()
         for rank in (0, 1):
             main = builder.track(rank=rank, identity="1")
             worker = builder.track(rank=rank, identity="2")
@@ -235,7 +235,7 @@ class TestOnThreads:
         return builder
 
     def test_the_annotation_is_the_communication_after_the_operator_that_asked(
-        self, gloo: GraphBuilder, tmp_path: Path
+        self, gloo: JobBuilder, tmp_path: Path
     ) -> None:
         for rank, trace in traces(gloo.build(), tmp_path).items():
             name = f"gloo:all_reduce {rank}"
@@ -245,11 +245,11 @@ class TestOnThreads:
             assert trace.type(f"c10d::allreduce_ {rank}") == NodeType.COMP
             assert trace.inside(f"copy {rank}") == [name]
 
-    def test_the_thread_goes_on_after_it(self, gloo: GraphBuilder, tmp_path: Path) -> None:
+    def test_the_thread_goes_on_after_it(self, gloo: JobBuilder, tmp_path: Path) -> None:
         for rank, trace in traces(gloo.build(), tmp_path).items():
             assert f"gloo:all_reduce {rank}" in trace.waits(f"waited {rank}")
 
-    def test_for_astra_sim_only_the_communication_is_left(self, gloo: GraphBuilder, tmp_path: Path) -> None:
+    def test_for_astra_sim_only_the_communication_is_left(self, gloo: JobBuilder, tmp_path: Path) -> None:
         for rank, trace in traces(gloo.build(), tmp_path, variant="astra-sim").items():
             assert trace.names == [f"gloo:all_reduce {rank}"]
             assert trace.communication() == [("COMM_COLL", 0, 400, "0")]
@@ -258,8 +258,8 @@ class TestOnThreads:
 class TestWhichEvent:
     """A communication has the node of its kernel, else annotation, operator, node of the trace, or entry."""
 
-    def rank(self, **events: int) -> GraphBuilder:
-        builder = GraphBuilder()
+    def rank(self, **events: int) -> JobBuilder:
+        builder = JobBuilder()
         thread, stream = builder.track(), builder.track(TrackKind.STREAM, identity="7")
         nodes, entries = builder.track(TrackKind.NODES), builder.track(TrackKind.COMMUNICATOR)
         keys = {Key.NODE_ID: 5, Key.LOGICAL_THREAD: 1}
@@ -307,7 +307,7 @@ class TestWhichEvent:
 
 
 def test_messages_of_execution_traces_alone(tmp_path: Path) -> None:
-    builder = GraphBuilder()
+    builder = JobBuilder()
     keys = {Key.NODE_ID: 5, Key.LOGICAL_THREAD: 1}
     send, receive = (
         builder.add(builder.track(TrackKind.NODES, rank), name, None, -1, EventKind.NODE, b"{}", dict(keys))
@@ -343,11 +343,11 @@ Said = Mapping[int, tuple[int, int]]
 def sizes(operation: str, said: Said, members: int | None = None) -> list[int]:
     """The size for each rank."""
     builder = JobBuilder()
-    group = builder.group("0", range(members or len(said)))
+    group = builder.group(*range(members or len(said)), name="0")
     builder.collective(group, dict.fromkeys(said, (0, 10)), operation)
     for part in builder.participations:
         part["bytes_in"], part["bytes_out"] = said[part["rank"]]
-    return consumer_sizes(builder.build()).tolist()
+    return consumer_sizes(builder.job()).tolist()
 
 
 @pytest.mark.parametrize(
@@ -413,11 +413,11 @@ def test_ranks_without_files_count_as_members() -> None:
 def test_of_several_collectives_each_has_its_own() -> None:
     builder = JobBuilder()
     for name, ranks in (("0", (0, 1)), ("1", (1, 2))):
-        builder.collective(builder.group(name, ranks), dict.fromkeys(ranks, (0, 1)), "all_to_all")
+        builder.collective(builder.group(*ranks, name=name), dict.fromkeys(ranks, (0, 1)), "all_to_all")
     for number, part in enumerate(builder.participations):
         part["bytes_in"] = 10 * (number + 1)
-    assert consumer_sizes(builder.build()).tolist() == [20, 20, 40, 40]
+    assert consumer_sizes(builder.job()).tolist() == [20, 20, 40, 40]
 
 
 def test_nothing() -> None:
-    assert consumer_sizes(JobBuilder().build()).tolist() == []
+    assert consumer_sizes(JobBuilder().job()).tolist() == []

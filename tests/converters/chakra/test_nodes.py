@@ -11,10 +11,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from builders.chakra import Job
+from builders.chakra import TracedJob
 from builders.chakra_written import only
 from builders.execution_trace import FLAT, VERSIONS, Node, as_json, node, process_root, tensor, thread_root
-from builders.graph import START, GraphBuilder
+from builders.job import START, JobBuilder
 from tracelink.converters.chakra.chakra_pb2 import Node as Message
 from tracelink.converters.chakra.decode import frames
 from tracelink.converters.chakra.nodes import fields_of, python_syntax
@@ -22,18 +22,18 @@ from tracelink.converters.chakra.schema import NodeType
 from tracelink.model.events import EventKind, Key, TrackKind
 
 
-def kernel_of(job: Job, name: str, at: float, launched: float, caller: int, stream: str = "7") -> int:
-    return job.kernel(name, at, 5, job.runtime("cudaLaunchKernel", launched, caller=caller), stream=stream)
+def kernel_of(job: TracedJob, name: str, at: float, launched: float, caller: int, stream: str = "7") -> int:
+    return job.work(name, at, at + 5, stream, by=job.call("cudaLaunchKernel", launched, inside=caller))
 
 
 def test_operators_annotations_and_work_on_a_device_are_nodes_and_the_rest_is_told(tmp_path: Path) -> None:
-    job = Job()
-    step = job.operator("step", 0, 100, kind=EventKind.ANNOTATION)
-    add = job.operator("add", 10, 20, caller=step)
-    job.operator("call", 11, 5, caller=add, kind=EventKind.PYTHON)
+    job = TracedJob()
+    step = job.op("step", 0, 100, kind=EventKind.ANNOTATION)
+    add = job.op("add", 10, 30, inside=step)
+    job.op("call", 11, 16, inside=add, kind=EventKind.PYTHON)
     kernel_of(job, "gemm", 40, 12, add)
-    job.kernel("copy", 50, 2, job.runtime("cudaMemcpyAsync", 20, caller=add), kind=EventKind.MEMCPY)
-    job.kernel("set", 60, 2, job.runtime("cudaMemsetAsync", 22, caller=add), kind=EventKind.MEMSET)
+    job.work("copy", 50, 52, by=job.call("cudaMemcpyAsync", 20, inside=add), kind=EventKind.MEMCPY)
+    job.work("set", 60, 62, by=job.call("cudaMemsetAsync", 22, inside=add), kind=EventKind.MEMSET)
     trace = only(job.build(), tmp_path)
     assert trace.names == ["step", "add", "gemm", "copy", "set"]
     assert [trace.attributes_of(name)["cat"] for name in trace.names] == [
@@ -56,9 +56,9 @@ def test_operators_annotations_and_work_on_a_device_are_nodes_and_the_rest_is_to
 
 def test_times_are_exact_in_attributes_and_rounded_in_fields(tmp_path: Path) -> None:
     """A duration is without what is inside; START is a whole number of microseconds."""
-    job = Job()
-    outer = job.operator("outer", 1.4, 10.9)
-    job.operator("inner", 2.4, 3.25, caller=outer)
+    job = TracedJob()
+    outer = job.op("outer", 1.4, 12.3)
+    job.op("inner", 2.4, 5.65, inside=outer)
     trace = only(job.build(), tmp_path)
     assert trace.times("outer") == (START // 1000 + 1, 8)
     assert trace.times("inner") == (START // 1000 + 2, 3)
@@ -73,20 +73,20 @@ def test_times_are_exact_in_attributes_and_rounded_in_fields(tmp_path: Path) -> 
 
 
 def test_what_overlaps_inside_an_operator_is_taken_from_it_once(tmp_path: Path) -> None:
-    job = Job()
-    outer = job.operator("outer", 0, 10)
-    job.operator("one", 1, 4, caller=outer)
-    job.operator("two", 3, 4, caller=outer)
+    job = TracedJob()
+    outer = job.op("outer", 0, 10)
+    job.op("one", 1, 5, inside=outer)
+    job.op("two", 3, 7, inside=outer)
     assert only(job.build(), tmp_path).attributes_of("outer")["duration_ns"] == 4000
 
 
 def test_the_profile_says_what_encloses_and_the_execution_trace_where_it_does_not(tmp_path: Path) -> None:
-    job = Job()
+    job = TracedJob()
     job.node(process_root())
     job.node(node(2, "thread", parent=1))
-    outer = job.operator("outer", 0, 100, node(3, "outer", parent=2))
+    outer = job.op("outer", 0, 100, node=node(3, "outer", parent=2))
     job.node(node(4, "untimed", parent=3))
-    job.operator("inner", 10, 20, node(5, "inner", parent=4), caller=outer)
+    job.op("inner", 10, 30, node=node(5, "inner", parent=4), inside=outer)
     trace = only(job.build(), tmp_path)
     assert trace.inside("outer") == ["thread"]
     assert trace.inside("untimed") == ["outer"]
@@ -94,9 +94,9 @@ def test_the_profile_says_what_encloses_and_the_execution_trace_where_it_does_no
 
 
 def test_work_stands_below_the_innermost_operator_around_its_launch(tmp_path: Path) -> None:
-    job = Job()
-    record = job.operator("record_param_comms", 0, 100)
-    inner = job.operator("nccl:all_reduce", 10, 50, caller=record)
+    job = TracedJob()
+    record = job.op("record_param_comms", 0, 100)
+    inner = job.op("nccl:all_reduce", 10, 60, inside=record)
     kernel_of(job, "inside", 40, 12, inner)
     kernel_of(job, "outside", 50, 70, record)
     trace = only(job.build(), tmp_path)
@@ -105,13 +105,13 @@ def test_work_stands_below_the_innermost_operator_around_its_launch(tmp_path: Pa
 
 
 def test_work_of_a_graph_without_a_launch_and_launched_by_nobody_are_nodes(tmp_path: Path) -> None:
-    job = Job()
-    replay = job.operator("replay", 0, 30)
-    launch = job.runtime("cudaGraphLaunch", 5, caller=replay)
+    job = TracedJob()
+    replay = job.op("replay", 0, 30)
+    launch = job.call("cudaGraphLaunch", 5, inside=replay)
     for number in range(3):
-        job.kernel(f"of the graph {number}", 40 + 10 * number, 5, launch)
-    job.kernel("of nobody", 80, 5, None, stream="9")
-    job.kernel("outside", 90, 5, job.runtime("cudaLaunchKernel", 35), stream="11")
+        job.work(f"of the graph {number}", 40 + 10 * number, 40 + 10 * number + 5, by=launch)
+    job.work("of nobody", 80, 85, 9)
+    job.work("outside", 90, 95, 11, by=job.call("cudaLaunchKernel", 35))
     trace = only(job.build(), tmp_path)
     assert [trace.inside(f"of the graph {number}") for number in range(3)] == [["replay"]] * 3
     assert (trace.inside("of nobody"), trace.waits("of nobody")) == ([], [])
@@ -119,10 +119,10 @@ def test_work_of_a_graph_without_a_launch_and_launched_by_nobody_are_nodes(tmp_p
 
 
 def test_what_the_execution_trace_says_of_an_operator_is_said_of_its_work_too(tmp_path: Path) -> None:
-    job = Job()
+    job = TracedJob()
     job.node(process_root())
     told = node(5, "add", parent=1)
-    add = job.operator("add", 0, 30, told)
+    add = job.op("add", 0, 30, node=told)
     kernel_of(job, "gemm", 40, 12, add)
     trace = only(job.build(), tmp_path)
     assert trace.attributes_of("add").get("op_schema", "") == trace.attributes_of("gemm").get("op_schema", "")
@@ -131,7 +131,7 @@ def test_what_the_execution_trace_says_of_an_operator_is_said_of_its_work_too(tm
 
 
 def test_where_work_runs(tmp_path: Path) -> None:
-    builder = GraphBuilder()
+    builder = JobBuilder()
     thread = builder.track(identity="77")
     stream = builder.track(TrackKind.STREAM, process="3", identity="20")
     add = builder.add(thread, "add", 0, 10)
@@ -145,13 +145,13 @@ def test_where_work_runs(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("identity", ["main", "9" * 30, "", "٣"])
 def test_a_thread_without_a_number_is_0(tmp_path: Path, identity: str) -> None:
-    builder = GraphBuilder()
+    builder = JobBuilder()
     builder.add(builder.track(identity=identity), "add", 0, 10)
     assert only(builder.build(), tmp_path).attributes_of("add")["tid"] == 0
 
 
 def test_link_keys_of_operators(tmp_path: Path) -> None:
-    builder = GraphBuilder()
+    builder = JobBuilder()
     thread = builder.track()
     keys = {Key.RECORD_FUNCTION: 12, Key.SEQUENCE: 7, Key.SCOPE: 1, Key.FORWARD_THREAD: 3}
     builder.add(thread, "told", 0, 10, keys=dict(keys))
@@ -163,7 +163,7 @@ def test_link_keys_of_operators(tmp_path: Path) -> None:
 
 
 def test_an_operator_whose_end_was_not_recorded_takes_no_time(tmp_path: Path) -> None:
-    builder = GraphBuilder()
+    builder = JobBuilder()
     builder.add(builder.track(), "unfinished", 5000, -1)
     trace = only(builder.build(), tmp_path)
     assert trace.times("unfinished") == (START // 1000 + 5, 0)
@@ -174,21 +174,21 @@ class TestExecutionTraceAlone:
     """Nodes have no times: their numbers say in which order they began."""
 
     @pytest.fixture
-    def job(self) -> Job:
-        job = Job()
+    def job(self) -> TracedJob:
+        job = TracedJob()
         job.node(process_root())
         job.node(thread_root(2))
         for number, name, parent in ((3, "one", 2), (4, "in one", 3), (5, "two", 2), (6, "in two", 5)):
             job.node(node(number, name, parent=parent))
         return job
 
-    def test_the_order_is_that_of_the_numbers(self, job: Job, tmp_path: Path) -> None:
+    def test_the_order_is_that_of_the_numbers(self, job: TracedJob, tmp_path: Path) -> None:
         trace = only(job.build(), tmp_path)
         assert trace.names[2:] == ["one", "in one", "two", "in two"]
         assert trace.waits("two") == ["in one"]
         assert trace.inside("in two") == ["two"]
 
-    def test_no_time_is_made_up(self, job: Job, tmp_path: Path) -> None:
+    def test_no_time_is_made_up(self, job: TracedJob, tmp_path: Path) -> None:
         trace = only(job.build(), tmp_path)
         assert trace.times("two") == (0, 0)
         assert not {"start_ns", "duration_ns", "inclusive_ns"} & set(trace.attributes_of("two"))
@@ -197,7 +197,7 @@ class TestExecutionTraceAlone:
 
 class TestRecorderAlone:
     def test_entries_are_nodes(self, tmp_path: Path) -> None:
-        builder = GraphBuilder()
+        builder = JobBuilder()
         track = builder.track(TrackKind.COMMUNICATOR)
         rows = [builder.add(track, name, 1000 * at, 500, EventKind.RECORD) for at, name in enumerate("ab")]
         group = builder.group(0, 1)
@@ -211,7 +211,7 @@ class TestRecorderAlone:
         assert trace.communication() == [("COMM_COLL", 0, 64, "0")] * 2
 
     def test_beside_a_profile_they_are_not(self, tmp_path: Path) -> None:
-        builder = GraphBuilder()
+        builder = JobBuilder()
         builder.add(builder.track(), "add", 0, 10)
         builder.add(builder.track(TrackKind.COMMUNICATOR), "entry", 0, 5, EventKind.RECORD)
         trace = only(builder.build(), tmp_path)
@@ -222,7 +222,7 @@ class TestRecorderAlone:
 @pytest.mark.parametrize("variant", ["full", "astra-sim"])
 def test_a_rank_of_which_nothing_is_a_node_has_one_that_is_idle(variant: str, tmp_path: Path) -> None:
     """Simulators need a file of every rank, and a node to begin with."""
-    builder = GraphBuilder()
+    builder = JobBuilder()
     builder.add(builder.track(), "python", 0, 5, EventKind.PYTHON)
     trace = only(builder.build(), tmp_path, variant=variant)
     assert trace.names == ["idle"]
@@ -289,11 +289,11 @@ def test_what_is_laid_out_in_another_way_says_nothing(text: bytes) -> None:
 
 
 def test_work_says_the_inputs_of_its_operator(tmp_path: Path) -> None:
-    job = Job()
+    job = TracedJob()
     job.node(process_root())
-    add = job.operator("add", 0, 30, node(5, "add", parent=1, inputs=[tensor(7)], outputs=[tensor(9)]))
-    job.kernel("gemm", 40, 5, job.runtime("cudaLaunchKernel", 10, caller=add))
-    job.operator("alone", 50, 5)
+    add = job.op("add", 0, 30, node=node(5, "add", parent=1, inputs=[tensor(7)], outputs=[tensor(9)]))
+    job.work("gemm", 40, 45, by=job.call("cudaLaunchKernel", 10, inside=add))
+    job.op("alone", 50, 55)
     trace = only(job.build(), tmp_path)
     assert trace.output is not None
     with Path(trace.output.path).open("rb") as stream:
@@ -306,11 +306,11 @@ def test_work_says_the_inputs_of_its_operator(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("version", [version for version in VERSIONS if version != FLAT])
 def test_signature_and_forward_parent(version: str, tmp_path: Path) -> None:
-    job = Job(version)
+    job = TracedJob(version=version)
     job.node(process_root())
     told = as_json(node(5, "add", parent=1), version)
     said = {attribute["name"]: attribute["value"] for attribute in told["attrs"]}
-    job.operator("add", 0, 30, node(5, "add", parent=1))
+    job.op("add", 0, 30, node=node(5, "add", parent=1))
     trace = only(job.build(), tmp_path)
     assert trace.attributes_of("add")["op_schema"] == said["op_schema"]
     assert trace.attributes_of("add")["fw_parent"] == said["fw_parent"]

@@ -8,11 +8,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from builders.chakra import Job
+from builders.chakra import TracedJob
 from builders.chakra_written import only
 from builders.data import shared
 from builders.execution_trace import node, process_root, tensor
-from builders.graph import START
+from builders.job import START
 from builders.ordering import RankBuilder
 from generators import gpu_pair
 from generators.job import Job as Training
@@ -144,18 +144,18 @@ US = 1000
 
 
 def launched(
-    job: Job, name: str, at: float, called: float, caller: int | None = None, stream: str = "7"
+    job: TracedJob, name: str, at: float, called: float, caller: int | None = None, stream: str = "7"
 ) -> int:
-    return job.kernel(name, at, 5, job.runtime("cudaLaunchKernel", called, caller=caller), stream=stream)
+    return job.work(name, at, at + 5, stream, by=job.call("cudaLaunchKernel", called, inside=caller))
 
 
 def test_a_thread_runs_one_operator_after_the_other_the_enclosing_one_first(tmp_path: Path) -> None:
-    job = Job()
-    outer = job.operator("outer", 0, 50)
-    job.operator("inner", 0, 50, caller=outer)
-    job.operator("next", 60, 5)
-    job.operator("elsewhere", 30, 5, thread="other")
-    job.operator("elsewhere next", 65, 5, thread="other")
+    job = TracedJob()
+    outer = job.op("outer", 0, 50)
+    job.op("inner", 0, 50, inside=outer)
+    job.op("next", 60, 65)
+    job.op("elsewhere", 30, 35, "other")
+    job.op("elsewhere next", 65, 70, "other")
     trace = only(job.build(), tmp_path)
     assert trace.names == ["outer", "inner", "elsewhere", "next", "elsewhere next"]
     assert {name: trace.waits(name) for name in trace.names} == {
@@ -175,9 +175,9 @@ def test_a_thread_runs_one_operator_after_the_other_the_enclosing_one_first(tmp_
 
 
 def test_work_waits_for_what_launched_it_and_for_what_ran_before_on_its_stream(tmp_path: Path) -> None:
-    job = Job()
-    one = job.operator("one", 0, 10)
-    two = job.operator("two", 20, 10)
+    job = TracedJob()
+    one = job.op("one", 0, 10)
+    two = job.op("two", 20, 30)
     launched(job, "first", 40, 2, one)
     launched(job, "second", 50, 21, two)
     launched(job, "aside", 50, 24, two, stream="9")
@@ -190,8 +190,8 @@ def test_work_waits_for_what_launched_it_and_for_what_ran_before_on_its_stream(t
 
 def test_work_that_clocks_put_before_its_launch_comes_after_it(tmp_path: Path) -> None:
     """The clock of a device can be off by microseconds; the time of the node is then that of its launch."""
-    job = Job()
-    late = job.operator("late", 30, 10)
+    job = TracedJob()
+    late = job.op("late", 30, 40)
     launched(job, "early", 20, 31, late)
     trace = only(job.build(), tmp_path)
     assert trace.names == ["late", "early"]
@@ -200,21 +200,21 @@ def test_work_that_clocks_put_before_its_launch_comes_after_it(tmp_path: Path) -
 
 
 def test_the_host_goes_on_when_the_stream_that_it_waited_for_has_ended(tmp_path: Path) -> None:
-    job = Job()
-    one = job.operator("one", 0, 10)
+    job = TracedJob()
+    one = job.op("one", 0, 10)
     launched(job, "gemm", 15, 2, one)
-    job.runtime("cudaStreamSynchronize", 12, 10)
-    job.operator("after", 30, 5)
+    job.call("cudaStreamSynchronize", 12, 22)
+    job.op("after", 30, 35)
     trace = only(job.build(), tmp_path)
     assert trace.waits("after") == ["one", "gemm"]
     assert trace.reasons["inferred_waits"] == 1
 
 
 def test_said_dependencies_are_kept(tmp_path: Path) -> None:
-    job = Job()
-    cause = job.operator("cause", 0, 5)
-    waiting = job.operator("waiting", 10, 5, thread="other")
-    dependent = job.operator("dependent", 10, 5, thread="third")
+    job = TracedJob()
+    cause = job.op("cause", 0, 5)
+    waiting = job.op("waiting", 10, 15, "other")
+    dependent = job.op("dependent", 10, 15, "third")
     job.edge(waiting, Relation.WAITS_FOR, cause)
     job.edge(dependent, Relation.DEPENDS_ON, cause)
     job.edge(cause, Relation.DEPENDS_ON, cause)
@@ -227,24 +227,24 @@ def test_said_dependencies_are_kept(tmp_path: Path) -> None:
 
 
 def test_a_dependency_against_the_order_of_starts_is_left_out_and_counted(tmp_path: Path) -> None:
-    job = Job()
-    cause = job.operator("cause", 20, 5)
-    job.edge(job.operator("earlier", 0, 5, thread="other"), Relation.WAITS_FOR, cause)
+    job = TracedJob()
+    cause = job.op("cause", 20, 25)
+    job.edge(job.op("earlier", 0, 5, "other"), Relation.WAITS_FOR, cause)
     trace = only(job.build(), tmp_path)
     assert trace.waits("earlier") == []
     assert trace.reasons["against_order"] == 1
 
 
 @pytest.fixture
-def of_tensors() -> Job:
+def of_tensors() -> TracedJob:
     """`make` writes what `use` on another thread reads; `other` runs between them on the thread of `use`."""
-    job = Job()
+    job = TracedJob()
     job.node(process_root())
     make = node(3, "make", parent=1, outputs=[tensor()])
     use = node(5, "use", parent=1, inputs=[tensor()])
-    made = job.operator("make", 0, 10, make)
-    job.operator("other", 20, 10, node(4, "other", parent=1), thread="second")
-    used = job.operator("use", 40, 10, use, thread="second")
+    made = job.op("make", 0, 10, node=make)
+    job.op("other", 20, 30, "second", node=node(4, "other", parent=1))
+    used = job.op("use", 40, 50, "second", node=use)
     launched(job, "writing", 12, 5, made)
     launched(job, "reading", 50, 45, used, stream="9")
     return job
@@ -259,7 +259,7 @@ def of_tensors() -> Job:
     ],
 )
 def test_by_time_by_tensors_or_both(
-    of_tensors: Job, deps: str, use: list[str], reading: list[str], tmp_path: Path
+    of_tensors: TracedJob, deps: str, use: list[str], reading: list[str], tmp_path: Path
 ) -> None:
     trace = only(of_tensors.build(), tmp_path, deps=deps)
     assert [name for name in trace.waits("use") if "process" not in name] == use
@@ -267,21 +267,21 @@ def test_by_time_by_tensors_or_both(
 
 
 def test_without_threads_what_is_inside_an_operator_still_comes_after_it(tmp_path: Path) -> None:
-    job = Job()
-    outer = job.operator("outer", 0, 50)
-    job.operator("inner", 10, 10, caller=outer)
-    job.operator("next", 60, 5)
+    job = TracedJob()
+    outer = job.op("outer", 0, 50)
+    job.op("inner", 10, 20, inside=outer)
+    job.op("next", 60, 65)
     trace = only(job.build(), tmp_path, deps="data")
     assert trace.waits("inner") == ["outer"]
     assert trace.waits("next") == []
 
 
 def test_works_of_one_operator_are_in_order_where_streams_are_not(tmp_path: Path) -> None:
-    job = Job()
-    outer = job.operator("outer", 0, 50)
+    job = TracedJob()
+    outer = job.op("outer", 0, 50)
     launched(job, "first", 10, 2, outer)
     launched(job, "second", 20, 4, outer)
-    launched(job, "of another", 30, 52, job.operator("another", 51, 5))
+    launched(job, "of another", 30, 52, job.op("another", 51, 56))
     trace = only(job.build(), tmp_path, deps="data")
     assert trace.waits("second") == ["outer", "first"]
     assert trace.waits("of another") == ["another"]

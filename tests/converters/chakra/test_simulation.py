@@ -7,10 +7,8 @@ from typing import Any
 
 import pytest
 
-from builders.chakra import Job
+from builders.chakra import TracedJob
 from builders.chakra_written import groups, only, traces
-from builders.communicating_ranks import CommunicatingRanks
-from builders.graph import GraphBuilder
 from builders.job import JobBuilder
 from tracelink.converters.chakra.schema import SIMULATED, CollectiveType, NodeType
 from tracelink.converters.chakra.simulation import GroupNumbers, all_ranks, group_numbers
@@ -21,18 +19,20 @@ US = 1000
 
 
 class TestGroups:
-    def job(self, *members: tuple[str, tuple[int, ...]], ranks: int = 4) -> CommunicatingRanks:
+    def job(self, *members: tuple[str, tuple[int, ...]], ranks: int = 4) -> JobBuilder:
         """A collective of each group, by its name, on all of its members."""
-        job = CommunicatingRanks(*range(ranks))
+        job = JobBuilder(unit=US)
+        for rank in range(ranks):
+            job.stream(rank=rank)
         rows = {
-            (rank, number): job.kernel(rank, f"{number}", 10 * number)
+            (rank, number): job.work(f"{number}", 10 * number, 10 * number + 5, rank=rank)
             for rank in range(ranks)
             for number, (_, group) in enumerate(members)
             if rank in group
         }
         for number, (name, group) in enumerate(members):
-            row = job.builder.group(*group, name=name)
-            job.collective(row, *(rows[rank, number] for rank in group))
+            row = job.group(*group, name=name)
+            job.together(row, *(rows[rank, number] for rank in group), elements=(64, 64))
         return job
 
     def test_the_group_of_all_ranks_is_0_and_the_others_are_in_the_file(self, tmp_path: Path) -> None:
@@ -75,8 +75,8 @@ def numbered(
 ) -> GroupNumbers:
     builder = JobBuilder()
     for name, ranks in groups:
-        builder.group(name, ranks, description=f"of {name}")
-    job = builder.build()
+        builder.group(*ranks, name=name, description=f"of {name}")
+    job = builder.job()
     return group_numbers(job, seen or {})
 
 
@@ -145,34 +145,34 @@ class TestAmong:
 class TestEverybody:
     def test_the_world_as_ranks_say_it(self) -> None:
         builder = JobBuilder()
-        builder.collective(builder.group("0", (0, 1)), {0: (0, 1), 1: (0, 1)})
-        assert all_ranks(builder.build()) == (0, 1)
+        builder.collective(builder.group(0, 1, name="0"), {0: (0, 1), 1: (0, 1)})
+        assert all_ranks(builder.job()) == (0, 1)
 
     def test_a_group_can_have_more_than_those_who_are_there(self) -> None:
         builder = JobBuilder()
         builder.groups.append(ProcessGroup("0", size=8))
-        assert all_ranks(builder.build()) == tuple(range(8))
+        assert all_ranks(builder.job()) == tuple(range(8))
 
     def test_a_rank_alone_of_which_nothing_is_said(self) -> None:
         builder = JobBuilder()
-        builder.unmatched(builder.group("1", ()), 5)
-        assert all_ranks(builder.build()) == tuple(range(6))
+        builder.unmatched(builder.group(name="1"), 5)
+        assert all_ranks(builder.job()) == tuple(range(6))
 
     def test_nobody(self) -> None:
-        assert all_ranks(JobBuilder().build()) == ()
+        assert all_ranks(JobBuilder().job()) == ()
 
 
 # The variant astra-sim: what ASTRA-sim can run, and a word on everything that is written in another way.
 
 
-def kernels(builder: GraphBuilder, *ranks: int, at: int = 0, name: str = "nccl") -> list[int]:
+def kernels(builder: JobBuilder, *ranks: int, at: int = 0, name: str = "nccl") -> list[int]:
     """A kernel on a stream of each rank."""
     tracks = [builder.track(TrackKind.STREAM, rank, "0", "7") for rank in ranks]
     return [builder.add(track, name, at * US, 5 * US, EventKind.KERNEL) for track in tracks]
 
 
-def collective(operation: str, size: int, *ranks: int, **said: Any) -> GraphBuilder:
-    builder = GraphBuilder()
+def collective(operation: str, size: int, *ranks: int, **said: Any) -> JobBuilder:
+    builder = JobBuilder()
     rows = kernels(builder, *ranks)
     builder.together(builder.group(*ranks, name="0"), *rows, operation=operation, **said)
     for part in builder.participations:
@@ -244,7 +244,7 @@ def test_a_group_of_one_is_computation_for_astra_sim(variant: str, tmp_path: Pat
 
 
 def test_a_message_of_a_rank_to_itself_is_computation(tmp_path: Path) -> None:
-    builder = GraphBuilder()
+    builder = JobBuilder()
     (row,) = kernels(builder, 0)
     builder.message(builder.group(0, 1, name="0"), row, row, bytes=64)
     trace = only(builder.build(), tmp_path, variant="astra-sim")
@@ -255,9 +255,9 @@ def test_a_message_of_a_rank_to_itself_is_computation(tmp_path: Path) -> None:
 class TestWithoutPartners:
     """ASTRA-sim waits for ever for a rank that takes no part, and for one that has another size."""
 
-    def job(self, *taking_part: int, **said: Any) -> GraphBuilder:
+    def job(self, *taking_part: int, **said: Any) -> JobBuilder:
         """A collective of ranks 0 to 2, and further work of each; ranks 3 and up have no files."""
-        builder = GraphBuilder()
+        builder = JobBuilder()
         rows = {}
         for rank in range(3):
             track = builder.track(TrackKind.STREAM, rank, "0", "7")
@@ -296,7 +296,7 @@ class TestWithoutPartners:
         ]
 
     def test_a_message_without_its_other_end_is_computation(self, tmp_path: Path) -> None:
-        builder = GraphBuilder()
+        builder = JobBuilder()
         rows = kernels(builder, 0, 1)
         group = builder.group(0, 1, 2, name="0")
         builder.message(group, *rows, bytes=8)
@@ -310,7 +310,7 @@ class TestWithoutPartners:
         assert found[0].reasons["incomplete_communication"] == 1
 
     def test_what_all_ranks_recorded_before_the_profile_is_missing_on_none(self, tmp_path: Path) -> None:
-        builder = GraphBuilder()
+        builder = JobBuilder()
         sizes = {"barrier": 0, "all_reduce": 8, "all_gather": 1}
         entries = []
         for rank in range(2):
@@ -330,7 +330,7 @@ class TestWithoutPartners:
 
     def test_an_entry_of_the_recorder_is_no_part_beside_a_profile(self, tmp_path: Path) -> None:
         """The profile of rank 1 begins later than that of rank 0, and only its recorder tells of the collective."""
-        builder = GraphBuilder()
+        builder = JobBuilder()
         (row,) = kernels(builder, 0)
         entry = builder.add(builder.track(TrackKind.COMMUNICATOR, 1), "entry", 0, 5, EventKind.RECORD)
         builder.add(builder.track(rank=1), "operator", 5, 5)
@@ -346,7 +346,7 @@ class TestWithoutPartners:
 
 
 def test_only_device_work_and_communication_without_control_dependencies(tmp_path: Path) -> None:
-    builder = GraphBuilder()
+    builder = JobBuilder()
     thread, stream = builder.track(), builder.track(TrackKind.STREAM, 0, "0", "7")
     builder.add(thread, "operator", 0, 10)
     builder.add(stream, "gemm", 20, 10, EventKind.KERNEL)
@@ -359,12 +359,12 @@ def test_only_device_work_and_communication_without_control_dependencies(tmp_pat
 
 def test_a_wait_through_the_host_stays(tmp_path: Path) -> None:
     """The host waits for one stream, then launches on another."""
-    job = Job()
-    launch = job.runtime("cudaLaunchKernel", 2, caller=job.operator("one", 0, 10))
-    job.kernel("first", 15, 5, launch)
-    job.runtime("cudaStreamSynchronize", 12, 10)
-    later = job.runtime("cudaLaunchKernel", 32, caller=job.operator("two", 30, 10))
-    job.kernel("second", 40, 5, later, stream="9")
+    job = TracedJob()
+    launch = job.call("cudaLaunchKernel", 2, inside=job.op("one", 0, 10))
+    job.work("first", 15, 20, by=launch)
+    job.call("cudaStreamSynchronize", 12, 22)
+    later = job.call("cudaLaunchKernel", 32, inside=job.op("two", 30, 40))
+    job.work("second", 40, 45, 9, by=later)
     trace = only(job.build(), tmp_path, variant="astra-sim")
     assert trace.names == ["first", "second"]
     assert trace.waits("second") == ["first"]
@@ -375,7 +375,7 @@ def test_a_wait_through_the_host_stays(tmp_path: Path) -> None:
 def test_a_rank_without_device_work_says_how_much_computation_it_loses(
     variant: str, device_work: bool, tmp_path: Path
 ) -> None:
-    builder, rows = GraphBuilder(), []
+    builder, rows = JobBuilder(), []
     for rank in range(2):
         thread = builder.track(rank=rank)
         outer = builder.add(thread, "aten::linear", 0, 9 * US)

@@ -10,10 +10,10 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from builders.chakra import Job
+from builders.chakra import TracedJob
 from builders.chakra_written import EtTrace, only
 from builders.execution_trace import node, process_root
-from builders.graph import START, GraphBuilder
+from builders.job import START, JobBuilder
 from tracelink.converters.chakra.schema import Kind, NodeType
 from tracelink.converters.chakra.table import Attribute, Links, NodeTable
 from tracelink.converters.chakra.table_edits import contracted, gaps_of, kept_attribute
@@ -175,9 +175,9 @@ def test_pauses_of_threads(intervals: list[tuple[int, bool, int, int]]) -> None:
 
 
 def launched(
-    job: Job, name: str, at: float, called: float, caller: int | None = None, stream: str = "7"
+    job: TracedJob, name: str, at: float, called: float, caller: int | None = None, stream: str = "7"
 ) -> int:
-    return job.kernel(name, at, 5, job.runtime("cudaLaunchKernel", called, caller=caller), stream=stream)
+    return job.work(name, at, at + 5, stream, by=job.call("cudaLaunchKernel", called, inside=caller))
 
 
 class TestWork:
@@ -185,7 +185,7 @@ class TestWork:
 
     def trace(self, folder: Path, variant: str) -> EtTrace:
         """Two kernels, of which one lasts less than a microsecond, and a collective."""
-        builder = GraphBuilder()
+        builder = JobBuilder()
         track = builder.track(TrackKind.STREAM, 0, "0", "7")
         for place, (name, length) in enumerate([("gemm", 20 * US), ("fill", 400), ("nccl", 5 * US)]):
             row = builder.add(track, name, place * 100 * US, length, EventKind.KERNEL)
@@ -209,8 +209,8 @@ class TestWork:
         assert [added & set(trace.attributes_of(name)) for name in trace.names] == [set()] * 3
 
     def test_a_rank_without_nodes_has_it_too(self, tmp_path: Path) -> None:
-        job = Job()
-        job.operator("aten::mm", 0, 10)
+        job = TracedJob()
+        job.op("aten::mm", 0, 10)
         said = only(job.build(), tmp_path, variant="astra-sim").attributes_of("idle")
         assert (said["num_ops"], said["tensor_size"], said["inputs"], said["outputs"]) == (1, 3350, [], [])
 
@@ -219,10 +219,10 @@ class TestGaps:
     """Pauses of a thread between operators that nothing encloses, as nodes between them."""
 
     def test_a_pause_is_a_node_between_two_operators(self, tmp_path: Path) -> None:
-        job = Job()
-        outer = job.operator("outer", 0, 10)
-        job.operator("inner", 2, 3, caller=outer)
-        job.operator("next", 12.6, 5)
+        job = TracedJob()
+        outer = job.op("outer", 0, 10)
+        job.op("inner", 2, 5, inside=outer)
+        job.op("next", 12.6, 17.6)
         trace = only(job.build(), tmp_path, gaps="yes")
         assert trace.names == ["outer", "inner", "idle", "next"]
         assert trace.waits("idle") == ["inner"]
@@ -235,18 +235,18 @@ class TestGaps:
 
     @pytest.mark.parametrize(("pause", "nodes"), [(0.999, 2), (1, 3)])
     def test_less_than_a_microsecond_is_none(self, pause: float, nodes: int, tmp_path: Path) -> None:
-        job = Job()
-        job.operator("one", 0, 10)
-        job.operator("two", 10 + pause, 5)
+        job = TracedJob()
+        job.op("one", 0, 10)
+        job.op("two", 10 + pause, 10 + pause + 5)
         assert len(only(job.build(), tmp_path, gaps="yes").names) == nodes
 
     def test_threads_pause_each_for_itself_and_devices_do_not(self, tmp_path: Path) -> None:
-        job = Job()
+        job = TracedJob()
         for thread, at in (("1", 0), ("2", 5)):
-            job.operator(f"one {thread}", at, 10, thread=thread)
-            job.operator(f"two {thread}", at + 20, 10, thread=thread)
-        job.kernel("early", 100, 1, None)
-        job.kernel("late", 200, 1, None)
+            job.op(f"one {thread}", at, at + 10, thread)
+            job.op(f"two {thread}", at + 20, at + 20 + 10, thread)
+        job.work("early", 100, 101)
+        job.work("late", 200, 201)
         trace = only(job.build(), tmp_path, gaps="yes")
         assert trace.names.count("idle") == 2
         numbers = [trace.attributes(row) for row, name in enumerate(trace.names) if name == "idle"]
@@ -254,17 +254,17 @@ class TestGaps:
         assert [said["duration_ns"] for said in numbers] == [10_000, 10_000]
 
     def test_time_within_an_operator_is_its_own(self, tmp_path: Path) -> None:
-        job = Job()
-        outer = job.operator("outer", 0, 100)
-        job.operator("one", 0, 10, caller=outer)
-        job.operator("two", 50, 10, caller=outer)
+        job = TracedJob()
+        outer = job.op("outer", 0, 100)
+        job.op("one", 0, 10, inside=outer)
+        job.op("two", 50, 60, inside=outer)
         assert "idle" not in only(job.build(), tmp_path, gaps="yes").names
 
     def test_what_nodes_said_stays_theirs(self, tmp_path: Path) -> None:
-        job = Job()
+        job = TracedJob()
         job.node(process_root())
-        job.operator("one", 0, 10, node(5, "one", parent=1))
-        two = job.operator("two", 20, 10, node(6, "two", parent=1), kind=EventKind.ANNOTATION)
+        job.op("one", 0, 10, node=node(5, "one", parent=1))
+        two = job.op("two", 20, 30, node=node(6, "two", parent=1), kind=EventKind.ANNOTATION)
         launched(job, "gemm", 40, 22, two)
         plain, spaced = (only(job.build(), tmp_path / gaps, gaps=gaps) for gaps in ("no", "yes"))
         assert [name for name in spaced.names if name != "idle"] == plain.names
@@ -276,7 +276,7 @@ class TestGaps:
 
     def test_a_pause_is_not_shown_before_what_it_follows(self, tmp_path: Path) -> None:
         """Communication is shown after the one before it in its group, whatever its own time."""
-        builder = GraphBuilder()
+        builder = JobBuilder()
         threads = [builder.track(identity=name) for name in "12"]
         late = builder.add(threads[0], "late", 50 * US, 5 * US)
         early = builder.add(threads[1], "early", 0, 5 * US)

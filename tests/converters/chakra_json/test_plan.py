@@ -12,7 +12,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from builders.chakra import Job, named, written
+from builders.chakra import TracedJob, named, written
 from builders.execution_trace import PROCESS, node, process_root, thread_root
 from tracelink.converters.chakra_json.plan import reached
 from tracelink.converters.chakra_json.schema import accepted_version, current_name, is_refused
@@ -136,7 +136,7 @@ def preorder(parent: list[int], node: int) -> list[int]:
 # Where nodes stand whose trace does not say it right.
 
 
-def tree(job: Job, folder: Path) -> tuple[dict[str, str], list[str]]:
+def tree(job: TracedJob, folder: Path) -> tuple[dict[str, str], list[str]]:
     """The name of each node's parent, and the reasons of the findings."""
     content, output = written(job.build(), folder)
     names = {entry["id"]: entry["name"] for entry in content["nodes"]}
@@ -146,7 +146,7 @@ def tree(job: Job, folder: Path) -> tuple[dict[str, str], list[str]]:
 
 
 def test_a_missing_parent_is_replaced_by_the_root_of_the_thread(tmp_path: Path) -> None:
-    job = Job()
+    job = TracedJob()
     for entry in (thread_root(2), thread_root(3, thread=4), process_root()):
         job.node(entry)
     job.node(node(9, "lost", parent=8, thread=4))
@@ -156,17 +156,17 @@ def test_a_missing_parent_is_replaced_by_the_root_of_the_thread(tmp_path: Path) 
 
 
 def test_a_missing_parent_is_replaced_by_what_the_profile_saw_around_it(tmp_path: Path) -> None:
-    job = Job()
+    job = TracedJob()
     job.node(thread_root(2))
     job.node(process_root())
-    outer = job.operator("outer", 0, 50, node(5, "outer"))
-    job.operator("lost", 10, 5, node(9, "lost", parent=8), caller=outer)
+    outer = job.op("outer", 0, 50, node=node(5, "outer"))
+    job.op("lost", 10, 15, node=node(9, "lost", parent=8), inside=outer)
     parents, _ = tree(job, tmp_path)
     assert parents["lost"] == "outer"
 
 
 def test_circles_of_parents_are_opened(tmp_path: Path) -> None:
-    job = Job()
+    job = TracedJob()
     job.node(process_root())
     for number, parent in ((5, 7), (6, 5), (7, 6), (8, 7)):
         job.node(node(number, f"n{number}", parent=parent))
@@ -176,7 +176,7 @@ def test_circles_of_parents_are_opened(tmp_path: Path) -> None:
 
 
 def test_a_parent_that_began_later_is_believed(tmp_path: Path) -> None:
-    job = Job()
+    job = TracedJob()
     job.node(process_root())
     job.node(node(5, "groups", parent=6))
     job.node(thread_root(6))
@@ -186,7 +186,7 @@ def test_a_parent_that_began_later_is_believed(tmp_path: Path) -> None:
 
 
 def test_a_root_is_added_where_the_file_was_cut_off_before_it(tmp_path: Path) -> None:
-    job = Job()
+    job = TracedJob()
     for number, thread in ((2, 1), (3, 2)):
         root = thread_root(number, thread)
         job.node(node(number, f"root {thread}", parent=number, thread=root.thread))
@@ -195,7 +195,7 @@ def test_a_root_is_added_where_the_file_was_cut_off_before_it(tmp_path: Path) ->
 
 
 def test_equal_ids_are_two_nodes(tmp_path: Path) -> None:
-    job = Job()
+    job = TracedJob()
     job.node(process_root())
     for name in ("one", "two"):
         job.node(node(5, name, parent=1))
@@ -209,7 +209,7 @@ def test_equal_ids_are_two_nodes(tmp_path: Path) -> None:
     st.lists(st.tuples(st.integers(1, 12), st.integers(0, 12), st.integers(0, 3)), min_size=1, max_size=12)
 )
 def test_whatever_the_ids_there_is_one_tree(tmp_path: Path, entries: list[tuple[int, int, int]]) -> None:
-    job = Job()
+    job = TracedJob()
     for place, (number, parent, thread) in enumerate(entries):
         job.node(node(number, f"n{place}", parent=parent, thread=thread))
     content, _ = written(job.build(), tmp_path)
@@ -230,13 +230,13 @@ BASE = 1_700_000_000_000_000_000
 """The beginning of the jobs that are built here."""
 
 
-def job_with(first: str = "first", last: str = "last") -> tuple[Job, int, int]:
+def job_with(first: str = "first", last: str = "last") -> tuple[TracedJob, int, int]:
     """A kernel that an operator launched, and a later operator; returns their rows."""
-    job = Job()
+    job = TracedJob()
     job.node(process_root())
-    operator = job.operator(first, 0, 10, node(5, first, 1))
-    gemm = job.kernel("gemm", 8, 10, job.runtime("cudaLaunchKernel", 2, caller=operator))
-    return job, gemm, job.operator(last, 40, 5, node(7, last, 1))
+    operator = job.op(first, 0, 10, node=node(5, first, 1))
+    gemm = job.work("gemm", 8, 18, by=job.call("cudaLaunchKernel", 2, inside=operator))
+    return job, gemm, job.op(last, 40, 45, node=node(7, last, 1))
 
 
 @pytest.mark.parametrize("relation", [Relation.DEPENDS_ON, Relation.WAITS_FOR])
@@ -250,7 +250,7 @@ def test_as_an_edge_says(relation: Relation, tmp_path: Path) -> None:
 
 def test_as_a_call_that_waited_for_the_stream_tells(tmp_path: Path) -> None:
     job, _, _ = job_with()
-    job.runtime("cudaStreamSynchronize", 12, 10)
+    job.call("cudaStreamSynchronize", 12, 22)
     document, _ = written(job.build(), tmp_path)
     assert named(document, "last")["sync_dep"] == [named(document, "gemm")["id"]]
 
@@ -262,7 +262,7 @@ def test_nothing_without_a_wait(tmp_path: Path) -> None:
 
 def test_work_that_was_launched_only_afterwards_is_not_waited_for(tmp_path: Path) -> None:
     job, gemm, _ = job_with()
-    early = job.operator("early", -20, 5, node(4, "early", 1))
+    early = job.op("early", -20, -15, node=node(4, "early", 1))
     job.edge(early, Relation.WAITS_FOR, gemm)
     document, _ = written(job.build(), tmp_path)
     assert "sync_dep" not in named(document, "early")
@@ -270,9 +270,9 @@ def test_work_that_was_launched_only_afterwards_is_not_waited_for(tmp_path: Path
 
 def test_several_works_stand_once_and_in_order(tmp_path: Path) -> None:
     job, gemm, last = job_with()
-    copy = job.kernel("copy", 9, 1, job.runtime("cudaMemcpyAsync", 3), kind=EventKind.MEMCPY)
-    middle = job.operator("middle", 20, 10, node(6, "middle", 1))
-    add = job.kernel("add", 25, 1, job.runtime("cudaLaunchKernel", 22, caller=middle))
+    copy = job.work("copy", 9, 10, by=job.call("cudaMemcpyAsync", 3), kind=EventKind.MEMCPY)
+    middle = job.op("middle", 20, 30, node=node(6, "middle", 1))
+    add = job.work("add", 25, 26, by=job.call("cudaLaunchKernel", 22, inside=middle))
     for work in (add, gemm, copy, gemm):
         job.edge(last, Relation.WAITS_FOR, work)
     document, _ = written(job.build(), tmp_path)
@@ -281,9 +281,9 @@ def test_several_works_stand_once_and_in_order(tmp_path: Path) -> None:
 
 
 def test_times_count_from_the_base_of_the_profile(tmp_path: Path) -> None:
-    job = Job(baseTimeNanoseconds=BASE)
+    job = TracedJob(header={"baseTimeNanoseconds": BASE})
     job.node(process_root())
-    job.operator("op", 5, 2, node(5, "op", 1))
+    job.op("op", 5, 7, node=node(5, "op", 1))
     document, _ = written(job.build(), tmp_path)
     assert document["baseTimeNanoseconds"] == BASE
     assert named(document, "op")["ts"] == 5.0

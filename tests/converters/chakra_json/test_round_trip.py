@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from builders.chakra import Job
+from builders.chakra import TracedJob
 from builders.data import foreign, traces
 from builders.execution_trace import node, process_root, thread_root
 from tracelink import load
@@ -80,26 +80,26 @@ def check(merged: EventGraph, folder: Path) -> EventGraph:
 
 
 def test_a_job_built_by_hand(tmp_path: Path) -> None:
-    job = Job(baseTimeNanoseconds=BASE)
+    job = TracedJob(header={"baseTimeNanoseconds": BASE})
     job.node(process_root())
     job.node(thread_root())
-    step = job.operator("## step ##", 0, 100, node(5, "## step ##", scope=7), kind=EventKind.ANNOTATION)
-    mm = job.operator("aten::mm", 10.001, 30.25, node(6, "aten::mm", 5), caller=step)
-    job.kernel("gemm", 20.002, 10.003, job.runtime("cudaLaunchKernel", 12, caller=mm), stream="9")
-    copy = job.runtime("cudaMemcpyAsync", 50, caller=step)
-    job.kernel("Memcpy DtoH", 60, 1, copy, kind=EventKind.MEMCPY)
+    step = job.op("## step ##", 0, 100, node=node(5, "## step ##", scope=7), kind=EventKind.ANNOTATION)
+    mm = job.op("aten::mm", 10.001, 40.251, node=node(6, "aten::mm", 5), inside=step)
+    job.work("gemm", 20.002, 30.005, 9, by=job.call("cudaLaunchKernel", 12, inside=mm))
+    copy = job.call("cudaMemcpyAsync", 50, inside=step)
+    job.work("Memcpy DtoH", 60, 61, by=copy, kind=EventKind.MEMCPY)
     result = check(job.build(), tmp_path)
     assert result.sources[0].header["baseTimeNanoseconds"] == BASE
     assert [track.identity for track in result.tracks if track.kind == "stream"] == ["7", "9"]
 
 
 def test_a_node_waits_again_for_what_it_waited_for(tmp_path: Path) -> None:
-    job = Job()
+    job = TracedJob()
     job.node(process_root())
-    first = job.operator("first", 0, 10, node(5, "first", 1))
-    gemm = job.kernel("gemm", 20, 10, job.runtime("cudaLaunchKernel", 2, caller=first))
-    other = job.operator("other", 11, 5, node(6, "other", 1, thread=2), thread="2")
-    last = job.operator("last", 40, 5, node(7, "last", 1))
+    first = job.op("first", 0, 10, node=node(5, "first", 1))
+    gemm = job.work("gemm", 20, 30, by=job.call("cudaLaunchKernel", 2, inside=first))
+    other = job.op("other", 11, 16, "2", node=node(6, "other", 1, thread=2))
+    last = job.op("last", 40, 45, node=node(7, "last", 1))
     job.edge(last, Relation.WAITS_FOR, gemm)
     job.edge(last, Relation.DEPENDS_ON, other)
     result = again(job.build(), tmp_path)
@@ -111,11 +111,11 @@ def test_a_node_waits_again_for_what_it_waited_for(tmp_path: Path) -> None:
 
 
 def test_a_linked_trace_is_written_as_it_was(tmp_path: Path) -> None:
-    job = Job(baseTimeNanoseconds=BASE)
+    job = TracedJob(header={"baseTimeNanoseconds": BASE})
     job.node(process_root())
-    first = job.operator("first", 0, 10, node(5, "first", 1))
-    gemm = job.kernel("gemm", 20, 10, job.runtime("cudaLaunchKernel", 2, caller=first))
-    job.edge(job.operator("last", 40, 5, node(7, "last", 1)), Relation.WAITS_FOR, gemm)
+    first = job.op("first", 0, 10, node=node(5, "first", 1))
+    gemm = job.work("gemm", 20, 30, by=job.call("cudaLaunchKernel", 2, inside=first))
+    job.edge(job.op("last", 40, 45, node=node(7, "last", 1)), Relation.WAITS_FOR, gemm)
     again(job.build(), tmp_path)
     once = (tmp_path / "rank0.et.json").read_bytes()
     write(load(tmp_path / "rank0.et.json", jobs=1), tmp_path / "twice.et.json", jobs=1)
@@ -139,14 +139,14 @@ OPERATORS = st.lists(
 def test_any_job_comes_back(
     operators: list[tuple[int, int, int, list[tuple[int, int, int]]]], base: int
 ) -> None:
-    job = Job(baseTimeNanoseconds=base)
+    job = TracedJob(header={"baseTimeNanoseconds": base})
     job.node(process_root())
     for number, (start, duration, thread, kernels) in enumerate(operators, start=3):
         name = f"op{number}"
         made = node(number, name, 1, thread=thread + 1)
-        row = job.operator(name, start / 1000, duration / 1000, made, thread=str(thread))
+        row = job.op(name, start / 1000, start / 1000 + duration / 1000, str(thread), node=made)
         for begun, lasted, stream in kernels:
-            job.kernel("k", begun / 1000, lasted / 1000, row, stream=str(stream))
+            job.work("k", begun / 1000, begun / 1000 + lasted / 1000, str(stream), by=row)
     with TemporaryDirectory() as folder:
         check(job.build(), Path(folder))
 
@@ -189,10 +189,10 @@ def test_ranks_still_do_the_same_together(job: str, parts: int, tmp_path: Path) 
 
 
 def test_a_timeline_of_it_has_a_device_of_which_no_number_is_known(tmp_path: Path) -> None:
-    job = Job()
+    job = TracedJob()
     job.node(process_root())
-    operator = job.operator("first", 0, 10, node(5, "first", 1))
-    job.kernel("gemm", 20, 10, operator)
+    operator = job.op("first", 0, 10, node=node(5, "first", 1))
+    job.work("gemm", 20, 30, by=operator)
     write(again(job.build(), tmp_path), tmp_path / "timeline.json", jobs=1)
     events = json.loads((tmp_path / "timeline.json").read_bytes())["traceEvents"]
     processes = {

@@ -16,10 +16,10 @@ from typing import Any
 import jsonschema
 import pytest
 
-from builders.chakra import Job, named, written
+from builders.chakra import TracedJob, named, written
 from builders.data import shared, traces
 from builders.execution_trace import VERSIONS, Node, as_json, node, process_root, tensor, thread_root
-from builders.graph import START
+from builders.job import START
 from tracelink import load, samples
 from tracelink.api import write
 from tracelink.model.errors import UsageError
@@ -30,11 +30,11 @@ from tracelink.model.graph import EventGraph
 # Which files are written, and what is told of what is not in them.
 
 
-def two_ranks() -> Job:
-    job = Job()
+def two_ranks() -> TracedJob:
+    job = TracedJob()
     for rank in (0, 3):
         job.node(process_root(), rank=rank)
-        job.operator(f"of {rank}", 0, 5, node(5, f"of {rank}", parent=1), rank=rank)
+        job.op(f"of {rank}", 0, 5, node=node(5, f"of {rank}", parent=1), rank=rank)
     return job
 
 
@@ -58,7 +58,7 @@ def test_a_file_for_each_rank(tmp_path: Path, jobs: int) -> None:
 
 
 def test_the_suffix_means_this_format_and_compression(tmp_path: Path) -> None:
-    job = Job()
+    job = TracedJob()
     job.node(process_root())
     (output,) = write(job.build(), tmp_path / "one.et.json.gz")
     assert output.format == "chakra-json"
@@ -77,7 +77,7 @@ def test_several_ranks_do_not_fit_standard_output(monkeypatch: pytest.MonkeyPatc
 
 def test_a_rank_without_an_execution_trace_is_an_error_of_that_rank(tmp_path: Path) -> None:
     job = two_ranks()
-    job.operator("profiled", 0, 1, rank=5)
+    job.op("profiled", 0, 1, rank=5)
     outputs = write(job.build(), tmp_path / "out", to="chakra-json", jobs=1)
     assert [output.rank for output in outputs] == [0, 3]
     (finding,) = (finding for output in outputs for finding in output.findings)
@@ -86,37 +86,37 @@ def test_a_rank_without_an_execution_trace_is_an_error_of_that_rank(tmp_path: Pa
 
 
 def test_no_execution_trace_at_all_is_a_usage_error(tmp_path: Path) -> None:
-    job = Job()
-    job.operator("profiled", 0, 1)
+    job = TracedJob()
+    job.op("profiled", 0, 1)
     with pytest.raises(UsageError, match="no rank has an execution trace"):
         write(job.build(), tmp_path / "x.et.json")
     assert not list(tmp_path.iterdir())
 
 
 def test_device_work_that_cannot_be_placed_is_counted(tmp_path: Path) -> None:
-    job = Job()
+    job = TracedJob()
     job.node(process_root())
-    outer = job.operator("outer", 0, 10, node(5, "outer", parent=1))
-    job.kernel("placed", 20, 1, job.runtime("cudaLaunchKernel", 1, caller=outer))
-    job.kernel("before the recording", 0, 1, None)
-    job.kernel("of nobody", 30, 1, job.runtime("cudaLaunchKernel", 15))
-    job.kernel("of nobody", 31, 1, job.runtime("cudaLaunchKernel", 16))
+    outer = job.op("outer", 0, 10, node=node(5, "outer", parent=1))
+    job.work("placed", 20, 21, by=job.call("cudaLaunchKernel", 1, inside=outer))
+    job.work("before the recording", 0, 1)
+    job.work("of nobody", 30, 31, by=job.call("cudaLaunchKernel", 15))
+    job.work("of nobody", 31, 32, by=job.call("cudaLaunchKernel", 16))
     assert reasons(job.build(), tmp_path) == {"without_launch": 1, "without_node": 2}
 
 
 def test_a_trace_without_a_profile_has_no_times(tmp_path: Path) -> None:
-    job = Job()
+    job = TracedJob()
     job.node(process_root())
     assert reasons(job.build(), tmp_path) == {"without_times": 1}
 
 
 def test_kernels_that_the_converter_does_not_know_are_told(tmp_path: Path) -> None:
-    job = Job()
+    job = TracedJob()
     job.node(process_root())
-    outer = job.operator("nccl:all_to_all", 0, 10, node(5, "nccl:all_to_all", parent=1))
-    launch = job.runtime("cudaLaunchKernel", 1, caller=outer)
-    job.kernel("ncclKernel_SendRecv_RING", 20, 1, launch)
-    job.kernel("ncclDevKernel_Reduce_Sum", 30, 1, launch)
+    outer = job.op("nccl:all_to_all", 0, 10, node=node(5, "nccl:all_to_all", parent=1))
+    launch = job.call("cudaLaunchKernel", 1, inside=outer)
+    job.work("ncclKernel_SendRecv_RING", 20, 21, by=launch)
+    job.work("ncclDevKernel_Reduce_Sum", 30, 31, by=launch)
     content, output = written(job.build(), tmp_path)
     assert named(content, "ncclDevKernel_SendRecv_RING")
     assert {finding.reason: finding.example for finding in output.findings} == {
@@ -127,13 +127,13 @@ def test_kernels_that_the_converter_does_not_know_are_told(tmp_path: Path) -> No
 
 def test_nodes_that_are_the_same_operator_do_no_harm(tmp_path: Path) -> None:
     """Record-function ids that stand twice in a file."""
-    job = Job()
+    job = TracedJob()
     job.node(process_root())
     job.node(thread_root())
-    outer = job.operator("outer", 0, 10, node(5, "outer"))
+    outer = job.op("outer", 0, 10, node=node(5, "outer"))
     job.node(node(6, "outer"), outer)
-    job.kernel("placed", 20, 1, job.runtime("cudaLaunchKernel", 1, caller=outer))
-    job.kernel("copied", 20, 1, job.runtime("cudaMemcpy", 3, caller=outer), kind=EventKind.MEMCPY)
+    job.work("placed", 20, 21, by=job.call("cudaLaunchKernel", 1, inside=outer))
+    job.work("copied", 20, 21, by=job.call("cudaMemcpy", 3, inside=outer), kind=EventKind.MEMCPY)
     content, _ = written(job.build(), tmp_path)
     assert [entry["name"] for entry in content["nodes"][2:]] == ["outer", "placed", "copied", "outer"]
     assert [entry["inclusive_dur"] for entry in content["nodes"][2:]] == [10, 1, 1, 10]
@@ -148,12 +148,12 @@ TIMES = ("inclusive_dur", "exclusive_dur", "ts", "inter_thread_dep")
 
 
 @pytest.fixture
-def job() -> Job:
+def job() -> TracedJob:
     """A job that has its roots."""
-    return rooted(Job())
+    return rooted(TracedJob())
 
 
-def rooted(job: Job) -> Job:
+def rooted(job: TracedJob) -> TracedJob:
     job.node(thread_root(2))
     job.node(process_root())
     return job
@@ -169,7 +169,7 @@ def attributes(node: dict[str, Any]) -> dict[str, Any]:
     return {attribute["name"]: attribute["value"] for attribute in node["attrs"]}
 
 
-def test_nodes_are_numbered_in_the_order_in_which_they_began(job: Job, tmp_path: Path) -> None:
+def test_nodes_are_numbered_in_the_order_in_which_they_began(job: TracedJob, tmp_path: Path) -> None:
     job.node(node(30, "inner", parent=20))
     job.node(node(20, "outer", parent=2))
     nodes = document(job.build(), tmp_path)["nodes"]
@@ -177,7 +177,7 @@ def test_nodes_are_numbered_in_the_order_in_which_they_began(job: Job, tmp_path:
     assert [node["name"] for node in nodes][2:] == ["outer", "inner"]
 
 
-def test_a_node_that_is_not_linked_keeps_its_own_keys_only(job: Job, tmp_path: Path) -> None:
+def test_a_node_that_is_not_linked_keeps_its_own_keys_only(job: TracedJob, tmp_path: Path) -> None:
     written_node = node(5, "aten::add", inputs=[tensor()], extra={"pg_name": "3", "in_msg_nelems": 64})
     job.node(written_node)
     found = named(document(job.build(), tmp_path), "aten::add")
@@ -185,44 +185,44 @@ def test_a_node_that_is_not_linked_keeps_its_own_keys_only(job: Job, tmp_path: P
 
 
 def test_a_linked_node_has_times_in_microseconds(tmp_path: Path) -> None:
-    job = rooted(Job(baseTimeNanoseconds=START - 2_000))
-    outer = job.operator("outer", 0.5, 10, node(5, "outer"))
-    job.operator("inner", 2, 3.25, node(6, "inner", parent=5), caller=outer)
+    job = rooted(TracedJob(header={"baseTimeNanoseconds": START - 2_000}))
+    outer = job.op("outer", 0.5, 10.5, node=node(5, "outer"))
+    job.op("inner", 2, 5.25, node=node(6, "inner", parent=5), inside=outer)
     content = document(job.build(), tmp_path)
     assert [named(content, "outer")[key] for key in TIMES] == [10.0, 6.75, 2.5, None]
     assert [named(content, "inner")[key] for key in TIMES] == [3.25, 3.25, 4.0, None]
 
 
-def test_times_count_from_the_epoch_where_the_profile_has_no_base(job: Job, tmp_path: Path) -> None:
-    job.operator("outer", 0, 1, node(5, "outer"))
+def test_times_count_from_the_epoch_where_the_profile_has_no_base(job: TracedJob, tmp_path: Path) -> None:
+    job.op("outer", 0, 1, node=node(5, "outer"))
     assert named(document(job.build(), tmp_path), "outer")["ts"] == START / 1000
 
 
-def test_an_unfinished_operator_has_no_duration(job: Job, tmp_path: Path) -> None:
-    job.operator("outer", 0, -0.001, node(5, "outer"))
+def test_an_unfinished_operator_has_no_duration(job: TracedJob, tmp_path: Path) -> None:
+    job.op("outer", 0, -0.001, node=node(5, "outer"))
     assert named(document(job.build(), tmp_path), "outer")["inclusive_dur"] == 0
 
 
-def test_own_time_is_without_what_is_written_inside(job: Job, tmp_path: Path) -> None:
+def test_own_time_is_without_what_is_written_inside(job: TracedJob, tmp_path: Path) -> None:
     """Children that overlap count once, one that ends later counts up to the end, unlinked ones do not count."""
-    outer = job.operator("outer", 0, 100, node(5, "outer"))
-    job.operator("a", 10, 30, node(6, "a"), caller=outer)
-    job.operator("b", 30, 20, node(7, "b"), caller=outer)
-    job.operator("c", 90, 30, node(8, "c"), caller=outer)
-    unlinked = job.operator("python", 55, 30, caller=outer, kind=EventKind.PYTHON)
-    job.operator("d", 60, 5, node(9, "d"), caller=unlinked)
+    outer = job.op("outer", 0, 100, node=node(5, "outer"))
+    job.op("a", 10, 40, node=node(6, "a"), inside=outer)
+    job.op("b", 30, 50, node=node(7, "b"), inside=outer)
+    job.op("c", 90, 120, node=node(8, "c"), inside=outer)
+    unlinked = job.op("python", 55, 85, inside=outer, kind=EventKind.PYTHON)
+    job.op("d", 60, 65, node=node(9, "d"), inside=unlinked)
     assert named(document(job.build(), tmp_path), "outer")["exclusive_dur"] == 100 - 40 - 10 - 5
 
 
-def test_device_work_follows_its_node_in_order_of_start(job: Job, tmp_path: Path) -> None:
+def test_device_work_follows_its_node_in_order_of_start(job: TracedJob, tmp_path: Path) -> None:
     values = {"inputs": [tensor(3)], "outputs": [tensor(4)]}
-    outer = job.operator("outer", 0, 100, node(5, "outer", handle=9, **values))
-    graph_launch = job.runtime("cudaGraphLaunch", 10, caller=outer)
-    job.kernel("late", 300, 7.5, graph_launch, stream="20")
-    job.kernel("early", 200, 1, graph_launch)
-    job.kernel("set", 250, 1, graph_launch, kind=EventKind.MEMSET)
-    job.kernel("copy", 260, 1, job.runtime("cudaMemcpyAsync", 20, caller=outer), kind=EventKind.MEMCPY)
-    job.operator("next", 110, 5, node(6, "next"))
+    outer = job.op("outer", 0, 100, node=node(5, "outer", handle=9, **values))
+    graph_launch = job.call("cudaGraphLaunch", 10, inside=outer)
+    job.work("late", 300, 307.5, 20, by=graph_launch)
+    job.work("early", 200, 201, by=graph_launch)
+    job.work("set", 250, 251, by=graph_launch, kind=EventKind.MEMSET)
+    job.work("copy", 260, 261, by=job.call("cudaMemcpyAsync", 20, inside=outer), kind=EventKind.MEMCPY)
+    job.op("next", 110, 115, node=node(6, "next"))
     content = document(job.build(), tmp_path)
     parent = named(content, "outer")
     work = content["nodes"][3:7]
@@ -241,45 +241,49 @@ def test_device_work_follows_its_node_in_order_of_start(job: Job, tmp_path: Path
     assert not any(key in parent for key in GPU_ONLY)
 
 
-def test_device_work_stands_under_the_innermost_node_around_its_launch(job: Job, tmp_path: Path) -> None:
-    outer = job.operator("record_param_comms", 0, 100, node(5, "record_param_comms"))
-    inner = job.operator("nccl:all_reduce", 10, 50, node(6, "nccl:all_reduce", parent=5), caller=outer)
-    python = job.operator("python", 12, 40, caller=inner, kind=EventKind.PYTHON)
-    job.kernel("ncclDevKernel_AllReduce", 200, 9, job.runtime("cudaLaunchKernelExC", 15, caller=python))
-    job.kernel("other", 210, 9, job.runtime("cudaLaunchKernel", 70, caller=outer))
+def test_device_work_stands_under_the_innermost_node_around_its_launch(
+    job: TracedJob, tmp_path: Path
+) -> None:
+    outer = job.op("record_param_comms", 0, 100, node=node(5, "record_param_comms"))
+    inner = job.op("nccl:all_reduce", 10, 60, node=node(6, "nccl:all_reduce", parent=5), inside=outer)
+    python = job.op("python", 12, 52, inside=inner, kind=EventKind.PYTHON)
+    job.work("ncclDevKernel_AllReduce", 200, 209, by=job.call("cudaLaunchKernelExC", 15, inside=python))
+    job.work("other", 210, 219, by=job.call("cudaLaunchKernel", 70, inside=outer))
     content = document(job.build(), tmp_path)
     by_id = {node["id"]: node["name"] for node in content["nodes"]}
     assert by_id[named(content, "ncclDevKernel_AllReduce")["ctrl_deps"]] == "nccl:all_reduce"
     assert by_id[named(content, "other")["ctrl_deps"]] == "record_param_comms"
 
 
-def test_a_kernel_has_the_group_that_its_profile_names(job: Job, tmp_path: Path) -> None:
-    outer = job.operator("nccl:all_reduce", 0, 10, node(5, "nccl:all_reduce"))
-    launch = job.runtime("cudaLaunchKernel", 1, caller=outer)
-    job.kernel("ncclDevKernel_AllReduce", 20, 5, launch, **{"Process Group Name": 'tensor "1"'})
-    job.kernel("add", 30, 5, launch)
+def test_a_kernel_has_the_group_that_its_profile_names(job: TracedJob, tmp_path: Path) -> None:
+    outer = job.op("nccl:all_reduce", 0, 10, node=node(5, "nccl:all_reduce"))
+    launch = job.call("cudaLaunchKernel", 1, inside=outer)
+    job.work("ncclDevKernel_AllReduce", 20, 25, by=launch, args={"Process Group Name": 'tensor "1"'})
+    job.work("add", 30, 35, by=launch)
     content = document(job.build(), tmp_path)
     assert named(content, "ncclDevKernel_AllReduce")["pg_name"] == 'tensor "1"'
     assert "pg_name" not in named(content, "add")
 
 
-def test_a_communication_kernel_has_the_group_of_the_record_around_it(job: Job, tmp_path: Path) -> None:
+def test_a_communication_kernel_has_the_group_of_the_record_around_it(job: TracedJob, tmp_path: Path) -> None:
     record = node(5, "record_param_comms", extra={"collective_name": "allreduce", "pg_name": "12"})
-    outer = job.operator("record_param_comms", 0, 50, record)
-    inner = job.operator("nccl:all_reduce", 0, 10, node(6, "nccl:all_reduce", parent=5), caller=outer)
-    job.kernel("ncclDevKernel_AllReduce", 20, 5, job.runtime("cudaLaunchKernel", 1, caller=inner))
-    job.kernel("copy", 30, 5, job.runtime("cudaMemcpyAsync", 2, caller=inner), kind=EventKind.MEMCPY)
+    outer = job.op("record_param_comms", 0, 50, node=record)
+    inner = job.op("nccl:all_reduce", 0, 10, node=node(6, "nccl:all_reduce", parent=5), inside=outer)
+    job.work("ncclDevKernel_AllReduce", 20, 25, by=job.call("cudaLaunchKernel", 1, inside=inner))
+    job.work("copy", 30, 35, by=job.call("cudaMemcpyAsync", 2, inside=inner), kind=EventKind.MEMCPY)
     content = document(job.build(), tmp_path)
     assert named(content, "ncclDevKernel_AllReduce")["pg_name"] == "12"
     assert "pg_name" not in named(content, "copy")
     assert attributes(named(content, "record_param_comms"))["pg_name"] == "12"
 
 
-def test_a_backward_node_waits_for_its_forward_node_on_the_other_thread(job: Job, tmp_path: Path) -> None:
-    forward = job.operator("forward", 0, 10, node(5, "forward"))
-    backward = job.operator("backward", 20, 5, node(6, "backward"), thread="autograd")
+def test_a_backward_node_waits_for_its_forward_node_on_the_other_thread(
+    job: TracedJob, tmp_path: Path
+) -> None:
+    forward = job.op("forward", 0, 10, node=node(5, "forward"))
+    backward = job.op("backward", 20, 25, "autograd", node=node(6, "backward"))
     job.edge(backward, Relation.BACKWARD_OF, forward)
-    job.kernel("gradient", 40, 5, job.runtime("cudaLaunchKernel", 21, caller=backward, thread="autograd"))
+    job.work("gradient", 40, 45, by=job.call("cudaLaunchKernel", 21, inside=backward, thread="autograd"))
     content = document(job.build(), tmp_path)
     expected = named(content, "forward")["id"]
     assert named(content, "backward")["inter_thread_dep"] == expected
@@ -287,21 +291,21 @@ def test_a_backward_node_waits_for_its_forward_node_on_the_other_thread(job: Job
     assert named(content, "forward")["inter_thread_dep"] is None
 
 
-def test_a_node_does_not_wait_for_its_own_thread(job: Job, tmp_path: Path) -> None:
-    first = job.operator("first", 0, 10, node(5, "first"))
-    second = job.operator("second", 20, 5, node(6, "second"))
+def test_a_node_does_not_wait_for_its_own_thread(job: TracedJob, tmp_path: Path) -> None:
+    first = job.op("first", 0, 10, node=node(5, "first"))
+    second = job.op("second", 20, 25, node=node(6, "second"))
     job.edge(second, Relation.DEPENDS_ON, first)
     nodes = document(job.build(), tmp_path)["nodes"]
     assert [node.get("inter_thread_dep") for node in nodes] == [None] * 4
 
 
-def test_of_two_nodes_that_wait_for_each_other_one_does_not(job: Job, tmp_path: Path) -> None:
+def test_of_two_nodes_that_wait_for_each_other_one_does_not(job: TracedJob, tmp_path: Path) -> None:
     """Their thread comes to `inner`, which began after `other`, before it comes to `early`."""
     job.node(thread_root(3, thread=2))
     job.node(node(5, "outer"))
-    job.operator("inner", 30, 5, node(9, "inner", parent=5))
-    early = job.operator("early", 10, 5, node(6, "early"))
-    other = job.operator("other", 20, 5, node(8, "other", parent=3, thread=2), thread="other")
+    job.op("inner", 30, 35, node=node(9, "inner", parent=5))
+    early = job.op("early", 10, 15, node=node(6, "early"))
+    other = job.op("other", 20, 25, "other", node=node(8, "other", parent=3, thread=2))
     job.edge(other, Relation.DEPENDS_ON, early)
     content, output = written(job.build(), tmp_path)
     assert named(content, "other")["inter_thread_dep"] is None
@@ -310,9 +314,9 @@ def test_of_two_nodes_that_wait_for_each_other_one_does_not(job: Job, tmp_path: 
 
 @pytest.mark.parametrize("version", VERSIONS)
 def test_every_version_becomes_one_that_the_converter_accepts(version: str, tmp_path: Path) -> None:
-    job = rooted(Job(version))
+    job = rooted(TracedJob(version=version))
     values = {"inputs": [tensor()], "outputs": [(1.5, [], "Double")]}
-    job.operator("aten::add", 0, 1, Node(5, "aten::add", 2, handle=9, sequence=4, scope=1, **values))
+    job.op("aten::add", 0, 1, node=Node(5, "aten::add", 2, handle=9, sequence=4, scope=1, **values))
     found = named(document(job.build(), tmp_path), "aten::add")
     expected = as_json(Node(5, "aten::add", 2, **values), "1.0.2-chakra.0.0.4")
     for key in ("inputs", "outputs"):
@@ -322,7 +326,7 @@ def test_every_version_becomes_one_that_the_converter_accepts(version: str, tmp_
     assert found.keys() == {"id", "name", "ctrl_deps", "inputs", "outputs", "attrs", *TIMES}
 
 
-def test_attributes_that_the_converter_needs_are_added(job: Job, tmp_path: Path) -> None:
+def test_attributes_that_the_converter_needs_are_added(job: TracedJob, tmp_path: Path) -> None:
     bare = {
         "id": 5,
         "name": "bare",
@@ -330,7 +334,7 @@ def test_attributes_that_the_converter_needs_are_added(job: Job, tmp_path: Path)
         "attrs": [{"name": "scope", "type": "uint64", "value": 7}],
     }
     row = job.node(node(5, "bare"))
-    job.builder.payloads[row] = json.dumps(bare).encode()
+    job.payloads[row] = json.dumps(bare).encode()
     found = named(document(job.build(), tmp_path), "bare")
     assert attributes(found) == {
         "scope": 7,
@@ -344,13 +348,13 @@ def test_attributes_that_the_converter_needs_are_added(job: Job, tmp_path: Path)
     assert found["inputs"] == {"values": [], "shapes": [], "types": []}
 
 
-def test_a_node_without_its_text_is_written_from_what_is_known(job: Job, tmp_path: Path) -> None:
-    row = job.operator("lost", 0, 5)
-    job.builder.payloads[job.node(node(5, "lost"), row)] = b""
+def test_a_node_without_its_text_is_written_from_what_is_known(job: TracedJob, tmp_path: Path) -> None:
+    row = job.op("lost", 0, 5)
+    job.payloads[job.node(node(5, "lost"), row)] = b""
     assert named(document(job.build(), tmp_path), "lost")["inclusive_dur"] == 5
 
 
-def test_unusual_text_is_kept(job: Job, tmp_path: Path) -> None:
+def test_unusual_text_is_kept(job: TracedJob, tmp_path: Path) -> None:
     job.node(
         node(5, 'a "b" \\ \N{SNOWMAN} \t', inputs=[(float("1e300"), [], "Double"), ("inf", [], "Double")])
     )
@@ -360,9 +364,9 @@ def test_unusual_text_is_kept(job: Job, tmp_path: Path) -> None:
 
 
 def test_layout_is_compact(tmp_path: Path) -> None:
-    job = rooted(Job())
+    job = rooted(TracedJob())
     row = job.node(node(5, "aten::add", inputs=[tensor()]))
-    job.builder.payloads[row] = json.dumps(json.loads(job.builder.payloads[row]), indent=2).encode()
+    job.payloads[row] = json.dumps(json.loads(job.payloads[row]), indent=2).encode()
     _, output = written(job.build(), tmp_path)
     assert (
         b'{"id":2,"name":"aten::add","ctrl_deps":1,"inputs":{"values":[[7,8,'
@@ -370,11 +374,11 @@ def test_layout_is_compact(tmp_path: Path) -> None:
     )
 
 
-def test_a_call_of_the_library_that_the_profile_lacks_has_the_kernel(job: Job, tmp_path: Path) -> None:
-    outer = job.operator("record_param_comms", 0, 100, node(5, "record_param_comms"))
+def test_a_call_of_the_library_that_the_profile_lacks_has_the_kernel(job: TracedJob, tmp_path: Path) -> None:
+    outer = job.op("record_param_comms", 0, 100, node=node(5, "record_param_comms"))
     job.node(node(6, "nccl:all_reduce", parent=5))
-    job.kernel("ncclDevKernel_AllReduce", 200, 9, job.runtime("cudaLaunchKernelExC", 15, caller=outer))
-    job.kernel("copy", 210, 9, job.runtime("cudaMemcpyAsync", 70, caller=outer))
+    job.work("ncclDevKernel_AllReduce", 200, 209, by=job.call("cudaLaunchKernelExC", 15, inside=outer))
+    job.work("copy", 210, 219, by=job.call("cudaMemcpyAsync", 70, inside=outer))
     content = document(job.build(), tmp_path)
     by_id = {node["id"]: node["name"] for node in content["nodes"]}
     assert by_id[named(content, "ncclDevKernel_AllReduce")["ctrl_deps"]] == "nccl:all_reduce"

@@ -13,7 +13,7 @@ pytest.importorskip("duckdb")
 
 import tracelink
 from builders.data import foreign, traces
-from builders.graph import GraphBuilder
+from builders.job import JobBuilder
 from builders.same_graph import assert_same_graph
 from tracelink import samples
 from tracelink.model.events import EventKind, Key, Relation, TrackKind
@@ -116,7 +116,7 @@ events = st.lists(
 def test_any_graph(
     tmp_path_factory: pytest.TempPathFactory, ranks: list[list[tuple]], links: st.DataObject
 ) -> None:
-    builder = GraphBuilder()
+    builder = JobBuilder()
     for rank, rows in enumerate(ranks):
         track = builder.track(rank=rank, label=links.draw(texts))
         builder.track(TrackKind.COUNTER, rank, identity=links.draw(texts))

@@ -9,7 +9,7 @@ from pathlib import Path
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from builders.graph import GraphBuilder
+from builders.job import JobBuilder
 from generators.many_hosts import job as write_cluster
 from tracelink.api import merge, write
 from tracelink.converters.chakra.validation import Validation, validate
@@ -27,7 +27,7 @@ Program = Sequence[tuple[int, int, int]]
 
 def overlapping(*programs: Program, computation: Sequence[Sequence[int]] = ()) -> EventGraph:
     """Ranks whose groups have a stream each; `computation` are the starts of kernels before collectives of a stream."""
-    builder = GraphBuilder()
+    builder = JobBuilder()
     rows: dict[int, list[int]] = {}
     for rank, program in enumerate(programs):
         streams = {

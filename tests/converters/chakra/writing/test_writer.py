@@ -23,7 +23,7 @@ from builders import kineto
 from builders.chakra_written import EtTrace, traces
 from builders.data import foreign
 from builders.data import traces as inputs
-from builders.graph import GraphBuilder
+from builders.job import JobBuilder
 from builders.kineto import cpu_op
 from builders.kineto import write as write_profile
 from tracelink.api import merge, write
@@ -40,7 +40,7 @@ from tracelink.model.job import rank_rows
 
 
 def ranks(*numbers: int) -> EventGraph:
-    builder = GraphBuilder(host="node-1")
+    builder = JobBuilder(host="node-1")
     for rank in numbers:
         builder.add(builder.track(rank=rank), f"of {rank}", 0, 10)
     return builder.build()
@@ -170,7 +170,7 @@ KINDS = (
 @st.composite
 def jobs(draw: st.DrawFn) -> EventGraph:
     """Up to three ranks with anything on any track, related in any way, that communicate in any order."""
-    builder = GraphBuilder()
+    builder = JobBuilder()
     ranks = draw(st.integers(1, 3))
     rows: dict[int, list[int]] = {}
     for rank in range(ranks):
@@ -188,7 +188,7 @@ def jobs(draw: st.DrawFn) -> EventGraph:
     return builder.build()
 
 
-def _event(draw: st.DrawFn, builder: GraphBuilder, tracks: list[int], number: int) -> int:
+def _event(draw: st.DrawFn, builder: JobBuilder, tracks: list[int], number: int) -> int:
     kind = draw(st.sampled_from(KINDS))
     if kind == EventKind.NODE:
         parent = draw(st.integers(0, 9))
@@ -201,7 +201,7 @@ def _event(draw: st.DrawFn, builder: GraphBuilder, tracks: list[int], number: in
     )
 
 
-def _related(builder: GraphBuilder, relation: Relation, source: int, target: int) -> None:
+def _related(builder: JobBuilder, relation: Relation, source: int, target: int) -> None:
     """Calls and launches go down a tree, as linking makes them; the rest goes anywhere."""
     kinds = [EventKind(builder.rows[row][0]) for row in (source, target)]
     on_device = (EventKind.KERNEL, EventKind.MEMCPY)
@@ -214,7 +214,7 @@ def _related(builder: GraphBuilder, relation: Relation, source: int, target: int
     builder.edge(source, relation, target)
 
 
-def _communicating(draw: st.DrawFn, builder: GraphBuilder, rows: dict[int, list[int]]) -> None:
+def _communicating(draw: st.DrawFn, builder: JobBuilder, rows: dict[int, list[int]]) -> None:
     world = builder.group(*rows, name="0")
     pair = builder.group(0, 1, name="abc")
     columns = {
@@ -250,7 +250,7 @@ def _communicating(draw: st.DrawFn, builder: GraphBuilder, rows: dict[int, list[
             _message(builder, world, send, receive, bytes=draw(st.integers(-1, 50)))
 
 
-def _message(builder: GraphBuilder, group: int, send: int, receive: int, **said: Any) -> None:
+def _message(builder: JobBuilder, group: int, send: int, receive: int, **said: Any) -> None:
     builder.message(group, send, receive, **said)
     for end, row in (("send", send), ("receive", receive)):
         if builder.rows[row][0] == EventKind.NODE:

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from builders import perfetto
-from builders.graph import GraphBuilder
+from builders.job import JobBuilder
 from tracelink.converters.perfetto.json.numbers import NamedThread, ShownProcess, counter_names
 from tracelink.model.events import EventKind, TrackKind
 
@@ -84,7 +84,7 @@ def test_counters_of_a_rank_have_names_of_their_own(
 
 
 def test_equal_numbers_of_two_ranks_stay_apart_with_their_flows() -> None:
-    built = GraphBuilder()
+    built = JobBuilder()
     for rank in (0, 1):
         thread, stream = built.track(rank=rank), built.track(TrackKind.STREAM, rank, "0", "7")
         built.add(thread, f"launch {rank}", 0, 5, EventKind.RUNTIME)

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from msgspec.structs import replace
 
-from builders.graph import START, GraphBuilder
+from builders.job import START, JobBuilder
 from builders.perfetto import nanoseconds, write
 from tracelink.converters.perfetto.json.writer import PerfettoJsonWriter
 from tracelink.engines.processes import Processes
@@ -47,9 +47,7 @@ WHOLE = """{
 
 
 def test_a_whole_document() -> None:
-    built = GraphBuilder(
-        header={"distributedInfo": {"backend": "nccl"}, "username": "somebody"}, host="node-1"
-    )
+    built = JobBuilder(header={"distributedInfo": {"backend": "nccl"}, "username": "somebody"}, host="node-1")
     thread = built.track(label="thread 101 (python3)")
     stream = built.track(TrackKind.STREAM, process="0", identity="7", label="stream 7")
     built.add(thread, "cudaLaunchKernel", 1000, 2500, EventKind.RUNTIME, b'{"cbid": 211}')
@@ -58,7 +56,7 @@ def test_a_whole_document() -> None:
 
 
 def test_each_rank_is_one_process_in_order() -> None:
-    built = GraphBuilder()
+    built = JobBuilder()
     for rank in range(11):
         built.add(built.track(rank=rank), "step", 0, 10)
         built.add(built.track(TrackKind.STREAM, rank, "0", "7"), "gemm", 0, 10, EventKind.KERNEL)
@@ -86,7 +84,7 @@ def test_a_rank_of_many_keeps_its_header_and_says_nothing_private() -> None:
         "INFO": ["on a host"],
         "baseTimeNanoseconds": 5,
     }
-    built = GraphBuilder(header=header)
+    built = JobBuilder(header=header)
     for rank in range(2):
         built.add(built.track(rank=rank), "step", 0, 10)
     (source,) = write(built.build()).document["tracelink"]["ranks"][1]["sources"]
@@ -100,7 +98,7 @@ def test_a_rank_of_many_keeps_its_header_and_says_nothing_private() -> None:
 
 
 def test_times_are_exact_after_the_base() -> None:
-    built = GraphBuilder()
+    built = JobBuilder()
     thread = built.track()
     times = [123_456_789, 123_456_790, 7_999_999_999_999_999]
     for time in times:
@@ -111,7 +109,7 @@ def test_times_are_exact_after_the_base() -> None:
 
 
 def test_slices_that_overlap_get_a_thread_named_after_the_first() -> None:
-    built = GraphBuilder()
+    built = JobBuilder()
     stream = built.track(TrackKind.STREAM, 0, "0", "7", "stream 7")
     built.add(stream, "one", 0, 11, EventKind.KERNEL)
     built.add(stream, "two", 10, 10, EventKind.KERNEL)
@@ -123,7 +121,7 @@ def test_slices_that_overlap_get_a_thread_named_after_the_first() -> None:
 
 
 def test_instants_and_categories() -> None:
-    built = GraphBuilder()
+    built = JobBuilder()
     thread = built.track()
     built.add(thread, "[memory]", 5, 0, EventKind.MEMORY, {"Bytes": 512})
     built.add(thread, "cuLaunchKernel", 5, 0, EventKind.RUNTIME)
@@ -136,7 +134,7 @@ def test_instants_and_categories() -> None:
 
 
 def test_counters_are_drawn_where_they_are_numbers() -> None:
-    built = GraphBuilder()
+    built = JobBuilder()
     built.add(built.track(), "step", 0, 10)
     counter = built.track(TrackKind.COUNTER, process="GPU 0 Counters", identity="sm", label="sm active")
     for time, value in ((0, 1.0), (10, 0.25), (20, float("nan"))):
@@ -149,13 +147,13 @@ def test_counters_are_drawn_where_they_are_numbers() -> None:
     assert written.reasons() == {"counter_not_finite": 1}
 
 
-def record(built: GraphBuilder, state: str, start: int, duration: int = -1, group: str = "0") -> int:
+def record(built: JobBuilder, state: str, start: int, duration: int = -1, group: str = "0") -> int:
     track = built.track(TrackKind.COMMUNICATOR, 0, "", group)
     return built.add(track, state, start, duration, EventKind.RECORD, {"state": state}, {Key.STATE: state})
 
 
 def test_a_recorder_entry_without_an_end_lasts_as_long_as_the_operator_that_is_the_same() -> None:
-    built = GraphBuilder()
+    built = JobBuilder()
     operator = built.add(built.track(), "c10d::allreduce_", 90, 60)
     entry = record(built, "scheduled", 100)
     built.edge(entry, Relation.SAME, operator)
@@ -170,7 +168,7 @@ def test_a_recorder_entry_without_an_end_lasts_as_long_as_the_operator_that_is_t
 
 
 def test_an_entry_that_hangs_is_drawn_to_the_last_event_of_its_rank() -> None:
-    built = GraphBuilder()
+    built = JobBuilder()
     built.add(built.track(), "step", 0, 1000)
     built.add(built.track(rank=1), "step", 0, 9000)
     track = built.track(TrackKind.COMMUNICATOR, 0, "", "0")
@@ -185,7 +183,7 @@ def test_an_entry_that_hangs_is_drawn_to_the_last_event_of_its_rank() -> None:
     assert lengths == {"completed": 20, "started": 900, "scheduled": 0}
 
 
-def in_rank_order(built: GraphBuilder) -> EventGraph:
+def in_rank_order(built: JobBuilder) -> EventGraph:
     """Events of one source stand together; there are no edges to renumber."""
     order = sorted(range(len(built.rows)), key=lambda row: built.tracks[built.rows[row][2]].rank)
     place = {row: index for index, row in enumerate(order)}
@@ -196,7 +194,7 @@ def in_rank_order(built: GraphBuilder) -> EventGraph:
 
 
 def test_a_generated_kernel_has_the_lines_of_the_program_that_it_computes() -> None:
-    built = GraphBuilder()
+    built = JobBuilder()
     lines = {Key.SOURCE_LINES: 'train.py:15 (step), "<string>":1 (f)'}
     built.add(built.track(), "triton_poi_fused_add_0", 0, 5, keys=lines)
     assert write(built.build()).slice("triton_poi_fused_add_0")["args"] == {
@@ -205,7 +203,7 @@ def test_a_generated_kernel_has_the_lines_of_the_program_that_it_computes() -> N
 
 
 def test_an_operator_names_the_execution_trace_node_that_is_the_same() -> None:
-    built = GraphBuilder()
+    built = JobBuilder()
     operator = built.add(built.track(), "aten::mm", 0, 10, args={"External id": 5})
     nodes = built.track(TrackKind.NODES)
     node = built.add(nodes, "aten::mm", None, -1, EventKind.NODE, keys={Key.NODE_ID: 42})
@@ -221,7 +219,7 @@ def test_an_operator_names_the_execution_trace_node_that_is_the_same() -> None:
 
 
 def test_nodes_alone_are_drawn_in_the_order_of_their_ids_around_their_children() -> None:
-    built = GraphBuilder()
+    built = JobBuilder()
     nodes = built.track(TrackKind.NODES)
     for name, node, parent in (("child", 3, 2), ("root", 2, 1), ("after", 9, 1), ("grandchild", 4, 3)):
         keys: dict[Key, int | str] = {Key.NODE_ID: node, Key.NODE_PARENT: parent}
@@ -237,7 +235,7 @@ def test_nodes_alone_are_drawn_in_the_order_of_their_ids_around_their_children()
 
 
 def test_a_graph_without_events() -> None:
-    built = GraphBuilder()
+    built = JobBuilder()
     built.track()
     document = write(built.build()).document
     assert document["traceEvents"] == []
@@ -250,7 +248,7 @@ def test_parts_written_side_by_side_are_the_same_bytes(
 ) -> None:
     monkeypatch.setattr("tracelink.converters.perfetto.json.writer.SECTION_ROWS", 7)
     monkeypatch.setattr("tracelink.converters.perfetto.timeline.rank.LARGE", 7)
-    built = GraphBuilder()
+    built = JobBuilder()
     for rank in range(3):
         thread, stream = built.track(rank=rank), built.track(TrackKind.STREAM, rank, "0", "7")
         for number in range(20):
@@ -273,7 +271,7 @@ def test_parts_written_side_by_side_are_the_same_bytes(
 
 
 def test_ranks_are_in_memory_one_at_a_time() -> None:
-    built = GraphBuilder()
+    built = JobBuilder()
     for rank in range(3):
         built.add(built.track(rank=rank), "step", 0, 10)
     job = Job.of(built.build())
@@ -298,7 +296,7 @@ def test_ranks_are_in_memory_one_at_a_time() -> None:
 
 
 def test_a_rank_whose_clock_was_corrected_says_by_how_much() -> None:
-    built = GraphBuilder()
+    built = JobBuilder()
     for rank in range(2):
         built.add(built.track(rank=rank), "step", 0, 10)
     clock = Clock(1, "", 1500, -2.5, 1400, 1700, 30)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 from builders import perfetto
-from builders.graph import START, GraphBuilder
+from builders.job import START, JobBuilder
 from builders.perfetto_native import write
 from tracelink.model.events import EventKind, Relation, TrackKind
 from tracelink.model.job import Job
@@ -13,8 +13,8 @@ from tracelink.model.job import Job
 # What a native trace says to readers of tracelink's own, in packets that viewers pass over.
 
 
-def launched() -> GraphBuilder:
-    built = GraphBuilder()
+def launched() -> JobBuilder:
+    built = JobBuilder()
     built.group(0, 1, description="dp")
     for rank in (0, 1):
         thread, stream = built.track(rank=rank), built.track(TrackKind.STREAM, rank, "0", "7")
@@ -53,7 +53,7 @@ def test_a_rank_says_what_its_tracks_and_arrows_are() -> None:
 
 
 def test_a_rank_has_its_threads_then_its_gpus_its_groups_and_the_rest() -> None:
-    built = GraphBuilder(host="node-1")
+    built = JobBuilder(host="node-1")
     for kind, process, identity, label, name, what in [
         (TrackKind.PROCESS, "-1", "0", "", "Buffer Flush", EventKind.OVERHEAD),
         (
@@ -98,14 +98,14 @@ def test_a_rank_has_its_threads_then_its_gpus_its_groups_and_the_rest() -> None:
 
 
 def test_a_rank_with_nothing_but_groups_has_them_directly() -> None:
-    built = GraphBuilder()
+    built = JobBuilder()
     built.add(built.track(TrackKind.COMMUNICATOR, 0, "", "0", "0 (dp)"), "all_reduce", 0, 9, EventKind.RECORD)
     assert write(built.build()).outline() == ["rank 0", "  rank 0 group 0 (dp)"]
 
 
 def test_lanes_of_a_thread_have_its_name_and_stand_together() -> None:
     """Viewers draw siblings of one name as one track."""
-    built = GraphBuilder()
+    built = JobBuilder()
     first, second = built.track(identity="101"), built.track(identity="102")
     for start in (0, 5):
         built.add(first, "crossing", start, 10)
@@ -115,7 +115,7 @@ def test_lanes_of_a_thread_have_its_name_and_stand_together() -> None:
 
 
 def test_further_processes_of_a_rank_have_branches_of_their_own() -> None:
-    built = GraphBuilder()
+    built = JobBuilder()
     for process in ("100", "200"):
         built.add(built.track(TrackKind.THREAD, 0, process, process), "step", 0, 10)
         built.sample(built.track(TrackKind.COUNTER, 0, process, "load", "load"), 5, 1.0)
@@ -130,7 +130,7 @@ def test_further_processes_of_a_rank_have_branches_of_their_own() -> None:
 
 
 def test_no_two_counters_of_a_rank_have_one_name() -> None:
-    built = GraphBuilder()
+    built = JobBuilder()
     built.add(built.track(TrackKind.THREAD, 0, "100", "100"), "step", 0, 10)
     for process in ("100", ""):
         built.sample(built.track(TrackKind.COUNTER, 0, process, "load", "load"), 5, 1.0)
@@ -139,7 +139,7 @@ def test_no_two_counters_of_a_rank_have_one_name() -> None:
 
 
 def test_ranks_sort_as_their_numbers_do() -> None:
-    built = GraphBuilder()
+    built = JobBuilder()
     for rank in (2, 10):
         built.add(built.track(TrackKind.THREAD, rank, "100", "100"), "step", 0, 10)
     assert write(built.build()).outline() == [

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 import tracelink
-from builders.graph import GraphBuilder
+from builders.job import JobBuilder
 from builders.native_packets import (
     BASE,
     COLOURED,
@@ -235,7 +235,7 @@ def test_without_its_header_nothing_can_be_read(data: bytes, problem: str) -> No
 
 
 def whole_job() -> bytes:
-    built = GraphBuilder()
+    built = JobBuilder()
     thread = built.track()
     for place in range(4):
         built.add(thread, f"event {place}", 10 * place, 5, args={"n": place, "list": [place]})

@@ -10,7 +10,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from builders import perfetto
-from builders.graph import START, GraphBuilder
+from builders.job import START, JobBuilder
 from builders.perfetto_native import Slice, write
 from tracelink.converters.perfetto.native.first_view import MOST_READINGS
 from tracelink.converters.perfetto.native.writer import PerfettoWriter
@@ -37,8 +37,8 @@ VALUES = st.recursive(
 OBJECTS = st.dictionaries(TEXTS, VALUES, max_size=4)
 
 
-def job_of(*arguments: dict[str, Any] | bytes | None, kind: EventKind = EventKind.OPERATOR) -> GraphBuilder:
-    built = GraphBuilder()
+def job_of(*arguments: dict[str, Any] | bytes | None, kind: EventKind = EventKind.OPERATOR) -> JobBuilder:
+    built = JobBuilder()
     thread = built.track()
     for number, args in enumerate(arguments):
         built.add(thread, f"event {number}", 10 * number, 5, kind, args)
@@ -46,7 +46,7 @@ def job_of(*arguments: dict[str, Any] | bytes | None, kind: EventKind = EventKin
 
 
 def test_a_slice_is_all_that_is_known_of_it() -> None:
-    built = GraphBuilder(host="node-1")
+    built = JobBuilder(host="node-1")
     thread = built.track(label="thread 101 (python3)")
     built.add(thread, "cudaLaunchKernel", 1001, 2502, EventKind.RUNTIME, {"cbid": 211})
     native = write(built.build())
@@ -61,7 +61,7 @@ def test_a_slice_is_all_that_is_known_of_it() -> None:
 
 def test_times_are_counted_from_the_job_and_real_time_is_a_track() -> None:
     """A clock snapshot would put a group of the viewer above all tracks."""
-    built = GraphBuilder()
+    built = JobBuilder()
     built.add(built.track(), "step", 1_500_000_000, 7_000_000_000)
     native = write(built.build())
     assert native.facts[0]["baseTimeNanoseconds"] == START + 1_000_000_000
@@ -88,7 +88,7 @@ def test_times_are_counted_from_the_job_and_real_time_is_a_track() -> None:
     ],
 )
 def test_real_time_has_round_readings_with_as_many_digits_as_they_need(length: int, names: list[str]) -> None:
-    built = GraphBuilder()
+    built = JobBuilder()
     built.add(built.track(), "step", 0, length)
     readings = write(built.build()).view["time (UTC)"]
     assert [reading.name for reading in readings][:3] == ["2023-11-14 " + names[0], *names[1:]]
@@ -96,7 +96,7 @@ def test_real_time_has_round_readings_with_as_many_digits_as_they_need(length: i
 
 
 def test_what_was_before_the_epoch_is_drawn() -> None:
-    built = GraphBuilder()
+    built = JobBuilder()
     built.add(built.track(), "early", -START - 500, 5)
     built.sample(built.track(TrackKind.COUNTER, label="memory"), -START, 1.0)
     native = write(built.build())
@@ -105,7 +105,7 @@ def test_what_was_before_the_epoch_is_drawn() -> None:
 
 
 def test_without_any_time_there_is_no_clock() -> None:
-    built = GraphBuilder()
+    built = JobBuilder()
     built.add(built.track(TrackKind.NODES), "node", None, 0, EventKind.NODE, keys={Key.NODE_ID: 1})
     native = write(built.build())
     assert native.view == {}
@@ -123,7 +123,7 @@ def test_the_overview_has_the_summary_of_each_rank_again() -> None:
 
 def test_what_touches_or_is_nested_stays_so() -> None:
     """At one instant ends come first, outer slices begin first, and a slice without length is inside itself."""
-    built = GraphBuilder()
+    built = JobBuilder()
     thread = built.track()
     for name, start, duration in [
         ("outer", 0, 100),
@@ -150,7 +150,7 @@ def test_what_touches_or_is_nested_stays_so() -> None:
 
 @given(st.lists(st.tuples(st.integers(0, 12), st.integers(0, 6)), max_size=14))
 def test_every_slice_keeps_its_length(spans: list[tuple[int, int]]) -> None:
-    built = GraphBuilder()
+    built = JobBuilder()
     thread = built.track()
     for number, (start, duration) in enumerate(spans):
         built.add(thread, str(number), start, duration)
@@ -197,7 +197,7 @@ def test_what_a_recorder_said_stands_apart() -> None:
 
 
 def test_what_links_say_stands_apart() -> None:
-    built = GraphBuilder()
+    built = JobBuilder()
     thread = built.track()
     timed = built.add(thread, "aten::mm", 0, 10, args={"a": 1})
     built.edge(
@@ -211,8 +211,8 @@ def test_what_links_say_stands_apart() -> None:
     assert native.slice("hung").args == {"link": {"duration known": False}}
 
 
-def linked() -> GraphBuilder:
-    built = GraphBuilder()
+def linked() -> JobBuilder:
+    built = JobBuilder()
     thread, stream = built.track(), built.track(TrackKind.STREAM, 0, "0", "7")
     launch = built.add(thread, "launch", 0, 5, EventKind.RUNTIME)
     for number in range(3):
@@ -228,7 +228,7 @@ def test_every_arrow_has_a_number_of_its_own() -> None:
 
 
 def test_an_arrow_between_slices_of_one_instant_leads_from_the_one_that_is_met_first() -> None:
-    built = GraphBuilder()
+    built = JobBuilder()
     thread = built.track()
     inner = built.add(thread, "inner", 0, 5)
     outer = built.add(thread, "outer", 0, 9)
@@ -238,7 +238,7 @@ def test_an_arrow_between_slices_of_one_instant_leads_from_the_one_that_is_met_f
 
 def together() -> Job:
     """Rank 1 enters a collective last, and receives a message from rank 0."""
-    built = GraphBuilder()
+    built = JobBuilder()
     group = built.group(0, 1, description="dp")
     streams = [built.track(TrackKind.STREAM, rank, "0", "7") for rank in (0, 1)]
     early = built.add(streams[0], "early", 0, 100, EventKind.KERNEL)
@@ -281,7 +281,7 @@ def test_arguments_can_be_left_out(wanted: ArgumentChoice, names: set[str]) -> N
 
 
 def test_samples_stand_on_tracks_of_their_process() -> None:
-    built = GraphBuilder()
+    built = JobBuilder()
     built.add(built.track(), "step", 0, 10)
     counter = built.track(TrackKind.COUNTER, 0, "100", "memory")
     for time, value in [(5, 1.5), (3, 2.0), (4, float("nan"))]:
@@ -309,7 +309,7 @@ def test_a_piece_asks_only_for_the_arguments_near_its_own(monkeypatch: pytest.Mo
     """Arguments are right wherever they stand in their source."""
     monkeypatch.setattr("tracelink.converters.perfetto.native.rank.SECTION_PACKETS", 2)
     monkeypatch.setattr("tracelink.converters.perfetto.native.rank.GAP", 1)
-    built = GraphBuilder()
+    built = JobBuilder()
     thread = built.track()
     for number in range(12):
         built.add(thread, str(number), 10 * (number * 5 % 12), 5, args={"number": number})
@@ -320,7 +320,7 @@ def test_a_piece_asks_only_for_the_arguments_near_its_own(monkeypatch: pytest.Mo
 
 
 def test_names_that_nobody_can_write_are_mended() -> None:
-    built = GraphBuilder()
+    built = JobBuilder()
     built.add(built.track(), "a\ud800b\0c", 0, 10)
     assert [one.name for one in write(built.build()).slices] == ["a�b\N{SYMBOL FOR NULL}c"]
 

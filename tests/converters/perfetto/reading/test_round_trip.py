@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from builders import perfetto
 from builders.data import foreign, traces
-from builders.graph import GraphBuilder
+from builders.job import JobBuilder
 from builders.kineto import instant, slice_, trace
 from builders.native_packets import as_json, written
 from builders.same_document import meaning
@@ -109,7 +109,7 @@ def test_a_large_file_is_written_in_pieces(tmp_path: Path, monkeypatch: pytest.M
 
 
 def test_a_job_without_anything_to_draw() -> None:
-    job = Job.of(GraphBuilder().build())
+    job = Job.of(JobBuilder().build())
     assert as_json(written(job)).document == json.loads(perfetto.write(job).text)
 
 
@@ -130,7 +130,7 @@ def test_slices_and_instants_however_they_lie(
     spans: list[tuple[int, int, int, str, bool]], edges: list[tuple[int, Relation, int]]
 ) -> None:
     """Names, times, threads and arguments; and as many arrows as the file has and JSON can draw."""
-    built = GraphBuilder()
+    built = JobBuilder()
     tracks = [built.track(identity=str(place)) for place in range(3)]
     for track, start, duration, name, is_instant in spans:
         kind = EventKind.INSTANT if is_instant else EventKind.OPERATOR
@@ -169,7 +169,7 @@ VALUES = st.recursive(
 
 @given(st.lists(st.dictionaries(TEXTS, VALUES, max_size=4), max_size=5))
 def test_arguments_whatever_they_are(objects: list[dict[str, object]]) -> None:
-    built = GraphBuilder()
+    built = JobBuilder()
     thread = built.track()
     for number, said in enumerate(objects):
         built.add(thread, str(number), 10 * number, 5, args=said)
@@ -180,7 +180,7 @@ def test_arguments_whatever_they_are(objects: list[dict[str, object]]) -> None:
 
 def test_what_json_has_no_means_for_is_said_in_the_same_words() -> None:
     """Some arrows at slices that open together."""
-    built = GraphBuilder()
+    built = JobBuilder()
     thread, stream = built.track(), built.track(TrackKind.STREAM, 0, "0", "7")
     around = [built.add(thread, f"around {place}", 0, 9 - place) for place in range(3)]
     kernels = [built.add(stream, f"kernel {place}", 0, 9 - place, EventKind.KERNEL) for place in range(3)]

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from builders import perfetto, perfetto_native
-from builders.graph import GraphBuilder
+from builders.job import JobBuilder
 from tracelink.converters.perfetto.json.writer import PerfettoJsonWriter
 from tracelink.converters.perfetto.native.writer import PerfettoWriter
 from tracelink.converters.perfetto.timeline.job import ArgumentChoice, TimelineOptions
@@ -27,7 +27,7 @@ OF_GROUPS = ("all_reduce 1.0 MB", "rank 1 arrived last")
 
 def job() -> Job:
     """Rank 1 enters a collective last and sends rank 0 a message; a recorder saw rank 1 in it, for ever."""
-    built = GraphBuilder()
+    built = JobBuilder()
     group = built.group(0, 1, description="dp")
     threads = [built.track(rank=rank) for rank in (0, 1)]
     early = built.add(threads[0], "early", 0, 100, args={"Input Dims": [[64, 128], []], "External id": 3})
@@ -113,7 +113,7 @@ def test_no_arguments_at_all(said: Callable[[TimelineOptions], Arguments]) -> No
 
 
 def test_arrows_that_slices_carry_need_no_arguments() -> None:
-    built = GraphBuilder()
+    built = JobBuilder()
     thread = built.track()
     outer, inner = built.add(thread, "outer", 0, 9, args={"a": 1}), built.add(thread, "inner", 0, 5)
     built.edge(outer, Relation.BACKWARD_OF, inner)
@@ -125,9 +125,9 @@ def test_arrows_that_slices_carry_need_no_arguments() -> None:
         ]
 
 
-def python_job() -> GraphBuilder:
+def python_job() -> JobBuilder:
     """An operator within two functions, of which one called the other and does not end."""
-    built = GraphBuilder()
+    built = JobBuilder()
     thread = built.track()
     main = built.add(thread, "main", 0, UNKNOWN, EventKind.PYTHON)
     train = built.add(thread, "train", 10, 80, EventKind.PYTHON, args={"Python id": 2})

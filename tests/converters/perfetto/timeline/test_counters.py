@@ -13,8 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from builders import perfetto, perfetto_native
-from builders.graph import START, GraphBuilder
-from builders.job import JobBuilder
+from builders.job import START, JobBuilder
 from builders.programs import job_of_programs
 from tracelink.converters.perfetto.timeline import counters as module
 from tracelink.converters.perfetto.timeline.counters import (
@@ -53,11 +52,11 @@ def counters(job: Job) -> Samples:
 
 def test_a_collective_is_in_flight_from_the_first_entering_to_the_last_leaving() -> None:
     built = JobBuilder()
-    tp, dp = built.group("1", [0, 1], "tp"), built.group("2", [0, 1], "dp")
+    tp, dp = built.group(0, 1, name="1", description="tp"), built.group(0, 1, name="2", description="dp")
     built.collective(tp, {0: (0, 100), 1: (40, 90)})
     built.collective(dp, {0: (50, 60), 1: (60, 70)})
     built.collective(tp, {0: (100, 120), 1: (100, 110)})
-    assert counters(built.build()) == {"collectives in flight": [(0, 1), (50, 2), (70, 1), (120, 0)]}
+    assert counters(built.job()) == {"collectives in flight": [(0, 1), (50, 2), (70, 1), (120, 0)]}
 
 
 def test_what_hangs_stays_in_flight(tmp_path: Path) -> None:
@@ -67,12 +66,12 @@ def test_what_hangs_stays_in_flight(tmp_path: Path) -> None:
 
 def test_the_bandwidth_of_a_group_lasts_from_the_last_entering_to_the_last_leaving() -> None:
     built = JobBuilder()
-    tp, dp = built.group("1", [0, 1], "tp"), built.group("2", [2, 3], "dp")
+    tp, dp = built.group(0, 1, name="1", description="tp"), built.group(2, 3, name="2", description="dp")
     built.collective(dp, {2: (0, 30), 3: (0, 30)}, bus_gb_s=7.5)
     built.collective(tp, {0: (0, 100), 1: (40, 90)}, bus_gb_s=12.25)
     built.collective(tp, {0: (150, 160), 1: (150, 170)}, bus_gb_s=0.5)
     built.collective(tp, {0: (200, 210), 1: (200, 210)})
-    found = counters(built.build())
+    found = counters(built.job())
     assert found.pop("collectives in flight")
     assert found == {
         "bus GB/s, group tp [0, 1]": [(40, 12.25), (100, 0), (150, 0.5), (170, 0)],
@@ -82,10 +81,10 @@ def test_the_bandwidth_of_a_group_lasts_from_the_last_entering_to_the_last_leavi
 
 def test_bandwidths_of_collectives_that_overlap_add_up_and_leave_nothing_behind() -> None:
     built = JobBuilder()
-    group = built.group("1", [0, 1], "tp")
+    group = built.group(0, 1, name="1", description="tp")
     for start in range(3):
         built.collective(group, {0: (start, start + 5), 1: (start, start + 5)}, bus_gb_s=0.1)
-    assert counters(built.build())["bus GB/s, group tp [0, 1]"] == [
+    assert counters(built.job())["bus GB/s, group tp [0, 1]"] == [
         *((0, 0.1), (1, 0.2), (2, 0.3)),
         *((5, 0.2), (6, 0.1), (7, 0)),
     ]
@@ -94,26 +93,26 @@ def test_bandwidths_of_collectives_that_overlap_add_up_and_leave_nothing_behind(
 @pytest.mark.parametrize("rate", [math.nan, math.inf, 1e300, 1e13])
 def test_a_group_of_which_no_bandwidth_is_known_has_no_counter_of_it(rate: float) -> None:
     built = JobBuilder()
-    built.collective(built.group("1", [0, 1]), {0: (0, 10), 1: (0, 10)}, bus_gb_s=rate)
-    assert list(counters(built.build())) == ["collectives in flight"]
+    built.collective(built.group(0, 1, name="1"), {0: (0, 10), 1: (0, 10)}, bus_gb_s=rate)
+    assert list(counters(built.job())) == ["collectives in flight"]
 
 
 def test_what_takes_no_time_and_what_has_no_time_is_never_in_flight() -> None:
     built = JobBuilder()
-    group = built.group("1", [0, 1])
+    group = built.group(0, 1, name="1")
     built.collective(group, {0: (5, 5), 1: (5, 5)})
     built.collective(group, {0: (0, 10), 1: (0, 10)}, start=NO_TIME, end=NO_TIME)
     for part in built.participations[2:]:
         part |= {"start": NO_TIME, "end": NO_TIME, "enqueued": NO_TIME}
-    assert counters(built.build()) == {}
+    assert counters(built.job()) == {}
 
 
 def test_numbers_of_counters_stand_behind_those_of_lanes() -> None:
     built = JobBuilder()
-    group = built.group("1", [0, 1])
+    group = built.group(0, 1, name="1")
     for start in (0, 5):
         built.collective(group, {0: (start, start + 10), 1: (start, start + 10)}, bus_gb_s=1.0)
-    job, numbering = built.build(), Numbering(1, 2)
+    job, numbering = built.job(), Numbering(1, 2)
     seats = group_tracks(job, Hangs.of(job), numbering)
     made = group_counters(job, seats, numbering)
     numbers = [seats.process, *seats.tids, *made.numbers]
@@ -125,7 +124,7 @@ def test_numbers_of_counters_stand_behind_those_of_lanes() -> None:
 
 
 def test_both_formats_have_the_same_samples() -> None:
-    built = GraphBuilder()
+    built = JobBuilder()
     rows = [built.add(built.track(rank=rank), "all_reduce", 10 * rank, 100 - 10 * rank) for rank in (0, 1)]
     built.together(built.group(0, 1, description="tp"), *rows, bus_gb_s=5.5)
     written, native = perfetto.write(built.build()), perfetto_native.write(built.build())
@@ -270,7 +269,7 @@ OutstandingSamples = list[tuple[int, float]]
 """Time and value."""
 
 
-class Streams(GraphBuilder):
+class Streams(JobBuilder):
     """A graph in which a thread launches work of streams."""
 
     def stream(self, identity: str = "7", process: str = "0", label: str = "") -> int:

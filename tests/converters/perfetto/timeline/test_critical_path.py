@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import tracelink
-from builders.paths import PathBuilder
+from builders.job import JobBuilder
 from tracelink.model.graph import EventGraph
 
 US = 1000
@@ -19,14 +19,14 @@ DAY_US = 86_400_000_000
 
 def late_pair() -> EventGraph:
     """Rank 1 comes late to a collective, after which rank 0 works on."""
-    job = PathBuilder()
-    job.op(0, "aten::mm", 0, 4)
-    first = job.kernel(0, "ncclAllReduce", 3, 120, launched=2)
-    job.kernel(0, "relu", 121, 140, launched=3)
-    job.op(1, "aten::slow", 0, 104)
-    second = job.kernel(1, "ncclAllReduce", 104, 120, launched=102)
-    job.together(first, second)
-    return job.graph.build()
+    job = JobBuilder(unit=US)
+    job.op("aten::mm", 0, 4)
+    first = job.work("ncclAllReduce", 3, 120, launched=2)
+    job.work("relu", 121, 140, launched=3)
+    job.op("aten::slow", 0, 104, rank=1)
+    second = job.work("ncclAllReduce", 104, 120, rank=1, launched=102)
+    job.together(job.group(0, 1), first, second)
+    return job.build()
 
 
 SEGMENTS = [
@@ -94,10 +94,10 @@ def test_a_job_without_profiles_has_none_and_a_finding(tmp_path: Path, output: s
 
 
 def test_ranks_of_two_jobs_have_none_and_a_finding(tmp_path: Path) -> None:
-    job = PathBuilder()
-    job.op(0, "aten::mm", 0, 4)
-    job.op(1, "aten::mm", 100 * DAY_US, 100 * DAY_US + 4)
-    (output,) = tracelink.write(job.graph.build(), tmp_path / "job.json", options={"critical_path": "yes"})
+    job = JobBuilder(unit=US)
+    job.op("aten::mm", 0, 4)
+    job.op("aten::mm", 100 * DAY_US, 100 * DAY_US + 4, rank=1)
+    (output,) = tracelink.write(job.build(), tmp_path / "job.json", options={"critical_path": "yes"})
     found = output.findings
     (message,) = [each.message for each in found if each.reason == "no_critical_path"]
     assert message.startswith("No critical path is drawn. Rank 0 and rank 1 were recorded 100 days apart (")

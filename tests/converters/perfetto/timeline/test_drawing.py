@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from builders import perfetto, perfetto_native
-from builders.graph import GraphBuilder
+from builders.job import JobBuilder
 from tracelink.converters.perfetto.timeline.drawing import assign_lanes, choose_lanes, in_half_nanoseconds
 from tracelink.converters.perfetto.timeline.schema import MAX_DEPTH
 from tracelink.model.columns import UNKNOWN
@@ -188,17 +188,17 @@ def test_unclosed_slices_move_alone(slices: list[Slice], data: st.DataObject) ->
         )
 
 
-def unfinished(built: GraphBuilder, thread: int) -> int:
+def unfinished(built: JobBuilder, thread: int) -> int:
     """A slice without an end."""
     return built.add(thread, "unclosed", 11, UNKNOWN)
 
 
-def far_beyond(built: GraphBuilder, thread: int) -> int:
+def far_beyond(built: JobBuilder, thread: int) -> int:
     """A slice with an end that cannot be right."""
     return built.add(thread, "unclosed", 11, 10**15)
 
 
-def without_return(built: GraphBuilder, thread: int) -> int:
+def without_return(built: JobBuilder, thread: int) -> int:
     """A Python function that lasts longer than its caller, 1."""
     row = built.add(thread, "unclosed", 11, 89, EventKind.PYTHON)
     built.edge(1, Relation.CALLS, row)
@@ -207,9 +207,9 @@ def without_return(built: GraphBuilder, thread: int) -> int:
 
 @pytest.mark.parametrize("unclosed", [unfinished, far_beyond, without_return])
 def test_a_slice_that_never_closes_takes_a_lane_of_its_own(
-    unclosed: Callable[[GraphBuilder, int], int],
+    unclosed: Callable[[JobBuilder, int], int],
 ) -> None:
-    built = GraphBuilder()
+    built = JobBuilder()
     thread = built.track()
     built.add(thread, "run", 0, 100, EventKind.PYTHON)
     built.add(thread, "enter", 10, 20, EventKind.PYTHON)
@@ -232,7 +232,7 @@ def test_a_slice_that_never_closes_takes_a_lane_of_its_own(
 
 
 def test_open_slices_of_a_truncated_profile_stay_around_what_they_enclose() -> None:
-    built = GraphBuilder()
+    built = JobBuilder()
     thread = built.track()
     for name, start, duration in (("run", 0, UNKNOWN), ("step", 10, UNKNOWN), ("mm", 20, 5), ("add", 30, 5)):
         built.add(thread, name, start, duration)
@@ -244,7 +244,7 @@ def test_open_slices_of_a_truncated_profile_stay_around_what_they_enclose() -> N
 
 def test_recorder_entries_that_end_together_are_side_by_side() -> None:
     """A watchdog sees the end of several at once: they look like calls of each other if they are nested."""
-    built = GraphBuilder()
+    built = JobBuilder()
     group = built.track(TrackKind.COMMUNICATOR, 0, "", "0", "0 (dp)")
     for number, start in enumerate((0, 10, 20, 100)):
         built.add(group, f"entry {number}", start, max(100 - start, 20), EventKind.RECORD)
@@ -261,7 +261,7 @@ def test_recorder_entries_that_end_together_are_side_by_side() -> None:
 
 def test_very_many_recorder_entries_at_once_stay_nested(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tracelink.converters.perfetto.timeline.drawing.MOST_PENDING", 2)
-    built = GraphBuilder()
+    built = JobBuilder()
     group = built.track(TrackKind.COMMUNICATOR, 0, "", "0")
     for start in (0, 10, 20):
         built.add(group, f"entry {start}", start, 100 - start, EventKind.RECORD)

@@ -6,7 +6,7 @@ from decimal import Decimal
 
 import pytest
 
-from builders.graph import GraphBuilder
+from builders.job import JobBuilder
 from builders.perfetto import Event, Written, nanoseconds, write
 from tracelink.converters.perfetto.timeline.flows import MOST_RUNS
 from tracelink.converters.perfetto.timeline.layout import FIRST_SLICE_FLOW, FLOWS_PER_BLOCK
@@ -19,8 +19,8 @@ from tracelink.model.findings import Severity
 # Arrows: each binds to its own slices, by events of its own or carried by the slices.
 
 
-def job() -> tuple[GraphBuilder, int, int]:
-    built = GraphBuilder()
+def job() -> tuple[JobBuilder, int, int]:
+    built = JobBuilder()
     return built, built.track(), built.track(TrackKind.STREAM, process="0", identity="7")
 
 
@@ -140,7 +140,7 @@ def test_an_effect_that_waits_for_its_cause_is_drawn_from_the_earlier_without_a_
 
 
 def test_numbers_are_unique_over_ranks_and_relations() -> None:
-    built = GraphBuilder()
+    built = JobBuilder()
     for rank in range(2):
         thread = built.track(rank=rank)
         for start in (0, 1000):
@@ -152,9 +152,9 @@ def test_numbers_are_unique_over_ranks_and_relations() -> None:
     assert sorted(numbers) == [*range(1, 5), *range(FLOWS_PER_BLOCK + 1, FLOWS_PER_BLOCK + 5)]
 
 
-def launching_ranks(ranks: int, *correlations: int | None) -> GraphBuilder:
+def launching_ranks(ranks: int, *correlations: int | None) -> JobBuilder:
     """Calls of these correlation ids on each rank, each with a kernel; the first kernel leads to an operator."""
-    built = GraphBuilder()
+    built = JobBuilder()
     for rank in range(ranks):
         thread, stream = built.track(rank=rank), built.track(TrackKind.STREAM, rank, "0", "7")
         kernels = []
@@ -168,7 +168,7 @@ def launching_ranks(ranks: int, *correlations: int | None) -> GraphBuilder:
     return built
 
 
-def numbers_by_start(built: GraphBuilder) -> list[tuple[str, int, int]]:
+def numbers_by_start(built: JobBuilder) -> list[tuple[str, int, int]]:
     """(category, ns, id) of the start of each arrow."""
     starts = write(built.build()).events("s")
     return sorted((event["cat"], nanoseconds(event["ts"]), event["id"]) for event in starts)
@@ -219,9 +219,9 @@ def test_a_compilation_has_arrows_to_the_first_runs_of_everything_that_it_made()
 # Arrows between ranks: from who entered last to the others' ends, from a sending to its receiving.
 
 
-def kernels(*spans: tuple[int, int] | None) -> tuple[GraphBuilder, list[int]]:
+def kernels(*spans: tuple[int, int] | None) -> tuple[JobBuilder, list[int]]:
     """For each rank a stream with one kernel."""
-    built = GraphBuilder()
+    built = JobBuilder()
     rows = []
     for rank, span in enumerate(spans):
         stream = built.track(TrackKind.STREAM, rank, "0", "7")

@@ -12,7 +12,7 @@ import pytest
 from msgspec.structs import replace
 
 from builders.data import shared
-from builders.graph import GraphBuilder
+from builders.job import JobBuilder
 from generators import many_hosts
 from tracelink import plugins, samples
 from tracelink.engines.processes import Processes
@@ -127,7 +127,7 @@ class Locked:
 
 
 def operators(count: int) -> EventGraph:
-    graph = GraphBuilder()
+    graph = JobBuilder()
     track = graph.track()
     for number in range(count):
         graph.add(track, "aten::add", number * 1000, 500, args={"External id": number})

@@ -6,16 +6,16 @@ from typing import Any
 
 import pytest
 
-from builders.graph import START, GraphBuilder
+from builders.job import START, JobBuilder
 from builders.perfetto import Event, Written, nanoseconds, write
 from tracelink.converters.perfetto.timeline.groups import readable_bytes
 from tracelink.model.columns import NO_TIME
 from tracelink.model.events import EventKind, TrackKind
 
 
-def job(ranks: int) -> tuple[GraphBuilder, list[int]]:
+def job(ranks: int) -> tuple[JobBuilder, list[int]]:
     """A stream for each rank, each with a kernel."""
-    built = GraphBuilder()
+    built = JobBuilder()
     rows = [
         built.add(built.track(TrackKind.STREAM, rank, "0", "7"), "k", 100 * rank, 1000, EventKind.KERNEL)
         for rank in range(ranks)

@@ -10,8 +10,7 @@ import numpy as np
 import pytest
 
 from builders import perfetto, perfetto_native
-from builders.graph import START, GraphBuilder
-from builders.job import JobBuilder
+from builders.job import START, JobBuilder
 from builders.perfetto import Written, nanoseconds
 from builders.programs import job_of_programs
 from tracelink.converters.perfetto.json.writer import PerfettoJsonWriter
@@ -35,7 +34,7 @@ from tracelink.model.job import Job
 def entered(*times: int) -> JobBuilder:
     """A job with one collective that the ranks entered at these times."""
     built = JobBuilder()
-    group = built.group("0", range(len(times)), "dp")
+    group = built.group(*range(len(times)), name="0", description="dp")
     built.collective(group, {rank: (time, 100) for rank, time in enumerate(times)})
     return built
 
@@ -59,27 +58,27 @@ def arrivals(job: Job, end: int = 100, *, awaited: bool = False) -> list[tuple[i
 
 
 def test_the_last_is_who_entered_last_and_when() -> None:
-    assert arrivals(entered(10, 40, 20).build()) == [(0, 40, 1, 30)]
+    assert arrivals(entered(10, 40, 20).job()) == [(0, 40, 1, 30)]
 
 
 def test_of_ranks_that_enter_at_once_none_is_the_last() -> None:
-    assert arrivals(entered(10, 10).build()) == []
+    assert arrivals(entered(10, 10).job()) == []
 
 
 def test_while_somebody_is_awaited_nobody_is_the_last() -> None:
-    assert arrivals(entered(10, 40).build(), awaited=True) == []
+    assert arrivals(entered(10, 40).job(), awaited=True) == []
 
 
 @pytest.mark.parametrize("unknown", ["skew", "last_rank"])
 def test_of_whom_nothing_is_known_nothing_is_said(unknown: str) -> None:
     built = entered(10, 40)
     built.collectives[0][unknown] = UNKNOWN
-    assert arrivals(built.build()) == []
+    assert arrivals(built.job()) == []
 
 
 @pytest.mark.parametrize(("end", "found"), [(41, [(0, 40, 1, 30)]), (40, [(0, 39, 1, 30)]), (10, [])])
 def test_an_arrival_lies_within_its_slice(end: int, found: list[tuple[int, int, int, int]]) -> None:
-    assert arrivals(entered(10, 40).build(), end) == found
+    assert arrivals(entered(10, 40).job(), end) == found
 
 
 def test_those_of_some_collectives_are_found_by_their_places() -> None:
@@ -249,9 +248,9 @@ def test_nothing_hangs_in_a_job_that_is_over_or_empty(tmp_path: Path) -> None:
     assert (len(nothing.collectives), nothing.missing, nothing.by_rank, nothing.end) == (0, {}, {}, 0)
 
 
-def entries(*entries: tuple[str, str, int | None, int], progress: str = "completed") -> GraphBuilder:
+def entries(*entries: tuple[str, str, int | None, int], progress: str = "completed") -> JobBuilder:
     """Entries of a rank: group, state, start and length; in each group one before them is `progress`."""
-    built = GraphBuilder()
+    built = JobBuilder()
     groups = {name: built.track(TrackKind.COMMUNICATOR, 0, "", name) for name, *_ in entries}
     for sequence, (name, state, start, length) in enumerate(
         [*((group, progress, 0, 1) for group in groups), *entries]
@@ -261,7 +260,7 @@ def entries(*entries: tuple[str, str, int | None, int], progress: str = "complet
     return built
 
 
-def hung(built: GraphBuilder, *records: int, since: int = NEVER, end: int = 0) -> list[int]:
+def hung(built: JobBuilder, *records: int, since: int = NEVER, end: int = 0) -> list[int]:
     """The rows that hang, of a rank that is caught in some; times are s."""
     since = since if since == NEVER else START + since * SECOND
     return hung_rows(
@@ -296,7 +295,7 @@ def test_where_the_recorder_never_tells_what_is_finished_only_what_the_rank_is_c
 
 
 def test_of_a_batch_only_what_closes_it_tells_whether_it_is_finished() -> None:
-    built = GraphBuilder()
+    built = JobBuilder()
     group = built.track(TrackKind.COMMUNICATOR, 0, "", "a")
     for batch, closing in ((1, 10), (2, UNKNOWN)):
         for state, length in (
@@ -309,7 +308,7 @@ def test_of_a_batch_only_what_closes_it_tells_whether_it_is_finished() -> None:
 
 
 def test_a_rank_without_records_is_caught_in_nothing() -> None:
-    built = GraphBuilder()
+    built = JobBuilder()
     built.add(built.track(), "step", 0, UNKNOWN)
     built.add(built.track(), "node", None)
     assert hung(built, since=0, end=99) == []

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from builders.graph import GraphBuilder
+from builders.job import JobBuilder
 from tracelink.converters.perfetto.timeline.layout import (
     FIRST_SLICE_FLOW,
     IDS_PER_BLOCK,
@@ -72,7 +72,7 @@ WORKS = {
 
 
 def roles(streams: dict[str, list[tuple[str, int]]], device: str = "0") -> dict[str, Role]:
-    built = GraphBuilder()
+    built = JobBuilder()
     tracks = {}
     for stream, works in streams.items():
         tracks[stream] = built.track(TrackKind.STREAM, 0, device, stream)
@@ -106,7 +106,7 @@ def test_a_device_that_only_copies_has_no_stream_that_computes() -> None:
 
 
 def test_tracks_that_are_no_streams_have_no_role() -> None:
-    built = GraphBuilder()
+    built = JobBuilder()
     thread = built.track()
     built.add(thread, "step", 0, 10)
     assert roles_of(built.build(), [thread]) == {}
@@ -120,7 +120,7 @@ def test_tracks_that_are_no_streams_have_no_role() -> None:
     [("", "GPU 0 allocated"), ("GPU 0 Counters", "sm__active"), ("0", "HBM read_bw")],
 )
 def test_counters_of_a_device_are_in_its_process(process: str, name: str) -> None:
-    built = GraphBuilder()
+    built = JobBuilder()
     stream = built.track(TrackKind.STREAM, 0, "0", "7")
     counter = built.track(TrackKind.COUNTER, 0, process, name, name)
     built.add(stream, "gemm", 0, 10, EventKind.KERNEL)

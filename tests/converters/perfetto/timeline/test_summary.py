@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from builders import perfetto, perfetto_native
-from builders.graph import START, GraphBuilder
+from builders.job import START, JobBuilder
 from builders.perfetto import nanoseconds
 from tracelink.converters.perfetto.timeline.hangs import Hangs
 from tracelink.converters.perfetto.timeline.schema import SUMMARY_CATEGORY
@@ -24,9 +24,9 @@ Shown = list[tuple[str, int, int]]
 
 def job_of(
     *collectives: dict[int, tuple[int, int]], steps: tuple[tuple[str, int, int], ...] = ()
-) -> GraphBuilder:
+) -> JobBuilder:
     """Ranks that enter and leave collectives at these times; rank 0 also has steps."""
-    built = GraphBuilder()
+    built = JobBuilder()
     group = built.group(0, 1, description="dp")
     tracks = {rank: built.track(rank=rank) for rank in (0, 1)}
     for name, start, end in steps:
@@ -128,7 +128,7 @@ def test_slices_are_nested_or_disjoint(steps: list[tuple[int, int]], waits: list
 
 def test_a_timeline_of_one_rank_has_it_only_in_the_native_tree() -> None:
     """As JSON it is also a profile for other tools."""
-    built = GraphBuilder()
+    built = JobBuilder()
     built.add(built.track(), "ProfilerStep#1", 0, 100, EventKind.ANNOTATION)
     assert [event["cat"] for event in perfetto.write(built.build()).slices()] == ["user_annotation"]
     native = perfetto_native.write(built.build())
