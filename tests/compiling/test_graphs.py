@@ -141,7 +141,7 @@ JSON = st.recursive(
 )
 
 
-@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=30, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(JSON, st.sampled_from([ESTIMATES, EXECUTION, SCHEDULE]))
 def test_any_json_is_a_table_or_nothing(tmp_path: Path, content: Any, name: str) -> None:
     ranks = [log(STEP, artifact(name, json.dumps(content), "0/0")), log(STEP, artifact(name, "{}", "0/0"))]

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from builders.dumps import recorded
@@ -84,6 +84,7 @@ def test_single_tensor_shows_only_the_sum() -> None:
     assert "all ranks together send 13 elements and expect 14" in problem.message
 
 
+@settings(max_examples=40)
 @given(st.lists(st.lists(st.integers(0, 99), min_size=4, max_size=4), min_size=4, max_size=4), st.data())
 def test_any_rank_with_two_wrong_sizes_is_found(matrix: Matrix, data: st.DataObject) -> None:
     rank = data.draw(st.integers(0, 3))
@@ -287,6 +288,7 @@ def test_another_operation_is_worse_than_sizes_that_do_not_fit() -> None:
     assert kinds(found) == [("operation_mismatch", (2,), False)]
 
 
+@settings(max_examples=40)
 @given(
     st.sampled_from([*GATHERS, *SCATTERS]),
     st.integers(2, 6),

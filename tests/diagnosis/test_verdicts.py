@@ -67,7 +67,7 @@ def test_missing_member_of_an_unused_group_is_ok() -> None:
     assert law(diagnosis(standing(Stage.UNKNOWN, 3, sequence=None), missing=[3])) == []
 
 
-@settings(max_examples=40)
+@settings(max_examples=20)
 @given(faulty_plans(*HANGS), st.sampled_from(["settled", "timed_out"]), st.data())
 def test_hung_job_is_never_ok(case: tuple[Plan, Fault], when: str, data: st.DataObject) -> None:
     """Whichever dumps are missing."""

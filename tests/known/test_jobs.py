@@ -16,7 +16,7 @@ from generators.many_hosts import job
 from tracelink import EventGraph, load
 from tracelink.model.columns import NO_TIME
 
-SMALL: dict[str, Any] = {"ranks": 16, "ranks_per_host": 4, "tensor_parallel": 2, "steps": 3, "layers": 2}
+SMALL: dict[str, Any] = {"ranks": 8, "ranks_per_host": 4, "tensor_parallel": 2, "steps": 3, "layers": 2}
 FIRST, MIDDLE, LAST, THREE = (None, 1), (4, 5), (-1, None), (3, 6)
 
 Member = tuple[int, int, int]
@@ -83,7 +83,7 @@ def test_what_one_rank_does_not_show_shifts_nothing(
     tmp_path: Path, group: str, numbered: bool, start: int | None, stop: int | None
 ) -> None:
     missing = [Missing(2, start, stop, group=group)]
-    parameters = {**SMALL, "ranks": 8, "sequence_numbers": numbered}
+    parameters = {**SMALL, "sequence_numbers": numbered}
     truth = job(tmp_path, Kept(sources=[KINETO], missing=missing), **parameters)
     assert said(load(tmp_path, clock="none")) == known(truth)
 

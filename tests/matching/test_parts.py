@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from builders.calls import call, group, linked, rank, recv, send, told, whole
@@ -36,6 +36,7 @@ def in_parts(
     return link_ranks(stored, engine, store, clock, most_calls=most_calls, batch_calls=batch_calls)
 
 
+@settings(max_examples=40)
 @given(
     seed=st.integers(0, 2**32),
     clock=st.sampled_from([*ClockMode, GIVEN]),

@@ -7,7 +7,10 @@ import io
 import json
 import re
 import zipfile
+from collections.abc import Sequence
+from functools import cache
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -124,10 +127,11 @@ def test_a_file_cut_at_any_byte_keeps_every_event_before_the_cut(
 @given(st.data())
 @settings(max_examples=25, deadline=None)
 def test_a_long_compressed_file_cut_at_any_byte(data: st.DataObject) -> None:
-    cut = data.draw(st.integers(500, len(COMPRESSED) - 1))
-    result = read(COMPRESSED[:cut])
+    compressed = long_compressed()
+    cut = data.draw(st.integers(500, len(compressed) - 1))
+    result = read(compressed[:cut])
     names = [one.name for one in seen(result)]
-    assert names == [element["name"] for element in LONG[: len(names)]]
+    assert names == [element["name"] for element in long()[: len(names)]]
     (finding,) = result.findings
     assert finding.reason == "truncated"
     assert "the gzip stream is cut off at byte" in finding.message
@@ -136,20 +140,26 @@ def test_a_long_compressed_file_cut_at_any_byte(data: st.DataObject) -> None:
 @pytest.mark.parametrize("cut", [2, 10, 18, 30])
 def test_a_compressed_file_cut_before_its_first_event(cut: int) -> None:
     with pytest.raises(UnreadableError, match="the gzip stream is cut off"):
-        read(COMPRESSED[:cut])
+        read(long_compressed()[:cut])
 
 
-LONG = [cpu_op(f"op {number * 7919}", number, External_id=number) for number in range(12_000)]
-COMPRESSED = gzip.compress(trace(*LONG))
+@cache
+def long() -> Sequence[dict[str, Any]]:
+    return [cpu_op(f"op {number * 7919}", number, External_id=number) for number in range(12_000)]
+
+
+@cache
+def long_compressed() -> bytes:
+    return gzip.compress(trace(*long()))
 
 
 @pytest.mark.parametrize("place", [0, 1, 6000, 11_998, 11_999])
 @pytest.mark.parametrize("damage", ["nonsense", '"', "[", "}", "\x00\\"])
 def test_a_damaged_event_costs_only_itself(place: int, damage: str) -> None:
-    texts = [json.dumps(element) for element in LONG]
+    texts = [json.dumps(element) for element in long()]
     texts[place] = texts[place].replace('"cat"', f'{damage} "cat"')
     result = read(with_texts(*texts))
-    expected = [element["name"] for number, element in enumerate(LONG) if number != place]
+    expected = [element["name"] for number, element in enumerate(long()) if number != place]
     assert [one.name for one in seen(result)] == expected
     assert set(reasons(result)) <= {"damaged", "repaired", "not_an_event", "truncated"}
     assert reasons(result)

@@ -299,7 +299,7 @@ def test_findings_table(tmp_path: Path) -> None:
 # Generated jobs.
 
 
-SOME = settings(max_examples=30)
+SOME = settings(max_examples=15)
 
 
 def check(what: Examined, folder: Path) -> None:

@@ -109,7 +109,7 @@ def starts(count: int) -> st.SearchStrategy[list[int]]:
 
 
 @given(st.data(), st.integers(2, 3), st.lists(st.sampled_from([0, 1]), min_size=2, max_size=4))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 def test_the_writer_and_validate_agree(data: st.DataObject, ranks: int, groups: list[int]) -> None:
     programs = [
         [(group, start, 5) for group, start in zip(groups, data.draw(starts(len(groups))), strict=True)]

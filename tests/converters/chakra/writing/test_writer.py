@@ -263,7 +263,7 @@ def written(graph: EventGraph, **options: str) -> dict[int, EtTrace]:
         return traces(graph, Path(folder), **options)
 
 
-SLOW = settings(max_examples=120, deadline=None, suppress_health_check=list(HealthCheck))
+SLOW = settings(max_examples=50, deadline=None, suppress_health_check=list(HealthCheck))
 
 
 @SLOW
