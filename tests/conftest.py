@@ -7,6 +7,11 @@ import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis.internal.conjecture import providers
 
+from tracelink.io.system import cores
+
+MOST_WORKERS = 8
+"""Processes that run tests at once: each imports everything once more."""
+
 settings.register_profile(
     "any machine",
     deadline=None,  # how long an example takes says nothing about it
@@ -23,6 +28,13 @@ def pytest_configure() -> None:
     """Constants of the modules that are loaded by chance are no examples, so that these are the same each time."""
     if settings.default.derandomize:
         providers._get_local_constants = lambda: providers._local_constants
+
+
+def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
+    """A worker for each processor; none for a selection of tests, for which they would take longer to start."""
+    if config.args_source is not pytest.Config.ArgsSource.TESTPATHS or config.option.keyword:
+        return 0
+    return min(cores(), MOST_WORKERS)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -22,7 +22,7 @@ from generators import many_hosts
 from tracelink import samples
 from tracelink.open.server import HEAD_END, HOST, UI
 
-pytestmark = pytest.mark.usefixtures("heeded_signals")
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("heeded_signals")]
 COMMAND = (sys.executable, "-m", "tracelink")
 PATIENCE = 60
 LINUX = pytest.mark.skipif(sys.platform != "linux", reason="the system is not Linux")

@@ -114,6 +114,7 @@ def normal(text: bytes) -> bytes:
     return b"\n".join(lines)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("system", SYSTEMS[1:])
 class TestWithoutLinux:
     def test_all_files_have_the_same_bytes(self, system: str, results: dict[str, dict[str, bytes]]) -> None:
@@ -132,6 +133,7 @@ class TestWithoutLinux:
         assert b"unexpected" not in results[system][name]
 
 
+@pytest.mark.slow
 def test_the_commands_succeed(results: dict[str, dict[str, bytes]]) -> None:
     """Else equal outputs would prove nothing."""
     codes = {

@@ -32,7 +32,7 @@ pytest.importorskip("distributed", reason="the extra dask is not installed")
 from tracelink.engines.dask import WORKER_ENVIRONMENT, DaskEngine
 from tracelink.engines.worker import WorkerFile
 
-pytestmark = pytest.mark.threads
+pytestmark = [pytest.mark.slow, pytest.mark.threads]
 
 
 @pytest.fixture(scope="module")
