@@ -34,7 +34,9 @@ def compile_logs(options: Options) -> Result:
     with output_folder() as folder:
         report = Command("tracelink compile", ours(log.path, "-q"), exit_code=1)
         page = Command(
-            "tracelink compile --html", ours(log.path, "-q", "--html", str(folder / "page.html")), exit_code=1
+            "tracelink compile -o page.html",
+            ours(log.path, "-q", "-o", str(folder / "page.html")),
+            exit_code=1,
         )
         tlparse = shutil.which("tlparse")
         words = [tlparse or "", str(log.path), "-o", str(folder / "tlparse"), "--overwrite", "--no-browser"]

@@ -13,8 +13,8 @@ from tracelink.answers.collectives.listing import Listing
 from tracelink.answers.compare.model import Comparison
 from tracelink.answers.model.results import Summary
 from tracelink.api.inspection import Inspection
-from tracelink.cli.documents import compile as compiling
 from tracelink.cli.documents import diagnosis, results, traces
+from tracelink.compiling.model import CompileReport
 from tracelink.converters.capture import schema as capture
 from tracelink.model.clock import Clocks
 
@@ -24,7 +24,7 @@ DOCUMENTS: dict[str, type[msgspec.Struct]] = {
     "capture": capture.Capture,
     "clocks": Clocks,
     "collectives": Listing,
-    "compile": compiling.Compile,
+    "compile": CompileReport,
     "completion": results.Completion,
     "diagnose": diagnosis.Diagnose,
     "entries": diagnosis.Entries,

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from tracelink.capturing.session import Capture as Capture
     from tracelink.capturing.session import capture as capture
     from tracelink.compiling.model import CompileReport as CompileReport
-    from tracelink.compiling.report import compile as compile  # noqa: A004  the name of the command
+    from tracelink.compiling.reading import compile as compile  # noqa: A004  the name of the command
     from tracelink.converters.chakra.validation.rules import Validation as Validation
     from tracelink.converters.chakra.validation.rules import Violation as Violation
     from tracelink.converters.chakra.validation.validate import validate as validate
@@ -92,7 +92,7 @@ _EXPORTS = {
     "api.inspection": ("Inspection",),
     "capturing.session": ("Capture", "capture"),
     "compiling.model": ("CompileReport",),
-    "compiling.report": ("compile",),
+    "compiling.reading": ("compile",),
     "converters.chakra.validation.rules": ("Validation", "Violation"),
     "converters.chakra.validation.validate": ("validate",),
     "diagnosis.examine": ("Examined", "diagnose", "examine"),

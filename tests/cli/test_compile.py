@@ -11,6 +11,7 @@ import pytest
 from builders.command_line import Run
 from builders.compile_log import PID, START_US, artifact, begin, instant, log, metrics, record
 from builders.data import shared
+from builders.html_page import read_html
 from builders.kineto import cpu_op, trace
 from builders.kineto import write as write_file
 from tracelink import schemas
@@ -27,11 +28,11 @@ GOOD = log(
 PAGE = """\
 2 compilations of 1 function took 3.0 s: 1 recompiled, 0 graph breaks, 0 failed.
 
-function  defined at  called at  ranks  compiled  recompiled  breaks  failed   time
-step [0]  train.py:7  -          0             2           1       0       0  3.0 s
+function  defined at  ranks  compiled  recompiled  breaks  failed  time (ms)
+step [0]  train.py:7  0             2           1       0       0  3,000.000
 
-recompiled because        at          function  ranks  times   time
-tensor 'x' size mismatch  train.py:7  step      0          1  1.0 s
+recompiled because        at          function  ranks  times  time (ms)
+tensor 'x' size mismatch  train.py:7  step      0          1  1,000.000
 
 fx_graph_cache: 1 hit, 1 miss.
 """
@@ -54,8 +55,8 @@ def test_page_with_a_profile(tracelink: Run) -> None:
     write_file(Path("kineto_rank0.json"), trace(*regions, rank=0, baseTimeNanoseconds=START_US * 1000))
     result = tracelink("compile", ".")
     table, _, rest = PAGE.partition("\nrecompiled")
-    expected = table.replace("   time\n", "   time     ran\n").replace(
-        "1       0       0  3.0 s", "1       0       0  3.0 s  1.0 ms"
+    expected = table.replace("  time (ms)\n", "  time (ms)  ran (ms)\n").replace(
+        "1       0       0  3,000.000", "1       0       0  3,000.000     1.000"
     )
     took = "step [0] took 3.0 s to compile, as long as 6,000 of its runs take"
     hint = f"{took}: 2 runs in the profiled time took 1.0 ms.\n"
@@ -132,8 +133,8 @@ def test_draft_export(tracelink: Run) -> None:
     assert (result.exit_code, result.stdout) == (
         FINE,
         "Nothing was compiled; draft export made 1 note.\n\n"
-        "draft export                     about          at  times\n"
-        "The operator has no fake kernel  lib.f.default  -       1\n",
+        "draft export                     about          rank  times\n"
+        "The operator has no fake kernel  lib.f.default     0      1\n",
     )
 
 
@@ -151,8 +152,8 @@ def test_guards_with_other_sizes_are_one_reason_with_the_line_of_the_guard(trace
         "compile", str(write(0, log(metrics("0/0", **RECOMPILED), *again, instant("x", at=1))))
     )
     assert result.stdout.split("\n\n")[2].splitlines() == [
-        "recompiled because                                      at           function  ranks  times   time",
-        "tensor 'x' size mismatch at index 0 (3 different ones)  model.py:16  step      0          3  3.0 s",
+        "recompiled because                                      at           function  ranks  times  time (ms)",
+        "tensor 'x' size mismatch at index 0 (3 different ones)  model.py:16  step      0          3  3,000.000",
     ]
 
 
@@ -222,12 +223,14 @@ DIFF = """\
 Compiling took 2.0 s on the rank with most, before 3.0 s: 1 new or more frequent, 1 gone or less frequent, \
 0 functions slower.
 
-change  what           function  at          because                   before  after  time before  time after
-new     failure        step      train.py:7  Unsupported: print.            0      1            -           -
-gone    recompilation  step      train.py:7  tensor 'x' size mismatch       1      0        1.0 s           -
+change  what           function  at          because                   before  after  time before (ms)  time after (ms)
+new     failure        step      train.py:7  Unsupported: print.            0      1             0.000            0.000
+gone    recompilation  step      train.py:7  tensor 'x' size mismatch       1      0         1,000.000            0.000
 
-function  defined at  compiled before  after  time before  time after  difference
-step      train.py:7                2      1        3.0 s       2.0 s      -1.0 s
+function  defined at  compiled before  after  time before (ms)  time after (ms)  difference (ms)
+step      train.py:7                2      1         3,000.000        2,000.000       -1,000.000
+warning: after/dedicated_log_torch_trace_rank_0_x.log: no event shows the time zone and the year; \
+times are taken as UTC.
 """
 
 
@@ -270,24 +273,64 @@ def test_diff_json(tracelink: Run) -> None:
 
 
 def test_page_and_artifacts(tracelink: Run) -> None:
-    result = tracelink("compile", str(write(0, GOOD)), "--html", "report.html", "--artifacts", "out")
-    assert result.stdout == PAGE
-    written = result.stderr.splitlines()
-    assert written[0] == "Wrote out: 2 artifacts, 28 B."
-    assert written[1].startswith("Wrote report.html: ")
-    assert "train.py:7" in Path("report.html").read_text()
+    result = tracelink("compile", str(write(0, GOOD)), "-o", "report.html", "--artifacts", "out")
+    assert result.stdout.splitlines()[1].startswith("Wrote report.html (")
+    assert result.stderr == "Wrote out: 2 artifacts, 28 B.\n"
+    page = read_html(Path("report.html").read_text())
+    assert page.rows("The most costly first, by guard")[0][:3] == [
+        "tensor 'x' size mismatch",
+        "train.py:7",
+        "step",
+    ]
+    assert [one.attributes["id"] for one in page.all("details", class_="compilation")] == [
+        "c-0-0/0",
+        "c-0-0/1",
+    ]
     assert sorted(path.as_posix() for path in Path("out").rglob("*.json")) == [
         "out/rank_0/0_0/fx_graph_cache_miss.json",
         "out/rank_0/0_1/fx_graph_cache_hit.json",
     ]
 
 
-def test_page_is_a_file(tracelink: Run) -> None:
-    result = tracelink("compile", str(write(0, GOOD)), "--html", "-")
+def test_artifacts_are_files(tracelink: Run) -> None:
+    result = tracelink("compile", str(write(0, GOOD)), "--artifacts", "-")
     assert (result.exit_code, result.stderr) == (
         USAGE,
-        "tracelink: files cannot be written to standard output. Name a file, or a folder.\n",
+        "tracelink: files cannot be written to standard output. Name a folder.\n",
     )
+
+
+def test_answers_as_files(tracelink: Run) -> None:
+    path = str(write(0, GOOD))
+    document = tracelink("compile", path, "--json").stdout
+    for name in ("a.json", "a.md", "a.csv"):
+        assert tracelink("compile", path, "-o", name).exit_code == FINE
+    assert Path("a.json").read_text() == document.rstrip("\n")
+    assert "tensor 'x' size mismatch" in Path("a.md").read_text()
+    lines = Path("a.compiles.csv").read_text().splitlines()
+    assert (lines[0].split(",")[:4], len(lines)) == (["rank", "id", "function", "status"], 3)
+
+
+def test_an_input_is_not_overwritten(tracelink: Run) -> None:
+    path = Path("log.json")
+    path.write_bytes(GOOD)
+    result = tracelink("compile", "log.json", "--rank", "log.json=0", "-o", "log.json")
+    assert (result.exit_code, path.read_bytes() == GOOD) == (USAGE, True)
+
+
+def test_files_of_two_runs_have_what_changed(tracelink: Run) -> None:
+    before, after = runs()
+    assert tracelink("compile", before, "--diff", after, "-o", "diff.csv").exit_code == NO
+    assert [one.split(",")[:4] for one in Path("diff.failures.csv").read_text().splitlines()] == [
+        ["function", "file", "line", "reason"],
+        ["step", "train.py", "7", "Unsupported: print."],
+    ]
+    tracelink("compile", before, "--diff", after, "-o", "diff.html")
+    page = read_html(Path("diff.html").read_text())
+    assert [row[:2] for row in page.rows("New and more frequent first")] == [
+        ["new", "failure"],
+        ["gone", "recompilation"],
+    ]
 
 
 def test_caches_that_hit_on_some_ranks_only(tracelink: Run) -> None:
@@ -295,10 +338,8 @@ def test_caches_that_hit_on_some_ranks_only(tracelink: Run) -> None:
         write(rank, log(artifact(f"fx_graph_cache_{state}", "{}", "0/0"), metrics("0/0", co_name="step")))
     result = tracelink("compile", ".")
     assert result.exit_code == FINE
-    assert result.stdout.split("\n\n")[2].splitlines() == [
+    assert result.stdout.split("\n\n")[2].splitlines()[:3] == [
         "fx_graph_cache: 2 hit, 1 miss.",
-    ]
-    assert result.stdout.split("\n\n")[3].splitlines() == [
         "hit on some ranks only  id   function  hit on ranks  not on ranks",
         "fx_graph_cache          0/0  step      0-1           2",
     ]

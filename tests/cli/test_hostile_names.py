@@ -191,7 +191,7 @@ RUNS = (
     ("compile", "LOGS", "-v"),
     ("compile", "LOGS", "-q"),
     ("compile", "LOGS", "--diff", "LOGS"),
-    ("compile", "LOGS", "--html", f"page{HOSTILE}.html", "--artifacts", f"folder{HOSTILE}"),
+    ("compile", "LOGS", "-o", f"page{HOSTILE}.html", "--artifacts", f"folder{HOSTILE}"),
     ("convert", "ONE", "-o", "one.pftrace"),
     ("convert", "ONE", "-o", f"one{HOSTILE}.json"),
     ("validate", "PAIR", "-v"),

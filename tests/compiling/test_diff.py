@@ -32,7 +32,7 @@ def diff(folder: Path, before: list[bytes], after: list[bytes]) -> CompileDiff:
 def test_same_run_has_no_change() -> None:
     found = tracelink.compile(shared("torch_trace/single"))
     same = compared(found, found)
-    assert (list(same.changes), same.is_worse) == ([], False)
+    assert (same.changes, same.is_worse) == ([], False)
     assert same.before_ns == same.after_ns > 0
 
 
@@ -45,7 +45,7 @@ def test_ids_ranks_and_lines_do_not_matter(tmp_path: Path) -> None:
         metrics("1/0", **moved), metrics("1/1", recompile_reason=guard.format(139_998_001_555), **moved)
     )
     found = diff(tmp_path, [one], [two, two])
-    assert (list(found.changes), found.is_worse) == ([], False)
+    assert (found.changes, found.is_worse) == ([], False)
     assert found.functions == [FunctionTime("step", "train.py", 9, 2, 2, 2 * SECOND, 2 * SECOND)]
 
 
@@ -59,7 +59,7 @@ def test_recompilations_that_are_new_and_gone(tmp_path: Path) -> None:
 
     found = diff(tmp_path, [run("x == 1", 1)], [run("y == 2", 2)])
     assert found.recompiles == [
-        Change("step", "train.py", 7, "y == 2", 0, 2, 0, 2 * SECOND),
+        Change("step", "train.py", 7, "y == 2", 0, 2, 0, 2 * SECOND, is_worse=True),
         Change("step", "train.py", 7, "x == 1", 1, 0, SECOND, 0),
     ]
     assert [one.is_worse for one in found.recompiles] == [True, False]
@@ -78,10 +78,10 @@ def test_graph_breaks_failures_and_open_work(tmp_path: Path) -> None:
     )
     good = log(metrics("0/0", **STEP))
     worse, better = diff(tmp_path / "1", [good], [bad]), diff(tmp_path / "2", [bad], [good])
-    assert list(worse.changes) == [
-        Change("loss", "", None, "Unsupported: no", 0, 1),
-        Change("step", "train.py", 7, "backend_compile", 0, 1, 0, 2 * SECOND),
-        Change("step", "train.py", 17, "print", 0, 1),
+    assert [one for _, one in worse.changes] == [
+        Change("loss", "", None, "Unsupported: no", 0, 1, is_worse=True),
+        Change("step", "train.py", 7, "backend_compile", 0, 1, 0, 2 * SECOND, is_worse=True),
+        Change("step", "train.py", 17, "print", 0, 1, is_worse=True),
     ]
     assert len(better.changes) == 3
     assert (worse.is_worse, better.is_worse) == (True, False)
@@ -106,7 +106,7 @@ def with_break(file: str, line: int, definition: int) -> bytes:
 def test_graph_breaks_that_moved_are_the_same(tmp_path: Path) -> None:
     """Lines above them were added; the name of what runs after a break contains its line."""
     found = diff(tmp_path, [with_break("train.py", 17, 7)], [with_break("train.py", 19, 9)])
-    assert (list(found.changes), found.is_worse) == ([], False)
+    assert (found.changes, found.is_worse) == ([], False)
     assert [(one.function, one.before, one.after) for one in found.functions] == [
         ("step", 1, 1),
         ("torch_dynamo_resume_in_step_at_19", 1, 1),
@@ -133,13 +133,13 @@ def test_functions_of_other_files_whose_name_is_not_unique_differ(tmp_path: Path
 def test_a_new_graph_break_has_its_line_and_its_explanation(tmp_path: Path) -> None:
     good = log(metrics("0/0", co_name="step", co_filename="/me/train.py", co_firstlineno=7))
     found = diff(tmp_path, [good], [with_break("train.py", 17, 7)])
-    assert found.graph_breaks == [Change("step", "train.py", 17, "No print.", 0, 1)]
+    assert found.graph_breaks == [Change("step", "train.py", 17, "No print.", 0, 1, is_worse=True)]
 
 
 def test_divergences(tmp_path: Path) -> None:
     good, other = log(metrics("0/0", co_name="step")), log(metrics("0/0", co_name="loss"))
     found = diff(tmp_path, [good] * 3, [good, good, other])
-    assert found.divergences == [Change("", "", None, "compile", 0, 1)]
+    assert found.divergences == [Change("", "", None, "compile", 0, 1, is_worse=True)]
 
 
 def test_time_of_a_function(tmp_path: Path) -> None:
@@ -150,7 +150,7 @@ def test_time_of_a_function(tmp_path: Path) -> None:
 
     found = diff(tmp_path, [run(9, 10), run(10, 10)], [run(11, 14), run(11, 10)])
     assert found.functions == [
-        FunctionTime("loss", "", None, 1, 1, 10 * SECOND, 14 * SECOND),
+        FunctionTime("loss", "", None, 1, 1, 10 * SECOND, 14 * SECOND, is_worse=True),
         FunctionTime("step", "train.py", 7, 1, 1, 10 * SECOND, 11 * SECOND),
     ]
     assert [one.is_worse for one in found.functions] == [True, False]

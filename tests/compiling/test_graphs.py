@@ -72,7 +72,7 @@ def test_estimates_of_ranks(tmp_path: Path) -> None:
         Estimate(1, "0/0", 2, 2, 1, 350, 250),
         Estimate(2, "0/0", 1, 2, 1, 150, 50),
     ]
-    assert [(one.graph, one.ranks, one.delta_ns, one.slowest_ns) for one in estimated_graphs(found)] == [
+    assert [(one.graph, one.ranks, one.delta_ns, one.time_ns) for one in estimated_graphs(found)] == [
         (2, [1], 0, 350),
         (1, [0, 1, 2], 0, 150),
     ]
@@ -82,7 +82,7 @@ def test_estimates_that_differ_between_ranks_are_no_divergence(tmp_path: Path) -
     ranks = [log(STEP, estimates(("op0", "compute", time))) for time in (100, 300, 100)]
     found = report(tmp_path, *ranks)
     (graph,) = estimated_graphs(found)
-    assert (graph.fastest_ns, graph.slowest_ns, graph.slowest, graph.delta_ns) == (100, 300, 1, 200)
+    assert (graph.fastest_ns, graph.time_ns, graph.rank, graph.delta_ns) == (100, 300, 1, 200)
     assert found.divergences == []
 
 

@@ -9,7 +9,7 @@ import pytest
 from builders.compile_log import artifact, log
 from builders.data import shared
 from tracelink.compiling.payloads import write_artifacts
-from tracelink.compiling.report import read
+from tracelink.compiling.reading import read
 from tracelink.model.errors import TraceError, UsageError
 
 

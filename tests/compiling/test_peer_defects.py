@@ -15,13 +15,15 @@ import pytest
 import tracelink
 from builders.compile_log import START_US, artifact, begin, end, instant, log, metrics, record
 from builders.data import shared
+from builders.html_page import read_html
 from builders.recorder import as_source
-from tracelink.compiling.html.page import html_page
 from tracelink.compiling.model import CompileReport, Status
 from tracelink.compiling.payloads import write_artifacts
-from tracelink.compiling.report import read
+from tracelink.compiling.reading import Read, read
+from tracelink.compiling.report import report_of
 from tracelink.converters.torch_trace.records import Damage, records_in
 from tracelink.model.columns import SECOND
+from tracelink.show.html import draw
 
 SCHEDULE = "inductor_collective_schedule"
 
@@ -34,6 +36,10 @@ def report(folder: Path, *ranks: bytes) -> CompileReport:
 
 def write(folder: Path, rank: int, content: bytes) -> None:
     (folder / f"dedicated_log_torch_trace_rank_{rank}_x.log").write_bytes(content)
+
+
+def _page(found: Read) -> str:
+    return draw(report_of(found.report, found))
 
 
 # Differences between ranks.
@@ -50,15 +56,14 @@ def test_harmless_artifacts_are_no_divergence(first: str, tmp_path: Path) -> Non
 @pytest.mark.foreign
 def test_the_schedules_of_forward_and_backward_are_both_kept() -> None:
     """Defect 2: they have the same compile id; it reads one of them."""
-    text = "".join(html_page(read([shared("torch_trace/multirank_matched")])))
-    table = text[text.index('id="schedules"') :].partition("</table>")[0]
-    rows = re.findall(r">\[([\d/]+)\]</a></th><td>(\d)</td><td>([^<]*)<", table)
-    assert rows == [
-        ("0/0", "1", "0-1, 3"),
-        ("0/0", "1", "2"),
-        ("0/0", "2", "0-1, 3"),
-        ("0/0", "2", "2"),
-        ("1/0", "1", "0-3"),
+    text = _page(read([shared("torch_trace/multirank_matched")]))
+    rows = read_html(text).rows("In the order of each graph")
+    assert [row[:3] for row in rows] == [
+        ["[0/0]", "1", "0-1, 3"],
+        ["[0/0]", "1", "2"],
+        ["[0/0]", "2", "0-1, 3"],
+        ["[0/0]", "2", "2"],
+        ["[1/0]", "1", "0-3"],
     ]
 
 
@@ -136,7 +141,7 @@ def test_several_logs_of_a_rank_are_all_read(tmp_path: Path) -> None:
         (tmp_path / f"dedicated_log_torch_trace_rank_0_{name}.log").write_bytes(content)
     found = read([tmp_path])
     assert sorted(one.function for one in found.report.compiles) == ["a", "b"]
-    anchors = re.findall(r'<details id="([^"]*)"', "".join(html_page(found)))
+    anchors = re.findall(r'<details id="([^"]*)"', _page(found))
     assert anchors == ["c-0-0/0", "c-0-0/0~2"]
     write_artifacts(found, str(tmp_path / "out"))
     assert sorted(path.read_text() for path in (tmp_path / "out").rglob("*.py")) == ["a", "b"]
@@ -161,7 +166,7 @@ def test_strings_of_one_rank_are_not_those_of_another(tmp_path: Path) -> None:
 def test_the_page_has_no_links_to_what_is_not_there(tmp_path: Path) -> None:
     """Defect 12: it links to a file of collectives that it did not write."""
     (tmp_path / "dedicated_log_torch_trace_rank_0_x.log").write_bytes(log(metrics("0/0")))
-    text = "".join(html_page(read([tmp_path])))
+    text = _page(read([tmp_path]))
     assert set(re.findall(r'href="#([^"]*)"', text)) <= set(re.findall(r' id="([^"]*)"', text))
     assert set(re.findall(r'(?:href|src)="([^#"][^"]*)"', text)) == set()
 
@@ -192,7 +197,7 @@ def test_recompilations_have_their_guard_and_graph_breaks_their_line() -> None:
     assert len(recompiled) == 15
     assert all(one.reason for one in recompiled)
     assert all(one.file.endswith("single.py") and one.line for one in found.graph_breaks)
-    text = "".join(html_page(read([shared("torch_trace/single")])))
+    text = _page(read([shared("torch_trace/single")]))
     assert {'id="recompilations"', 'id="breaks"'} <= set(re.findall(r'id="\w+"', text))
 
 

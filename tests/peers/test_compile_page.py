@@ -13,8 +13,9 @@ import pytest
 from builders.compile_log import artifact, log, metrics
 from builders.data import shared
 from peers.peers_cache import cache
-from tracelink.compiling.html.page import write_page
-from tracelink.compiling.report import read
+from tracelink.compiling.reading import read
+from tracelink.compiling.report import report_of
+from tracelink.show.html import draw
 
 pytestmark = pytest.mark.peer
 
@@ -25,7 +26,8 @@ HOSTILE = '</title></script><script>alert(1)</script><img src="//host/x" onerror
 
 
 def clicked(page: Path, traces: Path, browser: str, *arguments: str) -> dict[str, Any]:
-    write_page(read([traces]), str(page))
+    logs = read([traces])
+    page.write_text(draw(report_of(logs.report, logs)))
     run = subprocess.run(
         ["node", str(CLICK), str(page), browser, *arguments, *filter(None, [os.environ.get("PICTURES")])],
         env=os.environ | {"NODE_PATH": str(cache() / "node_modules")},

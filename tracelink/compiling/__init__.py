@@ -1,3 +1,3 @@
 """What torch.compile compiled, why and at what cost: compile logs of all ranks as tables."""
 
-__all__ = ["diff", "divergences", "graphs", "html", "model", "payloads", "report", "summary"]
+__all__ = ["diff", "divergences", "graphs", "model", "payloads", "reading", "report", "summary"]

@@ -4,86 +4,34 @@ from __future__ import annotations
 
 import re
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
+from typing import Annotated
 
-from msgspec import Struct
-from msgspec.structs import replace
+from msgspec.structs import asdict, replace
 
-from tracelink.compiling.model import Compiled, CompileReport, GraphBreak, lasting
+from tracelink.compiling.model import (
+    Change,
+    Compiled,
+    CompileDiff,
+    CompileReport,
+    FunctionTime,
+    GraphBreak,
+    lasting,
+)
 from tracelink.compiling.summary import cause
 from tracelink.model.columns import SECOND
+from tracelink.model.fields import Shown, SignedNanoseconds
+from tracelink.model.text import counted, duration, number
+from tracelink.show.document import Report, Section, Table, Tone
 
 RESUMED = re.compile(r"(?<=_at)_\d+$")
 SLOWER_BY, SLOWER_THAN = SECOND, 1.2
 """A function compiles slower if it takes longer by this time and this factor: less is noise."""
 
 
-class Change(Struct, frozen=True):
-    """Something that happens in one run, and not or less often in the other one."""
-
-    function: str
-    """Empty for a difference between ranks."""
-    file: str
-    line: int | None
-    """Of the definition of the function; of a graph break its own, in the run after if it is there."""
-    reason: str
-    before: int
-    """How often, on the rank where it happens most."""
-    after: int
-    before_ns: int = 0
-    """What that cost, on the rank where it cost most."""
-    after_ns: int = 0
-
-    @property
-    def is_worse(self) -> bool:
-        """Whether it is new, or happens more often."""
-        return self.after > self.before
-
-
-class FunctionTime(Struct, frozen=True):
-    """A function in both runs, by its name and the place of its definition."""
-
-    function: str
-    file: str
-    """In the run after, if it is there."""
-    line: int | None
-    before: int
-    """Compilations on the rank with most."""
-    after: int
-    before_ns: int
-    """Time of all its compilations, on the rank where it took longest."""
-    after_ns: int
-
-    @property
-    def is_worse(self) -> bool:
-        """Whether it compiles slower by more than noise."""
-        return self.after_ns > max(self.before_ns * SLOWER_THAN, self.before_ns + SLOWER_BY)
-
-
-class CompileDiff(Struct, frozen=True):
-    """What changed between two runs; tables have only what differs, except that of functions."""
-
-    recompiles: Sequence[Change]
-    graph_breaks: Sequence[Change]
-    failures: Sequence[Change]
-    open: Sequence[Change]
-    divergences: Sequence[Change]
-    functions: Sequence[FunctionTime]
-    """Those with the largest difference first."""
-    before_ns: int
-    """Time of all compilations, on the rank where it took longest."""
-    after_ns: int
-
-    @property
-    def changes(self) -> Sequence[Change]:
-        """All changes except those of time."""
-        return [*self.failures, *self.open, *self.divergences, *self.graph_breaks, *self.recompiles]
-
-    @property
-    def is_worse(self) -> bool:
-        """Whether something is new or more frequent, or a function compiles slower."""
-        return any(one.is_worse for one in self.changes) or any(one.is_worse for one in self.functions)
-
+MOST_CHANGES = 12
+"""Rows of a table without -v."""
+TONES = {"new": Tone.PROBLEM, "more": Tone.PROBLEM, "gone": Tone.GOOD, "fewer": Tone.GOOD}
 
 Definition = tuple[str, str, int | None]
 """The name of a function, and the file and the line of its definition."""
@@ -102,15 +50,18 @@ def compared(before: CompileReport, after: CompileReport) -> CompileDiff:
     sides = _Side(before), _Side(after)
     _align(*sides)
     old, new = sides
+    changes = {
+        "recompiles": _changes(old.recompiles(), new.recompiles()),
+        "graph_breaks": _graph_breaks(old, new),
+        "failures": _changes(old.failures(), new.failures()),
+        "open": _changes(old.open(), new.open()),
+        "divergences": _changes(old.divergences(), new.divergences()),
+    }
+    functions = _functions(old, new)
+    happens_more = any(one.is_worse for rows in changes.values() for one in rows)
+    is_worse = happens_more or any(one.is_worse for one in functions)
     return CompileDiff(
-        recompiles=_changes(old.recompiles(), new.recompiles()),
-        graph_breaks=_graph_breaks(old, new),
-        failures=_changes(old.failures(), new.failures()),
-        open=_changes(old.open(), new.open()),
-        divergences=_changes(old.divergences(), new.divergences()),
-        functions=_functions(old, new),
-        before_ns=_longest(before.compiles),
-        after_ns=_longest(after.compiles),
+        is_worse, _longest(before.compiles), _longest(after.compiles), **changes, functions=functions
     )
 
 
@@ -250,7 +201,7 @@ def _changes(before: Iterable[Happened], after: Iterable[Happened]) -> list[Chan
     """What differs: new and more frequent things first, the most costly first."""
     old, new = _totals(before), _totals(after)
     changes = [
-        Change(*key, count, new_count, cost, new_cost)
+        Change(*key, count, new_count, cost, new_cost, new_count > count)
         for key in dict.fromkeys([*new, *old])
         for (count, cost), (new_count, new_cost) in [(old.get(key, (0, 0)), new.get(key, (0, 0)))]
         if count != new_count
@@ -267,8 +218,112 @@ def _functions(before: _Side, after: _Side) -> list[FunctionTime]:
 
     old, new = (totals(side, lambda one: int(not one.backward)) for side in (before, after))
     times = [
-        FunctionTime(*key[:3], count, new_count, cost, new_cost)
+        FunctionTime(*key[:3], count, new_count, cost, new_cost, _is_slower(cost, new_cost))
         for key in dict.fromkeys([*new, *old])
         for (count, cost), (new_count, new_cost) in [(old.get(key, (0, 0)), new.get(key, (0, 0)))]
     ]
     return sorted(times, key=lambda one: -abs(one.after_ns - one.before_ns))
+
+
+def _is_slower(before_ns: int, after_ns: int) -> bool:
+    """Whether a function compiles slower by more than noise."""
+    return after_ns > max(before_ns * SLOWER_THAN, before_ns + SLOWER_BY)
+
+
+# For people: what is new or gone, and functions by the difference of their times.
+
+
+class Changed(Change, frozen=True):
+    """A change in words."""
+
+    change: str = ""
+    what: str = ""
+    at: str = ""
+
+
+class Compared(FunctionTime, frozen=True):
+    """A function with the difference of its times."""
+
+    at: Annotated[str, Shown("defined at")] = ""
+    difference_ns: Annotated[SignedNanoseconds, Shown(signed=True)] = 0
+
+
+def report_of_diff(report: CompileReport, diff: CompileDiff) -> Report:
+    """The document of what changed; findings are those of both runs."""
+    ordered = sorted(diff.changes, key=lambda item: not item[1].is_worse)
+    changes = Table(
+        [
+            Changed(
+                **asdict(one) | {"reason": cause(one.reason)}, change=_direction(one), what=what, at=_at(one)
+            )
+            for what, one in ordered
+        ],
+        "New and more frequent first",
+        ("change", "what", "function", "at", "reason", "before", "after", "before_ns", "after_ns"),
+        brief=MOST_CHANGES,
+        thing="change",
+        tones=TONES,
+        together=("before_ns", "after_ns"),
+    )
+    functions = Table(
+        [
+            Compared(**asdict(one), at=_at(one), difference_ns=one.after_ns - one.before_ns)
+            for one in diff.functions
+        ],
+        "The largest difference first",
+        ("function", "at", "before", "after", "before_ns", "after_ns", "difference_ns"),
+        brief=MOST_CHANGES,
+        thing="function",
+        together=("before_ns", "after_ns", "difference_ns"),
+    )
+    return Report(
+        "compile --diff",
+        _sentence(diff),
+        Tone.PROBLEM if diff.is_worse else Tone.GOOD,
+        sections=[Section("Changes", [changes]), Section("Functions", [functions])],
+        findings=report.findings,
+    )
+
+
+def _at(one: Change | FunctionTime) -> str:
+    return f"{one.file}:{one.line}" if one.file else ""
+
+
+def _direction(one: Change) -> str:
+    if one.is_worse:
+        return "more" if one.before else "new"
+    return "fewer" if one.after else "gone"
+
+
+def _sentence(diff: CompileDiff) -> str:
+    worse = sum(one.is_worse for _, one in diff.changes)
+    slower = sum(one.is_worse for one in diff.functions)
+    return (
+        f"Compiling took {duration(diff.after_ns)} on the rank with most, before {duration(diff.before_ns)}: "
+        f"{number(worse)} new or more frequent, {number(len(diff.changes) - worse)} gone or less frequent, "
+        f"{counted(slower, 'function')} slower."
+    )
+
+
+def worse_in_words(diff: CompileDiff) -> list[str]:
+    """A line for each thing that is worse in the later run."""
+    worse = [_change_in_words(thing, one) for thing, one in diff.changes if one.is_worse]
+    slower = (
+        f"{one.function or 'A function'}{_defined(one)} compiles in {duration(one.after_ns)}: "
+        f"before it took {duration(one.before_ns)}."
+        for one in diff.functions
+        if one.is_worse
+    )
+    return [*worse, *slower]
+
+
+def _change_in_words(thing: str, one: Change) -> str:
+    what = f"{thing} of {one.function}" if one.function else thing
+    return (
+        f"{'More frequent' if one.before else 'New'} {what}{_defined(one)}: {cause(one.reason).rstrip('.')} "
+        f"({number(one.before)} before, {number(one.after)} after)."
+    )
+
+
+def _defined(one: Change | FunctionTime) -> str:
+    return f" ({_at(one)})" if one.file else ""

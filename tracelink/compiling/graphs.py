@@ -4,15 +4,19 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
+from typing import Annotated
 
 import msgspec
-from msgspec import Struct
+from msgspec.structs import asdict
 
 from tracelink.compiling.divergences import ESTIMATES, EXECUTION, SCHEDULE, short
 from tracelink.compiling.model import TORCH, CompileReport, Estimate, Execution, Export, Schedule, Unscheduled
 from tracelink.model.compiles import Artifact, CompileLog, ExportNote
+from tracelink.model.fields import Nanoseconds, Ranks, Shown
 
 LONGEST_REASON = 400
+MOST_OPERATIONS = 12
+"""Collectives of a graph that are always shown."""
 
 
 Calls = Mapping[tuple[str, bool], Mapping[tuple[str, ...], int]]
@@ -86,24 +90,12 @@ def _exported(note: ExportNote) -> tuple[str, str, str, str, int | None]:
 # The same graph on several ranks.
 
 
-class EstimatedGraph(Struct, frozen=True):
-    """What one graph takes on all ranks that have it."""
+class EstimatedGraph(Estimate, frozen=True):
+    """What one graph takes on all ranks that have it: the longest estimate, and its rank."""
 
-    id: str
-    graph: int
-    ranks: Sequence[int]
-    fastest_ns: int
-    slowest_ns: int
-    slowest: int
-    """The rank with the longest estimate."""
-    collective_ns: int
-    """On that rank."""
-    operations: int
-
-    @property
-    def delta_ns(self) -> int:
-        """How much longer than on the fastest rank it takes on the slowest one."""
-        return self.slowest_ns - self.fastest_ns
+    ranks: Annotated[Ranks, Shown(drop=1)] = ()
+    fastest_ns: Annotated[Nanoseconds, Shown("fastest rank")] = 0
+    delta_ns: Annotated[Nanoseconds, Shown("difference")] = 0
 
 
 def estimated_graphs(report: CompileReport) -> list[EstimatedGraph]:
@@ -112,22 +104,14 @@ def estimated_graphs(report: CompileReport) -> list[EstimatedGraph]:
     for one in report.estimates:
         graphs[one.id, one.graph][one.rank] = one
     found = []
-    for (id_, graph), of_rank in graphs.items():
+    for of_rank in graphs.values():
         slowest = max(of_rank.values(), key=lambda one: one.time_ns)
         fastest = min(one.time_ns for one in of_rank.values())
+        delta = slowest.time_ns - fastest
         found.append(
-            EstimatedGraph(
-                id_,
-                graph,
-                sorted(of_rank),
-                fastest,
-                slowest.time_ns,
-                slowest.rank,
-                slowest.collective_ns,
-                slowest.operations,
-            )
+            EstimatedGraph(**asdict(slowest), ranks=sorted(of_rank), fastest_ns=fastest, delta_ns=delta)
         )
-    return sorted(found, key=lambda one: (-one.delta_ns, -one.slowest_ns))
+    return sorted(found, key=lambda one: (-one.delta_ns, -one.time_ns))
 
 
 def orders_of(report: CompileReport) -> list[tuple[tuple[str, ...], list[int]]]:
@@ -150,3 +134,12 @@ def repeated(ids: Sequence[str]) -> list[tuple[str, int]]:
         else:
             found.append((id_, 1))
     return found
+
+
+def operations_in_words(operations: Sequence[str]) -> str:
+    """`all_gather x 2, add_`: short names, equal ones in a row counted."""
+    counts = repeated([short(name) for name in operations])
+    shown = ", ".join(name if count == 1 else f"{name} x {count}" for name, count in counts[:MOST_OPERATIONS])
+    return (
+        f"{shown}, and {len(counts) - MOST_OPERATIONS:,} more" if len(counts) > MOST_OPERATIONS else shown
+    ) or "none"

@@ -5,18 +5,25 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any
+from typing import Annotated, Any
 
-from msgspec import Struct, field
-
-from tracelink.model.errors import UsageError, choices
+from tracelink.model.fields import (
+    Count,
+    Doc,
+    Nanoseconds,
+    Positive,
+    RankNumber,
+    Ranks,
+    Row,
+    Shown,
+    Text,
+    Unit,
+    UnixNanoseconds,
+)
 from tracelink.model.findings import Finding
 from tracelink.model.records import Frame
-from tracelink.model.text import counted
-from tracelink.model.trace import SourceInfo
-
-if TYPE_CHECKING:
-    import pandas
+from tracelink.model.results import Result, ResultTable
+from tracelink.model.trace import Source
 
 
 class Status(StrEnum):
@@ -34,198 +41,269 @@ class Status(StrEnum):
     """The log has no record of its end, and goes on."""
 
 
-class Compiled(Struct, frozen=True):
+Id = Annotated[str, Doc("frame/compile, as torch prints it in brackets; empty if unknown."), Shown("id")]
+RunNumber = Annotated[Positive, Doc("Of the runs in the folder, from 1."), Unit.NAME]
+GraphNumber = Annotated[
+    Positive, Doc("Of the graphs of a compilation, from 1; the second is often the backward one."), Unit.NAME
+]
+File = Annotated[str, Shown(longest=48)]
+Line = Annotated[int | None, Unit.NAME]
+Ids = Annotated[Sequence[Id], Shown("ids", longest=40)]
+Operations = Annotated[Sequence[str], Doc("In order."), Shown(longest=100)]
+Reason = Annotated[str, Shown(longest=100)]
+Function = Annotated[str, Shown(longest=60)]
+
+
+class Compiled(Row, frozen=True):
     """One compilation of a function, or of its backward graph."""
 
-    rank: int
-    id: str
-    """`frame/compile`: the function, and how often it was compiled before."""
-    function: str
+    rank: RankNumber
+    id: Id
+    function: Function
     status: Status
-    start_ns: int | None
-    duration_ns: int | None
-    runtime_ns: int | None
-    """How long the compiled code ran, in profiles of its process; None without them, and of what failed."""
-    recompile_of: str
-    """The id of the compilation whose guard failed; empty if there is none."""
-    reason: str
-    """The guard that failed."""
+    start_ns: Annotated[UnixNanoseconds | None, Shown(drop=3)]
+    duration_ns: Annotated[Nanoseconds | None, Shown("time")]
+    runtime_ns: Annotated[
+        Nanoseconds | None,
+        Doc("How long the compiled code ran, in the profiles of its process among the inputs."),
+    ]
+    recompile_of: Annotated[
+        str, Doc("The compilation whose guard failed; empty if there is none."), Shown(drop=4)
+    ]
+    reason: Annotated[Reason, Doc("The guard that failed."), Shown("because", drop=2, longest=100)]
     backward: bool = False
-    file: str = ""
-    line: int | None = None
-    operations: int | None = None
-    guards: int | None = None
-    restarts: int = 0
-    called_at: str = ""
-    """`train.py:58`: the line that called the function."""
-    stages: Mapping[str, int] = field(default_factory=dict)
-    """Nanoseconds of each stage."""
-    runs: int | None = None
-    """How often the compiled code ran, in the same profiles."""
-    guard_at: str = ""
-    """`train.py:16`: the line of the program that the failed guard is about, where torch records it."""
+    file: File = ""
+    line: Line = None
+    operations: Count | None = None
+    guards: Count | None = None
+    restarts: Count = 0
+    called_at: Annotated[str, Doc("The line that called the function: `train.py:58`.")] = ""
+    stages: Annotated[Mapping[str, Nanoseconds], Doc("Nanoseconds of each stage.")] = {}
+    runs: Annotated[Count | None, Doc("How often the compiled code ran, in the same profiles.")] = None
+    guard_at: Annotated[
+        str, Doc("The file and line that the failed guard is about; empty if it is not recorded.")
+    ] = ""
 
 
-class GraphBreak(Struct, frozen=True):
+class GraphBreak(Row, frozen=True):
     """Where the compiler gave up a graph."""
 
-    rank: int
-    id: str
-    reason: str
-    file: str
-    line: int | None
-    count: int = 1
-    cost_ns: int = 0
-    """Compile time: of attempts that ended there, and of the function that goes on after it."""
+    rank: RankNumber
+    id: Id
+    reason: Reason
+    file: File
+    line: Line
+    count: Positive = 1
+    cost_ns: Annotated[
+        Nanoseconds,
+        Doc("Compile time of the attempts that ended there, and of the function that goes on after it."),
+    ] = 0
 
 
-class Failure(Struct, frozen=True):
+class Failure(Row, frozen=True):
     """A compilation that failed."""
 
-    rank: int
-    id: str
-    function: str
-    type: str
-    reason: str
-    file: str = ""
-    line: int | None = None
+    rank: RankNumber
+    id: Id
+    function: Function
+    type: Text
+    reason: Reason
+    file: Annotated[File, Shown(drop=1)] = ""
+    line: Annotated[Line, Shown(drop=2)] = None
 
 
-class OpenPhase(Struct, frozen=True):
+class OpenPhase(Row, frozen=True):
     """Work that had begun and not ended when the log ends."""
 
-    rank: int
-    name: str
-    id: str
-    since_ns: int
-    for_ns: int
-    """Until the last record of the log."""
-    function: str = ""
+    rank: RankNumber
+    name: Annotated[str, Shown("phase")]
+    id: Id
+    since_ns: Annotated[UnixNanoseconds, Shown(drop=1)]
+    for_ns: Annotated[Nanoseconds, Doc("Until the last record of the log.")]
+    function: Function = ""
 
 
-class Divergence(Struct, frozen=True):
-    """Where ranks compiled different things: at the first record that differs."""
+class Divergence(Row, frozen=True):
+    """Where ranks compiled different things: the first record that differs."""
 
-    outliers: tuple[int, ...]
-    what: str
-    """`compile`, `collectives`, `recompilations`, `graphs`, `generated code`, `tensors`, `execution order`."""
-    id: str
-    found: str
-    """What the outliers have there."""
-    expected: str
-    """What the other ranks have there."""
-    tie: bool = False
-    """Whether no majority shows which ranks are right."""
-    run: int = 1
-    """Of the runs in the folder, the one whose ranks differ."""
+    outliers: Annotated[Ranks, Shown("ranks that differ")]
+    what: Annotated[
+        Text,
+        Doc("compile, collectives, recompilations, graphs, generated code, tensors or execution order."),
+        Shown("in what"),
+    ]
+    id: Annotated[Id, Shown("first at")]
+    found: Annotated[str, Doc("What the outliers have there."), Shown("found there")]
+    expected: Annotated[str, Doc("What the other ranks have there."), Shown("on the other ranks")]
+    tie: Annotated[bool, Doc("Whether no majority shows which ranks are right."), Shown(hidden=True)] = False
+    run: Annotated[RunNumber, Shown(hidden=True)] = 1
 
 
-class CacheUse(Struct, frozen=True):
+class CacheUse(Row, frozen=True):
     """How a cache answered for one graph."""
 
-    rank: int
-    id: str
-    cache: str
-    state: str
+    rank: RankNumber
+    id: Id
+    cache: Text
+    state: Annotated[Text, Shown("answer")]
     key: str
 
 
-class PartialHit(Struct, frozen=True):
+class PartialHit(Row, frozen=True):
     """A graph that a cache had on some ranks only: those waited for the others, which compiled it."""
 
-    id: str
-    function: str
-    cache: str
-    hit: tuple[int, ...]
-    """Ranks on which all answers were hits."""
-    missed: tuple[int, ...]
-    """The other ranks that asked."""
-    run: int = 1
+    id: Id
+    function: Function
+    cache: Annotated[Text, Shown("hit on some ranks only")]
+    hit: Annotated[Ranks, Doc("Ranks on which all answers were hits."), Shown("hit on ranks")]
+    missed: Annotated[Ranks, Doc("The other ranks that asked."), Shown("not on ranks")]
+    run: Annotated[RunNumber, Shown(hidden=True)] = 1
 
 
-class Schedule(Struct, frozen=True):
+class Schedule(Row, frozen=True):
     """The collectives of one graph, in the order in which inductor will call them."""
 
-    rank: int
-    id: str
-    graph: int
-    """From 1: the graphs of a compilation, of which the second is often the backward one."""
-    operations: tuple[str, ...]
-    runs: int | None = None
-    """How often exactly these ran; None without a profile of the process."""
+    rank: RankNumber
+    id: Id
+    graph: GraphNumber
+    operations: Operations
+    runs: Annotated[
+        Count | None, Doc("How often exactly these ran; null without a profile of the process.")
+    ] = None
 
 
-class Unscheduled(Struct, frozen=True):
+class Unscheduled(Row, frozen=True):
     """Runs of compiled code that called other collectives than its schedules."""
 
-    rank: int
-    id: str
+    rank: RankNumber
+    id: Id
     backward: bool
-    operations: tuple[str, ...]
-    """What they called instead."""
-    runs: int
+    operations: Annotated[Operations, Doc("What they called instead.")]
+    runs: Positive
 
 
-class Estimate(Struct, frozen=True):
+class Estimate(Row, frozen=True):
     """What inductor thinks that one run of a graph takes."""
 
-    rank: int
-    id: str
-    graph: int
-    """From 1, as in schedules."""
-    operations: int
-    collectives: int
-    time_ns: int
-    collective_ns: int
-    """The part of it that is communication."""
+    rank: RankNumber
+    id: Id
+    graph: GraphNumber
+    operations: Annotated[Count, Shown(drop=2)]
+    collectives: Annotated[Count, Shown(drop=3)]
+    time_ns: Nanoseconds
+    collective_ns: Annotated[
+        Nanoseconds, Doc("The part of it that is communication."), Shown("communication", drop=4)
+    ]
 
 
-class Execution(Struct, frozen=True):
+class Execution(Row, frozen=True):
     """Which graphs ran, in order."""
 
-    rank: int
-    ids: tuple[str, ...]
+    rank: RankNumber
+    ids: Ids
 
 
-class Delay(Struct, frozen=True):
+class Delay(Row, frozen=True):
     """A collective whose last rank came late because it compiled."""
 
     group: str
     sequence: int | None
     operation: str
-    rank: int
-    """The rank that compiled, and came last."""
-    ids: tuple[str, ...]
-    """What it compiled meanwhile."""
-    function: str
-    start_ns: int
-    """When the first rank entered."""
-    delay_ns: int
-    """How long of the time until the last rank entered that rank compiled."""
-    waiting: tuple[int, ...]
-    """Ranks that waited meanwhile."""
+    rank: Annotated[RankNumber, Doc("The rank that compiled, and came last."), Shown("late rank")]
+    ids: Annotated[Ids, Doc("What it compiled meanwhile.")]
+    function: Function
+    start_ns: Annotated[UnixNanoseconds, Doc("When the first rank entered, in ns since 1970.")]
+    delay_ns: Annotated[
+        Nanoseconds,
+        Doc("How long of the time until the last rank entered that rank compiled."),
+        Shown("waited"),
+    ]
+    waiting: Annotated[Ranks, Doc("Ranks that waited meanwhile."), Shown("ranks that waited", drop=1)]
 
 
-class Export(Struct, frozen=True):
+class Export(Row, frozen=True):
     """What draft export met in the program."""
 
-    rank: int
-    what: str
-    about: str
-    """The expression and the value that it has with the example, or the operator."""
-    reason: str
-    file: str
-    line: int | None
-    count: int = 1
+    rank: Annotated[RankNumber, Shown(drop=1)]
+    what: Annotated[Text, Shown("draft export")]
+    about: Annotated[
+        str, Doc("The expression and its value with the example, or the operator."), Shown(longest=60)
+    ]
+    reason: Reason
+    file: File
+    line: Line
+    count: Annotated[Positive, Shown("times")] = 1
 
 
-class RunOfJob(Struct, frozen=True):
+class RunOfJob(Row, frozen=True):
     """One start of the job; a folder can have the logs of several."""
 
-    number: int
-    ranks: tuple[int, ...]
-    start_ns: int | None
-    logs: int
+    number: RunNumber
+    ranks: Ranks
+    start_ns: UnixNanoseconds | None
+    logs: Positive
+
+
+class Change(Row, frozen=True):
+    """Something that happens in one run, and not or less often in the other one."""
+
+    function: Annotated[Function, Doc("Empty for a difference between ranks.")]
+    file: Annotated[
+        File,
+        Doc("The file's name, without its folder: of the definition of the function, or of a graph break."),
+    ]
+    line: Line
+    reason: Annotated[Reason, Shown("because", longest=100)]
+    before: Annotated[Count, Doc("How often, on the rank where it happens most.")]
+    after: Count
+    before_ns: Annotated[
+        Nanoseconds, Doc("Its cost, on the rank where it cost most."), Shown("time before", drop=1)
+    ] = 0
+    after_ns: Annotated[Nanoseconds, Shown("time after", drop=2)] = 0
+    is_worse: Annotated[bool, Doc("Whether it is new, or happens more often.")] = False
+
+
+class FunctionTime(Row, frozen=True):
+    """A function in both runs, by its name and the place of its definition."""
+
+    function: Function
+    file: Annotated[File, Doc("The file's name, without its folder; in the run after, if it is there.")]
+    line: Line
+    before: Annotated[Count, Doc("Compilations on the rank with most."), Shown("compiled before")]
+    after: Count
+    before_ns: Annotated[Nanoseconds, Doc("On the rank where it took longest."), Shown("time before")]
+    after_ns: Annotated[Nanoseconds, Shown("time after")]
+    is_worse: Annotated[bool, Doc("Whether it takes more than 1 s and 20 % longer."), Shown(hidden=True)] = (
+        False
+    )
+
+
+class CompileDiff(Result, frozen=True):
+    """What changed from one run to another; tables have only what differs, except that of functions."""
+
+    is_worse: Annotated[
+        bool, Doc("Whether something is new or more frequent, or a function compiles slower.")
+    ]
+    before_ns: Annotated[Nanoseconds, Doc("Time of all compilations, on the rank where it took longest.")]
+    after_ns: Nanoseconds
+    recompiles: Sequence[Change]
+    graph_breaks: Sequence[Change]
+    failures: Sequence[Change]
+    open: Sequence[Change]
+    divergences: Sequence[Change]
+    functions: Annotated[Sequence[FunctionTime], Doc("The largest difference first.")]
+
+    @property
+    def changes(self) -> list[tuple[str, Change]]:
+        """All changes except those of times, each with what changed."""
+        tables = {
+            "failure": self.failures,
+            "open work": self.open,
+            "difference between ranks": self.divergences,
+            "graph break": self.graph_breaks,
+            "recompilation": self.recompiles,
+        }
+        return [(what, one) for what, rows in tables.items() for one in rows]
 
 
 TORCH = re.compile(r"/torch/(?:_\w+|nn|utils|multiprocessing|distributed|autograd|fx)/")
@@ -233,88 +311,48 @@ TORCH = re.compile(r"/torch/(?:_\w+|nn|utils|multiprocessing|distributed|autogra
 ADDRESS = re.compile(r"\b(?:0x[0-9a-fA-F]+|\d{7,})\b")
 
 
-class CompileReport(Struct, frozen=True):
-    """All tables."""
+class CompileReport(Result, frozen=True):
+    """What torch.compile compiled, why, at what cost, and what failed."""
 
-    ranks: Sequence[int]
-    compiles: Sequence[Compiled]
-    """In the order of time, rank by rank."""
+    ranks: Sequence[RankNumber]
+    compiles: Annotated[Sequence[Compiled], Doc("In the order of time, rank by rank.")]
     graph_breaks: Sequence[GraphBreak]
     failures: Sequence[Failure]
-    open: Sequence[OpenPhase]
-    """The longest first."""
+    open: Annotated[Sequence[OpenPhase], Doc("The longest first.")]
     divergences: Sequence[Divergence]
     caches: Sequence[CacheUse]
-    partial_hits: Sequence[PartialHit]
-    """Caches that hit on some ranks only; this is no divergence."""
-    artifacts: Mapping[str, int]
-    """How many artifacts there are of each name."""
-    kinds: Mapping[str, int]
-    """How many records there are of each kind."""
-    sources: Sequence[SourceInfo]
+    partial_hits: Annotated[
+        Sequence[PartialHit], Doc("Caches that hit on some ranks only; this is no divergence.")
+    ]
+    artifacts: Annotated[Mapping[str, Positive], Doc("Number of artifacts of each name.")]
+    kinds: Annotated[Mapping[str, Positive], Doc("Number of records of each kind.")]
+    runs: Annotated[Sequence[RunOfJob], Doc("In the order of time.")]
+    schedules: Sequence[Schedule]
+    unscheduled: Sequence[Unscheduled]
+    estimates: Sequence[Estimate]
+    executions: Sequence[Execution]
+    delays: Annotated[
+        Sequence[Delay], Doc("The longest first; empty without profiles or dumps of the ranks.")
+    ]
+    exports: Annotated[Sequence[Export], Doc("What draft export met.")]
+    sources: Annotated[Sequence[Source], Doc("The logs.")]
     findings: Sequence[Finding]
-    runs: Sequence[RunOfJob] = ()
-    """In the order of time."""
-    schedules: Sequence[Schedule] = ()
-    unscheduled: Sequence[Unscheduled] = ()
-    estimates: Sequence[Estimate] = ()
-    executions: Sequence[Execution] = ()
-    delays: Sequence[Delay] = ()
-    """The longest first; empty without profiles or dumps of the ranks."""
-    exports: Sequence[Export] = ()
-    """Of draft export."""
+    diff: Annotated[
+        CompileDiff | None, Doc("With --diff only; the other tables are those of the run in PATHS.")
+    ] = None
 
-    def __repr__(self) -> str:
-        from tracelink.model import results
-
-        tables = ", ".join(f"{name} {len(getattr(self, name)):,}" for name in TABLES if name != "findings")
-        parts = {"tables": tables, "findings": results.problems(self.findings)}
-        return results.as_text(f"CompileReport: {counted(len(self.ranks), 'rank')}", parts)
+    drawn_by = "tracelink.compiling.report"
 
     @property
     def is_clean(self) -> bool:
-        """Whether nothing failed, differs between ranks, or is open."""
+        """Whether nothing failed, differs between ranks, or is open; of two runs, whether the later one is no worse."""
+        if self.diff:
+            return not self.diff.is_worse
         return not (self.failures or self.open or self.divergences)
 
-    def to_pandas(self, table: str) -> pandas.DataFrame:
-        """One table as a pandas frame.
-
-        Args:
-            table: "compiles", "graph_breaks", "failures", "open", "divergences", "caches",
-                "partial_hits", "runs", "schedules", "unscheduled", "estimates", "executions", "delays", "exports" or
-                "findings".
-
-        Raises:
-            UsageError: There is no such table; or pandas is not installed: install the extra `pandas`.
-        """
-        from tracelink.model.columns import frame
-        from tracelink.model.tables import columns_of
-
-        if table not in TABLES:
-            raise UsageError(f"there is no table {table!r}", advice=choices(table, TABLES))
-        rows: Sequence[Any] = getattr(self, table)
-        kind = ROWS[table]
-        return frame(columns_of(kind, rows))
-
-
-ROWS: Mapping[str, type] = {
-    "compiles": Compiled,
-    "graph_breaks": GraphBreak,
-    "failures": Failure,
-    "open": OpenPhase,
-    "divergences": Divergence,
-    "caches": CacheUse,
-    "partial_hits": PartialHit,
-    "runs": RunOfJob,
-    "schedules": Schedule,
-    "unscheduled": Unscheduled,
-    "estimates": Estimate,
-    "executions": Execution,
-    "delays": Delay,
-    "exports": Export,
-    "findings": Finding,
-}
-TABLES = tuple(ROWS)
+    def tables(self) -> dict[str, ResultTable[Any]]:
+        """Returns the tables by name; of two runs those with what changed."""
+        return self.diff.tables() if self.diff else super().tables()
 
 
 def caller_in_words(stack: Sequence[Frame], function: str) -> str:

@@ -7,7 +7,7 @@ import re
 from pathlib import Path
 
 from tracelink.compiling.divergences import payloads_of
-from tracelink.compiling.report import Read
+from tracelink.compiling.reading import Read
 from tracelink.io.remote.addresses import plain_path
 from tracelink.io.targets import check_local
 from tracelink.io.temporary import abandoned_files_removed, temporary_folder_for

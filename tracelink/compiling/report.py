@@ -1,489 +1,400 @@
-"""Compile logs of all ranks to tables: compilations, graph breaks, failures, open work, caches, divergences."""
+"""The report of `tracelink compile`: what is open, what differs, what failed; then functions, by cost."""
 
 from __future__ import annotations
 
-import os.path
-import re
-from collections import ChainMap, Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Annotated, Any
 
-from msgspec import Struct
-from msgspec.structs import replace
+from msgspec.structs import asdict
 
-from tracelink.compiling.divergences import Logs, divergences_of, explained, partial_hits_of
+from tracelink.compiling.diff import report_of_diff, worse_in_words
 from tracelink.compiling.graphs import (
-    Calls,
-    estimates_of,
-    executions_of,
-    exports_of,
-    schedules_of,
-    unscheduled_of,
+    EstimatedGraph,
+    estimated_graphs,
+    operations_in_words,
+    orders_of,
+    repeated,
 )
 from tracelink.compiling.model import (
-    CacheUse,
     Compiled,
     CompileReport,
     Delay,
-    Failure,
-    GraphBreak,
-    OpenPhase,
-    RunOfJob,
+    Execution,
+    Schedule,
     Status,
-    caller_in_words,
+    Unscheduled,
 )
-from tracelink.compiling.runs import Run, findings_of_runs, runs_of
-from tracelink.engines import EngineChoice, Watch, engine_for
-from tracelink.io.engine import Engine
-from tracelink.io.sources import Discovery, Paths, Source, discover_inputs
-from tracelink.model.compiles import Artifact, Compilation, CompileLog
-from tracelink.model.errors import RankConflictError, UnreadableError, UsageError
-from tracelink.model.findings import Finding, Severity, in_order
-from tracelink.model.text import counted
-from tracelink.pipeline.reading import (
-    Task,
-    assigned_ranks,
-    attempted,
-    declared_rank,
-    nothing_readable,
-    tasks_of,
+from tracelink.compiling.summary import (
+    Reason,
+    anchor,
+    breaks_of,
+    caches_in_words,
+    delayed,
+    first_line,
+    functions_of,
+    guards_of,
+    headlines,
+    summary,
+    unamortised,
 )
-from tracelink.plugins import CompileLogReader
+from tracelink.model.fields import Ranks, Row, Shown
+from tracelink.model.text import counted, duration
+from tracelink.show.document import (
+    Block,
+    Chart,
+    Details,
+    Items,
+    Medium,
+    Only,
+    Paragraph,
+    Report,
+    Section,
+    Table,
+    Tone,
+)
+from tracelink.show.markup import Child, element
+from tracelink.show.page import left_out
 
 if TYPE_CHECKING:
-    from tracelink.compiling.runtime import RunsOfLog
+    from tracelink.compiling.reading import Read
 
-GRAPH_BREAK, CACHES = "dynamo_graph_break_reason", ("fx_graph_cache_", "aotautograd_cache_")
-ANSWERS = ("hit", "miss", "bypass")
-BREAK_AT = re.compile(r"Graph break in user code at (.+):(\d+)\n")
-BREAK_REASON = re.compile(r"Graph Break Reason: (.*?)(?:\n\s*\n\s*User code traceback|\Z)", re.DOTALL)
-ENCOUNTERED = re.compile(r".*Graph break encountered:\s*", re.DOTALL)
-FRAME_OF_BREAK = re.compile(r'File "([^"\n]+)", line (\d{1,9}), in ([^\n]{1,1000})')
-RESUMED = re.compile(r"torch_dynamo_resume_in_(.+)_at_(\d{1,9})")
-"""What goes on after a graph break: the name of the function that has it, and the line."""
-RECOMPILE = re.compile(r"\s*([!\d/_]+): (.*)")
-LINE_OF_GUARD = re.compile(r"# (?:[^\s:]*/)?([^\s:/]+:\d+) in \w")
-"""The line of the program that a guard is about: `# if s.i == 1:  # model/train.py:16 in forward`."""
-SOURCE_OF_GUARD = re.compile(r"\s+# .*", re.DOTALL)
-LONG_REASON = 400
-RUNS = (Status.OK, Status.BREAK, Status.UNKNOWN, Status.OPEN)
-"""Compilations whose code can run."""
+MOST_ROWS = 12
+"""Rows of a table without -v."""
+MOST_UNAMORTISED = 3
+MOST_STEPS, MOST_LINKS, MOST_OPERATIONS = 200, 12, 500
+"""Graphs of an order of execution, links of a cell, and collectives of a graph that a page lists."""
+TONES = {
+    Status.ERROR.value: Tone.PROBLEM,
+    Status.OPEN.value: Tone.PROBLEM,
+    Status.BREAK.value: Tone.WARNING,
+}
+PAGE = (Medium.HTML,)
+Drawn = Mapping[str, Callable[[Any], Child]]
 
 
-def compile(  # noqa: A001  the name that notebooks use
-    paths: Paths = (),
-    *,
-    rank_of: Mapping[str, int] | None = None,
-    jobs: int | None = None,
-    engine: EngineChoice = None,
-    watch: Watch | None = None,
-    run: int | None = None,
-) -> CompileReport:
-    """Reads the logs of torch.compile (TORCH_TRACE=DIR): what was compiled, why, at what cost, and what failed.
+class Page:
+    """The links to compilations, if they are on the page."""
 
-    Args:
-        paths: Logs, directories, globs and archives; `-` is standard input. Files of other formats are left out.
-        rank_of: The rank of files that do not record it, by path or name, such as `{"odd.log": 3}`.
-        jobs: The number of processes that work at once; by default one for each core.
-        engine: Where the work runs: by default in processes of this machine; "dask", the address of a Dask scheduler
-            such as "dask://host:8786", or a `distributed.Client`.
-        watch: Is called with the total number of bytes processed so far, as work goes on.
-        run: If a folder has logs of several runs, the one to read: 1 is the first one. By default all are read, and
-            ranks are compared within each.
+    def __init__(self, report: CompileReport, logs: Read | None) -> None:
+        self.logs = logs
+        self._known = {(one.rank, one.id) for one in report.compiles} if logs else set()
+        self._known |= {
+            (rank, artifact.compile_id)
+            for rank, of_rank in (logs.logs.items() if logs else ())
+            for log in of_rank
+            for artifact in log.artifacts
+        }
 
-    Returns:
-        Tables of compilations, graph breaks, failures, open work, differences between ranks, and caches.
+    def drawn(self, **cells: Callable[[Any], Child]) -> Drawn:
+        """What cells are on the page."""
+        return cells if self.logs else {}
 
-    Raises:
-        UsageError: A path does not exist, or an argument is invalid.
-        UnreadableError: There is no compile log that can be read.
+    def link(self, rank: int, compile_id: str) -> Child:
+        """A link to a compile id, if the page has it."""
+        text = f"[{compile_id}]" if compile_id else ""
+        known = (rank, compile_id) in self._known
+        return element("a", text, href=f"#{anchor(rank, compile_id)}") if text and known else text
 
-    Example:
-        report = tracelink.compile("traces/")
-        report.to_pandas("compiles").nlargest(10, "duration_ns")
-    """
-    return read(paths, rank_of=rank_of, jobs=jobs, engine=engine, watch=watch, run=run).report
+    def of_row(self, row: Any) -> Child:
+        """The link to the compile id of a row."""
+        return self.link(row.rank, row.id)
 
-
-class Read(Struct, frozen=True):
-    """Compile logs, and their tables."""
-
-    report: CompileReport
-    logs: Logs
-    sources: Mapping[str, Source]
-    """The file of each log, by its path: payloads are read again."""
-    runs: Mapping[str, RunsOfLog]
-    """What of the code of each log ran, by its path."""
+    def links(self, ids: Iterable[tuple[str, int]]) -> Child:
+        """Links to compile ids, each with a rank that has it."""
+        listed = list(ids)
+        hidden = len(listed) - MOST_LINKS
+        shown = ([self.link(rank, id_), " "] for id_, rank in listed[:MOST_LINKS])
+        return [shown, f"and {hidden:,} more" if hidden > 0 else None]
 
 
-def read(
-    paths: Paths = (),
-    *,
-    rank_of: Mapping[str, int] | None = None,
-    jobs: int | None = None,
-    engine: EngineChoice = None,
-    watch: Watch | None = None,
-    run: int | None = None,
-) -> Read:
-    """Reads compile logs, and keeps what their payloads are read again from."""
-    discovery, chosen = discover_inputs(paths, rank_of=rank_of), engine_for(jobs, watch, engine)
-    findings = list(discovery.findings)
-    tasks = tasks_of(discovery, findings)
-    logs = read_logs(tasks, chosen, findings)
-    if not logs:
-        errors = [finding for finding in findings if finding.severity is Severity.ERROR]
-        raise nothing_readable(errors) if errors else _no_logs(discovery)
-    starts = runs_of(logs)
-    if run is not None:
-        starts = [_chosen(starts, run)]
-        logs = starts[0].logs
-    runs: Mapping[str, RunsOfLog] = {}
-    delays: Sequence[Delay] = ()
-    world_size = None
-    if any(not isinstance(task.reader, CompileLogReader) for task in tasks):
-        from tracelink.compiling.delays import recorded_by  # most users name their logs only
-        from tracelink.compiling.runtime import runs_of_logs
-
-        runs = runs_of_logs(logs, tasks, chosen, findings)
-        recorded = recorded_by(tasks, logs, discovery, chosen, findings)
-        delays, world_size = recorded.delays, recorded.world_size
-    findings += findings_of_runs(starts, world_size, chosen=run is not None)
-    sources = {source.path: source for source in discovery.sources}
-    report = report_of(logs, findings, runs, starts)
-    divergences = explained(report.divergences, {start.number: start.logs for start in starts}, sources)
-    return Read(replace(report, divergences=divergences, delays=delays), logs, sources, runs)
-
-
-def _chosen(starts: Sequence[Run], number: int) -> Run:
-    for start in starts:
-        if start.number == number:
-            return start
-    raise UsageError(
-        f"there is no run {number}", advice=f"The logs are of {counted(len(starts), 'run')}, from 1 on."
+def report_of(report: CompileReport, logs: Read | None = None) -> Report:
+    """The document of a report; with its logs, a page has each compilation with its artifacts."""
+    if report.diff:
+        return report_of_diff(report, report.diff)
+    lines, sentence = headlines(report), summary(report)
+    page = Page(report, logs)
+    return Report(
+        "compile",
+        lines[0] if lines else sentence,
+        Tone.PROBLEM if lines else Tone.GOOD,
+        [Items(lines[1:], MOST_ROWS - 1, "problem"), Paragraph(sentence)] if lines else [],
+        [*_costs(report, page), *_details(report, page)],
+        report.findings,
+        "tracelink.compiling" if logs else "",
     )
 
 
-def report_of(
-    logs: Logs,
-    findings: Sequence[Finding] = (),
-    runs: Mapping[str, RunsOfLog] | None = None,
-    starts: Sequence[Run] | None = None,
-) -> CompileReport:
-    """The tables of these logs; `runs` is what of the code of each ran, and `starts` are those of the job."""
-    starts = starts or [Run(1, logs)]
-    every = [(rank, log) for rank, of_rank in logs.items() for log in of_rank]
-    compiled = [
-        row
-        for rank, log in every
-        for row in _with_runs(list(_compiled(rank, log)), (runs or {}).get(log.source.path))
+def problems(report: CompileReport) -> list[str]:
+    """A line for each thing that went wrong; of two runs, for each that is worse in the later one."""
+    return worse_in_words(report.diff) if report.diff else headlines(report)
+
+
+# What to act on: functions, guards, collectives, graph breaks, caches.
+
+
+def _costs(report: CompileReport, page: Page) -> Iterator[Section]:
+    functions, ids = functions_of(report), page.drawn(ids=lambda row: page.links(row.ids.items()))
+    yield Section("When and how long", [Only(PAGE, lambda: _charts(report, page))], "times")
+    table = Table(functions, "The most costly first", brief=MOST_ROWS, thing="function", drawn=ids)
+    yield Section("Functions", [table, Items(unamortised(functions), MOST_UNAMORTISED, "function")])
+    guards = _reasons(guards_of(report.compiles), "guard", "recompiled because", ids)
+    yield Section("Recompilations", [guards])
+    yield Section("Collectives that waited", [_delays(report, page)], "delays")
+    breaks = _reasons(breaks_of(report), "reason", "graph break", ids)
+    yield Section("Graph breaks", [breaks], "breaks")
+    yield Section("Runs that called other collectives", [_other_runs(report, page)], "unscheduled")
+    yield Section("Estimated times", list(_estimates(report, page)), "estimates")
+    hits = Table(
+        report.partial_hits,
+        "Caches that hit on some ranks only",
+        ("cache", "id", "function", "hit", "missed"),
+        brief=MOST_ROWS,
+        thing="graph",
+        drawn=page.drawn(id=lambda row: page.link(row.hit[0], row.id)),
+    )
+    yield Section("Caches", [Items(caches_in_words(report)), hits])
+    columns = ("what", "about", "reason", "file", "line", "rank", "count")
+    exports = Table(report.exports, "In the order of the log", columns, brief=MOST_ROWS, thing="note")
+    yield Section("Draft export", [exports], "export")
+
+
+def _charts(report: CompileReport, page: Page) -> Iterator[Block]:
+    from tracelink.compiling.charts import charts_of
+
+    return (Chart(plot.svg, plot.title) for plot in charts_of(report, linked=page.logs is not None))
+
+
+def _reasons(rows: Sequence[Reason], by: str, heading: str, drawn: Drawn) -> Table:
+    columns = ("reason", "line", "function", "ranks", "times", "time_ns")
+    title = f"The most costly first, by {by}"
+    return Table(rows, title, columns, {"reason": heading}, MOST_ROWS, by, drawn=drawn)
+
+
+class Waited(Delay, frozen=True):
+    """A collective that waited for a compilation."""
+
+    collective: Annotated[str, Shown("collective that waited for a compilation")] = ""
+    compiled: Annotated[str, Shown(longest=60)] = ""
+
+
+def _delays(report: CompileReport, page: Page) -> Table:
+    rows = [
+        Waited(
+            **asdict(one),
+            collective=delayed(one),
+            compiled=f"{one.function} [{', '.join(one.ids)}]".strip(),
+        )
+        for one in report.delays
     ]
-    scheduled = [
-        (rank, calls, list(schedules_of(rank, log, calls)))
-        for rank, log in every
-        for calls in [_calls((runs or {}).get(log.source.path))]
-    ]
-    return CompileReport(
-        ranks=list(logs),
-        compiles=compiled,
-        graph_breaks=[row for rank, log in every for row in _graph_breaks(rank, log)],
-        failures=[row for rank, log in every for row in _failures(rank, log)],
-        open=sorted(
-            (row for rank, log in every for row in _open(rank, log)), key=lambda row: (-row.for_ns, row.rank)
+    return Table(
+        rows,
+        "The longest first",
+        ("collective", "delay_ns", "rank", "compiled", "waiting"),
+        brief=MOST_ROWS,
+        thing="collective",
+        drawn=page.drawn(
+            compiled=lambda row: [row.function, " ", page.links((id_, row.rank) for id_ in row.ids)]
         ),
-        divergences=[
-            replace(one, run=start.number) for start in starts for one in divergences_of(start.logs)
-        ],
-        caches=[row for rank, log in every for row in _caches(rank, log)],
-        partial_hits=[
-            replace(one, run=start.number) for start in starts for one in partial_hits_of(start.logs)
-        ],
-        artifacts=_total(Counter(artifact.name for artifact in log.artifacts) for _, log in every),
-        kinds=_total(log.kinds for _, log in every),
-        sources=[log.source for _, log in every],
-        findings=in_order([*findings, *(finding for _, log in every for finding in log.findings)]),
-        runs=[_run(start) for start in starts],
-        schedules=[row for _, _, rows in scheduled for row in rows],
-        unscheduled=[
-            row
-            for rank, calls, rows in scheduled
-            if calls is not None
-            for row in unscheduled_of(rank, rows, calls)
-        ],
-        estimates=[row for rank, log in every for row in estimates_of(rank, log)],
-        executions=[row for rank, log in every for row in executions_of(rank, log)],
-        exports=[row for rank, log in every for row in exports_of(rank, log)],
     )
 
 
-def _calls(runs: RunsOfLog | None) -> Calls | None:
-    return None if runs is None else {graph: run.calls for graph, run in runs.items()}
+class OtherRun(Unscheduled, frozen=True):
+    """Runs of compiled code that called other collectives than its schedules."""
+
+    function: Annotated[str, Shown("ran other collectives than scheduled", longest=60)] = ""
+    called: Annotated[str, Shown(longest=100)] = ""
 
 
-def _run(start: Run) -> RunOfJob:
-    logs = sum(len(of_rank) for of_rank in start.logs.values())
-    return RunOfJob(start.number, tuple(start.logs), start.start_ns, logs)
-
-
-def _total(counts: Iterable[Mapping[str, int]]) -> dict[str, int]:
-    total: Counter[str] = Counter()
-    for count in counts:
-        total.update(count)
-    return dict(total.most_common())
-
-
-# Reading logs.
-
-
-def read_logs(all_tasks: Sequence[Task], engine: Engine, findings: list[Finding]) -> Logs:
-    """All compile logs among the sources by rank; what cannot be read is a finding."""
-    tasks = [task for task in all_tasks if isinstance(task.reader, CompileLogReader)]
-    results = engine.map(lambda task: _read_one(task, engine), tasks)
-    read = [(task, log) for task, log in zip(tasks, results, strict=True) if isinstance(log, CompileLog)]
-    findings += [result for result in results if isinstance(result, Finding)]
-    logs: defaultdict[int, list[CompileLog]] = defaultdict(list)
-    for rank, (_, log) in zip(_ranks_of(read, findings), read, strict=True):
-        if rank is not None:
-            logs[rank].append(log)
-    every = [log for rank in sorted(logs) for log in logs[rank]]
-    return {
-        rank: sorted(
-            (_with_names_of_files(log, logs[rank], every) for log in logs[rank]),
-            key=lambda log: log.source.start_ns or 0,
+def _other_runs(report: CompileReport, page: Page) -> Table:
+    names = {one.id: one.function for one in report.compiles if one.function}
+    rows = [
+        OtherRun(
+            **asdict(one),
+            function=f"{'backward of ' if one.backward else ''}{names.get(one.id, '')}",
+            called=operations_in_words(one.operations),
         )
-        for rank in sorted(logs)
-    }
-
-
-def _with_names_of_files(
-    log: CompileLog, of_rank: Sequence[CompileLog], every: Sequence[CompileLog]
-) -> CompileLog:
-    """The log of a forked process names files by the numbers of its parent, whose log is in the same folder."""
-    if not log.unnamed_files:
-        return log
-    folder = os.path.dirname(log.source.path)
-    older = [
-        other
-        for others in (every, of_rank)
-        for other in sorted(others, key=lambda other: other.source.start_ns or 0)
-        if os.path.dirname(other.source.path) == folder
-        and (other.source.start_ns or 0) <= (log.source.start_ns or 0)
+        for one in report.unscheduled
     ]
-    names = dict(ChainMap(*({**other.strings} for other in (log, *reversed(older)))))
-    called_at = {
-        key: [
-            replace(frame, filename=names.get(number, frame.filename))
-            for frame, number in zip(log.called_at[key], numbers, strict=True)
+    columns = ("function", "id", "rank", "runs", "called")
+    drawn = page.drawn(id=page.of_row, called=_whole)
+    return Table(rows, "By graph", columns, brief=MOST_ROWS, thing="graph", drawn=drawn)
+
+
+def _whole(row: Schedule | Unscheduled) -> Child:
+    """Short names of collectives, and the whole list on request."""
+    whole = (element("li", element("code", name)) for name in row.operations[:MOST_OPERATIONS])
+    more = left_out(row.operations, MOST_OPERATIONS, "more collective")
+    summary = element("summary", operations_in_words(row.operations))
+    return (
+        element("details", summary, element("ol", whole, class_="whole"), more) if row.operations else "none"
+    )
+
+
+def _estimates(report: CompileReport, page: Page) -> Iterator[Block]:
+    graphs: list[EstimatedGraph] = estimated_graphs(report)
+    if not any(one.time_ns for one in graphs):
+        some = counted(len(graphs), "graph")
+        words = f"Inductor estimated no time for {some}: it knows GPUs only."
+        yield Only(PAGE, [Paragraph(words)] if graphs else [])
+        return
+    yield Table(
+        graphs,
+        "One run of each graph, as inductor estimates it, on the slowest rank",
+        ("id", "graph", "rank", "time_ns", "fastest_ns", "delta_ns", "ranks", "operations", "collective_ns"),
+        {"rank": "slowest rank", "time_ns": "estimate"},
+        brief=min(MOST_ROWS, sum(one.delta_ns > 0 for one in graphs)),
+        thing="graph",
+        drawn=page.drawn(id=page.of_row),
+        together=("time_ns", "fastest_ns", "delta_ns", "collective_ns"),
+    )
+
+
+# The rows one by one: what failed, differs or is open, graphs, compilations, logs.
+
+
+def _details(report: CompileReport, page: Page) -> Iterator[Section]:
+    drawn = page.drawn(id=page.of_row)
+    columns: Sequence[str] = ("function", "rank", "id", "type", "reason", "file", "line")
+    failures = Table(report.failures, "All ranks", columns, drawn=drawn)
+    yield Section("Failures", [failures], verbose=True, titled=True)
+    first = {one.id: one.rank for one in reversed(report.compiles)}
+    drawn_first = page.drawn(id=lambda row: page.link(first.get(row.id, -1), row.id))
+    differing = Table(report.divergences, "At the first record that differs", drawn=drawn_first)
+    yield Section("Differences between ranks", [differing], "divergences", verbose=True, titled=True)
+    columns = ("name", "rank", "id", "function", "for_ns")
+    phases = Table(report.open, "The longest first", columns, drawn=drawn)
+    yield Section("Open at the end", [phases], "open", verbose=True, titled=True)
+    made = Only(tuple(Medium), lambda: [_schedules(report, page)])
+    yield Section("Collectives of graphs", [made], "schedules", verbose=True, titled=True)
+    made = Only(tuple(Medium), lambda: [_orders(report, page)])
+    yield Section("Order of execution", [made], "order", verbose=True, titled=True)
+    if page.logs:
+        yield from _program(page.logs, page)
+    yield _logs(report)
+    yield Section("Compilations", [_compilations(report, page)], verbose=True, titled=True)
+
+
+def _program(logs: Read, page: Page) -> Iterator[Section]:
+    """Where compiled functions were called, and what the compiler said."""
+    from tracelink.compiling.page import messages
+    from tracelink.compiling.stacks import stack_tree
+
+    made = Only(PAGE, lambda: stack_tree(logs.logs, page.link))
+    yield Section("Where functions were called", [made], "stacks")
+    yield Section("As TORCH_LOGS prints it", [Only(PAGE, lambda: messages(logs.logs, page.link))], "messages")
+
+
+def _logs(report: CompileReport) -> Section:
+    counts = {"artifact": report.artifacts, "record": report.kinds}
+    tables = [
+        Table([Named(*item) for item in some.items()], f"Number of each {name}", headings={"name": name})
+        for name, some in counts.items()
+    ]
+    columns = ("path", "rank", "version", "records", "bytes")
+    files = Table(report.sources, "Files", columns, {"version": "torch"})
+    return Section("Logs", [files, Details("Artifacts and records by name", tables)], verbose=True)
+
+
+class Scheduled(Schedule, frozen=True):
+    """The collectives of one graph on all ranks on which it has the same ones."""
+
+    ranks: Ranks = ()
+    collectives: Annotated[str, Shown(longest=100)] = ""
+    ran: Annotated[str, Shown("ran so")] = ""
+
+
+def _schedules(report: CompileReport, page: Page) -> Table:
+    same: defaultdict[tuple[str, int, Sequence[str]], list[Schedule]] = defaultdict(list)
+    for one in report.schedules:
+        same[one.id, one.graph, one.operations].append(one)
+    rows = [
+        Scheduled(
+            **asdict(many[0]),
+            ranks=sorted({one.rank for one in many}),
+            collectives=operations_in_words(many[0].operations),
+            ran=_runs(many),
+        )
+        for _, many in sorted(same.items(), key=lambda item: item[0][:2])
+    ]
+    columns = ("id", "graph", "ranks", "collectives", "ran")
+    return Table(
+        rows, "In the order of each graph", columns, drawn=page.drawn(id=page.of_row, collectives=_whole)
+    )
+
+
+def _runs(many: Sequence[Schedule]) -> str:
+    counts = sorted({one.runs for one in many if one.runs is not None})
+    if not counts:
+        return ""
+    words = counted(counts[0], "time") if len(counts) == 1 else f"{counts[0]:,} to {counts[-1]:,} times"
+    return f"{words} on each rank" if len(many) > 1 else words
+
+
+class Order(Execution, frozen=True):
+    """The graphs that ran, on all ranks on which they ran in the same order."""
+
+    ranks: Ranks = ()
+    graphs: int = 0
+    order: Annotated[str, Shown(longest=100)] = ""
+
+
+def _orders(report: CompileReport, page: Page) -> Table:
+    rows = [Order(ranks[0], ids, ranks, len(ids), _steps(ids)) for ids, ranks in orders_of(report)]
+    names = {one.id: one.function for one in report.compiles if one.function}
+
+    def steps(row: Order) -> Child:
+        counts = repeated(row.ids)
+        shown: list[Child] = [
+            [page.link(row.rank, id_), f" {names.get(id_, '')}{f' x {count}' if count > 1 else ''}; "]
+            for id_, count in counts[:MOST_STEPS]
         ]
-        for key, numbers in log.unnamed_files.items()
-    }
-    return replace(log, called_at={**log.called_at, **called_at})
+        hidden = len(counts) - MOST_STEPS
+        return [shown, f"and {hidden:,} more" if hidden > 0 else None]
+
+    columns = ("ranks", "graphs", "order")
+    return Table(rows, "The order of most ranks first", columns, drawn=page.drawn(order=steps))
 
 
-def _read_one(task: Task, engine: Engine) -> CompileLog | Finding:
-    reader = task.reader
-    assert isinstance(reader, CompileLogReader)
-    return attempted(task, lambda: reader.read_log(task.source, engine))
+def _steps(ids: Sequence[str]) -> str:
+    counts = repeated(ids[:MOST_STEPS])
+    return "; ".join(f"[{id_}]{f' x {count}' if count > 1 else ''}" for id_, count in counts)
 
 
-def _ranks_of(read: Sequence[tuple[Task, CompileLog]], findings: list[Finding]) -> list[int | None]:
-    """The rank of each log; a process can leave several, and so can those that it forks."""
-    infos = [replace(log.source, rank=_declared(log, task, findings)) for task, log in read]
-    if all(info.rank is None for info in infos):
-        return [0] * len(infos)
-    return assigned_ranks(infos, findings)
+class Timed(Compiled, frozen=True):
+    """A compilation with its stages in words."""
+
+    stage_times: Annotated[str, Shown("stages", drop=1, longest=100)] = ""
 
 
-def _declared(log: CompileLog, task: Task, findings: list[Finding]) -> int | None:
-    """The declared rank. Torch writes the same one into name and records: a name that was changed is right."""
-    try:
-        return declared_rank(log.source, task.source, findings)
-    except RankConflictError:
-        assert task.source.rank_hint
-        rank, path = task.source.rank_hint.rank, log.source.path
-        message = (
-            f"{path}: read as rank {rank}, as its name says; its records are of rank {log.source.rank}. "
-            f"--rank {path}=N sets another one."
+def _compilations(report: CompileReport, page: Page) -> Only:
+    """A row for each one; on a page with the logs all of it."""
+    logs = page.logs
+    if logs is None:
+        return Only(tuple(Medium), lambda: [_timed(report.compiles)])
+    from tracelink.compiling.page import compilations
+
+    return Only(PAGE, lambda: compilations(logs))
+
+
+def _timed(compiles: Sequence[Compiled]) -> Table:
+    rows = [
+        Timed(
+            **asdict(one)
+            | {
+                "function": f"{'backward of ' if one.backward else ''}{one.function}".strip(),
+                "reason": first_line(one.reason),
+            },
+            stage_times=", ".join(f"{name} {duration(time)}" for name, time in one.stages.items()),
         )
-        findings.append(Finding(Severity.WARNING, "renamed_log", message, source=path))
-        return rank
-
-
-def _no_logs(discovery: Discovery) -> UnreadableError:
-    count = len(discovery.sources)
-    found = f"none of the {count} files is one" if count > 1 else "this file is something else"
-    return UnreadableError(
-        f"no compile log found: {found if count else 'there are no files'}",
-        advice="Record logs with TORCH_TRACE=DIR in the environment of the job, and name DIR.",
-    )
-
-
-# Tables.
-
-
-def _compiled(rank: int, log: CompileLog) -> Iterator[Compiled]:
-    names = {_frame_of(one.compile_id): one.function for one in log.compilations if one.function}
-    for one in log.compilations:
-        recompile_of, reason = _recompile(one.recompile_reason)
-        yield Compiled(
-            rank,
-            one.compile_id,
-            one.function or names.get(_frame_of(one.compile_id), ""),
-            _status(one),
-            one.start_ns,
-            one.duration_ns,
-            None,
-            recompile_of,
-            reason,
-            one.backward,
-            one.file,
-            one.line,
-            one.operations,
-            one.guards,
-            len(one.restarts),
-            caller_in_words(log.called_at.get(one.compile_id, ()), one.function),
-            one.stages,
-            guard_at=line[1] if recompile_of and (line := LINE_OF_GUARD.search(one.recompile_reason)) else "",
-        )
-    ended = {one.compile_id for one in log.compilations}
-    began = {
-        phase.compile_id: phase for phase in reversed(log.phases) if phase.end_ns is None and phase.compile_id
-    }
-    for id_ in dict.fromkeys([*log.called_at, *began]):
-        if id_ in ended:
-            continue
-        phase, function, stack = began.get(id_), log.function_of(id_), log.called_at.get(id_, ())
-        frame = stack[-1] if stack and stack[-1].name == function else None
-        yield Compiled(
-            rank,
-            id_,
-            function,
-            Status.OPEN if phase else Status.UNKNOWN,
-            phase.start_ns if phase else None,
-            None,
-            None,
-            "",
-            "",
-            file=frame.filename if frame else "",
-            line=frame.line if frame else None,
-            called_at=caller_in_words(stack, function),
-        )
-
-
-def _with_runs(rows: Sequence[Compiled], runs: RunsOfLog | None) -> list[Compiled]:
-    """The compilations of a log with how long their code ran; None if no profile of its process was read.
-
-    A backward graph that was compiled together with its forward graph has no row of its own, and is part of that one.
-    """
-    if runs is None:
-        return list(rows)
-    own = {(row.id, row.backward) for row in rows}
-    total: defaultdict[tuple[str, bool], tuple[int, int]] = defaultdict(lambda: (0, 0))
-    for (id_, backward), run in runs.items():
-        key = (id_, backward) if (id_, backward) in own else (id_, False)
-        duration, count = total[key]
-        total[key] = (duration + run.duration_ns, count + run.count * (key[1] == backward))
-    last = {(row.id, row.backward): number for number, row in enumerate(rows)}
-    return [
-        replace(row, runtime_ns=total[row.id, row.backward][0], runs=total[row.id, row.backward][1])
-        if row.status in RUNS and last[row.id, row.backward] == number
-        else row
-        for number, row in enumerate(rows)
+        for one in compiles
     ]
+    names = "rank", "id", "function", "status", "start_ns", "duration_ns", "recompile_of", "reason"
+    return Table(rows, "In the order of time", (*names, "stage_times"), tones=TONES)
 
 
-def _frame_of(compile_id: str) -> str:
-    """The function of a compilation: `1` of `1/5`."""
-    return compile_id.rpartition("/")[0]
+class Named(Row, frozen=True):
+    """How often there is something of a name."""
 
-
-def _status(one: Compilation) -> Status:
-    if one.fail_type:
-        return Status.ERROR
-    if one.restarts:
-        return Status.BREAK
-    return Status.EMPTY if one.operations == 0 and not one.backward else Status.OK
-
-
-def _recompile(text: str) -> tuple[str, str]:
-    """`1/0: s.i == 0     # if s.i == 1:` as the id and the guard."""
-    match = RECOMPILE.match(text)
-    if not match:
-        return "", text
-    return match[1], SOURCE_OF_GUARD.sub("", match[2]).strip()
-
-
-def _graph_breaks(rank: int, log: CompileLog) -> list[GraphBreak]:
-    breaks = [artifact for artifact in log.artifacts if artifact.name == GRAPH_BREAK]
-    if not breaks:
-        return []
-    counts: Counter[tuple[str, str, str, int | None]] = Counter()
-    costs: Counter[tuple[str, str, str, int | None]] = Counter()
-    for artifact, cost in zip(breaks, _costs_of_breaks(log, breaks), strict=True):
-        key = (artifact.compile_id, *_break(artifact))
-        counts[key] += 1
-        costs[key] += cost
-    return [GraphBreak(rank, *key, count, costs[key]) for key, count in counts.items()]
-
-
-def _costs_of_breaks(log: CompileLog, breaks: Sequence[Artifact]) -> list[int]:
-    """For each break the attempt that ended there, and the compilations of the function that goes on after its line."""
-    costs = [0] * len(breaks)
-    of_id: defaultdict[str, list[int]] = defaultdict(list)
-    of_place: defaultdict[tuple[str, str, str], list[int]] = defaultdict(list)
-    for number, artifact in enumerate(breaks):
-        of_id[artifact.compile_id].append(number)
-        frames = FRAME_OF_BREAK.findall(artifact.text)
-        for place in {(file, line, RESUMED.sub(r"\1", name)) for file, line, name in frames}:
-            of_place[place].append(number)
-    resumed: dict[str, int] = {}
-    for one in log.compilations:
-        many = of_id.get(one.compile_id, [])
-        for number in many:
-            costs[number] += one.discarded_ns // len(many)
-        name = RESUMED.fullmatch(one.function)
-        places = of_place.get((one.file, name[2], name[1]), []) if name else []
-        start = one.start_ns or 0
-        earlier = [number for number in places if breaks[number].time_ns <= start]
-        if earlier:
-            resumed[one.compile_id] = earlier[-1]
-        if one.compile_id in resumed:
-            costs[resumed[one.compile_id]] += one.duration_ns or 0
-    return costs
-
-
-def _break(artifact: Artifact) -> tuple[str, str, int | None]:
-    at, why = BREAK_AT.search(artifact.text), BREAK_REASON.search(artifact.text)
-    reason = ENCOUNTERED.sub("", why[1]) if why else artifact.text
-    file, line = (at[1], int(at[2])) if at else ("", None)
-    return reason.strip()[:LONG_REASON], file, line
-
-
-def _failures(rank: int, log: CompileLog) -> Iterator[Failure]:
-    names = {_frame_of(one.compile_id): one.function for one in log.compilations if one.function}
-    for one in log.compilations:
-        if one.fail_type:
-            yield Failure(
-                rank,
-                one.compile_id,
-                one.function or names.get(_frame_of(one.compile_id), ""),
-                one.fail_type,
-                one.fail_reason,
-                one.fail_file,
-                one.fail_line,
-            )
-
-
-def _open(rank: int, log: CompileLog) -> Iterator[OpenPhase]:
-    """Outermost first; a phase that has begun within another one is left out."""
-    for phase in log.phases:
-        if phase.end_ns is None and not phase.instant:
-            waited = max((log.last_ns or 0) - phase.start_ns, 0)
-            function = log.function_of(phase.compile_id)
-            yield OpenPhase(rank, phase.name, phase.compile_id, phase.start_ns, waited, function)
-
-
-def _caches(rank: int, log: CompileLog) -> Iterator[CacheUse]:
-    for artifact in log.artifacts:
-        cache, _, state = artifact.name.rpartition("_")
-        if artifact.name.startswith(CACHES) and state in ANSWERS:
-            yield CacheUse(rank, artifact.compile_id, cache, state, artifact.text)
+    name: str
+    count: int

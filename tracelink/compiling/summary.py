@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections import Counter, defaultdict
 from collections.abc import Sequence
+from typing import Annotated
 
 from msgspec import Struct, field
 from msgspec.structs import replace
@@ -20,6 +21,7 @@ from tracelink.compiling.model import (
     Status,
     lasting,
 )
+from tracelink.model.fields import Doc, Nanoseconds, Shown, Unit
 from tracelink.model.text import (
     counted,
     duration,
@@ -161,6 +163,11 @@ def _failures_in_words(failures: Sequence[Failure]) -> list[str]:
     return lines
 
 
+def anchor(rank: int, compile_id: str, number: int = 0) -> str:
+    """`c-0-1/5`: where a page has a compile id; later logs of a rank have a number."""
+    return f"c-{rank}-{compile_id or 'process'}{f'~{number + 1}' if number else ''}"
+
+
 def first_line(text: str) -> str:
     """The first line of a reason, shortened."""
     return shortened(text.strip().split("\n", 1)[0].rstrip(".: "), LONGEST)
@@ -172,23 +179,22 @@ def first_line(text: str) -> str:
 class FunctionCost(Struct):
     """A function on all ranks."""
 
-    frame: str
-    """`1` of `1/5`."""
-    name: str = ""
-    file: str = ""
-    """`train.py:17`: where it is defined."""
-    called_at: str = ""
+    function: Annotated[str, Doc("Its name, and the number that torch gives it."), Shown(longest=60)]
+    file: Annotated[str, Doc("Where it is defined: `train.py:17`."), Shown("defined at", drop=4)] = ""
+    called_at: Annotated[str, Shown(drop=1)] = ""
+    ranks: Annotated[set[int], Unit.RANKS, Shown(drop=2)] = field(default_factory=set)
     compiled: int = 0
     recompiled: int = 0
-    breaks: int = 0
+    breaks: Annotated[int, Shown(drop=3)] = 0
     failed: int = 0
-    time_ns: int = 0
-    runtime_ns: int | None = None
-    """How long its compiled code ran; None without a profile."""
-    runs: int = 0
-    ranks: set[int] = field(default_factory=set)
-    ids: dict[str, int] = field(default_factory=dict)
-    """The first rank with each compile id."""
+    time_ns: Nanoseconds = 0
+    runtime_ns: Annotated[
+        Nanoseconds | None, Doc("How long its compiled code ran; null without a profile."), Shown("ran")
+    ] = None
+    runs: Annotated[int, Shown(hidden=True)] = 0
+    ids: Annotated[dict[str, int], Doc("The first rank with each compile id."), Shown("compile ids")] = field(
+        default_factory=dict
+    )
 
 
 def names_of_functions(report: CompileReport) -> list[tuple[str, str]]:
@@ -204,14 +210,18 @@ def names_of_functions(report: CompileReport) -> list[tuple[str, str]]:
     ]
 
 
+def label_of(frame: str, name: str) -> str:
+    """`step [0]`: a function with its number."""
+    return " ".join(filter(None, (name, f"[{frame}]" if frame else ""))) or "unknown"
+
+
 def functions_of(report: CompileReport) -> list[FunctionCost]:
     """The functions, the most costly first."""
     functions: dict[tuple[str, str], FunctionCost] = {}
     for one, key in zip(report.compiles, names_of_functions(report), strict=True):
-        found = functions.setdefault(key, FunctionCost(key[0]))
+        found = functions.setdefault(key, FunctionCost(label_of(*key)))
         found.ranks.add(one.rank)
         found.ids.setdefault(one.id, one.rank)
-        found.name = found.name or one.function
         found.file = found.file or place_of(one)
         found.called_at = found.called_at or one.called_at
         found.compiled += not one.backward
@@ -235,7 +245,7 @@ def unamortised(functions: Sequence[FunctionCost]) -> list[str]:
     for one in functions:
         if one.runtime_ns is None or not WORTH_SAYING_NS <= one.time_ns > one.runtime_ns:
             continue
-        took = f"{one.name or 'A function'} [{one.frame}] took {duration(one.time_ns)} to compile"
+        took = f"{one.function} took {duration(one.time_ns)} to compile"
         if not one.runtime_ns:
             lines.append(f"{took}, and did not run in the profiled time.")
             continue
@@ -264,16 +274,15 @@ def delayed(one: Delay) -> str:
 class Reason(Struct):
     """Why something happened: how often, and at what cost."""
 
-    reason: str
-    at: str
-    """The function that was compiled again, or the line with the graph break."""
-    line: str = ""
-    """Of a guard the line that it is about, else that of the function."""
+    reason: Annotated[str, Shown(longest=100)]
+    line: Annotated[str, Doc("Of a guard the line that it is about, else that of the function."), Shown("at")]
+    function: Annotated[str, Doc("What was compiled again."), Shown(longest=60)] = ""
+    ranks: Annotated[set[int], Unit.RANKS, Shown(drop=1)] = field(default_factory=set)
     times: int = 0
-    time_ns: int = 0
-    ranks: set[int] = field(default_factory=set)
-    ids: dict[str, int] = field(default_factory=dict)
-    """The first rank with each compile id."""
+    time_ns: Nanoseconds = 0
+    ids: Annotated[dict[str, int], Doc("The first rank with each compile id."), Shown("compile ids")] = field(
+        default_factory=dict
+    )
 
 
 def guards_of(compiles: Sequence[Compiled]) -> list[Reason]:
@@ -285,7 +294,7 @@ def guards_of(compiles: Sequence[Compiled]) -> list[Reason]:
             reason, function = first_line(one.reason), one.function or f"[{one.id.rpartition('/')[0]}]"
             key = (lasting(SIZES.sub("", reason)), function)
             sizes[key].add(reason)
-            found = reasons.setdefault(key, Reason(reason, function))
+            found = reasons.setdefault(key, Reason(reason, "", function))
             found.times += 1
             found.line = found.line or one.guard_at or place_of(one)
             found.time_ns += one.duration_ns or 0

@@ -126,7 +126,7 @@ def _drawn(block: Block, live: bool) -> Iterator[Markup]:
         case Only() if Medium.HTML in block.media:
             yield from _blocks(block.made(), live=live)
         case Element():
-            yield element("div", block.child)
+            yield block.child if isinstance(block.child, Markup) else element("div", block.child)
 
 
 def _present(child: Child) -> Iterator[Markup]:

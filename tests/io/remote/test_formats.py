@@ -114,7 +114,7 @@ def test_reports_in_stores(memory: Any) -> None:
         "diagnose", "memory://hung/dumps", "-o", "memory://out/d.sqlite", "--html", "memory://out/d.html"
     )
     assert "Wrote memory://out/d.sqlite" in diagnosed.output
-    run("compile", "memory://compiled", "--html", "memory://out/c.html")
+    run("compile", "memory://compiled", "-o", "memory://out/c.html")
     names = {name.removeprefix("/out/") for name in memory.find("/out")}
     assert {"r.html", "csv/steps.csv", "d.sqlite", "d.html", "c.html"} <= names
     assert memory.cat_file("/out/d.sqlite").startswith(b"SQLite format 3")

@@ -1,4 +1,4 @@
-// Opens a page of `tracelink compile --html` from disk, light and dark, follows a deep link, shows an artifact, searches.
+// Opens a page of `tracelink compile -o FILE.html` from disk, light and dark, follows a deep link, shows an artifact, searches.
 //   node click.mjs PAGE.html CHROMIUM HASH ARTIFACT WORD [FOLDER for pictures]
 // Needs playwright-core: NODE_PATH names the folder that it is in. Prints what it saw as JSON.
 import { createRequire } from 'node:module';

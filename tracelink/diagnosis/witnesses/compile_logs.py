@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 
 from tracelink.compiling.divergences import Logs
-from tracelink.compiling.report import read_logs
+from tracelink.compiling.reading import read_logs
 from tracelink.diagnosis.dumps.recordings import compile_logs_among
 from tracelink.diagnosis.witnesses.model import Compiling, Wait
 from tracelink.io.engine import Engine

@@ -10,8 +10,9 @@ from isal import isal_zlib
 from msgspec import Struct, field
 
 from tracelink.compiling.divergences import Logs, payloads_of
-from tracelink.compiling.report import Read
+from tracelink.compiling.reading import Read
 from tracelink.model.compiles import Artifact
+from tracelink.show.markup import Markup
 
 MOST_OF_ONE = 256 << 10
 """Bytes of a payload that the page contains."""
@@ -73,7 +74,7 @@ def _priority(artifact: Artifact) -> int:
     return 2 if artifact.name.startswith(LAST) else 1
 
 
-def embedded(logs: Read, chosen: Embedding) -> Iterator[str]:
+def embedded(logs: Read, chosen: Embedding) -> Iterator[Markup]:
     """An element for each payload: gzip in base64, which cannot end the element."""
     written: set[int] = set()
     for log in (log for of_rank in logs.logs.values() for log in of_rank):
@@ -84,7 +85,8 @@ def embedded(logs: Read, chosen: Embedding) -> Iterator[str]:
         for artifact, payload in payloads_of(logs.sources[path], wanted, MOST_OF_ONE):
             packer = isal_zlib.compressobj(1, wbits=GZIP)
             text = base64.b64encode(packer.compress(payload) + packer.flush()).decode("ascii")
-            yield f'<script type="text/plain" id="p{chosen.number(path, artifact)}">{text}</script>\n'
+            number = chosen.number(path, artifact)
+            yield Markup(f'<script type="text/plain" id="p{number}">{text}</script>\n')
 
 
 def _first_of_each(

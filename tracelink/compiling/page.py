@@ -1,4 +1,4 @@
-"""Each compile id on the page: what came of it, its stages and stack, its caches, and its artifacts."""
+"""What only a page has: messages, and each compile id with its result, stages, stack, caches and artifacts."""
 
 from __future__ import annotations
 
@@ -6,20 +6,24 @@ import html
 import json
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import islice
 
 from msgspec import Struct, field
 
-from tracelink.compiling.html.embedding import MAPPINGS, MOST_OF_ONE, Embedding
-from tracelink.compiling.html.rows import anchor, link
-from tracelink.compiling.html.stacks import frame_in_words
-from tracelink.compiling.model import CacheUse, Compiled, CompileReport
+from tracelink.compiling.divergences import Logs
+from tracelink.compiling.embedding import MAPPINGS, MOST_OF_ONE, Embedding, embedded, embedding_of
+from tracelink.compiling.model import CacheUse, Compiled
 from tracelink.compiling.payloads import file_name, language
-from tracelink.compiling.report import Read, report_of
-from tracelink.compiling.summary import first_line
+from tracelink.compiling.reading import Read, tables_of
+from tracelink.compiling.stacks import Link, frame_in_words
+from tracelink.compiling.summary import anchor, first_line
 from tracelink.model.compiles import Artifact, CompileLog
 from tracelink.model.errors import printable
-from tracelink.model.text import clipped, counted, duration, moment, size
-from tracelink.show.markup import Child, Markup, element, table
+from tracelink.model.text import clipped, counted, duration, moment, ranks_cell, size
+from tracelink.show.document import Block, Details, Element, Table
+from tracelink.show.html import table
+from tracelink.show.markup import Child, Markup, element
+from tracelink.show.page import left_out
 
 LONGEST_TEXT = 20_000
 """Characters of a reason that is always shown."""
@@ -31,6 +35,11 @@ SHOWN = {
 }
 """Artifacts whose text is always shown."""
 OUTSIDE = "outside of compilations"
+MOST_MESSAGES, MOST_GUARDS = 200, 500
+"""Messages of one kind, and links to guards."""
+MESSAGES = {"recompile_reasons": "recompiles", "dynamo_graph_break_reason": "graph_breaks"}
+"""Artifacts with messages, and the names that TORCH_LOGS has for them."""
+GUARDS = "dynamo_cpp_guards_str"
 
 
 class _Entry(Struct):
@@ -41,18 +50,63 @@ class _Entry(Struct):
     artifacts: list[Artifact] = field(default_factory=list)
 
 
-def compilations(read: Read, chosen: Embedding) -> Iterator[str]:
-    """HTML of all compile ids, rank by rank; each is closed until it is opened."""
+def compilations(read: Read) -> Iterator[Block]:
+    """The search, all compile ids, rank by rank, each closed until it is opened; and the payloads that they show."""
+    chosen = embedding_of(read.logs)
+    yield Element(_search(chosen))
     for rank, of_rank in read.logs.items():
-        yield element("h3", f"Rank {rank}", id=f"rank-{rank}").text
+        yield Element(element("h3", f"Rank {rank}", id=f"rank-{rank}"))
         for number, log in enumerate(of_rank):
             entries = _entries(read, rank, log)
             for compile_id, entry in entries.items():
-                yield _compilation(rank, number, log, compile_id, entry, chosen).text
+                yield Element(_compilation(rank, number, log, compile_id, entry, chosen))
+    yield from map(Element, embedded(read, chosen))
+
+
+def _search(chosen: Embedding) -> Markup:
+    left_out = (
+        f"{counted(chosen.left_out, 'artifact')} ({size(chosen.left_out_bytes)}) are not on this page, which would be "
+        "too large: tracelink compile --artifacts DIR writes all of them."
+    )
+    return element(
+        "div",
+        element("noscript", "Artifacts and the search need scripts; everything else does not."),
+        element("label", "Find ", element("input", type="search", id="search", aria_describedby="found")),
+        " ",
+        element("small", "", id="found", role="status"),
+        element("p", left_out, class_="aside") if chosen.left_out else None,
+        class_="search",
+    )
+
+
+def messages(logs: Logs, link: Link) -> Iterator[Block]:
+    """What TORCH_LOGS prints of recompilations and graph breaks, and a link to the guards of each compilation."""
+    kinds = {name: defaultdict[tuple[str, str], set[int]](set) for name in MESSAGES}
+    guards: dict[str, int] = {}
+    for rank, of_rank in logs.items():
+        for artifact in (artifact for log in of_rank for artifact in log.artifacts):
+            if artifact.name in kinds and artifact.text:
+                kinds[artifact.name][artifact.compile_id, artifact.text].add(rank)
+            if artifact.name == GUARDS:
+                guards.setdefault(artifact.compile_id, rank)
+    for name, found in kinds.items():
+        if found:
+            shown = (
+                [
+                    element("p", link(min(ranks), id_), f" rank {ranks_cell(sorted(ranks))}", class_="aside"),
+                    text_block(text),
+                ]
+                for (id_, text), ranks in islice(found.items(), MOST_MESSAGES)
+            )
+            more = left_out(found, MOST_MESSAGES, "more message")
+            yield Details(f"{MESSAGES[name]}: {counted(len(found), 'message')}", [Element([shown, more])])
+    if guards:
+        some = [[link(rank, id_), " "] for id_, rank in islice(guards.items(), MOST_GUARDS)]
+        yield Details(f"guards: {counted(len(guards), 'compilation')}", [Element(some)])
 
 
 def _entries(read: Read, rank: int, log: CompileLog) -> Mapping[str, _Entry]:
-    report: CompileReport = report_of({rank: [log]}, runs=read.runs)
+    report = tables_of({rank: [log]}, runs=read.runs)
     entries: dict[str, _Entry] = defaultdict(_Entry)
     for one in report.compiles:
         entries[one.id].compiles.append(one)
@@ -106,11 +160,15 @@ def _facts(rank: int, one: Compiled) -> Child:
         ("operations", f"{one.operations:,}" if one.operations is not None else None),
         ("guards", f"{one.guards:,}" if one.guards is not None else None),
         ("began again", counted(one.restarts, "time") if one.restarts else None),
-        ("recompile of", link(rank, one.recompile_of) if one.recompile_of else None),
+        ("recompile of", _link(rank, one.recompile_of) if one.recompile_of else None),
         ("because", one.reason or None),
     ]
     rows = ((element("dt", name), element("dd", value)) for name, value in facts if value is not None)
     return element("dl", rows)
+
+
+def _link(rank: int, compile_id: str) -> Markup:
+    return element("a", f"[{compile_id}]", href=f"#{anchor(rank, compile_id)}")
 
 
 def _ran(one: Compiled) -> str | None:
@@ -156,10 +214,7 @@ def _as_lines(text: str) -> str:
 
 
 def _caches(caches: Sequence[CacheUse]) -> Child:
-    if not caches:
-        return None
-    rows = [(use.cache, use.state, element("code", use.key)) for use in caches]
-    return table("Caches", ("cache", "answer", "key"), rows)
+    return table(Table(caches, "Caches", ("cache", "state", "key")), live=False)
 
 
 PRE_GRAD, POST_GRAD, CODE = "before_pre_grad_graph", "inductor_post_grad_graph", "inductor_output_code"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 
 from msgspec import Struct, field
 
@@ -11,10 +11,15 @@ from tracelink.compiling.divergences import Logs
 from tracelink.compiling.model import TORCH
 from tracelink.model.records import Frame
 from tracelink.model.text import ranks_cell
+from tracelink.show.document import Block, Element
 from tracelink.show.markup import Child, Markup, element
 
 DEEPEST = 60
 """Frames of a stack: the innermost ones."""
+
+
+Link = Callable[[int, str], Child]
+"""Makes the link to a compile id of a rank."""
 
 
 class _Node(Struct):
@@ -25,8 +30,8 @@ class _Node(Struct):
     """Ranks by compile id."""
 
 
-def stack_tree(logs: Logs, link: Callable[[int, str], Markup]) -> Child:
-    """The tree as nested lists; `link` makes the link to a compile id of a rank. Frames of torch are left out."""
+def stack_tree(logs: Logs, link: Link) -> Iterator[Block]:
+    """The tree as nested lists, without frames of torch."""
     root = _Node()
     for rank, of_rank in logs.items():
         for log in of_rank:
@@ -35,10 +40,11 @@ def stack_tree(logs: Logs, link: Callable[[int, str], Markup]) -> Child:
                 for frame in [frame for frame in stack if not TORCH.search(frame.filename)][-DEEPEST:]:
                     node = node.calls.setdefault(frame, _Node())
                 node.compiled[compile_id].add(rank)
-    return _list(root, link) if root.calls or root.compiled else None
+    if root.calls or root.compiled:
+        yield Element(element("div", _list(root, link), class_="stacks"))
 
 
-def _list(node: _Node, link: Callable[[int, str], Markup]) -> Markup:
+def _list(node: _Node, link: Link) -> Markup:
     return element(
         "ul",
         _compiled(node.compiled, link) if node.compiled else None,
@@ -46,7 +52,7 @@ def _list(node: _Node, link: Callable[[int, str], Markup]) -> Markup:
     )
 
 
-def _call(frame: Frame, node: _Node, link: Callable[[int, str], Markup]) -> Markup:
+def _call(frame: Frame, node: _Node, link: Link) -> Markup:
     """A frame; those that call only one other are in the same item."""
     frames = [frame]
     while len(node.calls) == 1 and not node.compiled:
@@ -61,7 +67,7 @@ def frame_in_words(frame: Frame) -> str:
     return f"{frame.filename.rsplit('/', 1)[-1]}:{frame.line} in {frame.name}"
 
 
-def _compiled(compiled: Mapping[str, set[int]], link: Callable[[int, str], Markup]) -> Markup:
+def _compiled(compiled: Mapping[str, set[int]], link: Link) -> Markup:
     return element(
         "li",
         (

@@ -117,12 +117,12 @@ def test_a_graph_break_costs_its_attempts_and_what_goes_on_after_it(tmp_path: Pa
         ("0/1", 17, 5.5 * SECOND),
     ]
     (often, once) = breaks_of(found)
-    assert (often.at, often.times, often.time_ns) == ("train.py:17", 2, 10 * SECOND)
-    assert (once.at, once.times, once.time_ns) == ("train.py:19", 1, 4.5 * SECOND)
-    assert [(one.name, one.breaks) for one in functions_of(found)[:3]] == [
-        (f"{resumed}17", 1),
-        ("torch_dynamo_resume_in_other_at_17", 0),
-        ("step", 2),
+    assert (often.line, often.times, often.time_ns) == ("train.py:17", 2, 10 * SECOND)
+    assert (once.line, once.times, once.time_ns) == ("train.py:19", 1, 4.5 * SECOND)
+    assert [(one.function, one.breaks) for one in functions_of(found)[:3]] == [
+        (f"{resumed}17 [1]", 1),
+        ("torch_dynamo_resume_in_other_at_17 [3]", 0),
+        ("step [0]", 2),
     ]
 
 
@@ -344,9 +344,9 @@ def test_a_renamed_log_has_the_rank_of_its_name(tmp_path: Path) -> None:
 
 def test_functions_of_ranks_with_the_same_number_are_not_mixed(tmp_path: Path) -> None:
     found = report(tmp_path, log(metrics("0/0", co_name="a")), log(metrics("0/0", co_name="b", seconds=2)))
-    assert [(one.name, one.ranks, one.time_ns) for one in functions_of(found)] == [
-        ("b", {1}, 2 * SECOND),
-        ("a", {0}, SECOND),
+    assert [(one.function, one.ranks, one.time_ns) for one in functions_of(found)] == [
+        ("b [0]", {1}, 2 * SECOND),
+        ("a [0]", {0}, SECOND),
     ]
 
 
@@ -450,5 +450,7 @@ def test_recorded_edge_cases(case: str, ids: list[str]) -> None:
 
 def test_report_in_a_few_lines(tmp_path: Path) -> None:
     found = repr(report(tmp_path, log(metrics("0/0", co_name="step"))))
-    assert found.splitlines()[0] == "<CompileReport: 1 rank"
+    assert found.splitlines()[0] == (
+        "<CompileReport: 1 compilation of 1 function took 1.0 s: 0 recompiled, 0 graph breaks, 0 failed."
+    )
     assert found.splitlines()[1].startswith("  tables: compiles 1, graph_breaks 0, failures 0, open 0")

@@ -1,3 +1,0 @@
-"""Compile logs of all ranks as one HTML page."""
-
-__all__ = ["page"]
