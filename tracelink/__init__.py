@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from tracelink.answers.compare.compare import compare as compare
     from tracelink.answers.compare.model import Comparison as Comparison
     from tracelink.answers.model.results import Summary as Summary
-    from tracelink.answers.report import report as report
     from tracelink.answers.summarize import summarize as summarize
     from tracelink.answers.what_if import what_if as what_if
     from tracelink.api import Converted as Converted
@@ -75,7 +74,6 @@ _EXPORTS = {
     "answers.compare.compare": ("compare",),
     "answers.compare.model": ("Comparison",),
     "answers.model.results": ("Summary",),
-    "answers.report": ("report",),
     "answers.summarize": ("summarize",),
     "answers.what_if": ("what_if",),
     "api": (

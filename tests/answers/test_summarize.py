@@ -51,7 +51,7 @@ def test_a_step_that_no_rank_has_is_an_error() -> None:
 
 
 def test_some_steps_that_no_rank_has_are_a_warning() -> None:
-    notes = summarize(samples.path("gpu_pair"), steps="1,99").notes
+    notes = summarize(samples.path("gpu_pair"), steps="1,99").findings
     assert [note.message for note in notes if note.reason == "summary.missing_steps"] == [
         "There is no step 99 on any rank. There are steps 1-2."
     ]

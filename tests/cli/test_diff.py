@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import pytest
 
@@ -26,7 +27,7 @@ RUNS = (str(samples.path("run_before")), str(samples.path("run_after")))
         ((RUNS[0], str(samples.path("cpu_job")), "--anyway"), 0),
         ((RUNS[0], str(samples.path("cpu_job")), "--anyway", "--gate", "step_time > +5%"), 1),
         (RUNS[:1], 2),
-        ((*RUNS, "--md", "--json"), 2),
+        ((*RUNS, "-o", "out.txt"), 2),
         ((RUNS[0], str(samples.path("hung_job"))), 3),
     ],
 )
@@ -40,17 +41,17 @@ def test_page(tracelink: Run) -> None:
         "A step takes 1.401 ms, 0.329 ms (30.6%) longer than before: mostly idle: data loading +0.133 ms and "
         "ncclDevKernel_AllReduce_Sum_f32_RING_LL: waiting for rank +0.111 ms."
     )
-    assert lines[2:8] == [
-        "part of the step         before     after     change",
-        "compute                0.571 ms  0.689 ms  +0.118 ms",
-        "exposed communication  0.389 ms  0.465 ms  +0.076 ms",
-        "exposed copy           0.030 ms  0.030 ms   0.000 ms",
-        "idle                   0.083 ms  0.217 ms  +0.134 ms",
-        "step                   1.073 ms  1.401 ms  +0.329 ms",
-    ]
-    assert lines[-1] == (
+    assert lines[1] == (
         "gate aten::mm > +10%: failed; 0.262 ms before, 0.335 ms after (+0.073 ms, limit +0.026 ms)"
     )
+    assert lines[3:9] == [
+        "part of the step       before (ms)  after (ms)  change (ms)",
+        "compute                      0.571       0.689       +0.118",
+        "exposed communication        0.389       0.465       +0.076",
+        "exposed copy                 0.030       0.030        0.000",
+        "idle                         0.083       0.217       +0.134",
+        "step                         1.073       1.401       +0.329",
+    ]
 
 
 def test_quiet_prints_gates_that_failed(tracelink: Run) -> None:
@@ -66,7 +67,15 @@ def test_causes_of_the_document_add_up(tracelink: Run) -> None:
     assert sum(cause["delta_ns"] for cause in document["causes"]) == document["step"]["delta_ns"]
 
 
-def test_markdown(tracelink: Run) -> None:
-    lines = tracelink("diff", *RUNS, "--md").stdout.splitlines()
+def test_markdown_and_the_exit_code_of_gates(tracelink: Run, tmp_path: Path) -> None:
+    assert tracelink("diff", *RUNS, "-o", "comment.md", "--gate", "step_time > +5%").exit_code == 1
+    lines = (tmp_path / "comment.md").read_text().splitlines()
     assert lines[0].startswith("**A step takes 1.401 ms")
-    assert "| **step** | 1.073 ms | 1.401 ms | +0.329 ms |" in lines
+    assert r"| step | 1.073 | 1.401 | \+0.329 |" in lines
+
+
+def test_output_that_is_a_run(tracelink: Run, tmp_path: Path) -> None:
+    run = tmp_path / "run.json"
+    run.write_bytes(b"{}")
+    assert tracelink("diff", str(run), RUNS[1], "-o", str(run)).exit_code != 0
+    assert run.read_bytes() == b"{}"

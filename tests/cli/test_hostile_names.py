@@ -160,10 +160,10 @@ RUNS = (
     ("merge", "PAIR", f"--{HOSTILE}"),
     ("summary", "PAIR", "-v"),
     ("summary", "PAIR", "--json"),
-    ("report", "PAIR", "-o", f"page{HOSTILE}.html", "--csv", f"folder{HOSTILE}"),
-    ("report", "PAIR", "--md"),
+    ("summary", "PAIR", "-o", f"page{HOSTILE}.html"),
+    ("summary", "PAIR", "-o", f"tables{HOSTILE}.csv"),
     ("diff", "PAIR", "PAIR", "-v"),
-    ("diff", "PAIR", "PAIR", "--md", "--gate", HOSTILE),
+    ("diff", "PAIR", "PAIR", "-o", f"comment{HOSTILE}.md", "--gate", HOSTILE),
     ("diff", "PAIR", "PAIR", "--gate", f"{HOSTILE} > 5%"),
     ("collectives", "PAIR", "-v"),
     ("collectives", "PAIR", "--messages", "-n", "0"),
@@ -299,7 +299,7 @@ def test_no_cell_is_a_formula(cell: Any, written: str) -> None:
     assert next(csv.reader(io.StringIO(line))) == [written, "x"]
 
 
-@pytest.mark.parametrize("run", [run for run in RUNS if "--csv" in run and run[0] != "report"])
+@pytest.mark.parametrize("run", [run for run in RUNS if "--csv" in run])
 def test_no_cell_of_a_command_is_a_formula(run: tuple[str, ...], inputs: Path, tracelink: Run) -> None:
     rows = list(csv.reader(io.StringIO(tracelink(*arguments(run, inputs)).stdout)))
     cells = [cell for row in rows for cell in row]

@@ -1,19 +1,18 @@
-"""`tracelink summary`: the page, JSON and its options."""
+"""`tracelink summary`: its options, JSON, and files of its answer."""
 
 from __future__ import annotations
 
+import csv
 import json
+from pathlib import Path
 
 import pytest
-from msgspec import structs
 
 from builders.command_line import Run
-from tracelink import samples, summarize
-from tracelink.answers.model.results import CriticalPath
-from tracelink.cli.answers.causes import show_path
-from tracelink.cli.terminal import Page
+from tracelink import samples
 
 PAIR = str(samples.path("gpu_pair"))
+JOB = str(samples.path("run_before"))
 
 
 def test_the_page_of_the_gpu_pair(tracelink: Run) -> None:
@@ -29,16 +28,16 @@ def test_the_page_of_the_gpu_pair(tracelink: Run) -> None:
     ]
     assert lines[4:9] == [
         "Time of steps: # compute  = exposed communication  - exposed copies  . idle",
-        "rank  steps    a step  compute  comm.  copies   idle",
-        "   0      2  1.430 ms     58 %   34 %   2.3 %  6.2 %  ##################===========-..",
-        "   1      2  1.427 ms     59 %   32 %   2.3 %  6.4 %  ###################==========-..",
-        " all      4  1.428 ms     59 %   33 %   2.3 %  6.3 %  ###################==========-..",
+        "rank  steps  a step (ms)  compute (%)  comm. (%)  copies (%)  idle (%)",
+        "0         2        1.430         57.6       33.9         2.3       6.2  ##################===========-..",
+        "1         2        1.427         59.4       31.9         2.3       6.4  ###################==========-..",
+        "all       4        1.428         58.5       32.9         2.3       6.3  ###################==========-..",
     ]
 
 
 def test_verbose_shows_operators_modules_and_lines(tracelink: Run) -> None:
     lines = tracelink("summary", PAIR, "-v").stdout.splitlines()
-    headers = [line.split()[0] for line in lines if line.endswith("on devices")]
+    headers = [line.split()[0] for line in lines if "on devices (" in line]
     assert headers == ["operator", "module", "line"]
 
 
@@ -55,6 +54,9 @@ def test_ranks_and_steps_are_selected(tracelink: Run) -> None:
         (("--steps", "9"), "there is no step 9 on any rank"),
         (("--steps", "x"), "--steps: 'x' is not a number or a range of numbers"),
         (("--ranks", "7"), "there is no rank 7. The inputs are of ranks 0-1."),
+        (("-o", "no/such/report.html"), "no/such"),
+        (("-o", "folder/"), "unknown suffix"),
+        (("-o", "kineto_0.json.gz"), "unknown suffix '.gz'"),
     ],
 )
 def test_what_does_not_exist_is_an_error_of_usage(
@@ -66,6 +68,7 @@ def test_what_does_not_exist_is_an_error_of_usage(
 
 def test_dumps_alone_have_no_breakdown(tracelink: Run) -> None:
     result = tracelink("summary", str(samples.path("hung_job")))
+    assert result.stdout.startswith("No rank has a profile: there is no time to divide.\n")
     assert (
         "Ranks 0-7: no profile, so there is no breakdown of the time. `tracelink diagnose PATH` says what "
         "flight-recorder dumps show; `tracelink run` records profiles." in result.stdout
@@ -88,8 +91,51 @@ def test_an_operator_that_cannot_be_asked_about_is_explained(tracelink: Run, nam
     assert (result.exit_code, result.stderr) == (2, f"tracelink: {message}\n")
 
 
-def test_ranks_on_the_critical_path_without_a_majority() -> None:
-    path = CriticalPath(100, {"compute": 100}, {"0": 25, "1": 45, "2": 30}, {}, [], [], 0, 0)
-    page = Page()
-    show_path(page, structs.replace(summarize(PAIR), critical_path=path), verbose=False)
-    assert "It is 45 % on rank 1, 30 % on rank 2, 25 % on rank 0." in page.text
+def test_page(tracelink: Run, tmp_path: Path) -> None:
+    found = tracelink("summary", JOB, "-o", "report.html")
+    size = (tmp_path / "report.html").stat().st_size
+    assert found.stdout.splitlines()[-1] == f"Wrote report.html ({size / 1000:.1f} kB)."
+
+
+def test_a_csv_file_for_each_table(tracelink: Run, tmp_path: Path) -> None:
+    assert tracelink("summary", JOB, "-o", "out.csv").exit_code == 0
+    with (tmp_path / "out.breakdown.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    assert [(row["rank"], row["steps"]) for row in rows] == [("0", "6"), ("1", "6")]
+    for row in rows:
+        parts = ("compute_ns", "exposed_communication_ns", "exposed_copy_ns", "idle_ns")
+        assert sum(int(row[part]) for part in parts) == int(row["duration_ns"])
+
+
+def test_the_file_of_json_is_what_json_prints(tracelink: Run, tmp_path: Path) -> None:
+    tracelink("summary", JOB, "-o", "out.json")
+    printed = json.loads(tracelink("summary", JOB, "--json").stdout)
+    assert json.loads((tmp_path / "out.json").read_text()) == printed
+
+
+def test_markdown(tracelink: Run, tmp_path: Path) -> None:
+    tracelink("summary", JOB, "-o", "out.md")
+    lines = (tmp_path / "out.md").read_text().splitlines()
+    assert lines[0].startswith("**A step takes 1.084 ms")
+    assert [line for line in lines if line.startswith("### ")] == [
+        "### Time of steps",
+        "### Why ranks do not compute",
+        "### Critical path",
+        "### Kernels",
+        "### Late launches",
+        "### Waits of the host",
+        "### Late ranks",
+        "### Collectives",
+        "### Memory",
+        "### Notes",
+    ]
+
+
+def test_output_that_is_an_input(tracelink: Run, tmp_path: Path) -> None:
+    trace = tmp_path / "traces" / "trace.html"
+    trace.parent.mkdir()
+    trace.write_bytes(next(samples.path("run_before").iterdir()).read_bytes())
+    before = trace.read_bytes()
+    found = tracelink("summary", str(trace), "-o", str(trace))
+    assert (found.exit_code, "is one of the inputs" in found.stderr) == (2, True)
+    assert trace.read_bytes() == before

@@ -1,4 +1,4 @@
-"""The page of a report in a browser: tables sort and filter by keyboard, rows say commands; it asks for nothing."""
+"""The page of a summary in a browser: tables sort and filter by keyboard, rows say commands; it asks for nothing."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ import tracelink
 from builders.data import shared
 from peers.peers_cache import cache
 from tracelink import samples
+from tracelink.store.results import save
 
 pytestmark = pytest.mark.peer
 
@@ -38,7 +39,7 @@ def clicked(page: Path, browser: str, *arguments: str) -> dict[str, Any]:
 
 def test_steps_sort_filter_and_open(browser: str, tmp_path: Path) -> None:
     page = tmp_path / "report.html"
-    tracelink.report(samples.path("run_after"), output=page)
+    save(tracelink.summarize(samples.path("run_after")), page)
     seen = clicked(page, browser, "Steps, the longest first", "idle", "1.444")
     assert (seen["complaints"], seen["requests"]) == ([], [])
     for scheme, found in seen["schemes"].items():
@@ -56,6 +57,6 @@ def test_steps_sort_filter_and_open(browser: str, tmp_path: Path) -> None:
 @pytest.mark.foreign
 def test_recorded_job(browser: str, tmp_path: Path) -> None:
     page = tmp_path / "report.html"
-    tracelink.report(shared("matched8"), output=page)
+    save(tracelink.summarize(shared("matched8")), page)
     seen = clicked(page, browser, "Steps, the longest first", "compute", "114.752")
     assert (seen["complaints"], seen["requests"]) == ([], [])

@@ -76,6 +76,7 @@ def test_one_unit_in_a_column(name: str, values: list[Any], heading: str, cells:
 def test_parts_of_a_whole_share_its_unit() -> None:
     assert column("total_ns", [400], most=2_500_000).cells == ["<0.001"]
     assert column("total_ns", [900], most=2_500_000).heading == "total (ms)"
+    assert column("change_ns", [-400, 400], most=2_500_000).cells == [">-0.001", "<0.001"]
 
 
 def test_times_count_from_an_instant() -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import re
 from pathlib import Path
-from typing import NamedTuple
 from xml.etree import ElementTree
 
 import pytest
@@ -13,6 +12,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tracelink.model.errors import UsageError
+from tracelink.model.fields import (
+    Bytes,
+    GigabytesPerSecond,
+    Identifier,
+    Nanoseconds,
+    RankNumber,
+    Row,
+    UnixNanoseconds,
+)
 from tracelink.model.results import ResultTable
 from tracelink.show.charts import (
     MOST_BARS,
@@ -20,9 +28,11 @@ from tracelink.show.charts import (
     MOST_POINTS,
     MOST_SERIES,
     Box,
+    Cell,
     Plot,
     Series,
     bars,
+    heat_map,
     lines,
     points,
     timeline,
@@ -31,23 +41,25 @@ from tracelink.show.charts import (
 SVG = "{http://www.w3.org/2000/svg}"
 
 
-class Step(NamedTuple):
-    rank: int
-    step: int
-    start_ns: int
-    compute_ns: int
-    idle_ns: int | None
+class Step(Row, frozen=True):
+    rank: RankNumber
+    step: Identifier
+    start_ns: UnixNanoseconds
+    compute_ns: Nanoseconds
+    idle_ns: Nanoseconds | None
+
+    plotted = ("compute_ns", "idle_ns")
 
 
-class Sent(NamedTuple):
+class Sent(Row, frozen=True):
     operation: str
-    size_bytes: int
-    bus_gb_s: float
+    size_bytes: Bytes
+    bus_gb_s: GigabytesPerSecond
 
 
 def steps(count: int = 2) -> ResultTable[Step]:
     rows = [Step(rank, step, 10**18 + step, 3_000_000, 1_000_000) for rank in (0, 1) for step in range(count)]
-    return ResultTable.of_rows(Step, rows, title="Steps", plotted=("compute_ns", "idle_ns"))
+    return ResultTable.of_rows(Step, rows, title="Steps")
 
 
 def tree(plot: Plot) -> ElementTree.Element:
@@ -91,18 +103,20 @@ def test_many_steps_are_lines_of_ranks() -> None:
     assert {"rank 0", "rank 1", "compute (ms)", "step"} <= set(texts(plot))
 
 
-class Sample(NamedTuple):
-    rank: int
+class Sample(Row, frozen=True):
+    rank: RankNumber
     counter: str
-    time_ns: int
-    used_bytes: int
+    time_ns: UnixNanoseconds
+    used_bytes: Bytes
+
+    plotted = ("used_bytes",)
 
 
 def test_each_rank_and_name_is_a_line_of_its_own() -> None:
     rows = [
         Sample(rank, name, 10**18 + time, time) for rank in (0, 1) for name in ("a", "b") for time in range(3)
     ]
-    table = ResultTable.of_rows(Sample, rows, plotted=["used_bytes"])
+    table = ResultTable.of_rows(Sample, rows)
     plot = table.plot(x="time_ns")
     names = ["rank 0, a", "rank 0, b", "rank 1, a", "rank 1, b"]
     assert [text for text in texts(plot) if text.startswith("rank")] == names
@@ -117,6 +131,24 @@ def test_bandwidth_over_sizes_is_points_on_logarithmic_axes() -> None:
     assert len(tips(plot, "circle")) == 12
     assert tips(plot, "circle")[0] == "a: 100 B, 2 GB/s"
     assert {"100 B", "1 kB", "10 MB", "bus (GB/s)", "size"} <= set(texts(plot))
+
+
+def test_cells_of_a_heat_map_are_darker_the_larger_they_are() -> None:
+    cells = {
+        str(column): Cell(value, f"waited {value}", value == 0) for column, value in enumerate((0, 10, 100))
+    }
+    plot = heat_map("Waits", ["0", "1", "2"], {"all_reduce": cells})
+    drawn = [(rect.get("class"), rect.findtext(f"{SVG}title")) for rect in tree(plot).iter(f"{SVG}rect")]
+    assert drawn == [("h0", "waited 0"), ("h1", "waited 10"), ("h5", "waited 100")]
+    assert tips(plot, "circle") == ["waited 0"]
+    assert texts(plot) == ["Waits", "all_reduce", "0", "1", "2"]
+
+
+def test_a_heat_map_says_what_it_does_not_draw() -> None:
+    names = [str(column) for column in range(200)]
+    plot = heat_map("x", names, {f"row {row}": {name: Cell(1, "") for name in names} for row in range(40)})
+    assert texts(plot)[-1] == "10 more rows not drawn. 72 more columns not drawn."
+    assert texts(heat_map("x", [], {}))[-1] == "No values to draw."
 
 
 def test_lines_are_interrupted_where_a_value_is_unknown() -> None:

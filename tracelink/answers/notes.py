@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from pathlib import PurePath
 
-from tracelink.answers.model.results import OWN, Note, WorkIn
+from tracelink.answers.model.results import OWN, WorkIn
 from tracelink.answers.model.words import percent
 from tracelink.answers.rank.account import Account
 from tracelink.model.findings import Finding, Severity, Truncated
@@ -18,15 +18,9 @@ NOTICEABLE = 0.01
 """The share of the work of a rank from which on it is noted."""
 
 
-def notes_on(accounts: Sequence[Account], job: Job) -> list[Note]:
+def notes_on(accounts: Sequence[Account], job: Job) -> list[Finding]:
     """The notes on the breakdowns of all ranks."""
     return [*_definitions(accounts, job), *_unlaunched(accounts), *_later_work(accounts)]
-
-
-def notes_of(findings: Sequence[Finding], on_collectives: Sequence[str]) -> list[Note]:
-    """What was not used of the collectives, and the findings of the inputs."""
-    own = [Note(Severity.INFO, f"{OWN}collectives", text) for text in on_collectives]
-    return [*own, *(Note(finding.severity, finding.reason, finding.message) for finding in findings)]
 
 
 def lost_data(job: Job) -> list[str]:
@@ -59,23 +53,23 @@ def _files(paths: Sequence[str]) -> str:
     return first if len(paths) == 1 else f"{first} and {counted(len(paths) - 1, 'other file')}"
 
 
-def _definitions(accounts: Sequence[Account], job: Job) -> Iterator[Note]:
+def _definitions(accounts: Sequence[Account], job: Job) -> Iterator[Finding]:
     if on_threads := [each.summary.rank for each in accounts if each.summary.work is WorkIn.OPERATORS]:
-        yield Note(
+        yield Finding(
             Severity.INFO,
             f"{OWN}operators",
             f"{ranks_in_words(on_threads)}: no device work was recorded, so compute is the time of operators on "
             "threads that do not communicate.",
         )
     if nothing := [each.summary.rank for each in accounts if each.summary.work is WorkIn.NOTHING]:
-        yield Note(
+        yield Finding(
             Severity.WARNING,
             f"{OWN}no_profile",
             f"{ranks_in_words(nothing)}: no profile, so there is no breakdown of the time. {_instead(job)}",
         )
     whole = [each.summary.rank for each in accounts if any(step.step is None for step in each.summary.steps)]
     if whole:
-        yield Note(
+        yield Finding(
             Severity.INFO,
             f"{OWN}no_steps",
             f"{ranks_in_words(whole)}: no steps were recorded (ProfilerStep#N, step N), so the whole recording "
@@ -83,7 +77,7 @@ def _definitions(accounts: Sequence[Account], job: Job) -> Iterator[Note]:
         )
     if nested := sum(account.nested_steps for account in accounts):
         message = f"{subject(nested, 'step', 'are')} within another step and not listed."
-        yield Note(Severity.INFO, f"{OWN}nested_steps", message)
+        yield Finding(Severity.INFO, f"{OWN}nested_steps", message)
 
 
 def _instead(job: Job) -> str:
@@ -93,12 +87,12 @@ def _instead(job: Job) -> str:
     return "`tracelink run` records profiles; `tracelink inspect` shows what the inputs are."
 
 
-def _unlaunched(accounts: Sequence[Account]) -> Iterator[Note]:
+def _unlaunched(accounts: Sequence[Account]) -> Iterator[Finding]:
     launches = [each.summary.launches for each in accounts if each.summary.launches]
     unknown = sum(each.unknown for each in launches)
     total = unknown + sum(each.count for each in launches)
     if unknown:
-        yield Note(
+        yield Finding(
             Severity.INFO,
             f"{OWN}unknown_launches",
             f"The launches of {number(unknown)} of {number(total)} kernels and copies were not recorded, so the cause "
@@ -106,11 +100,11 @@ def _unlaunched(accounts: Sequence[Account]) -> Iterator[Note]:
         )
 
 
-def _later_work(accounts: Sequence[Account]) -> Iterator[Note]:
+def _later_work(accounts: Sequence[Account]) -> Iterator[Finding]:
     later = sum(each.summary.later_work_ns for each in accounts)
     busy = sum(stream.busy_ns for each in accounts for stream in each.summary.streams)
     if later > NOTICEABLE * busy:
-        yield Note(
+        yield Finding(
             Severity.INFO,
             f"{OWN}later_work",
             f"{percent(later, busy)} of the device work ran in a later step than the one that launched it; it counts "

@@ -17,8 +17,8 @@ from tracelink.answers.model.results import (
     GapRow,
     KernelRow,
     LineRow,
+    Metric,
     ModuleRow,
-    Note,
     OperatorRow,
     RankSummary,
     ShapeRow,
@@ -26,7 +26,7 @@ from tracelink.answers.model.results import (
     Summary,
     WaitRow,
 )
-from tracelink.answers.notes import lost_data, notes_of, notes_on
+from tracelink.answers.notes import lost_data, notes_on
 from tracelink.answers.path.questions import asked
 from tracelink.answers.path.rank import RankPieces, contracted
 from tracelink.answers.path.report import path_of, totals_of
@@ -43,7 +43,7 @@ from tracelink.io.sources import Paths, discover_inputs
 from tracelink.model.clock import ClockMode, Clocks
 from tracelink.model.columns import UNKNOWN
 from tracelink.model.errors import UsageError
-from tracelink.model.findings import Severity
+from tracelink.model.findings import Finding, Severity
 from tracelink.model.job import Job, Part
 from tracelink.model.ranges import Numbers
 from tracelink.model.selection import Selection
@@ -121,7 +121,8 @@ def summarize(
     chosen = engine_for(jobs, watch, engine)
     selection = Selection(ranks=ranks, steps=steps)
     job = read_job(discovery, chosen, clock=clock_choice(clock), selection=Selection(ranks=selection.ranks))
-    return summary_of(job, chosen, selection.steps, questions, with_shapes=shapes)
+    summary = summary_of(job, chosen, selection.steps, questions, with_shapes=shapes)
+    return structs.replace(summary, paths=[str(path) for path in discovery.paths])
 
 
 def summary_of(
@@ -152,21 +153,45 @@ def summary_of(
         ranks=ranks,
         step_time=_step_time(ranks),
         kernels=_kernels(tables),
-        operators=_rows(OperatorRow, (table.operators for table in tables), order=SELF),
-        modules=_rows(ModuleRow, (table.modules for table in tables), order=TOTAL),
-        lines=_rows(LineRow, (table.lines for table in tables), order=SELF),
-        gaps=_rows(GapRow, (table.gaps for table in tables), order=1),
-        waits=_rows(WaitRow, (table.waits for table in tables), order=1),
-        shapes=_rows(ShapeRow, (table.shapes for table in tables), order=DEVICE),
+        operators=_rows(OperatorRow, ("name",), CALLS, (table.operators for table in tables), "self_ns"),
+        modules=_rows(
+            ModuleRow,
+            ("name",),
+            (*CALLS, "backward_device_ns"),
+            (table.modules for table in tables),
+            "total_ns",
+        ),
+        lines=_rows(LineRow, ("name",), CALLS, (table.lines for table in tables), "self_ns"),
+        gaps=_rows(
+            GapRow,
+            ("operator", "within", "line"),
+            ("count", "idle_ns"),
+            (table.gaps for table in tables),
+            "idle_ns",
+        ),
+        waits=_rows(
+            WaitRow,
+            ("call", "operator", "line"),
+            ("count", "host_ns", "idle_ns"),
+            (table.waits for table in tables),
+            "host_ns",
+        ),
+        shapes=_rows(ShapeRow, ("name", "shapes"), CALLS, (table.shapes for table in tables), "device_ns"),
         collectives=report.collectives,
         communication=report.communication,
         critical_path=None if path is None else totals_of(path),
         what_if=answers_of_ranks(ranks_in_pieces, job, what_if),
-        notes=[
+        findings=[
             *missing,
             *notes_on(accounts, job),
-            *notes_of([*job.findings, *(job.missing_arguments if with_shapes else ())], report.notes),
+            *(Finding(Severity.INFO, f"{OWN}collectives", text) for text in report.notes),
+            *job.findings,
+            *(job.missing_arguments if with_shapes else ()),
         ],
+        sources=len(job.sources),
+        start_ns=job.first_ns,
+        clocks=[rank.clock for rank in job.ranks],
+        metrics=_metrics(job, ranks),
     )
     reason = unusable_times(ranks_in_pieces, job)
     sentences = [reason] if reason else verdict_on(summary)
@@ -174,7 +199,7 @@ def summary_of(
     return structs.replace(summary, verdict=[*sentences[: MOST_SENTENCES - len(lost)], *lost])
 
 
-def _missing_steps(parts: Sequence[RankPieces], wanted: Numbers) -> list[Note]:
+def _missing_steps(parts: Sequence[RankPieces], wanted: Numbers) -> list[Finding]:
     """A warning on wanted steps that no rank has; an error if it has none of them."""
     there = sorted({step for part in parts for step in part.steps.tolist() if step != UNKNOWN})
     missing = wanted.without(there)
@@ -184,7 +209,7 @@ def _missing_steps(parts: Sequence[RankPieces], wanted: Numbers) -> list[Note]:
     if not any(step in wanted for step in there):
         raise UsageError(f"there is no {wanted.called('step')} on any rank", advice=f"{known} {WITHOUT}")
     return [
-        Note(
+        Finding(
             Severity.WARNING,
             f"{OWN}missing_steps",
             f"There is no {missing.called('step')} on any rank. {known}",
@@ -227,6 +252,7 @@ def _kernels(tables: Sequence[Tables]) -> list[KernelRow]:
             name=name,
             count=sum(kernel.count for kernel in some),
             total_ns=totals[name],
+            mean_ns=totals[name] // sum(kernel.count for kernel in some),
             ranks=len(some),
             share=totals[name] / whole,
             low_ns=min(kernel.low_ns for kernel in some),
@@ -244,21 +270,47 @@ def _kernels(tables: Sequence[Tables]) -> list[KernelRow]:
     return rows
 
 
-Row = TypeVar("Row")
+RowType = TypeVar("RowType")
 
-TOTAL, SELF, DEVICE = 1, 2, 3
-"""Columns by which tables are sorted."""
+CALLS = ("count", "total_ns", "self_ns", "device_ns")
+"""Numbers of calls, in the order of `Tables`."""
 
 
-def _rows(row_type: Callable[..., Row], tables: Iterable[Rows], *, order: int) -> list[Row]:
+def _rows(
+    row_type: Callable[..., RowType],
+    texts: Sequence[str],
+    numbers: Sequence[str],
+    tables: Iterable[Rows],
+    order: str,
+) -> list[RowType]:
     """Rows of all ranks with equal texts as one, sorted by a number, the largest first."""
     sums: dict[Texts, list[int]] = {}
     for table in tables:
-        for texts, numbers in table.items():
-            known = sums.get(texts)
+        for key, values in table.items():
+            known = sums.get(key)
             if known is None:
-                sums[texts] = [*numbers, 1]
+                sums[key] = [*values, 1]
             else:
-                sums[texts] = [total + added for total, added in zip(known, [*numbers, 1], strict=True)]
-    ordered = sorted(sums.items(), key=lambda item: (-item[1][order], item[0]))
-    return [row_type(*texts, *numbers) for texts, numbers in ordered]
+                sums[key] = [total + added for total, added in zip(known, [*values, 1], strict=True)]
+    column = numbers.index(order)
+    ordered = sorted(sums.items(), key=lambda item: (-item[1][column], item[0]))
+    names = (*texts, *numbers, "ranks")
+    return [row_type(**dict(zip(names, (*key, *values), strict=True))) for key, values in ordered]
+
+
+MOST_SAMPLES = 400
+"""Samples of a metric: as many as a chart can show."""
+
+
+def _metrics(job: Job, ranks: Sequence[RankSummary]) -> list[Metric]:
+    """The gauges of ranks and devices, without the memory that ranks have already."""
+    counters, found = job.metrics, []
+    memory = {(one.rank, one.counter) for rank in ranks for one in rank.memory}
+    for index in np.unique(counters.track).tolist():
+        track, rows = job.metric_tracks[index], np.flatnonzero(counters.track == index)
+        if (track.rank, track.label or track.identity) in memory:
+            continue
+        rows = rows[:: max(1, len(rows) // MOST_SAMPLES)]
+        samples = zip(counters.time[rows].tolist(), counters.value[rows].tolist(), strict=True)
+        found.append(Metric(track.rank, track.process, track.label, track.unit, list(samples)))
+    return found

@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from tracelink.cli.console import Console, is_terminal
+from tracelink.cli.console import Console, is_terminal, shows
 from tracelink.cli.main import FINE, NO
 from tracelink.io.targets import file_target
 from tracelink.model.findings import Finding, Severity
 from tracelink.model.text import size
+from tracelink.show.cells import BLOCKS
 from tracelink.show.terminal import UNWRAPPED, draw, paragraph
 
 if TYPE_CHECKING:
@@ -87,7 +88,9 @@ def show(console: Console, report: Report, *, to_stderr: bool = False) -> None:
     """Prints a report for people: fitted to the terminal, plain and unwrapped elsewhere."""
     terminal = is_terminal(stderr=to_stderr)
     width = shutil.get_terminal_size().columns if terminal else UNWRAPPED
-    text = draw(report, width=width, styled=terminal, verbose=console.verbose)
+    text = draw(
+        report, width=width, styled=terminal, verbose=console.verbose, blocks=terminal and shows(BLOCKS)
+    )
     console.info(text, to_stderr=to_stderr)
 
 

@@ -257,7 +257,6 @@ def _without_threads_of_blas() -> Iterator[None]:
 COMMANDS = {
     "merge": ("merge", "Merge the traces of all ranks into one."),
     "summary": ("answers.summary", "Show where the time went, on every rank and step."),
-    "report": ("answers.report", "Write where the time went as an HTML page, CSV files or Markdown."),
     "diff": ("answers.diff", "Compare two runs: how much longer a step takes, and why."),
     "diagnose": ("diagnose", "Find out why a job hangs: which rank, which collective."),
     "compile": ("compile", "Show what torch.compile compiled, why, at what cost, and what failed."),

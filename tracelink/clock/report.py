@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Annotated
 
 from msgspec.structs import asdict, replace
@@ -25,23 +25,26 @@ COLUMNS = ("ranks", "host", "offset_ns", "drift_ppm", "low_ns", "high_ns", "cons
 
 
 def report_of(clocks: Clocks) -> Report:
-    """The document of the clocks; ranks with equal clocks share a row."""
-    ranks_of: dict[Clock, list[int]] = {}
-    for clock in clocks.ranks:
-        ranks_of.setdefault(replace(clock, rank=0), []).append(clock.rank)
-    rows = [SharedClock(**asdict(clock), ranks=ranks) for clock, ranks in ranks_of.items()]
-    table = Table(
-        rows,
-        "Offsets from the reference clock",
-        columns=COLUMNS,
-        together=("offset_ns", "low_ns", "high_ns"),
-    )
+    """The document of the clocks."""
     return Report(
         "clocks",
         _headline(clocks),
         Tone.PLAIN,
-        sections=[Section("Clocks", [table]), Section("Basis", list(_basis(clocks)))],
+        sections=[Section("Clocks", [table_of(clocks.ranks)]), Section("Basis", list(_basis(clocks)))],
         findings=clocks.findings,
+    )
+
+
+def table_of(clocks: Sequence[Clock]) -> Table:
+    """The offsets of clocks; ranks with equal clocks share a row."""
+    ranks_of: dict[Clock, list[int]] = {}
+    for clock in clocks:
+        ranks_of.setdefault(replace(clock, rank=0), []).append(clock.rank)
+    return Table(
+        [SharedClock(**asdict(clock), ranks=ranks) for clock, ranks in ranks_of.items()],
+        "Offsets from the reference clock",
+        columns=COLUMNS,
+        together=("offset_ns", "low_ns", "high_ns"),
     )
 
 

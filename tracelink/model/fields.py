@@ -11,12 +11,12 @@ databases, and the lists of columns in the documentation. A name ends with its u
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields as fields_of_dataclass
 from enum import Enum, StrEnum
 from functools import cache
 from types import UnionType
-from typing import Annotated, Any, Union, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, ClassVar, Union, get_args, get_origin, get_type_hints
 
 from msgspec import Meta, Struct, UnsetType
 
@@ -35,6 +35,8 @@ class Unit(StrEnum):
     """Numbers that are names, such as ranks: without separators."""
     RANKS = "ranks"
     """Lists of ranks: shown as ranges."""
+    PARTS = "parts"
+    """Lists of up to four shares that are one together: shown as a bar."""
 
 
 class Shown(Struct, frozen=True):
@@ -50,6 +52,8 @@ class Shown(Struct, frozen=True):
     """Whether positive numbers have a sign, as differences do."""
     hidden: bool = False
     """Whether tables for people leave it out; files and programs have it."""
+    text: Callable[[str], str] = str
+    """What people see of a text, such as the name of a kernel without the arguments of its template."""
 
 
 PATH = 4096
@@ -103,6 +107,9 @@ def unit_of(name: str) -> Unit | None:
 
 class Row(Struct, frozen=True):
     """Base of the rows of results: a struct whose fields are declared as this module says."""
+
+    plotted: ClassVar[Sequence[str]] = ()
+    """The columns that `ResultTable.plot` draws by default, such as the parts of a whole."""
 
 
 class Field(Struct, frozen=True):

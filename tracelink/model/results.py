@@ -47,17 +47,10 @@ class ResultTable(Struct, Generic[RowType], frozen=True, eq=False):
     """What the rows are, such as `Kernels`."""
     units: Mapping[str, str] = field(default_factory=dict)
     """The unit of each column that has one."""
-    plotted: Sequence[str] = ()
-    """The columns that `plot` draws by default."""
 
     @classmethod
     def of(
-        cls,
-        row_type: type[RowType],
-        columns: Mapping[str, Any],
-        *,
-        title: str = "",
-        plotted: Sequence[str] = (),
+        cls, row_type: type[RowType], columns: Mapping[str, Any], *, title: str = ""
     ) -> ResultTable[RowType]:
         """Returns a table of columns.
 
@@ -66,7 +59,6 @@ class ResultTable(Struct, Generic[RowType], frozen=True, eq=False):
             columns: Values by the name of the column, of equal length: arrays, masked arrays, or lists, in which None
                 is unknown.
             title: What the rows are.
-            plotted: The columns that `plot` draws by default, such as the parts of a whole.
 
         Raises:
             ValueError: A column is missing, or is longer than another one.
@@ -82,28 +74,21 @@ class ResultTable(Struct, Generic[RowType], frozen=True, eq=False):
             for name, one in fields.items()
             if (unit := one.unit) and unit not in (Unit.NAME, Unit.RANKS)
         }
-        return cls(row_type, arrays, title, known, plotted)
+        return cls(row_type, arrays, title, known)
 
     @classmethod
     def of_rows(
-        cls,
-        row_type: type[RowType],
-        rows: Iterable[RowType],
-        *,
-        title: str = "",
-        plotted: Sequence[str] = (),
+        cls, row_type: type[RowType], rows: Iterable[RowType], *, title: str = ""
     ) -> ResultTable[RowType]:
-        """Returns a table of rows.
-
-        Args:
-            row_type: The class of the rows: a named tuple, dataclass or struct, whose fields are the columns.
-            rows: The rows.
-            title: What the rows are.
-            plotted: The columns that `plot` draws by default, such as the parts of a whole.
-        """
+        """Returns a table of rows; see `of`."""
         listed = list(rows)
         columns = {name: [known(getattr(row, name)) for row in listed] for name in fields_of(row_type)}
-        return cls.of(row_type, columns, title=title, plotted=plotted)
+        return cls.of(row_type, columns, title=title)
+
+    @property
+    def plotted(self) -> Sequence[str]:
+        """The columns that `plot` draws by default."""
+        return getattr(self.row_type, "plotted", ())
 
     # As a sequence of rows, and as columns
 
@@ -111,7 +96,9 @@ class ResultTable(Struct, Generic[RowType], frozen=True, eq=False):
         return len(next(iter(self.columns.values())))
 
     def __iter__(self) -> Iterator[RowType]:
-        return map(self.row_type, *(values_of(column) for column in self.columns.values()))
+        names = tuple(self.columns)
+        rows = zip(*(values_of(column) for column in self.columns.values()), strict=True)
+        return (self.row_type(**dict(zip(names, row, strict=True))) for row in rows)
 
     @overload
     def __getitem__(self, wanted: int) -> RowType: ...
@@ -193,7 +180,7 @@ class ResultTable(Struct, Generic[RowType], frozen=True, eq=False):
 
     def _take(self, rows: npt.NDArray[Any] | slice) -> ResultTable[RowType]:
         columns = {name: column[rows] for name, column in self.columns.items()}
-        return ResultTable(self.row_type, columns, self.title, self.units, self.plotted)
+        return ResultTable(self.row_type, columns, self.title, self.units)
 
     @property
     def flat(self) -> dict[str, Column]:
@@ -314,14 +301,13 @@ class Result(Struct, frozen=True):
         """Returns the document that people see, which `tracelink.show` draws."""
         return import_module(self.drawn_by).report_of(self)
 
+    def table_rows(self) -> dict[str, tuple[type[Struct], Sequence[Any]]]:
+        """Returns the class and the rows of each table by name."""
+        return rows_of(self)
+
     def tables(self) -> dict[str, ResultTable[Any]]:
         """Returns the tables of the result by name."""
-        kinds = {name: rows_in(one.kind) for name, one in fields_of(type(self)).items()}
-        return {
-            name: ResultTable.of_rows(kind, getattr(self, name), title=name.replace("_", " ").capitalize())
-            for name, kind in kinds.items()
-            if kind is not None
-        }
+        return {name: _titled(name, *rows) for name, rows in self.table_rows().items()}
 
     def table(self, name: str) -> ResultTable[Any]:
         """Returns one table.
@@ -329,10 +315,10 @@ class Result(Struct, frozen=True):
         Raises:
             UsageError: There is no such table.
         """
-        tables = self.tables()
-        if name not in tables:
-            raise UsageError(f"there is no table {name!r}", advice=choices(name, list(tables)))
-        return tables[name]
+        rows = self.table_rows()
+        if name not in rows:
+            raise UsageError(f"there is no table {name!r}", advice=choices(name, list(rows)))
+        return _titled(name, *rows[name])
 
     def to_pandas(self, name: str) -> pandas.DataFrame:
         """Returns one table as a pandas frame (needs the extra `pandas`)."""
@@ -344,11 +330,21 @@ class Result(Struct, frozen=True):
 
     def __repr__(self) -> str:
         headline = printable(self.report().headline)
-        sizes = ", ".join(f"{name} {number(len(table))}" for name, table in self.tables().items())
+        sizes = ", ".join(f"{name} {number(len(rows))}" for name, (_, rows) in self.table_rows().items())
         return f"<{type(self).__name__}: {headline}\n  tables: {sizes}>"
 
     def _repr_html_(self) -> str:
         return import_module("tracelink.show.html").fragment(self.report())
+
+
+def rows_of(result: Struct) -> dict[str, tuple[type[Struct], Sequence[Any]]]:
+    """The class and the rows of each field that lists rows."""
+    kinds = {name: rows_in(one.kind) for name, one in fields_of(type(result)).items()}
+    return {name: (kind, getattr(result, name)) for name, kind in kinds.items() if kind is not None}
+
+
+def _titled(name: str, row_type: type[Struct], rows: Sequence[Any]) -> ResultTable[Any]:
+    return ResultTable.of_rows(row_type, rows, title=name.replace("_", " ").capitalize())
 
 
 # What a graph, a job or a report contains, in a few lines

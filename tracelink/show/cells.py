@@ -35,6 +35,11 @@ _SCALES: Mapping[Unit, Sequence[tuple[float, tuple[float, str]]]] = {
 _DIGITS = {"s": 3, "ms": 3, "\N{MICRO SIGN}s": 1, "GB": 1, "MB": 1, "kB": 1, "B": 0, "%": 1, "ppm": 2}
 """Digits after the point."""
 
+BLOCKS = "\N{FULL BLOCK}\N{DARK SHADE}\N{LIGHT SHADE}\N{MIDDLE DOT}"
+"""What bars consist of: a character for each part."""
+BAR = 32
+"""Characters of a bar."""
+
 SIGNIFICANT = 3
 """Digits of the largest number of a column without a unit or in GB/s."""
 
@@ -78,12 +83,14 @@ def column_of(
         field = replace(field, unit=Unit.DURATION)
     title = heading or field.heading
     known = [value for value in values if _is_number(value)]
+    if field.unit is Unit.PARTS:
+        return Column(title, [_bar(value) for value in values], False, field)
     if field.unit is Unit.RANKS:
         return Column(title, [ranks_cell(value) if value else EMPTY for value in values], False, field)
     if not known or len(known) < sum(not _is_missing(value) for value in values):
-        longest = field.shown.longest
+        longest, text = field.shown.longest, field.shown.text
         numeric = field.kind in (int, float)
-        return Column(title, [text_cell(value, longest) for value in values], numeric, field)
+        return Column(title, [text_cell(value, longest, text) for value in values], numeric, field)
     if field.unit is Unit.TIME:
         return Column(f"{title} (UTC)", [_written(value, date_and_time) for value in values], True, field)
     words, write = _writer(field, known, most)
@@ -93,6 +100,12 @@ def column_of(
 
 def _is_missing(value: object) -> bool:
     return value is None or value is UNSET or value != value
+
+
+def _bar(parts: Sequence[float]) -> str:
+    ends = [round(BAR * sum(parts[: index + 1])) for index in range(len(parts))]
+    widths = (end - begin for begin, end in zip([0, *ends], ends, strict=False))
+    return "".join(block * width for block, width in zip(BLOCKS, widths, strict=False))
 
 
 def _is_number(value: object) -> bool:
@@ -124,18 +137,18 @@ def _writer(field: Field, values: Sequence[float], most: float) -> tuple[str, Ca
 
 def _with_digits(value: float, digits: int, sign: str) -> str:
     """`1,234.500`; `<0.001` for what the digits do not show."""
-    if 0 < value < 0.5 * 10**-digits:
-        return f"<{10**-digits:.{digits}f}"
+    if 0 < abs(value) < 0.5 * 10**-digits:
+        return f"{'<' if value > 0 else '>-'}{10**-digits:.{digits}f}"
     return f"{value:{sign},.{digits}f}"
 
 
-def text_cell(value: Any, longest: int) -> str:
-    """A value as a short line."""
+def text_cell(value: Any, longest: int, text_of: Callable[[str], str] = str) -> str:
+    """A value as a short line: `text_of` makes what people see of a text."""
     if _is_missing(value) or value == "" or (isinstance(value, tuple | list) and not value):
         return EMPTY
     if isinstance(value, bool | np.bool_):
         return "yes" if value else "no"
     if isinstance(value, Enum):
         value = str(value.value).replace("_", " ")
-    text = ", ".join(map(str, value)) if isinstance(value, tuple | list) else str(value)
+    text = ", ".join(map(str, value)) if isinstance(value, tuple | list) else text_of(str(value))
     return shortened(printable(text), longest)

@@ -1,4 +1,4 @@
-"""SVG charts for notebooks and pages: stacked bars, lines, points and timelines, in light and dark."""
+"""SVG charts for notebooks and pages: bars, lines, points, timelines and heat maps, in light and dark."""
 
 from __future__ import annotations
 
@@ -34,6 +34,10 @@ MOST_BARS, MOST_SERIES, MOST_POINTS, MOST_BOXES = 64, 16, 3000, 3000
 MOST_DOTS = 60
 """Points of a line that are marked, so that each says its value."""
 COLORS = 7
+SHADES = 6
+"""Of heat maps: the darker, the larger; the first is for 0."""
+CELL, MOST_ROWS, MOST_COLUMNS, MOST_NAMES = 14, 30, 128, 16
+"""Of heat maps: the width of a cell, and the rows, the columns and the names of columns that are drawn at most."""
 _NAMESPACES = re.compile(r"^void |\(anonymous namespace\)::|\b\w+::")
 LOGARITHMIC = 1000
 """The ratio of the largest to the smallest value from which an axis of sizes and times is logarithmic."""
@@ -42,6 +46,7 @@ STYLE = """
 .tracelink-chart {
   --page: #fff; --text: #1b1d22; --soft: #565b66; --line: #d3d7de; --c0: #9498a0; --c1: #4269d0; --c2: #ff725c;
   --c3: #efb118; --c4: #3ca98f; --c5: #a463f2; --c6: #97bbf5; --c7: #9c6b4e;
+  --h0: #eef1f5; --h1: #cfe0f7; --h2: #9fc2ef; --h3: #6a9fe4; --h4: #3b78cf; --h5: #1d4f9e; --dot: #b3261e;
   background: var(--page); max-width: 100%; height: auto;
   font: 12px system-ui, -apple-system, "Segoe UI", Roboto, "Noto Sans", sans-serif;
 }
@@ -49,6 +54,7 @@ STYLE = """
   .tracelink-chart {
     --page: #16181d; --text: #e7e9ee; --soft: #a6acb8; --line: #3b404a; --c0: #7b808a; --c1: #6f90ee; --c2: #f0705c;
     --c3: #e0a81f; --c4: #5cb8a2; --c5: #b685f5; --c6: #a9c6f8; --c7: #c49a80;
+    --h0: #23272f; --h1: #1f3350; --h2: #264b7d; --h3: #3568ab; --h4: #5b92dc; --h5: #a8ccff; --dot: #ff8a80;
   }
 }
 .tracelink-chart text { fill: var(--text); }
@@ -61,6 +67,8 @@ STYLE = """
     f".tracelink-chart polyline.c{color} {{ fill: none; stroke: var(--c{color}); stroke-width: 1.6; }}\n"
     for color in range(COLORS + 1)
 )
+STYLE += "".join(f".tracelink-chart .h{shade} {{ fill: var(--h{shade}); }}\n" for shade in range(SHADES))
+STYLE += ".tracelink-chart .dot { fill: var(--dot); }\n"
 """Of every chart: colors of the page that it is on, light or dark; `c0` is for idle time."""
 
 
@@ -194,6 +202,49 @@ def _box(box: Box, left: float, right: float, top: float, colors: Mapping[str, s
     return (
         element("a", drawn, href=f"#{box.anchor}", aria_label=box.tip, tabindex=-1) if box.anchor else drawn
     )
+
+
+class Cell(NamedTuple):
+    """A cell of a heat map."""
+
+    value: float
+    tip: str
+    marked: bool = False
+    """Whether a dot is drawn on it."""
+
+
+def heat_map(title: str, columns: Sequence[str], rows: Mapping[str, Mapping[str, Cell]]) -> Plot:
+    """Draws a row of cells for each name, the darker, the larger their values are in the row.
+
+    Args:
+        title: What is drawn.
+        columns: The names of the columns.
+        rows: For each row its cells by the names of their columns; columns without a cell are left out.
+    """
+    shown = list(rows.items())[:MOST_ROWS]
+    x_of = {name: LABEL + index * CELL for index, name in enumerate(columns[:MOST_COLUMNS])}
+    drawn: list[Child] = []
+    for index, (name, cells) in enumerate(shown):
+        y = TITLE + index * ROW
+        drawn.append(_text(both_ends(name, LONGEST_LABEL), LABEL - 8, y + 15, "end", tip=name))
+        most = max((cell.value for cell in cells.values()), default=0)
+        for column, cell in cells.items():
+            if column in x_of:
+                drawn += _heat(cell, x_of[column], y, most)
+    bottom = TITLE + len(shown) * ROW
+    for name in columns[: MOST_COLUMNS : max(-(-len(x_of) // MOST_NAMES), 1)]:
+        drawn.append(_text(name, x_of[name] + CELL / 2, bottom + 14, "middle", class_="soft"))
+    notes = _hidden(len(rows) - len(shown), "row"), _hidden(len(columns) - len(x_of), "column")
+    width = max(WIDTH, LABEL + len(x_of) * CELL + RIGHT)
+    return _plot(title, bottom + 20, drawn, " ".join(filter(None, notes)) or _nothing(shown), width=width)
+
+
+def _heat(cell: Cell, x: float, y: float, most: float) -> Iterator[Markup]:
+    shade = 1 + min(int((SHADES - 1) * cell.value / most), SHADES - 2) if cell.value else 0
+    tip = element("title", cell.tip)
+    yield element("rect", tip, x=x, y=y + 1, width=CELL - 1, height=ROW - 2, class_=f"h{shade}")
+    if cell.marked:
+        yield element("circle", tip, cx=x + CELL / 2 - 0.5, cy=y + ROW / 2, r=2.5, class_="dot")
 
 
 def lines(title: str, series: Sequence[Series], x: tuple[str, str], y: tuple[str, str]) -> Plot:
@@ -421,7 +472,7 @@ def _nothing(values: Sequence[object]) -> str:
     return "" if values else "No values to draw."
 
 
-def _plot(title: str, height: float, parts: Iterable[Child], note: str) -> Plot:
+def _plot(title: str, height: float, parts: Iterable[Child], note: str, *, width: float = WIDTH) -> Plot:
     total = height + (18 if note else 0)
     drawn = element(
         "svg",
@@ -431,8 +482,8 @@ def _plot(title: str, height: float, parts: Iterable[Child], note: str) -> Plot:
         parts,
         _text(note, 8, height + 12, "start", class_="soft") if note else None,
         xmlns="http://www.w3.org/2000/svg",
-        viewBox=f"0 0 {WIDTH} {total:.0f}",
-        width=WIDTH,
+        viewBox=f"0 0 {width} {total:.0f}",
+        width=width,
         height=f"{total:.0f}",
         role="img",
         aria_label=title,

@@ -73,8 +73,8 @@ class Table(Struct, frozen=True):
     """The names of the fields that are shown, in order; by default all that are not hidden."""
     headings: Mapping[str, str] = {}
     """Headings that differ from those of the declaration."""
-    brief: int | None = None
-    """Rows that a terminal shows without -v; None: all."""
+    brief: int | Sequence[int] | None = None
+    """Rows that a terminal shows without -v: how many of the first, or which; None: all."""
     thing: str = "row"
     """What a row is, for the sentence on rows that are not shown."""
     things: str = ""
@@ -119,6 +119,13 @@ class Table(Struct, frozen=True):
         return [column for column in made if not column.empty]
 
 
+class Legend(Struct, frozen=True):
+    """What the parts of the bars in a table are; for a terminal."""
+
+    title: str
+    parts: Sequence[str]
+
+
 class Frames(Struct, frozen=True):
     """The frames of a stack, the innermost first: where each is, and its function."""
 
@@ -136,7 +143,8 @@ class Code(Struct, frozen=True):
 class Chart(Struct, frozen=True):
     """A picture, and what a medium without pictures shows instead."""
 
-    svg: str
+    svg: str | Callable[[], str]
+    """A function is called by media that have pictures only."""
     title: str
     note: str = ""
     lines: Sequence[str] = ()
@@ -169,7 +177,7 @@ class Element(Struct, frozen=True):
     child: Child
 
 
-Block = Paragraph | Items | Facts | Table | Frames | Code | Chart | Details | Only | Element
+Block = Paragraph | Items | Facts | Table | Legend | Frames | Code | Chart | Details | Only | Element
 
 
 class Section(Struct, frozen=True):

@@ -53,8 +53,9 @@ def _hidden(table: ResultTable[Any]) -> list[str]:
 def _block(table: ResultTable[Any]) -> Table:
     """Durations are in one unit if those that are plotted are parts of others."""
     durations = [name for name, unit in table.units.items() if unit == Unit.DURATION]
+    shown = [name for name in table.flat if not fields_of(table.row_type)[name].shown.hidden]
     together = durations if set(durations) & set(table.plotted) else ()
-    return Table(list(table[:ROWS]), columns=list(table.flat), together=together, from_right=True)
+    return Table(list(table[:ROWS]), columns=shown, together=together, from_right=True)
 
 
 # As charts
@@ -77,7 +78,7 @@ def chart_of(table: ResultTable[Any], y: Sequence[str], x: str, by: str, kind: s
         parts = {_words(name): values_of(table[name]) for name in heights}
         return bars(title, _labels(table, x), parts, unit)
     x = x or next((name for name in table.columns if _counts_up(table, name)), "")
-    texts = [name for name, column in table.columns.items() if column.dtype == object or name == "rank"]
+    texts = [name for name, column in table.flat.items() if column.dtype == object or name == "rank"]
     joined = kind in ("lines", "levels")
     keys = [by] if by else [name for name in texts if name != x] if joined else []
     series = list(_series(table, heights, x, keys))
@@ -120,7 +121,7 @@ def _measures(table: ResultTable[Any]) -> list[str]:
 
 def _labels(table: ResultTable[Any], x: str) -> list[str]:
     """What the rows are called: by one column, by their first text, or by their ids."""
-    texts = [name for name, column in table.columns.items() if column.dtype == object]
+    texts = [name for name, column in table.flat.items() if column.dtype == object]
     names = [x] if x else texts[:1] or [name for name in table.columns if _is_name(table, name)]
     rows = zip(*(values_of(table[name]) for name in names), strict=True)
     return [

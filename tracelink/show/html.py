@@ -142,8 +142,9 @@ def _stack(stack: Frames) -> Markup:
 def figure(chart: Chart) -> Markup:
     """A chart in its own frame; the page has the style of all charts."""
     caption = element("figcaption", chart.note) if chart.note else None
-    svg = chart.svg.replace(f"<style>{CHARTS}</style>", "")
-    return element("figure", framed(chart.title, Markup(svg)), caption)
+    svg = chart.svg if isinstance(chart.svg, str) else chart.svg()
+    drawn = svg.replace(f"<style>{CHARTS}</style>", "")
+    return element("figure", framed(chart.title, Markup(drawn)), caption)
 
 
 # Tables

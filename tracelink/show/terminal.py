@@ -8,13 +8,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
 
 from rich.cells import cell_len
 
 from tracelink.model.errors import PageText, printable
+from tracelink.model.fields import Unit
 from tracelink.model.findings import Finding, Severity
 from tracelink.model.text import both_ends, counted, number, shortened
-from tracelink.show.cells import EMPTY, Column
+from tracelink.show.cells import BLOCKS, EMPTY, Column
 from tracelink.show.document import (
     Block,
     Chart,
@@ -23,6 +25,7 @@ from tracelink.show.document import (
     Facts,
     Frames,
     Items,
+    Legend,
     Medium,
     Only,
     Paragraph,
@@ -41,11 +44,21 @@ LONGEST_CELL = 4096
 NARROWEST = 16
 """Characters to which a text is shortened before columns are left out."""
 
+ASCII_BLOCKS = str.maketrans(BLOCKS, "#=-.")
+"""Of bars where a terminal, or a file, may not have blocks."""
+
 _CODES = {Tone.STRONG: "1", Tone.ASIDE: "2", Tone.GOOD: "32", Tone.WARNING: "33", Tone.PROBLEM: "31"}
 """Of the terminal: bold, dim, green, yellow, red."""
 
 
-def draw(report: Report, *, width: int = UNWRAPPED, styled: bool = False, verbose: bool = False) -> PageText:
+def draw(
+    report: Report,
+    *,
+    width: int = UNWRAPPED,
+    styled: bool = False,
+    verbose: bool = False,
+    blocks: bool = False,
+) -> PageText:
     """Returns a report as text.
 
     Args:
@@ -53,8 +66,9 @@ def draw(report: Report, *, width: int = UNWRAPPED, styled: bool = False, verbos
         width: Characters of a line.
         styled: Whether it is for a terminal that shows colors and weights.
         verbose: Whether all rows, sections and findings are drawn.
+        blocks: Whether bars are drawn with BLOCKS, not with characters of ASCII.
     """
-    page = Page(width, styled=styled, verbose=verbose)
+    page = Page(width, styled=styled, verbose=verbose, blocks=blocks)
     if report.headline:
         page.line(report.headline, Tone.STRONG)
     page.blocks(report.summary)
@@ -67,8 +81,16 @@ def draw(report: Report, *, width: int = UNWRAPPED, styled: bool = False, verbos
 class Page:
     """Collects the lines of a text."""
 
-    def __init__(self, width: int = UNWRAPPED, *, styled: bool = False, verbose: bool = False) -> None:
+    def __init__(
+        self,
+        width: int = UNWRAPPED,
+        *,
+        styled: bool = False,
+        verbose: bool = False,
+        blocks: bool = False,
+    ) -> None:
         self.width = width
+        self._of_blocks = {} if blocks else ASCII_BLOCKS
         self._styled = styled
         self._verbose = verbose
         self._lines: list[str] = []
@@ -117,6 +139,9 @@ class Page:
                 self._facts(block.values)
             case Table():
                 self._table(block)
+            case Legend():
+                parts = (f"{glyph} {name}" for glyph, name in zip(BLOCKS, block.parts, strict=False))
+                self._add(f"{block.title}: {'  '.join(parts)}".translate(self._of_blocks))
             case Frames():
                 self._frames(block)
             case Code():
@@ -163,8 +188,8 @@ class Page:
     # Tables
 
     def _table(self, table: Table) -> None:
-        rows = table.rows if self._verbose or table.brief is None else table.rows[: table.brief]
-        columns = table.columns_of(rows)
+        rows = self._shown(table)
+        columns = [self._in_glyphs(column) for column in table.columns_of(rows)]
         if not columns:
             return
         kept, dropped = fitted(columns, self.width, from_right=table.from_right)
@@ -176,6 +201,18 @@ class Page:
             names = ", ".join(dropped)
             self.line(f"Left out at this width: {names}.", Tone.ASIDE)
         self._left_out(len(table.rows) - len(rows), table.thing, table.things, table.more)
+
+    def _shown(self, table: Table) -> Sequence[Any]:
+        if table.brief is None or (self._verbose and table.more == "-v"):
+            return table.rows
+        if isinstance(table.brief, int):
+            return table.rows[: table.brief]
+        return [table.rows[index] for index in table.brief]
+
+    def _in_glyphs(self, column: Column) -> Column:
+        if column.field.unit is not Unit.PARTS:
+            return column
+        return column._replace(cells=[cell.translate(self._of_blocks) for cell in column.cells])
 
     def _draw(self, columns: Sequence[Sized], tones: Mapping[str, Tone]) -> None:
         for line in _lines_of([column.heading_lines for column in columns]):
@@ -236,11 +273,14 @@ class Page:
 class Sized:
     """A column with its width, its heading and cells in lines."""
 
-    def __init__(self, column: Column, width: int, heading_lines: Sequence[str]) -> None:
+    def __init__(self, column: Column, width: int, *, wrapping: bool = False) -> None:
         self.width = width
         self.right = column.right
-        self.heading_lines = heading_lines
-        self.cells = [wrapped(cell, width) if cell_len(cell) > width else [cell] for cell in column.cells]
+        self.heading_lines = wrapped(" ".join(printable(column.heading).split()), width)
+        self.cells = [
+            wrapped(cell, width) if wrapping and cell_len(cell) > width else [_short(cell, width)]
+            for cell in column.cells
+        ]
 
 
 def fitted(
@@ -258,10 +298,12 @@ def fitted(
     for count in range(len(order) + 1):
         dropped = frozenset(order[:count])
         kept = [column for index, column in enumerate(clean) if index not in dropped]
-        for size_of in (_whole, _with_narrow_heading, _shortened):
-            sized = [size_of(column) for column in kept]
-            if _total(sized) <= width:
-                return sized, [clean[index].heading for index in sorted(dropped)]
+        for least in (_whole, _with_narrow_heading, _shortened):
+            widths = [least(column) for column in kept]
+            spare = width - sum(widths) - GAP * (len(widths) - 1)
+            if spare >= 0:
+                sized = map(Sized, kept, _widened(kept, widths, spare))
+                return list(sized), [clean[index].heading for index in sorted(dropped)]
     return _with_wrapped_cells(kept, width), [clean[index].heading for index in sorted(dropped)]
 
 
@@ -269,31 +311,56 @@ def _clean(cell: str) -> str:
     return shortened(printable(cell), LONGEST_CELL)
 
 
-def _total(columns: Sequence[Sized]) -> int:
-    return sum(column.width for column in columns) + GAP * (len(columns) - 1)
-
-
 def _width(column: Column) -> int:
     return max(map(cell_len, column.cells), default=0)
 
 
-def _whole(column: Column) -> Sized:
-    heading = printable(column.heading)
-    return Sized(column, max(_width(column), cell_len(heading)), [heading])
+def _whole(column: Column) -> int:
+    return max(_width(column), cell_len(printable(column.heading)))
 
 
-def _with_narrow_heading(column: Column) -> Sized:
-    words = printable(column.heading).split()
-    width = max([_width(column), *map(cell_len, words)])
-    return Sized(column, width, wrapped(" ".join(words), width))
+def _with_narrow_heading(column: Column) -> int:
+    return max([_width(column), *map(cell_len, printable(column.heading).split())])
 
 
-def _shortened(column: Column) -> Sized:
-    """With texts that leave room for other columns: of a long one the start and the end."""
+def _shortened(column: Column) -> int:
+    """With texts that leave room for other columns."""
     if column.right or _width(column) <= column.field.shown.longest // 2:
         return _with_narrow_heading(column)
-    most = max(column.field.shown.longest // 2, NARROWEST)
-    return _with_narrow_heading(column._replace(cells=[both_ends(cell, most) for cell in column.cells]))
+    least = max(column.field.shown.longest // 2, NARROWEST)
+    return max([least, *map(cell_len, printable(column.heading).split())])
+
+
+def _short(cell: str, width: int) -> str:
+    """The start and the end of a text that is wider than this."""
+    if cell_len(cell) <= width:
+        return cell
+    most = next(most for most in range(width, 0, -1) if cell_len(both_ends(cell, most)) <= width)
+    return both_ends(cell, most)
+
+
+def _widened(columns: Sequence[Column], widths: Sequence[int], spare: int) -> list[int]:
+    """The widths with what is spare: first for texts that are shortened, then for the headings of most lines."""
+    found = list(widths)
+    for index, column in enumerate(columns):
+        added = min(spare, max(_width(column) - found[index], 0))
+        found[index] += added
+        spare -= added
+    headings = [printable(column.heading) for column in columns]
+    while spare > 0:
+        lines = [len(wrapped(heading, width)) for heading, width in zip(headings, found, strict=True)]
+        tallest = lines.index(max(lines))
+        wider = (
+            more
+            for more in range(spare + 1)
+            if len(wrapped(headings[tallest], found[tallest] + more)) < lines[tallest]
+        )
+        added = next(wider, 0)
+        if not added:
+            break
+        found[tallest] += added
+        spare -= added
+    return found
 
 
 def _with_wrapped_cells(columns: Sequence[Column], width: int) -> list[Sized] | None:
@@ -310,10 +377,7 @@ def _with_wrapped_cells(columns: Sequence[Column], width: int) -> list[Sized] | 
     while sum(widths) > room:
         wider = (index for index in range(len(widths)) if widths[index] > least[index])
         widths[max(wider, key=widths.__getitem__)] -= 1
-    return [
-        Sized(column, size, wrapped(printable(column.heading), size))
-        for column, size in zip(columns, widths, strict=True)
-    ]
+    return [Sized(column, size, wrapping=True) for column, size in zip(columns, widths, strict=True)]
 
 
 def _lines_of(cells: Sequence[Sequence[str]]) -> Iterator[list[str]]:

@@ -67,6 +67,7 @@ def test_a_late_rank_makes_arrivals_the_cost_and_the_transfer_is_that_of_the_las
         algorithm_gb_s=(1 << 20) / MS,
         bus_gb_s=1.5 * (1 << 20) / MS,
         by_rank=[RankWaits(0, 10 * MS, 0), RankWaits(1, 10 * MS, 0), RankWaits(2, 0, 1)],
+        wait_share=20 / 23,
     )
 
 

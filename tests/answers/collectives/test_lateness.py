@@ -34,9 +34,13 @@ def test_a_rank_that_was_held_up_in_another_group_passes_its_lateness_on() -> No
     enter(builder, pair, 72, r0=20, r1=70)
     found = communication_of(builder)
     assert found.late == [
-        LateRank(2, 1, 1, caused_ns=50 * MS, passed_on_ns=0, inherited_ns=50 * MS, waited_ns=0),
-        LateRank(0, 0, 2, caused_ns=0, passed_on_ns=0, inherited_ns=0, waited_ns=50 * MS),
-        LateRank(1, 1, 3, caused_ns=50 * MS, passed_on_ns=50 * MS, inherited_ns=0, waited_ns=50 * MS),
+        LateRank(
+            2, 1, 1, own_ns=100 * MS, caused_ns=50 * MS, passed_on_ns=0, inherited_ns=50 * MS, waited_ns=0
+        ),
+        LateRank(0, 0, 2, own_ns=0, caused_ns=0, passed_on_ns=0, inherited_ns=0, waited_ns=50 * MS),
+        LateRank(
+            1, 1, 3, own_ns=0, caused_ns=50 * MS, passed_on_ns=50 * MS, inherited_ns=0, waited_ns=50 * MS
+        ),
     ]
     assert found.delays == [Delay(2, 0, 50 * MS, 1), Delay(2, 1, 50 * MS, 1)]
 

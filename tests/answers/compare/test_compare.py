@@ -18,7 +18,7 @@ from tracelink.answers.compare.compare import comparison_of
 from tracelink.answers.compare.gates import Limit
 from tracelink.answers.compare.model import CauseChange, Comparison, GateState, Status
 from tracelink.answers.compare.side import Series, Side, What, side_of
-from tracelink.answers.model.results import Note, WorkIn
+from tracelink.answers.model.results import WorkIn
 from tracelink.answers.rank.costs import StepPart
 from tracelink.engines import engine_for
 from tracelink.model.errors import RankConflictError, UnreadableError, UsageError
@@ -62,7 +62,7 @@ def test_whole_comparison() -> None:
     before = side({OLD_MM: [10, 11, 12], IDLE: [5, 5, 5]})
     after = side({MM: [20, 21, 22], IDLE: [5, 5, 5]})
     found = comparison_of(before, after)
-    assert (found.comparable, found.why_not, found.gates, found.notes) == (True, [], [], [])
+    assert (found.comparable, found.why_not, found.gates, found.findings) == (True, [], [], [])
     assert (found.step.before_ns, found.step.after_ns, found.step.delta_ns) == (16_000, 26_000, 10_000)
     assert [(part.part.value, part.before_ns, part.after_ns) for part in found.parts] == [
         ("compute", 11_000, 21_000),
@@ -126,14 +126,14 @@ def test_runs_that_are_not_comparable(change: dict[str, object], reason: str) ->
 def test_notes_on_versions_ranks_and_few_steps() -> None:
     before = side({MM: [1, 2]}, versions={"kineto": frozenset({"1"})}, skipped=[4, 5])
     after = side({MM: [1, 2]}, versions={"kineto": frozenset({"2"})})
-    assert comparison_of(before, after).notes == [
-        Note(Severity.INFO, "other_version", "kineto: version 1 before, 2 after."),
-        Note(
+    assert comparison_of(before, after).findings == [
+        Finding(Severity.INFO, "other_version", "kineto: version 1 before, 2 after."),
+        Finding(
             Severity.WARNING,
             "ranks_not_compared",
             "Ranks 4-5 of the first run: no breakdown, or other steps than most ranks; not compared.",
         ),
-        Note(
+        Finding(
             Severity.WARNING,
             "few_steps",
             "With 2 steps before and 2 after, the variation between steps is unknown: record at least 3 steps to know "
@@ -198,7 +198,7 @@ def test_a_run_without_the_steps_is_an_error() -> None:
 
 def test_steps_that_are_missing_are_named() -> None:
     path = samples.path("run_before")
-    notes = tracelink.compare(path, path, steps="3,99").notes
+    notes = tracelink.compare(path, path, steps="3,99").findings
     assert [note.message for note in notes if note.reason == "no_such_step"] == [
         "First run: most ranks have no step 99; only step 3 is compared.",
         "Second run: most ranks have no step 99; only step 3 is compared.",
@@ -241,7 +241,7 @@ def test_the_steps_of_most_ranks_are_compared(tmp_path: Path) -> None:
     found = tracelink.compare(run, run)
     assert found.step.before_steps == 1
     assert "Rank 0 of the first run: no breakdown, or other steps than most ranks; not compared." in [
-        note.message for note in found.notes
+        note.message for note in found.findings
     ]
 
 
@@ -268,7 +268,9 @@ def test_a_truncated_run_is_incomplete(tmp_path: Path) -> None:
     file.write_bytes(file.read_bytes()[:-60])
     found = tracelink.compare(good, cut, gates="step_time > 5%")
     assert found.why_not[0] == "the second run is incomplete: 1 file is truncated or unreadable"
-    assert any(note.reason == "truncated" and note.message.startswith("Second run: ") for note in found.notes)
+    assert any(
+        note.reason == "truncated" and note.message.startswith("Second run: ") for note in found.findings
+    )
     assert (found.gates[0].state, found.failed) == (GateState.NOT_DECIDED, False)
 
 
@@ -276,7 +278,9 @@ def test_whole_recordings(tmp_path: Path) -> None:
     run = recorded(tmp_path / "a", {0: [], 1: []})
     found = tracelink.compare(run, run)
     assert (found.comparable, found.step.whole_recordings) == (True, True)
-    assert [note.reason for note in found.notes if note.severity is Severity.WARNING] == ["whole_recordings"]
+    assert [note.reason for note in found.findings if note.severity is Severity.WARNING] == [
+        "whole_recordings"
+    ]
     assert "A recording takes" in repr(found)
 
 

@@ -9,7 +9,6 @@ from tracelink.answers.compare.model import (
     CauseChange,
     Gate,
     GateState,
-    Interval,
     PartChange,
     Status,
     StepChange,
@@ -18,13 +17,29 @@ from tracelink.answers.rank.costs import StepPart
 from tracelink.model.errors import UsageError
 
 PASSED, FAILED, WITHIN = GateState.PASSED, GateState.FAILED, GateState.WITHIN_VARIATION
-STEP = StepChange(1_000_000, 1_100_000, 100_000, 5, 5, Interval(40_000, 160_000))
-PARTS = [PartChange(StepPart.IDLE, 200_000, 210_000, 10_000)]
+STEP = StepChange(
+    5, 5, before_ns=1_000_000, after_ns=1_100_000, delta_ns=100_000, low_ns=40_000, high_ns=160_000
+)
+PARTS = [PartChange(StepPart.IDLE, before_ns=200_000, after_ns=210_000, delta_ns=10_000)]
 CAUSES = [
     CauseChange(
-        "aten::mm", StepPart.COMPUTE, Status.SAME, 50_000, 100_000, 150_000, 4.0, 4.0, Interval(-10, 100_010)
+        "aten::mm",
+        StepPart.COMPUTE,
+        Status.SAME,
+        4.0,
+        4.0,
+        before_ns=100_000,
+        after_ns=150_000,
+        delta_ns=50_000,
+        low_ns=-10,
+        high_ns=100_010,
     )
 ]
+
+
+def decided(text: str, state: GateState, before_ns: int, after_ns: int, limit_ns: int) -> Gate:
+    delta_ns = after_ns - before_ns
+    return Gate(text, state, limit_ns, before_ns=before_ns, after_ns=after_ns, delta_ns=delta_ns)
 
 
 def gate(text: str) -> Gate:
@@ -35,12 +50,12 @@ def gate(text: str) -> Gate:
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        ("step_time > +5%", Gate("step_time > +5%", FAILED, 1_000_000, 1_100_000, 50_000)),
-        ("step_time>10%", Gate("step_time>10%", PASSED, 1_000_000, 1_100_000, 100_000)),
-        ("step_time > +0.05 ms", Gate("step_time > +0.05 ms", FAILED, 1_000_000, 1_100_000, 50_000)),
-        ("idle > 9.9us", Gate("idle > 9.9us", FAILED, 200_000, 210_000, 9_900)),
-        ("idle > 10us", Gate("idle > 10us", PASSED, 200_000, 210_000, 10_000)),
-        ("aten::mm > +10%", Gate("aten::mm > +10%", WITHIN, 100_000, 150_000, 10_000)),
+        ("step_time > +5%", decided("step_time > +5%", FAILED, 1_000_000, 1_100_000, 50_000)),
+        ("step_time>10%", decided("step_time>10%", PASSED, 1_000_000, 1_100_000, 100_000)),
+        ("step_time > +0.05 ms", decided("step_time > +0.05 ms", FAILED, 1_000_000, 1_100_000, 50_000)),
+        ("idle > 9.9us", decided("idle > 9.9us", FAILED, 200_000, 210_000, 9_900)),
+        ("idle > 10us", decided("idle > 10us", PASSED, 200_000, 210_000, 10_000)),
+        ("aten::mm > +10%", decided("aten::mm > +10%", WITHIN, 100_000, 150_000, 10_000)),
     ],
 )
 def test_gates(text: str, expected: Gate) -> None:

@@ -85,6 +85,7 @@ def test_a_step_is_divided_into_parts_that_add_up() -> None:
     line.run("Memcpy HtoD", 50, 70, stream=21, kind=EventKind.MEMCPY, launched=7)
     (step,) = line.steps()
     assert step == Step(
+        rank=0,
         step=3,
         start_ns=START,
         duration_ns=100 * US,

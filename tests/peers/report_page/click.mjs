@@ -1,4 +1,4 @@
-// Opens a page of `tracelink report` from disk, light and dark: sorts and filters a table, shows the command of a row.
+// Opens a page of `tracelink summary` from disk, light and dark: sorts and filters a table, shows the command of a row.
 //   node click.mjs PAGE.html CHROMIUM CAPTION COLUMN WORD [FOLDER for pictures]
 // Needs playwright-core: NODE_PATH names the folder that it is in. Prints what it saw as JSON.
 import { createRequire } from 'node:module';

@@ -197,6 +197,7 @@ def _row(spent: Measured, rows: Int64s, scopes: Sequence[Scope]) -> CollectiveRo
         _median(algorithm),
         _median(bus),
         _by_rank(spent, timed if len(timed) else rows),
+        wait / stay if stay else None,
     )
 
 

@@ -220,6 +220,7 @@ def _late_ranks(spent: Measured, chosen: Bools, of_part: Int64s, tally: _Tally) 
             rank,
             int(last[rank]),
             int(took_part[rank]),
+            tally.caused[rank] - tally.passed_on[rank] + tally.inherited[rank],
             tally.caused[rank],
             tally.passed_on[rank],
             tally.inherited[rank],

@@ -8,20 +8,22 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
+from msgspec.structs import asdict, replace
 
 from tracelink.answers.compare.confidence import LEAST_STEPS, change_interval
-from tracelink.answers.compare.gates import Limit, Measured, gates_of
+from tracelink.answers.compare.gates import Limit, gates_of
 from tracelink.answers.compare.model import (
     CauseChange,
+    Change,
     Comparison,
-    Interval,
     KernelChange,
     PartChange,
     Status,
     StepChange,
+    UncertainChange,
 )
 from tracelink.answers.compare.side import Series, Side, What, side_of
-from tracelink.answers.model.results import Note, WorkIn
+from tracelink.answers.model.results import WorkIn
 from tracelink.answers.rank.costs import StepPart
 from tracelink.clock.clock import clock_choice
 from tracelink.engines import EngineChoice, Watch, engine_for
@@ -45,8 +47,6 @@ COUNTED = (StepPart.COMPUTE, StepPart.EXPOSED_COPY)
 """Parts whose costs are of whole calls; those of others are of reasons."""
 INCOMPLETE = {Truncated.reason, "unreadable"}
 """Reasons of findings on sources of which events are missing."""
-MOST_FINDINGS = 5
-"""Findings of one reason and run that are notes; more are counted."""
 MOST_STEPS = 4
 """Ranges of steps, and ranks with different steps, that an error lists."""
 MOST_KERNELS = 20
@@ -221,26 +221,27 @@ def comparison_of(
             _families(limits, causes, before, after),
             decided=anyway or not why_not,
         ),
-        notes=list(_notes(before, after, steps)),
+        findings=list(_findings(before, after, steps)),
     )
 
 
 def _step(before: Side, after: Side) -> StepChange:
     first, second = (round(float(side.duration.mean())) for side in (before, after))
     return StepChange(
-        first,
-        second,
-        second - first,
         len(before.steps),
         len(after.steps),
-        _interval(before.duration, after.duration),
         before.whole_recordings and after.whole_recordings,
+        before_ns=first,
+        after_ns=second,
+        delta_ns=second - first,
+        **_bounds(before.duration, after.duration),
     )
 
 
-def _interval(before: Float64s, after: Float64s) -> Interval | None:
+def _bounds(before: Float64s, after: Float64s) -> dict[str, int]:
+    """The fields of an `UncertainChange` that are bounds; empty with too few steps."""
     found = change_interval(before, after)
-    return None if found is None else Interval(round(found[0]), round(found[1]))
+    return {} if found is None else {"low_ns": round(found[0]), "high_ns": round(found[1])}
 
 
 # Causes: costs of both runs, aligned by operator or family of kernels.
@@ -294,19 +295,21 @@ def _cause(
     together = [
         _together([side.costs[key] for key in keys if key in side.costs], side) for side in (before, after)
     ]
-    interval = _interval(together[0].ns, together[1].ns)
+    change = UncertainChange(
+        before_ns=max(first, 0),
+        after_ns=max(second, 0),
+        delta_ns=second - first,
+        **_bounds(together[0].ns, together[1].ns),
+    )
     counts = [float(series.count.mean()) for series in together]
     return CauseChange(
         what,
         part,
-        _status(first, second, counts, interval),
-        second - first,
-        max(first, 0),
-        max(second, 0),
+        _status(first, second, counts, within_variation=change.within_variation),
         counts[0] if part in COUNTED else None,
         counts[1] if part in COUNTED else None,
-        interval,
-        [] if part is StepPart.IDLE else _kernels(keys, times, before, after),
+        [] if part is StepPart.IDLE else _kernels(what, keys, times, before, after),
+        **asdict(change),
     )
 
 
@@ -316,13 +319,13 @@ def _together(series: Sequence[Series], side: Side) -> Series:
     return Series(ns, sum((each.count for each in series), np.zeros(steps)))
 
 
-def _status(first: int, second: int, counts: Sequence[float], interval: Interval | None) -> Status:
+def _status(first: int, second: int, counts: Sequence[float], *, within_variation: bool) -> Status:
     before, after = counts
     if not first and not before:
         return Status.NEW
     if not second and not after:
         return Status.GONE
-    if interval is not None and interval.low_ns <= 0 <= interval.high_ns:
+    if within_variation:
         return Status.SAME
     if abs(after - before) > SAME_COUNT * before and (after > before) == (second > first):
         return Status.MORE if after > before else Status.FEWER
@@ -330,13 +333,21 @@ def _status(first: int, second: int, counts: Sequence[float], interval: Interval
 
 
 def _kernels(
-    keys: Sequence[What], times: Sequence[tuple[int, int]], before: Side, after: Side
+    what: str, keys: Sequence[What], times: Sequence[tuple[int, int]], before: Side, after: Side
 ) -> list[KernelChange]:
     rows = [
-        KernelChange(key.name, max(first, 0), max(second, 0), _count(before, key), _count(after, key))
+        KernelChange(
+            key.name,
+            what,
+            _count(before, key),
+            _count(after, key),
+            before_ns=max(first, 0),
+            after_ns=max(second, 0),
+            delta_ns=max(second, 0) - max(first, 0),
+        )
         for key, (first, second) in zip(keys, times, strict=True)
     ]
-    return sorted(rows, key=lambda row: -abs(row.after_ns - row.before_ns))[:MOST_KERNELS]
+    return sorted(rows, key=lambda row: -abs(row.delta_ns))[:MOST_KERNELS]
 
 
 def _count(side: Side, key: What) -> float:
@@ -349,15 +360,15 @@ def _parts(causes: Sequence[CauseChange]) -> list[PartChange]:
     for part in StepPart:
         mine = [cause for cause in causes if cause.part is part]
         first, second = sum(cause.before_ns for cause in mine), sum(cause.after_ns for cause in mine)
-        result.append(PartChange(part, first, second, second - first))
+        result.append(PartChange(part, before_ns=first, after_ns=second, delta_ns=second - first))
     return result
 
 
 def _families(
     limits: Sequence[Limit], causes: Sequence[CauseChange], before: Side, after: Side
-) -> dict[str, Measured]:
+) -> dict[str, Change]:
     """The sums of the causes `NAME: …`, for the limits of `NAME`."""
-    found = {}
+    found: dict[str, Change] = {}
     for limit in limits:
         prefix = f"{limit.what}: "
         mine = [cause for cause in causes if cause.what.startswith(prefix)]
@@ -366,10 +377,11 @@ def _families(
                 _together([series for key, series in side.costs.items() if key.what.startswith(prefix)], side)
                 for side in (before, after)
             )
-            found[limit.what] = Measured(
-                sum(cause.before_ns for cause in mine),
-                sum(cause.after_ns for cause in mine),
-                _interval(first.ns, second.ns),
+            found[limit.what] = UncertainChange(
+                before_ns=sum(cause.before_ns for cause in mine),
+                after_ns=sum(cause.after_ns for cause in mine),
+                delta_ns=sum(cause.after_ns - cause.before_ns for cause in mine),
+                **_bounds(first.ns, second.ns),
             )
     return found
 
@@ -411,9 +423,9 @@ def _moved_differently(
             yield operation, first, second
 
 
-def _notes(before: Side, after: Side, steps: Numbers | None) -> Iterable[Note]:
+def _findings(before: Side, after: Side, steps: Numbers | None) -> Iterable[Finding]:
     for which, side in (("First", before), ("Second", after)):
-        yield from _notes_on_inputs(which, side.findings)
+        yield from (replace(one, message=f"{which} run: {one.message}") for one in side.findings)
         compared = Numbers.of(number for number, _ in side.steps if number is not None)
         missing = steps.without(compared) if steps is not None else None
         if missing:
@@ -421,41 +433,29 @@ def _notes(before: Side, after: Side, steps: Numbers | None) -> Iterable[Note]:
                 f"{which} run: most ranks have no {_steps_in_words(missing)}; only {_steps_in_words(compared)} "
                 f"{'is' if len(side.steps) == 1 else 'are'} compared."
             )
-            yield Note(Severity.WARNING, "no_such_step", message)
+            yield Finding(Severity.WARNING, "no_such_step", message)
     for name in sorted(before.versions.keys() | after.versions.keys()):
         first, second = (
             ", ".join(sorted(side.versions.get(name, ()))) or "unknown" for side in (before, after)
         )
         if first != second:
-            yield Note(Severity.INFO, "other_version", f"{name}: version {first} before, {second} after.")
+            yield Finding(Severity.INFO, "other_version", f"{name}: version {first} before, {second} after.")
     for which, side in (("first", before), ("second", after)):
         if side.skipped:
             message = (
                 f"Rank{'' if len(side.skipped) == 1 else 's'} {rank_list(side.skipped)} of the {which} run: no "
                 "breakdown, or other steps than most ranks; not compared."
             )
-            yield Note(Severity.WARNING, "ranks_not_compared", message)
+            yield Finding(Severity.WARNING, "ranks_not_compared", message)
     if before.whole_recordings and after.whole_recordings:
         message = (
             "Neither run has steps (ProfilerStep#N): whole recordings are compared, with as many iterations as each "
             "contains. Call profiler.step() after each step."
         )
-        yield Note(Severity.WARNING, "whole_recordings", message)
+        yield Finding(Severity.WARNING, "whole_recordings", message)
     elif min(len(before.steps), len(after.steps)) < LEAST_STEPS:
         message = (
             f"With {counted(len(before.steps), 'step')} before and {len(after.steps)} after, the variation between "
             f"steps is unknown: record at least {LEAST_STEPS} steps to know which changes are noise."
         )
-        yield Note(Severity.WARNING, "few_steps", message)
-
-
-def _notes_on_inputs(which: str, findings: Sequence[Finding]) -> Iterable[Note]:
-    """The warnings and errors of the inputs of a run."""
-    by_reason: dict[tuple[Severity, str], list[Finding]] = defaultdict(list)
-    for finding in findings:
-        by_reason[finding.severity, finding.reason].append(finding)
-    for (severity, reason), mine in by_reason.items():
-        for finding in mine[:MOST_FINDINGS]:
-            yield Note(severity, reason, f"{which} run: {finding.message}")
-        if more := len(mine[MOST_FINDINGS:]):
-            yield Note(severity, reason, f"{which} run: {counted(more, 'more message')} of this kind.")
+        yield Finding(Severity.WARNING, "few_steps", message)

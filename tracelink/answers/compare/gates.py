@@ -7,7 +7,15 @@ from collections.abc import Mapping, Sequence
 
 from msgspec import Struct
 
-from tracelink.answers.compare.model import CauseChange, Gate, GateState, Interval, PartChange, StepChange
+from tracelink.answers.compare.model import (
+    CauseChange,
+    Change,
+    Gate,
+    GateState,
+    PartChange,
+    StepChange,
+    UncertainChange,
+)
 from tracelink.model.errors import UsageError, did_you_mean
 
 STEP_TIME = "step_time"
@@ -39,20 +47,12 @@ class Limit(Struct, frozen=True):
         return int(self.number * NANOSECONDS[self.unit])
 
 
-class Measured(Struct, frozen=True):
-    """The values that a gate is for."""
-
-    before_ns: int
-    after_ns: int
-    interval: Interval | None = None
-
-
 def gates_of(
     limits: Sequence[Limit],
     step: StepChange,
     parts: Sequence[PartChange],
     causes: Sequence[CauseChange],
-    families: Mapping[str, Measured],
+    families: Mapping[str, Change],
     *,
     decided: bool,
 ) -> list[Gate]:
@@ -60,15 +60,14 @@ def gates_of(
 
     `families` are sums of causes by the beginning of their names.
     """
-    measured = {STEP_TIME: Measured(step.before_ns, step.after_ns, step.interval)}
-    measured |= {part.part.value: Measured(part.before_ns, part.after_ns) for part in parts}
+    measured: dict[str, Change] = {STEP_TIME: step, **{part.part.value: part for part in parts}}
     for cause in causes:
-        measured.setdefault(cause.what, Measured(cause.before_ns, cause.after_ns, cause.interval))
+        measured.setdefault(cause.what, cause)
     measured = {**families, **measured}
     return [_gate(limit, measured, decided=decided) for limit in limits]
 
 
-def _gate(limit: Limit, measured: Mapping[str, Measured], *, decided: bool) -> Gate:
+def _gate(limit: Limit, measured: Mapping[str, Change], *, decided: bool) -> Gate:
     found = measured.get(limit.what)
     if found is None:
         advice = did_you_mean(limit.what, measured) or f"There are {', '.join(list(measured)[:8])}."
@@ -76,12 +75,20 @@ def _gate(limit: Limit, measured: Mapping[str, Measured], *, decided: bool) -> G
             f"the gate {limit.text!r} is for {limit.what!r}, which neither run has", advice=advice
         )
     most = limit.of(found.before_ns)
+    change = found.after_ns - found.before_ns
     if not decided:
         state = GateState.NOT_DECIDED
-    elif found.after_ns - found.before_ns <= most:
+    elif change <= most:
         state = GateState.PASSED
-    elif found.interval is not None and found.interval.low_ns <= 0:
+    elif isinstance(found, UncertainChange) and found.low_ns is not None and found.low_ns <= 0:
         state = GateState.WITHIN_VARIATION
     else:
         state = GateState.FAILED
-    return Gate(limit.text, state, found.before_ns, found.after_ns, most)
+    return Gate(
+        limit.text,
+        state,
+        most,
+        before_ns=found.before_ns,
+        after_ns=found.after_ns,
+        delta_ns=change,
+    )

@@ -2,23 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from enum import StrEnum
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
-from msgspec import Meta, Struct
+from msgspec import Struct
 
-from tracelink.answers.model.results import Count, Nanoseconds, Note
 from tracelink.answers.rank.costs import StepPart
-from tracelink.model.errors import UsageError, choices
-from tracelink.model.results import ResultTable, as_html, as_text
-from tracelink.model.text import number
+from tracelink.model.fields import Count, Doc, Nanoseconds, Row, Shown, SignedNanoseconds
+from tracelink.model.findings import Finding
+from tracelink.model.results import Result, rows_of
 
-if TYPE_CHECKING:
-    import pandas
-    import pyarrow
-
-Per = Annotated[float, Meta(ge=0)]
+Calls = Annotated[float | None, Doc("Calls per step and rank; null for waits and idle time.")]
 
 
 class Status(StrEnum):
@@ -47,74 +42,76 @@ class GateState(StrEnum):
     """The runs are not comparable."""
 
 
-class Interval(Struct, frozen=True):
-    """The change is between these two with 95 % confidence, by the variation between steps."""
+class Change(Row, frozen=True, kw_only=True):
+    """What something takes before and after."""
 
-    low_ns: int
-    high_ns: int
+    before_ns: Annotated[Nanoseconds, Shown("before")]
+    after_ns: Annotated[Nanoseconds, Shown("after")]
+    delta_ns: Annotated[SignedNanoseconds, Shown("change", signed=True)]
+
+    plotted = ("delta_ns",)
 
 
-class KernelChange(Struct, frozen=True):
+class UncertainChange(Change, frozen=True, kw_only=True):
+    """A change between two bounds with 95 % confidence, by the variation between steps."""
+
+    low_ns: Annotated[
+        SignedNanoseconds | None,
+        Doc("The lower bound of the change; null with fewer than 3 steps on a side."),
+        Shown("at least", 2, signed=True),
+    ] = None
+    high_ns: Annotated[
+        SignedNanoseconds | None, Doc("The upper bound."), Shown("at most", 1, signed=True)
+    ] = None
+
+    @property
+    def within_variation(self) -> bool:
+        """True if the change is not larger than the variation between steps."""
+        return self.low_ns is not None and self.high_ns is not None and self.low_ns <= 0 <= self.high_ns
+
+
+class KernelChange(Change, frozen=True):
     """One kernel, operator or copy of a cause."""
 
     name: str
-    before_ns: Nanoseconds
-    after_ns: Nanoseconds
-    before_count: Per
-    """Per step and rank."""
-    after_count: Per
+    what: Annotated[str, Doc("The cause.")]
+    before_count: Annotated[float, Doc("Per step and rank.")]
+    after_count: float
 
 
-class CauseChange(Struct, frozen=True):
+class CauseChange(UncertainChange, frozen=True):
     """A part of the change of the step."""
 
-    what: Annotated[str, Meta(description="An operator, a kernel, a copy, or the cause of idle time.")]
-    part: StepPart
+    what: Annotated[
+        str, Doc("An operator, a kernel, a copy, or the cause of idle time."), Shown("cause", longest=70)
+    ]
+    part: Annotated[StepPart, Shown(drop=5)]
     status: Status
-    delta_ns: int
-    before_ns: Nanoseconds
-    after_ns: Nanoseconds
-    before_count: Annotated[
-        float | None, Meta(description="Calls per step and rank; null for waits and idle time.")
-    ] = None
-    after_count: float | None = None
-    interval: Annotated[Interval | None, Meta(description="Null with fewer than 3 steps on a side.")] = None
-    kernels: Annotated[
-        Sequence[KernelChange], Meta(description="Its kernels, the largest change first.")
-    ] = ()
+    before_count: Annotated[Calls, Shown("calls before", 4)] = None
+    after_count: Annotated[Calls, Shown("calls after", 3)] = None
+    kernels: Annotated[Sequence[KernelChange], Doc("Its kernels, the largest change first.")] = ()
 
 
-class StepChange(Struct, frozen=True):
+class StepChange(UncertainChange, frozen=True):
     """The duration of a step, or of a recording without steps."""
 
-    before_ns: Nanoseconds
-    after_ns: Nanoseconds
-    delta_ns: int
     before_steps: Count
     after_steps: Count
-    interval: Interval | None = None
-    whole_recordings: Annotated[
-        bool, Meta(description="Neither run has steps: whole recordings are compared.")
-    ] = False
+    whole_recordings: Annotated[bool, Doc("Neither run has steps: whole recordings are compared.")] = False
 
 
-class PartChange(Struct, frozen=True):
+class PartChange(Change, frozen=True):
     """One of the four parts of a step; their changes add up to that of the step."""
 
     part: StepPart
-    before_ns: Nanoseconds
-    after_ns: Nanoseconds
-    delta_ns: int
 
 
-class Gate(Struct, frozen=True):
+class Gate(Change, frozen=True):
     """A limit for a change, and whether the change exceeds it."""
 
     gate: str
     state: GateState
-    before_ns: Nanoseconds
-    after_ns: Nanoseconds
-    limit_ns: Annotated[int, Meta(description="The largest change that passes.")]
+    limit_ns: Annotated[SignedNanoseconds, Doc("The largest change that passes."), Shown("limit")]
 
     @property
     def failed(self) -> bool:
@@ -122,134 +119,25 @@ class Gate(Struct, frozen=True):
         return self.state is GateState.FAILED
 
 
-class Comparison(Struct, frozen=True):
+class Comparison(Result, frozen=True):
     """Result of `tracelink diff --json`."""
 
     comparable: bool
     why_not: Sequence[str]
     step: StepChange
     parts: Sequence[PartChange]
-    causes: Annotated[
-        Sequence[CauseChange], Meta(description="Add up to the change of the step; the largest first.")
-    ]
+    causes: Annotated[Sequence[CauseChange], Doc("Add up to the change of the step; the largest first.")]
     gates: Sequence[Gate]
-    notes: Sequence[Note]
+    findings: Annotated[Sequence[Finding], Doc("What must be known to read the numbers.")]
+
+    drawn_by = "tracelink.answers.compare.report"
 
     @property
     def failed(self) -> bool:
         """True if a gate failed; gates of runs that are not comparable are not decided."""
         return any(gate.failed for gate in self.gates)
 
-    def __repr__(self) -> str:
-        return as_text(*self._overview())
-
-    def _repr_html_(self) -> str:
-        return as_html(*self._overview())
-
-    def _overview(self) -> tuple[str, dict[str, str]]:
-        from tracelink.answers.compare.words import gate_in_words, headline
-
-        gates = {f"gate {index}": gate_in_words(gate) for index, gate in enumerate(self.gates, 1)}
-        parts = {"verdict": headline(self), "not comparable": " ".join(self.why_not), **gates}
-        parts["tables"] = ", ".join(f"{name} {number(len(self.table(name)))}" for name in TABLES)
-        return "Comparison", {name: text for name, text in parts.items() if text}
-
-    def table(self, name: str) -> ResultTable[Any]:
-        """Returns one table of the comparison.
-
-        Args:
-            name: "causes", "kernels" (of the causes), "parts", "gates" or "notes".
-
-        Raises:
-            UsageError: There is no such table.
-        """
-        if name not in TABLES:
-            raise UsageError(f"there is no table {name!r}", advice=choices(name, TABLES))
-        rows: Sequence[Any] = getattr(self, name, ())
-        match name:
-            case "causes":
-                rows = [CauseRow.of(cause) for cause in self.causes]
-            case "kernels":
-                rows = [KernelRow.of(cause, kernel) for cause in self.causes for kernel in cause.kernels]
-        plotted = [column for column in TABLES[name].__struct_fields__ if column == "delta_ns"]
-        return ResultTable.of_rows(TABLES[name], rows, title=name.capitalize(), plotted=plotted)
-
-    def to_pandas(self, name: str) -> pandas.DataFrame:
-        """Returns one table as a pandas frame; see `table` for the names.
-
-        Raises:
-            UsageError: There is no such table; or pandas is not installed: install the extra `pandas`.
-        """
-        return self.table(name).to_pandas()
-
-    def to_arrow(self, name: str) -> pyarrow.Table:
-        """Returns one table as an Arrow table; see `table` for the names.
-
-        Raises:
-            UsageError: There is no such table; or pyarrow is not installed: install the extra `arrow`.
-        """
-        return self.table(name).to_arrow()
-
-
-# Rows of tables, without anything nested
-
-
-class CauseRow(Struct, frozen=True):
-    """One cause; the change is between `low_ns` and `high_ns` with 95 % confidence."""
-
-    what: str
-    part: str
-    status: str
-    delta_ns: int
-    before_ns: int
-    after_ns: int
-    before_count: float | None
-    after_count: float | None
-    low_ns: int | None
-    high_ns: int | None
-
-    @classmethod
-    def of(cls, cause: CauseChange) -> CauseRow:
-        """The row of a cause."""
-        low, high = (cause.interval.low_ns, cause.interval.high_ns) if cause.interval else (None, None)
-        return cls(
-            cause.what,
-            cause.part,
-            cause.status,
-            cause.delta_ns,
-            cause.before_ns,
-            cause.after_ns,
-            cause.before_count,
-            cause.after_count,
-            low,
-            high,
-        )
-
-
-class KernelRow(Struct, frozen=True):
-    """One kernel, operator or copy of a cause."""
-
-    name: str
-    what: str
-    delta_ns: int
-    before_ns: int
-    after_ns: int
-    before_count: float
-    after_count: float
-
-    @classmethod
-    def of(cls, cause: CauseChange, kernel: KernelChange) -> KernelRow:
-        """The row of a kernel of a cause."""
-        change = kernel.after_ns - kernel.before_ns
-        counts = kernel.before_count, kernel.after_count
-        return cls(kernel.name, cause.what, change, kernel.before_ns, kernel.after_ns, *counts)
-
-
-TABLES: Mapping[str, type[Struct]] = {
-    "causes": CauseRow,
-    "kernels": KernelRow,
-    "parts": PartChange,
-    "gates": Gate,
-    "notes": Note,
-}
-"""The names of the tables of a comparison, and their rows."""
+    def table_rows(self) -> dict[str, tuple[type[Struct], Sequence[Any]]]:
+        """Returns the rows of each table by name: causes, their kernels, parts, gates and findings."""
+        kernels = [kernel for cause in self.causes for kernel in cause.kernels]
+        return {**rows_of(self), "kernels": (KernelChange, kernels)}

@@ -55,8 +55,8 @@ def account_of(graph: EventGraph, job: Job, wanted: Numbers | None, *, with_shap
         rank.rank,
         rank.host,
         divided.breakdown.work,
-        _steps(windows, divided.breakdown, divided.causes),
-        next(iter(_steps(_recording(divided.breakdown), divided.breakdown, {})), None),
+        _steps(rank.rank, windows, divided.breakdown, divided.causes),
+        next(iter(_steps(rank.rank, _recording(divided.breakdown), divided.breakdown, {})), None),
         streams_of(view, windows),
         launches_of(view, windows),
         memory_of(view, windows),
@@ -73,7 +73,8 @@ def rank_costs_of(graph: EventGraph, job: Job, wanted: Numbers | None) -> RankCo
     breakdown, windows = divided.breakdown, divided.windows
     (rank,) = graph.ranks
     costs = costs_of(divided.view, breakdown, windows, divided.causes)
-    return RankCosts(rank.rank, breakdown.work, _steps(windows, breakdown, divided.causes), costs)
+    steps = _steps(rank.rank, windows, breakdown, divided.causes)
+    return RankCosts(rank.rank, breakdown.work, steps, costs)
 
 
 class _Divided(Struct, frozen=True):
@@ -135,14 +136,14 @@ def _causes(
     }
 
 
-def _steps(windows: Windows, breakdown: Breakdown, causes: Causes) -> list[Step]:
+def _steps(rank: int, windows: Windows, breakdown: Breakdown, causes: Causes) -> list[Step]:
     parts = breakdown.parts(windows)
     numbers = [None if number == UNKNOWN else number for number in windows.number.tolist()]
     columns: dict[str, list[Any]] = {name: values.tolist() for name, values in parts.items()}
     for name, reasons in causes.items():
         columns[name] = _portions(windows, reasons)
     return [
-        Step(step=number, start_ns=start, **{name: values[index] for name, values in columns.items()})
+        Step(rank, number, start, **{name: values[index] for name, values in columns.items()})
         for index, (number, start) in enumerate(zip(numbers, windows.start.tolist(), strict=True))
     ]
 

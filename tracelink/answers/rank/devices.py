@@ -22,7 +22,7 @@ POINTS = 100
 
 def streams_of(view: RankView, windows: Windows) -> list[Stream]:
     """The streams on which work ran within the windows, the busiest first."""
-    work = view.work
+    work, rank = view.work, view.graph.ranks[0].rank
     found = []
     for lane in np.unique(work.lane).tolist():
         mine = work.take(work.lane == lane)
@@ -33,7 +33,7 @@ def streams_of(view: RankView, windows: Windows) -> list[Stream]:
             *(_busy(mine.take(mine.part == part), windows) for part in (COMMUNICATION, COPY)),
         ]
         count = int(np.count_nonzero(starts_inside(windows, mine.start)))
-        found.append(Stream(track.label or track.identity, track.process, count, *busy))
+        found.append(Stream(rank, track.label or track.identity, track.process, count, *busy))
     found = [stream for stream in found if stream.count or stream.busy_ns]
     return sorted(found, key=lambda stream: -stream.busy_ns)
 
@@ -58,6 +58,7 @@ def launches_of(view: RankView, windows: Windows) -> Launches | None:
     kernel = view.events.kind[work.row[known][first]] == EventKind.KERNEL
     shorter = kernel & (counts == 1) & (time[known][first] < calls_ns)
     return Launches(
+        view.graph.ranks[0].rank,
         count=int(np.count_nonzero(known)),
         unknown=int(np.count_nonzero(~known)),
         calls=len(calls),
@@ -111,6 +112,7 @@ def memory_of(view: RankView, windows: Windows) -> list[Memory]:
         peak = int(np.argmax(value))
         found.append(
             Memory(
+                view.graph.ranks[0].rank,
                 tracks[track].label or tracks[track].identity,
                 int(value[peak]),
                 int(time[peak]),

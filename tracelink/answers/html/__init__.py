@@ -1,3 +1,0 @@
-"""The report as an HTML page."""
-
-__all__ = ["page"]
