@@ -13,6 +13,7 @@ from tracelink.answers.collectives.listing import Listing
 from tracelink.answers.compare.model import Comparison
 from tracelink.answers.model.results import Summary
 from tracelink.api.inspection import Inspection
+from tracelink.api.outputs import Written
 from tracelink.cli.documents import diagnosis, results, traces
 from tracelink.compiling.model import CompileReport
 from tracelink.converters.capture import schema as capture
@@ -31,7 +32,7 @@ DOCUMENTS: dict[str, type[msgspec.Struct]] = {
     "error": results.Failed,
     "formats": results.Formats,
     "inspect": Inspection,
-    "merge": results.Merge,
+    "merge": Written,
     "open": results.Open,
     "queries": results.Queries,
     "query": results.Query,

@@ -31,7 +31,7 @@ from tracelink import (
     plugins,
     samples,
 )
-from tracelink.api import Converted, Merged
+from tracelink.api import Merged
 from tracelink.plugins import registry
 
 # What harnesses call: load, inspection, write, merge.
@@ -464,7 +464,7 @@ def notes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.mark.parametrize("name", ["a.md", "a.list.json"])
 def test_the_name_of_the_output_says_it(notes: Path, tmp_path: Path, name: str) -> None:
     result = api.convert(notes, tmp_path / name)
-    assert isinstance(result, Converted)
+    assert not isinstance(result, Merged)
     assert [(output.path, output.format) for output in result.outputs] == [
         (str(tmp_path / name), "notes-markdown")
     ]

@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from tracelink.answers.model.results import Summary as Summary
     from tracelink.answers.summarize import summarize as summarize
     from tracelink.answers.what_if import what_if as what_if
-    from tracelink.api import Converted as Converted
     from tracelink.api import Merged as Merged
+    from tracelink.api import Written as Written
     from tracelink.api import clocks as clocks
     from tracelink.api import collectives as collectives
     from tracelink.api import convert as convert
@@ -77,8 +77,8 @@ _EXPORTS = {
     "answers.summarize": ("summarize",),
     "answers.what_if": ("what_if",),
     "api": (
-        "Converted",
         "Merged",
+        "Written",
         "clocks",
         "collectives",
         "convert",

@@ -6,7 +6,6 @@ import re
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import replace
 from functools import lru_cache, partial
 from itertools import islice
 from typing import Any, BinaryIO
@@ -14,6 +13,7 @@ from typing import Any, BinaryIO
 import msgspec
 import numpy as np
 from msgspec import Struct
+from msgspec.structs import replace
 
 from tracelink.converters.chakra_json import schema
 from tracelink.converters.chakra_json.plan import DeviceWork, Plan, plan_of

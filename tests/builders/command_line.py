@@ -84,7 +84,7 @@ class Job:
             made.events,
         )
         outputs = [written] if self.outputs is None else self.outputs
-        return Merged(made, outputs, resumed=self.resumed)
+        return Merged.of_job(made, outputs, resumed=self.resumed)
 
     def _default_sources(self) -> list[SourceInfo]:
         return [SourceInfo(f"k_{rank}.json", "kineto", rank=rank, events=EVENTS) for rank in self.reports]

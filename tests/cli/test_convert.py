@@ -40,10 +40,16 @@ def names(path: str) -> set[str]:
     return {data["name"] for _, data in nx.read_graphml(path).nodes(data=True)}
 
 
-@pytest.mark.parametrize("output", ["job.svg", "job.dot", "job.gv", "job.graphml"])
-def test_the_format_comes_from_the_name_of_the_output(tracelink: Run, et: Path, output: str) -> None:
+@pytest.mark.parametrize(
+    ("output", "name"),
+    [("job.svg", "svg"), ("job.dot", "dot"), ("job.gv", "dot"), ("job.graphml", "graphml")],
+)
+def test_the_format_comes_from_the_name_of_the_output(
+    tracelink: Run, et: Path, output: str, name: str
+) -> None:
     result = tracelink("convert", str(et / "job.0.et"), output)
-    assert (result.exit_code, result.stdout.split("(")[0]) == (0, f"Wrote {output} ")
+    assert result.exit_code == 0
+    assert result.stdout.split("(")[0] == f"Converted to {name}.\nWrote {output} "
     assert "kernel 2" in Path(output).read_text()
 
 
@@ -207,7 +213,7 @@ def test_inspect_shows_the_ranks_of_a_timeline(tracelink: Run, native: str) -> N
     result = tracelink("inspect", native)
     assert result.exit_code == 0
     listed = result.stdout.splitlines()
-    assert listed[0] == f"In {native}:"
+    assert listed[1] == f"In {native}:"
     assert [line.split()[:2] for line in listed if line.startswith("rank-")] == [
         ["rank-0", "perfetto"],
         ["rank-1", "perfetto"],

@@ -18,7 +18,7 @@ from builders.job import JobBuilder
 from builders.kineto import cpu_op, trace, write
 from builders.perfetto_native import read
 from tracelink import samples, schemas
-from tracelink.cli.merged import RELATIONS
+from tracelink.api.outputs import RELATIONS
 from tracelink.converters.chakra.decode import decode
 from tracelink.model.clock import Clock
 from tracelink.model.findings import Finding, Severity
@@ -117,8 +117,9 @@ class TestSummary:
     def test_a_row_for_each_rank(self, tracelink: Run, job: Job) -> None:
         job.reports = {rank: [LinkReport("launches", 3774, 3774)] for rank in (0, 5)}
         lines = tracelink("merge", "traces/").stdout.splitlines()
-        assert lines[0].split()[:4] == ["rank", "events", "launches", "calls"]
-        assert [line.split()[:5] for line in lines[1:3]] == [
+        assert lines[0] == "Linked 20 events of 2 ranks."
+        assert lines[2].split() == ["rank", "events", "launches"]
+        assert [line.split()[:5] for line in lines[3:5]] == [
             ["0", "10", "3,774", "of", "3,774"],
             ["5", "10", "3,774", "of", "3,774"],
         ]
@@ -138,7 +139,7 @@ class TestSummary:
     def test_one_row_for_more_than_16_ranks(self, tracelink: Run, job: Job) -> None:
         job.reports = {rank: [LinkReport("launches", 100, 100)] for rank in range(17)}
         lines = tracelink("merge", "traces/").stdout.splitlines()
-        assert lines[1].split()[:6] == ["17", "ranks", "170", "1,700", "of", "1,700"]
+        assert lines[3].split()[:6] == ["17", "ranks", "170", "1,700", "of", "1,700"]
 
     def test_reasons_for_unlinked_events_are_summed_over_ranks(self, tracelink: Run, job: Job) -> None:
         job.reports = {
@@ -267,9 +268,17 @@ class TestJson:
         jsonschema.validate(document, schemas.load("merge"))
         assert result.stderr == ""
         assert document["outputs"] == [
-            {"path": "merged.json", "format": "perfetto-json", "rank": None, "bytes": 12345678, "events": 20}
+            {
+                "path": "merged.json",
+                "format": "perfetto-json",
+                "rank": None,
+                "bytes": 12345678,
+                "events": 20,
+                "findings": [],
+            }
         ]
         assert document["ranks"][0]["links"]["launches"] == {
+            "relation": "launches",
             "linked": 7,
             "candidates": 10,
             "unlinked": {"no correlation": 3},
@@ -290,7 +299,13 @@ class TestJson:
         job.reports = {0: (), 1: [LinkReport("launches.annotation", 1, 1)]}
         ranks = json.loads(tracelink("merge", "traces/", "--json").stdout)["ranks"]
         assert [list(rank["links"]) for rank in ranks] == [[*RELATIONS], [*RELATIONS, "launches.annotation"]]
-        assert ranks[0]["links"]["calls"] == {"linked": 0, "candidates": 0, "unlinked": {}}
+        assert ranks[0]["links"]["calls"] == {
+            "relation": "calls",
+            "linked": 0,
+            "candidates": 0,
+            "unlinked": {},
+            "notes": {},
+        }
 
 
 class TestExitCode:
@@ -331,7 +346,7 @@ class TestSample:
         profile = samples.path("cpu_job") / "kineto_1.json.gz"
         result = tracelink("merge", "-", "-o", str(tmp_path / "m.json"), stdin=profile.read_bytes())
         assert result.exit_code == 0
-        assert result.stdout.splitlines()[1].startswith("1 ")
+        assert result.stdout.splitlines()[3].startswith("1 ")
 
 
 # `tracelink merge --to chakra`: the options of the writer, and what is output of it.

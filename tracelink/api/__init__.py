@@ -1,11 +1,11 @@
 """What notebooks and commands call: load, inspect, collectives, clocks, write, merge, convert."""
 
 from tracelink.api.graphs import clocks, collectives, inspect, load
-from tracelink.api.outputs import Converted, Merged, convert, merge, write
+from tracelink.api.outputs import Merged, Written, convert, merge, write
 
 __all__ = [
-    "Converted",
     "Merged",
+    "Written",
     "clocks",
     "collectives",
     "convert",
@@ -13,5 +13,6 @@ __all__ = [
     "inspection",
     "load",
     "merge",
+    "outputs",
     "write",
 ]

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import dataclasses
 import os
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path, PurePath
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -34,11 +34,12 @@ from tracelink.io.targets import (
 from tracelink.io.temporary import abandoned_files_removed
 from tracelink.model.clock import ClockMode, Clocks
 from tracelink.model.errors import UsageError, similar_to
+from tracelink.model.fields import Count, Doc, Nanoseconds, RankNumber, Row
 from tracelink.model.findings import Finding, Severity
-from tracelink.model.graph import EventGraph
+from tracelink.model.graph import EventGraph, LinkReport
 from tracelink.model.job import Job
+from tracelink.model.results import Result
 from tracelink.model.selection import Selection, View
-from tracelink.model.text import number, size
 from tracelink.pipeline.job_reader import read_job
 from tracelink.pipeline.reading import Task, nothing_readable, tasks_of
 from tracelink.plugins import (
@@ -57,52 +58,91 @@ if TYPE_CHECKING:
 DEFAULT_FORMAT = "perfetto-json"
 WORTH_FORECASTING = 200_000
 """Events of a job: fewer are written in less than a second, before a forecast could be read."""
-FILES = 4
-"""Outputs that the representation of a result lists."""
 DEFAULT_NAME = "merged"
 """The default name of outputs, before the suffix."""
+RELATIONS = ("launches", "calls", "backward_of", "same.et_kineto", "same.recorder_kineto")
+"""Relations that are reported for every rank, even if it has nothing to link."""
 
 
-class Merged(Struct, frozen=True):
-    """The job that a merge read, the files that it wrote, and the findings."""
+class RankLinks(Row, frozen=True):
+    """The events of one rank, and how they were linked."""
+
+    rank: RankNumber
+    events: Count
+    links: Annotated[
+        Mapping[str, LinkReport],
+        Doc("By relation: launches, calls, backward_of, same.et_kineto, same.recorder_kineto, ..."),
+    ]
+
+
+class Written(Result, frozen=True):
+    """Files that were written, and how the events in them were linked."""
+
+    outputs: Sequence[Output]
+    ranks: Sequence[RankLinks]
+    findings: Annotated[
+        Sequence[Finding], Doc("Those of reading and linking, those of the forecast, then those of writing.")
+    ]
+    collectives: Annotated[Count, Doc("Collectives that were matched across ranks.")] = 0
+    messages: Annotated[Count, Doc("Messages that were matched across ranks.")] = 0
+    clocks_corrected_ns: Annotated[Nanoseconds, Doc("The largest correction of the clock of a rank.")] = 0
+    resumed: Annotated[Count, Doc("Ranks that an earlier run with --resume had read.")] = 0
+
+    drawn_by = "tracelink.api.written_report"
+
+    @classmethod
+    def of(cls, outputs: Sequence[Output]) -> Written:
+        """What a conversion wrote."""
+        return Written(outputs, [], findings_of(outputs))
+
+
+class Merged(Written, frozen=True, kw_only=True):
+    """What a merge wrote, with the job that it read."""
 
     job: Job
-    outputs: Sequence[Output]
-    forecast_findings: Sequence[Finding] = ()
-    """Findings of the forecast, before anything was written."""
-    resumed: int = 0
-    """The number of ranks that an earlier run with `resume` had read."""
+    announced: Sequence[Finding] = ()
+    """Findings of the forecast, which people saw before anything was written."""
 
-    def __repr__(self) -> str:
-        return _summary("Merged", self.outputs, self.findings)
+    @classmethod
+    def of_job(
+        cls, job: Job, outputs: Sequence[Output], announced: Sequence[Finding] = (), resumed: int = 0
+    ) -> Merged:
+        """The job, and the files that it was written to."""
+        return cls(
+            outputs,
+            _links(job),
+            [*job.findings, *announced, *findings_of(outputs)],
+            len(job.collectives),
+            len(job.messages),
+            max((abs(rank.clock_offset_ns) for rank in job.ranks), default=0),
+            resumed,
+            job=job,
+            announced=announced,
+        )
 
-    @property
-    def findings(self) -> list[Finding]:
-        """The findings of reading and linking, then those of writing."""
-        written = [finding for output in self.outputs for finding in output.findings]
-        return [*self.job.findings, *self.forecast_findings, *written]
-
-
-class Converted(Struct, frozen=True):
-    """The files that a conversion wrote, and the findings."""
-
-    outputs: Sequence[Output]
-
-    def __repr__(self) -> str:
-        return _summary("Converted", self.outputs, self.findings)
-
-    @property
-    def findings(self) -> list[Finding]:
-        """The findings on all files."""
-        return [finding for output in self.outputs for finding in output.findings]
+    def document(self) -> Written:
+        """What JSON has: all but the job."""
+        return Written(*(getattr(self, name) for name in Written.__struct_fields__))
 
 
-def _summary(kind: str, outputs: Sequence[Output], findings: Sequence[Finding]) -> str:
-    from tracelink.model import results
+def findings_of(outputs: Sequence[Output]) -> list[Finding]:
+    """The findings on all files."""
+    return [finding for output in outputs for finding in output.findings]
 
-    some = ", ".join(f"{output.path} ({size(output.bytes)})" for output in outputs[:FILES])
-    rest = f", and {number(len(outputs) - FILES)} more" if len(outputs) > FILES else ""
-    return results.as_text(kind, {"outputs": f"{some}{rest}", "findings": results.problems(findings)})
+
+def _links(job: Job) -> list[RankLinks]:
+    events: Counter[int | None] = Counter()
+    for source in job.sources:
+        events[source.rank] += source.events
+    return [
+        RankLinks(rank.rank, events[rank.rank], _by_relation(job.reports.get(rank.rank, ())))
+        for rank in job.ranks
+    ]
+
+
+def _by_relation(reports: Iterable[LinkReport]) -> dict[str, LinkReport]:
+    known = {relation: LinkReport(relation, 0, 0) for relation in RELATIONS}
+    return known | {report.relation: report for report in reports}
 
 
 def merge(
@@ -222,7 +262,7 @@ def convert(
     engine: EngineChoice = None,
     watch: Watch | None = None,
     on_forecast: OnForecast | None = None,
-) -> Merged | Converted:
+) -> Written:
     """Writes one input in another format.
 
     A conversion between the two formats keeps everything in the file; without one, the file is read into a graph and
@@ -246,7 +286,7 @@ def convert(
         on_forecast: Is called with a forecast of the size before a large timeline is written.
 
     Returns:
-        `Converted` if a conversion was used, else `Merged`; both have `outputs` and `findings`.
+        The files and the findings: `Merged`, with the job, unless a conversion was used.
 
     Raises:
         UsageError: The input does not exist, or an argument is invalid.
@@ -369,7 +409,7 @@ def _merged(
 
         warned = forecast_output(job, writer, target.path(), options, engine, on_forecast)
     with abandoned_files_removed(target.path()):
-        return Merged(job, writer.write(job, target, engine.for_events(job.events)), warned)
+        return Merged.of_job(job, writer.write(job, target, engine.for_events(job.events)), warned)
 
 
 def _with_arguments(writer: Writer, options: Mapping[str, str]) -> bool:
@@ -423,7 +463,7 @@ def _names(selection: Selection | View) -> list[str]:
 
 def _rewritten(
     discovery: Discovery, output: str, to: str | None, engine: Engine, changes: _Changes
-) -> Converted | None:
+) -> Written | None:
     """The one source rewritten as the format `to`, else as what the output's name means; None if that takes a graph.
 
     Where that is a drawing it shows all sources.
@@ -442,7 +482,7 @@ def _rewritten(
             continue
         if not changes.names:
             with abandoned_files_removed(output):
-                return Converted(plugins.conversion(name).convert(task.source, target_of(output), engine))
+                return Written.of(plugins.conversion(name).convert(task.source, target_of(output), engine))
         if name not in plugins.writers():
             raise UsageError(
                 f"{name} keeps everything that is in {task.source.path}: "
@@ -471,7 +511,7 @@ def _no_drawing(output: str, view: View) -> UsageError:
 
 def _drawn(
     name: str, reads: Sequence[str], discovery: Discovery, output: str, engine: Engine, view: View
-) -> Converted:
+) -> Written:
     """One picture of all sources that can be drawn."""
     findings = list(discovery.findings)
     tasks = _tasks(discovery, findings)
@@ -496,7 +536,7 @@ def _drawn(
     assert isinstance(drawing, Drawing)
     with abandoned_files_removed(output):
         first, *rest = drawing.draw(fitting, target_of(output), engine, view)
-    return Converted([dataclasses.replace(first, findings=(*findings, *first.findings)), *rest])
+    return Written.of([replace(first, findings=(*findings, *first.findings)), *rest])
 
 
 def _tasks(discovery: Discovery, findings: list[Finding]) -> list[Task]:

@@ -13,8 +13,6 @@ from tracelink.cli.main import FINE, NO
 from tracelink.io.targets import file_target
 from tracelink.model.findings import Finding, Severity
 from tracelink.model.text import size
-from tracelink.show.cells import BLOCKS
-from tracelink.show.terminal import UNWRAPPED, draw, paragraph
 
 if TYPE_CHECKING:
     from tracelink.model.results import Result
@@ -86,6 +84,9 @@ def print_answer(
 
 def show(console: Console, report: Report, *, to_stderr: bool = False) -> None:
     """Prints a report for people: fitted to the terminal, plain and unwrapped elsewhere."""
+    from tracelink.show.cells import BLOCKS
+    from tracelink.show.terminal import UNWRAPPED, draw
+
     terminal = is_terminal(stderr=to_stderr)
     width = shutil.get_terminal_size().columns if terminal else UNWRAPPED
     text = draw(
@@ -96,6 +97,9 @@ def show(console: Console, report: Report, *, to_stderr: bool = False) -> None:
 
 def print_errors(console: Console, findings: Sequence[Finding]) -> None:
     """Prints the errors among the findings to standard error, even with --quiet."""
-    for finding in findings:
-        if finding.severity is Severity.ERROR:
+    errors = [finding for finding in findings if finding.severity is Severity.ERROR]
+    if errors:
+        from tracelink.show.terminal import paragraph
+
+        for finding in errors:
             console.error(paragraph(finding))

@@ -7,16 +7,8 @@ from typing import TYPE_CHECKING
 import click
 
 import tracelink.api as api
-from tracelink.api import Converted
 from tracelink.cli.console import Console
-from tracelink.cli.documents import results
-from tracelink.cli.main import FINE, NO
-from tracelink.cli.merged import (
-    announcing,
-    report_merge,
-    show_outputs,
-    writes_to_stdout,
-)
+from tracelink.cli.merged import announcing, print_written, writes_to_stdout
 from tracelink.cli.options import (
     collected,
     command,
@@ -28,9 +20,8 @@ from tracelink.cli.options import (
     takes_selection,
     takes_writing,
 )
-from tracelink.cli.terminal import Page, print_errors, show_findings, watching
+from tracelink.cli.terminal import watching
 from tracelink.io.engine import Engine
-from tracelink.model.findings import Severity
 from tracelink.model.selection import Selection, View
 
 if TYPE_CHECKING:
@@ -120,24 +111,4 @@ def convert(
             watch=watch,
             on_forecast=announcing(console, watch, to_stderr=to_stderr),
         )
-    if isinstance(result, Converted):
-        code = _report(console, result, to_stderr=to_stderr)
-    else:
-        code = report_merge(console, result, to_stderr=to_stderr)
-    click.get_current_context().exit(code)
-
-
-def _report(console: Console, converted: Converted, *, to_stderr: bool) -> int:
-    """Prints what was written; returns the exit code."""
-    if console.json:
-        outputs = [results.output_document(output) for output in converted.outputs]
-        console.document(results.Merge(outputs, [], results.findings_of(converted.findings)))
-    elif console.quiet:
-        print_errors(console, converted.findings)
-    else:
-        page = Page(to_stderr=to_stderr)
-        show_findings(page, converted.findings, verbose=console.verbose)
-        show_outputs(page, converted.outputs)
-        console.info(page.text, to_stderr=to_stderr)
-    failed = any(finding.severity is Severity.ERROR for finding in converted.findings)
-    return NO if failed else FINE
+    click.get_current_context().exit(print_written(console, result, to_stderr=to_stderr))

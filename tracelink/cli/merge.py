@@ -10,7 +10,7 @@ import click
 import tracelink.api as api
 from tracelink.cli.console import Console
 from tracelink.cli.main import UNREADABLE, Terminated
-from tracelink.cli.merged import announcing, own_command, report_merge, writes_to_stdout
+from tracelink.cli.merged import announcing, own_command, print_written, writes_to_stdout
 from tracelink.cli.options import (
     Inputs,
     command,
@@ -109,7 +109,7 @@ def merge(
                 on_forecast=announcing(console, watch, to_stderr=to_stderr),
                 resume=resume,
             )
-        code = report_merge(console, merged, to_stderr=to_stderr, opening=opening)
+        code = print_written(console, merged, to_stderr=to_stderr, opening=opening)
         if opening and code != UNREADABLE:
             code = open_merged(console, merged, listener) or code
     click.get_current_context().exit(code)
@@ -162,7 +162,7 @@ def demo(console: Console, output: str) -> None:
     console.info(INTRODUCTION, "", f"  {own_command('merge', folder, '-o', output)}", "")
     with watching(console, (folder,)) as watch:
         merged = api.merge(folder, output=output, watch=watch)
-    code = report_merge(console, merged, opening=True)
+    code = print_written(console, merged, opening=True)
     hung = own_command("diagnose", str(samples.path(HUNG_SAMPLE) / "dumps"))
     console.info(*LOOK_AT.splitlines())
     console.info("", "To find out why a job hangs, run this on its flight-recorder dumps:", "", f"  {hung}")

@@ -50,6 +50,8 @@ class Shown(Struct, frozen=True):
     """Characters of a text."""
     signed: bool = False
     """Whether positive numbers have a sign, as differences do."""
+    right: bool = False
+    """Whether a text is aligned at the right, as `66 of 66` is."""
     hidden: bool = False
     """Whether tables for people leave it out; files and programs have it."""
     text: Callable[[str], str] = str

@@ -10,16 +10,18 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from importlib import import_module
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any, overload
+from typing import TYPE_CHECKING, Annotated, Any, overload
 
 import numpy as np
 import numpy.typing as npt
 from msgspec import Struct, field
 
+from tracelink.model import fields
 from tracelink.model.clock import Clock
 from tracelink.model.collectives import Collectives, Messages, Participations
 from tracelink.model.columns import NO_TIME, UNKNOWN, Int64s, arrow_table, frame
 from tracelink.model.events import Counters, Edges, EventKind, Events, Key, KeyColumn, Relation, Track, member
+from tracelink.model.fields import Count, Doc
 from tracelink.model.findings import Finding
 from tracelink.model.tables import (
     SHARED,
@@ -50,17 +52,19 @@ STATED = "stated by the source"
 """The note in reports on edges that a source declares, so that no linker had to find them."""
 
 
-class LinkReport(Struct, frozen=True):
+class LinkReport(fields.Row, frozen=True):
     """How many events of one rank were linked by one relation, and why the others were not."""
 
     relation: str
-    linked: int
-    candidates: int
-    """Events that could have such an edge."""
-    unlinked: Mapping[str, int] = field(default_factory=dict)
-    """Reason to count; the counts add up to `candidates - linked`."""
-    notes: Mapping[str, int] = field(default_factory=dict)
-    """Other counts: events that are no candidates, ids that agree, names that differ."""
+    linked: Count
+    candidates: Annotated[Count, Doc("Events that could have such an edge.")]
+    unlinked: Annotated[
+        Mapping[str, Count], Doc("Reason to count; the counts add up to `candidates - linked`.")
+    ] = {}
+    notes: Annotated[
+        Mapping[str, Count],
+        Doc("Other counts: events that are no candidates, ids that agree, names that differ."),
+    ] = {}
 
 
 class Links(Struct, frozen=True):

@@ -5,6 +5,10 @@ A format is declared without being imported. Its package, named by an entry poin
 class reads, writes or converts, to be imported when it is used. Formats of other distributions are found the same way.
 """
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
 from tracelink.plugins.protocols import (
     CompileLogReader,
     Configurable,
@@ -19,7 +23,6 @@ from tracelink.plugins.protocols import (
     Inspecting,
     JobReader,
     MetricsReader,
-    Output,
     Reader,
     Recorder,
     Unpacking,
@@ -44,6 +47,9 @@ from tracelink.plugins.registry import (
     writer_spec,
     writers,
 )
+
+if TYPE_CHECKING:
+    from tracelink.plugins.outputs import Output
 
 __all__ = [
     "CompileLogReader",
@@ -75,6 +81,7 @@ __all__ = [
     "conversions",
     "formats",
     "installed",
+    "outputs",
     "reader",
     "readers",
     "recognised",
@@ -82,3 +89,12 @@ __all__ = [
     "writer_spec",
     "writers",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    """Imports what declares fields when it is used: programs that only list formats do without."""
+    if name != "Output":
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from tracelink.plugins.outputs import Output
+
+    return Output

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from tracelink.model.records import Details, Entry, Recording
     from tracelink.model.selection import View
     from tracelink.model.trace import RankTrace, SourceInfo
+    from tracelink.plugins.outputs import Output
 
 # Readers: bytes of one format to a rank trace.
 
@@ -122,19 +123,6 @@ class JobReader(Reader, Protocol):
 
 
 # Writers: a job to the bytes of one format.
-
-
-@dataclass(frozen=True, slots=True)
-class Output:
-    """A file that was written."""
-
-    path: str
-    format: str
-    rank: int | None
-    bytes: int
-    events: int
-    findings: tuple[Finding, ...] = ()
-    """What could not be written as it is."""
 
 
 @dataclass(frozen=True, slots=True)

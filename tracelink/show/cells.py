@@ -89,7 +89,7 @@ def column_of(
         return Column(title, [ranks_cell(value) if value else EMPTY for value in values], False, field)
     if not known or len(known) < sum(not _is_missing(value) for value in values):
         longest, text = field.shown.longest, field.shown.text
-        numeric = field.kind in (int, float)
+        numeric = field.kind in (int, float) or field.shown.right
         return Column(title, [text_cell(value, longest, text) for value in values], numeric, field)
     if field.unit is Unit.TIME:
         return Column(f"{title} (UTC)", [_written(value, date_and_time) for value in values], True, field)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 
@@ -154,7 +153,7 @@ class ChakraWriter(Struct, frozen=True):
             return outputs
         communication = [checked for _, checked in written if checked]
         groups = self._write_groups(shared.groups, target)
-        return [*outputs, dataclasses.replace(groups, findings=tuple(_never_complete(communication)))]
+        return [*outputs, replace(groups, findings=tuple(_never_complete(communication)))]
 
     def _compared(self, shared: Shared, parts: Sequence[Part], engine: Engine) -> Shared:
         """For simulators, the communication with what ranks disagree about, and with groups numbered for it."""

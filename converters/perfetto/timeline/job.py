@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from enum import StrEnum
@@ -198,7 +197,7 @@ def write_timeline(
 def with_findings(outputs: Sequence[Output], findings: Sequence[Finding]) -> list[Output]:
     """The outputs, of which the first has these findings too."""
     return [
-        dataclasses.replace(output, findings=(*output.findings, *findings)) if index == 0 else output
+        structs.replace(output, findings=(*output.findings, *findings)) if index == 0 else output
         for index, output in enumerate(outputs)
     ]
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 import gzip
 import io
 import json
-from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 import tracelink
 from builders import execution_trace as et

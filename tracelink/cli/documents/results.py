@@ -7,16 +7,12 @@ their own.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 from msgspec import UNSET, Meta, Struct, UnsetType
 
 from tracelink.model import findings
 from tracelink.model.findings import Severity
-
-if TYPE_CHECKING:
-    import tracelink.plugins as plugins
-    from tracelink.model.graph import LinkReport
 
 Count = Annotated[int, Meta(ge=0)]
 Positive = Annotated[int, Meta(ge=1)]
@@ -116,74 +112,6 @@ class Completion(Struct, frozen=True):
 
     shell: str
     script: str
-
-
-# merge, convert, demo
-
-
-class Output(Struct, frozen=True):
-    """A file that was written."""
-
-    path: Text
-    format: Text
-    rank: Annotated[RankNumber | None, Meta(description="Null if the file holds several ranks.")]
-    bytes: Count
-    events: Count
-
-
-class Linked(Struct, frozen=True):
-    """How much of one relation was linked."""
-
-    linked: Count
-    candidates: Count
-    unlinked: Annotated[Mapping[str, Count], Meta(description="Reason to count.")]
-    notes: Mapping[str, Count] | UnsetType = UNSET
-
-
-class RankLinks(Struct, frozen=True):
-    """The events of one rank, and how they were linked."""
-
-    rank: RankNumber | None
-    events: Count
-    links: Annotated[
-        Mapping[str, Linked],
-        Meta(
-            description="By relation: launches, calls, backward_of, same.et_kineto, same.recorder_kineto, ..."
-        ),
-    ]
-
-
-class Merge(Struct, frozen=True):
-    """Result of `tracelink merge --json` and of `tracelink convert --json`."""
-
-    outputs: Sequence[Output]
-    ranks: Sequence[RankLinks]
-    findings: Sequence[Finding]
-
-
-def merge_document(
-    outputs: Sequence[plugins.Output], ranks: Sequence[RankLinks], findings: Sequence[findings.Finding]
-) -> Merge:
-    """The result of `merge` and `convert`."""
-    return Merge(
-        outputs=[output_document(output) for output in outputs],
-        ranks=ranks,
-        findings=findings_of(findings),
-    )
-
-
-def output_document(output: plugins.Output) -> Output:
-    """A file that was written."""
-    return Output(output.path, output.format, output.rank, output.bytes, output.events)
-
-
-def rank_links_document(rank: int, events: int, reports: Mapping[str, LinkReport]) -> RankLinks:
-    """The links of one rank."""
-    return RankLinks(rank, events, {name: _linked(report) for name, report in reports.items()})
-
-
-def _linked(report: LinkReport) -> Linked:
-    return Linked(report.linked, report.candidates, dict(report.unlinked), dict(report.notes) or UNSET)
 
 
 # open
