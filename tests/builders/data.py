@@ -50,15 +50,20 @@ def foreign(*cases: Any) -> list[ParameterSet]:
     ]
 
 
-# Inputs of our own, generated once for each process that needs them.
+# Inputs of our own: recorded by scripts in `generators`, or generated once for each process that needs them.
+
+
+RECORDED = Path(__file__).parents[1] / "recorded"
 
 
 def traces(path: str) -> Path:
-    """A file or folder of a generated input, of a sample, or else of the shared data."""
+    """A file or folder of a generated or recorded input, of a sample, or else of the shared data."""
     for name in (path, *map(str, Path(path).parents)):
         if name in GENERATED:
             return _generated(name)[0] / Path(path).relative_to(name)
     first, _, below = path.partition("/")
+    if (RECORDED / first).exists():
+        return RECORDED / path
     return samples.path(first) / below if first in samples.names() else shared(path)
 
 
@@ -176,6 +181,14 @@ def _one_iteration(folder: Path) -> None:
     shutil.rmtree(folder / "dumps")
 
 
+def _three_compilers(folder: Path) -> None:
+    """Compile logs of a sample, of which rank 2 does what rank 0 does."""
+    name = "dedicated_log_torch_trace_rank_{}_sample.log"
+    logs = [plain(f"compile_job/{name.format(rank)}.gz") for rank in (0, 1)]
+    for rank, log in enumerate([*logs, logs[0].replace(b'"rank": 0', b'"rank": 2')]):
+        (folder / name.format(rank)).write_bytes(log)
+
+
 CLUSTER = Cluster(ranks=8, tensor_parallel=2, steps=2, clock_skew_ns=0, drift_ppm=0.0)
 GENERATED: Mapping[str, Callable[[Path], object]] = {
     "data_parallel": lambda folder: gpu_pair.write(DataParallel(), folder, Kept([KINETO])),
@@ -184,6 +197,7 @@ GENERATED: Mapping[str, Callable[[Path], object]] = {
     "gpu_2023": _older(of_2023, 0, 1),
     "gpu_rocm": _older(on_rocm, 0),
     "one_iteration": _one_iteration,
+    "three_compilers": _three_compilers,
     **HANGS,
     **HEALTHY,
 }

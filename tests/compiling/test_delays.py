@@ -8,7 +8,7 @@ import pytest
 
 import tracelink
 from builders.busy_compiling import alive, compile_log, compiling, near
-from builders.data import shared
+from builders.data import foreign, traces
 from builders.dumps import SECOND, Entries, dumps, steps
 from builders.recorder import CREATED, collective
 
@@ -66,13 +66,24 @@ def test_a_damaged_dump_costs_only_itself(tmp_path: Path) -> None:
     assert [one.source.rpartition("/")[2] for one in found.findings] == ["comm_lib_trace_rank_0"]
 
 
-@pytest.mark.foreign
-def test_recorded_delays() -> None:
-    found = tracelink.compile(shared("torch_trace/multirank_matched")).delays
-    assert [(one.operation, one.sequence, one.rank, one.ids, one.waiting) for one in found] == [
-        ("all_reduce", 1, 1, ("0/0",), (0, 2, 3)),
-        ("all_reduce", 9, 2, ("2/2", "3/0"), (0, 1, 3)),
-        ("all_reduce", 3, 0, ("0/0",), (1, 2, 3)),
-        ("all_gather", 2, 0, ("1/0",), (1, 2, 3)),
-        ("all_reduce", 6, 2, ("2/1",), (0, 1, 3)),
-    ]
+SAMPLE = [
+    ("barrier", 3, 1, ("2/0",), (0,)),
+    ("all_reduce", 2, 1, ("0/0",), (0,)),
+    ("all_reduce", 7, 0, ("0/1",), (1,)),
+    ("all_reduce", 1, 0, ("0/0",), (1,)),
+]
+SHARED = [
+    ("all_reduce", 1, 1, ("0/0",), (0, 2, 3)),
+    ("all_reduce", 9, 2, ("2/2", "3/0"), (0, 1, 3)),
+    ("all_reduce", 3, 0, ("0/0",), (1, 2, 3)),
+    ("all_gather", 2, 0, ("1/0",), (1, 2, 3)),
+    ("all_reduce", 6, 2, ("2/1",), (0, 1, 3)),
+]
+
+
+@pytest.mark.parametrize(
+    ("path", "delays"), [("compile_job", SAMPLE), *foreign(("torch_trace/multirank_matched", SHARED))]
+)
+def test_recorded_delays(path: str, delays: list[tuple[object, ...]]) -> None:
+    found = tracelink.compile(traces(path)).delays
+    assert [(one.operation, one.sequence, one.rank, one.ids, one.waiting) for one in found] == delays

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import pytest
-
 import tracelink
 from builders.compile_log import artifact, begin, instant, log, metrics
-from builders.data import shared
+from builders.data import traces
 from tracelink.compiling.diff import Change, CompileDiff, FunctionTime, compared
 from tracelink.compiling.model import CompileReport
 from tracelink.model.columns import SECOND
@@ -28,9 +26,8 @@ def diff(folder: Path, before: list[bytes], after: list[bytes]) -> CompileDiff:
     return compared(report(folder / "before", *before), report(folder / "after", *after))
 
 
-@pytest.mark.foreign
 def test_same_run_has_no_change() -> None:
-    found = tracelink.compile(shared("torch_trace/single"))
+    found = tracelink.compile(traces("compile_faults"))
     same = compared(found, found)
     assert (same.changes, same.is_worse) == ([], False)
     assert same.before_ns == same.after_ns > 0

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 import tracelink
 from builders.compile_log import PID, START_US, artifact, log, metrics, record
-from builders.data import shared
+from builders.data import foreign, traces
 from builders.kineto import cpu_op, trace, write
 from tracelink.compiling.graphs import estimated_graphs, orders_of, repeated
 from tracelink.compiling.model import (
@@ -212,10 +212,13 @@ def test_nothing_is_said_of_graphs_without_a_schedule(tmp_path: Path) -> None:
     assert (found.schedules, found.unscheduled) == ([], [])
 
 
-@pytest.mark.foreign
-def test_all_recorded_runs_call_what_was_scheduled() -> None:
-    found = tracelink.compile(shared("torch_trace/multirank_matched"))
-    assert [one.runs for one in found.schedules] == [4] * 12
+@pytest.mark.parametrize(
+    ("path", "runs"),
+    [("compile_job", [4, 4, 2, 2] * 2), *foreign(("torch_trace/multirank_matched", [4] * 12))],
+)
+def test_all_recorded_runs_call_what_was_scheduled(path: str, runs: list[int]) -> None:
+    found = tracelink.compile(traces(path))
+    assert [one.runs for one in found.schedules] == runs
     assert found.unscheduled == []
 
 

@@ -8,10 +8,8 @@ import json
 import re
 from pathlib import Path
 
-import pytest
-
 from builders.compile_log import artifact, begin, instant, log, metrics, record
-from builders.data import shared
+from builders.data import traces
 from builders.html_page import read_html
 from tracelink.compiling import embedding
 from tracelink.compiling.charts import stages_of
@@ -51,9 +49,8 @@ def test_equal_payloads_of_ranks_are_in_the_page_once(tmp_path: Path) -> None:
     assert len(re.findall("<button[^>]* data-payload=", text)) == 4
 
 
-@pytest.mark.foreign
 def test_payloads_of_a_compressed_log_are_read_in_one_pass() -> None:
-    found = read([shared("torch_trace/multirank_matched")])
+    found = read([traces("compile_job")])
     chosen = embedding_of(found.logs)
     shown = payloads(page(found))
     assert sorted(shown) == sorted(chosen.numbers.values())
@@ -239,9 +236,8 @@ def test_ranks_that_are_not_drawn_are_counted(tmp_path: Path) -> None:
     assert "2 more bars not drawn." in text
 
 
-@pytest.mark.foreign
 def test_stages_add_up_to_the_time(tmp_path: Path) -> None:
-    found = read([shared("torch_trace/single")]).report
+    found = read([traces("compile_faults")]).report
     for one in found.compiles:
         assert sum(stages_of(one).values()) >= (one.duration_ns or 0)
 
@@ -313,9 +309,8 @@ def test_estimates_and_orders(tmp_path: Path) -> None:
     ]
 
 
-@pytest.mark.foreign
 def test_links_lead_to_anchors() -> None:
     """Also where only some ranks have a compile id."""
-    text = page(read([shared("torch_trace/multirank_matched")]))
+    text = page(read([traces("compile_job")]))
     anchors = set(re.findall(r' id="([^"]*)"', text))
     assert set(re.findall(r'href="#([^"]*)"', text)) <= anchors

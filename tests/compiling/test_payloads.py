@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from builders.compile_log import artifact, log
-from builders.data import shared
+from builders.data import foreign, traces
 from tracelink.compiling.payloads import write_artifacts
 from tracelink.compiling.reading import read
 from tracelink.model.errors import TraceError, UsageError
@@ -64,13 +64,14 @@ def test_names_are_none_of_devices_on_windows(tmp_path: Path) -> None:
     assert [name.rpartition("/")[2] for name in found] == ["_COM1.x.txt", "_aux.txt", "console.txt", "x.txt"]
 
 
-@pytest.mark.foreign
-def test_every_recorded_payload_has_its_digest(tmp_path: Path) -> None:
-    found = read([shared("torch_trace/single")])
+@pytest.mark.parametrize(("path", "files"), [("compile_faults", 88), *foreign(("torch_trace/single", 405))])
+def test_every_recorded_payload_has_its_digest(path: str, files: int, tmp_path: Path) -> None:
+    found = read([traces(path)])
     count, size = write_artifacts(found, str(tmp_path / "out"))
     paths = [path for path in (tmp_path / "out").rglob("*") if path.is_file()]
-    assert (len(paths), sum(path.stat().st_size for path in paths)) == (count, size) == (405, size)
-    assert sorted(map(_digest, paths)) == sorted(one.digest for one in found.logs[0][0].artifacts)
+    assert (len(paths), sum(path.stat().st_size for path in paths)) == (count, size) == (files, size)
+    artifacts = [one for logs in found.logs.values() for log in logs for one in log.artifacts]
+    assert sorted(map(_digest, paths)) == sorted(one.digest for one in artifacts)
 
 
 def _digest(path: Path) -> str:

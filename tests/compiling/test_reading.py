@@ -9,7 +9,7 @@ import pytest
 import tracelink
 from builders.compile_log import artifact, begin, instant, log, metrics, record
 from builders.compile_log import started as starting
-from builders.data import shared
+from builders.data import shared, traces
 from tracelink import samples
 from tracelink.compiling.model import (
     CacheUse,
@@ -384,6 +384,26 @@ def test_graphs_that_differ_in_comments_only_are_the_same(tmp_path: Path) -> Non
 
 
 # Recorded logs.
+
+
+def test_recorded_faults() -> None:
+    """Before the process group exists, a graph break, recompiled until the limit, failed, autograd, forked."""
+    found = tracelink.compile(traces("compile_faults"))
+    forward = [one.id for one in found.compiles if not one.backward]
+    assert forward == [
+        *("0/0", "1/0", "2/0", "3/0", "4/0", "4/1", "4/2", "4/3", "5/0", "5/1", "6/0", "1/1", "!0/7/0", "8/0")
+    ]
+    assert [one.id for one in found.compiles if one.backward] == ["5/0", "5/1"]
+    assert [one.id for one in found.compiles if one.status is Status.ERROR] == ["4/3", "6/0"]
+    assert [one.id for one in found.compiles if one.recompile_of] == ["4/1", "4/2", "4/3", "5/1", "1/1"]
+    assert [one.id for one in found.graph_breaks] == ["2/0"]
+    assert (found.divergences, found.open, len(found.runs)) == ([], [], 1)
+
+
+def test_harmless_differences_of_ranks_are_no_divergence() -> None:
+    """Names of files, keys and times differ; the graphs of rank 1 differ by its graph break only."""
+    found = tracelink.compile(samples.path("compile_job")).divergences
+    assert [(one.what, one.id) for one in found] == [("compile", "1/0"), ("graphs", "1/0")]
 
 
 @pytest.mark.foreign

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 import tracelink
 from builders.compile_log import begin, end, log, metrics
-from builders.data import shared
+from builders.data import traces
 from tracelink.compiling.model import CompileReport, RunOfJob
 from tracelink.compiling.runs import Run, runs_of
 from tracelink.model.compiles import Compilation, CompileLog
@@ -73,13 +73,12 @@ def test_a_fast_rank_of_the_next_run_that_the_first_run_does_not_have(tmp_path: 
     assert [one.ranks for one in tracelink.compile(tmp_path).runs] == [(0,), (0, 1)]
 
 
-@pytest.mark.foreign
 def test_forked_processes_and_later_logs_are_of_the_same_run(tmp_path: Path) -> None:
     write(tmp_path, 0, "a", compiled("step", 0))
     write(tmp_path, 0, "b", compiled("other", 100, "1/0"))
     found = tracelink.compile(tmp_path)
     assert (len(found.runs), found.findings) == (1, [])
-    assert len(tracelink.compile(shared("torch_trace/edge/fork")).runs) == 1
+    assert len(tracelink.compile(traces("compile_faults")).runs) == 1
 
 
 def test_processes_without_a_rank_that_work_at_the_same_time_are_one_run(tmp_path: Path) -> None:

@@ -6,13 +6,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 import tracelink
 from builders.compile_log import PID, START_US, begin, end, instant, log, metrics
-from builders.data import shared
+from builders.data import traces
 from builders.kineto import cpu_op, trace, write
 from tracelink import samples
 from tracelink.compiling.model import CompileReport
@@ -148,17 +147,14 @@ def test_time_compiled_until(work: list[tuple[int, int]], times: list[int]) -> N
     ]
 
 
-@pytest.mark.foreign
 def test_recorded_ranks() -> None:
-    found = tracelink.compile(shared("torch_trace/multirank_matched"))
-    assert [(one.rank, one.id, one.runs) for one in found.compiles if one.rank == 2] == [
-        (2, "0/0", 4),
-        (2, "1/0", 4),
-        (2, "2/0", 1),
-        (2, "0/0", 4),
-        (2, "2/1", 2),
-        (2, "2/2", 1),
-        (2, "3/0", 1),
+    found = tracelink.compile(traces("compile_job"))
+    assert [(one.id, one.backward, one.runs) for one in found.compiles if one.rank == 1] == [
+        ("0/0", False, 2),
+        ("0/0", True, 2),
+        ("1/0", False, 3),
+        ("2/0", False, 3),
+        ("0/1", False, 1),
     ]
     assert all(one.runtime_ns for one in found.compiles)
 

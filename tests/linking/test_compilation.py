@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 import tracelink
-from builders.data import shared
+from builders.data import foreign, traces
 from builders.trace import MAIN, TraceBuilder, pairs
 from tracelink import samples
 from tracelink.linking.compilation import BACKWARD_PHASE, LATENESS, latest, link_compilation
@@ -433,45 +433,53 @@ def test_region_is_of_the_last_outermost_forward_phase_of_its_id(
 # Recorded jobs: every row of section 6 of the facts on compile logs.
 
 
-def links(path: str, relation: str) -> list[tuple[int, int]]:
+COMPILE_JOB = {
+    "compiles.region": [(6, 6), (9, 9)],
+    "compiles.backward": [(3, 3)] * 2,
+    "compiles.graph": [(9, 9), (12, 12)],
+    "compiles.recorder": [(6, 6)] * 2,
+    "same.compile_kineto": [(229, 229), (282, 282)],
+}
+COMPILE_FAULTS = {
+    "compiles.region": [(9, 9)],
+    "compiles.backward": [(2, 2)],
+    "compiles.graph": [(1, 1)],
+    "compiles.kernel": [(1, 1)],
+    "same.compile_kineto": [(139, 139)],
+    "same.et_kineto": [(2215, 2215)],
+}
+FOUR_RANKS = {
+    "compiles.region": [(12, 12), (12, 12), (13, 13), (12, 12)],
+    "compiles.backward": [(4, 4)] * 4,
+    "compiles.graph": [(16, 16)] * 4,
+    "compiles.recorder": [(12, 12), (12, 12), (20, 20), (12, 12)],
+    "same.compile_kineto": [(248, 248), (248, 248), (322, 322), (248, 248)],
+}
+ONE_RANK = {
+    "compiles.region": [(3, 3)],
+    "compiles.backward": [(3, 3)],
+    "compiles.graph": [(6, 6)],
+    "compiles.kernel": [(9, 9)],
+    "same.compile_kineto": [(83, 83)],
+}
+
+
+@pytest.mark.parametrize(
+    ("path", "expected"),
+    [
+        ("compile_job", COMPILE_JOB),
+        ("compile_faults", COMPILE_FAULTS),
+        *foreign(("torch_trace/multirank_matched", FOUR_RANKS), ("torch_trace/matched_small", ONE_RANK)),
+    ],
+)
+def test_recorded_jobs(path: str, expected: dict[str, list[tuple[int, int]]]) -> None:
     """Linked and candidates, rank by rank."""
-    found = tracelink.load(shared(path)).reports
-    return [
-        (report.linked, report.candidates)
-        for rank in sorted(found)
-        for report in found[rank]
-        if report.relation == relation
-    ]
-
-
-@pytest.mark.foreign
-@pytest.mark.parametrize(
-    ("relation", "expected"),
-    [
-        ("compiles.region", [(12, 12), (12, 12), (13, 13), (12, 12)]),
-        ("compiles.backward", [(4, 4)] * 4),
-        ("compiles.graph", [(16, 16)] * 4),
-        ("compiles.recorder", [(12, 12), (12, 12), (20, 20), (12, 12)]),
-        ("same.compile_kineto", [(248, 248), (248, 248), (322, 322), (248, 248)]),
-    ],
-)
-def test_four_ranks_with_all_sources(relation: str, expected: list[tuple[int, int]]) -> None:
-    assert links("torch_trace/multirank_matched", relation) == expected
-
-
-@pytest.mark.foreign
-@pytest.mark.parametrize(
-    ("relation", "expected"),
-    [
-        ("compiles.region", [(3, 3)]),
-        ("compiles.backward", [(3, 3)]),
-        ("compiles.graph", [(6, 6)]),
-        ("compiles.kernel", [(9, 9)]),
-        ("same.compile_kineto", [(83, 83)]),
-    ],
-)
-def test_one_rank_with_generated_kernels(relation: str, expected: list[tuple[int, int]]) -> None:
-    assert links("torch_trace/matched_small", relation) == expected
+    reports = tracelink.load(traces(path)).reports
+    found: dict[str, list[tuple[int, int]]] = {}
+    for rank in sorted(reports):
+        for report in reports[rank]:
+            found.setdefault(report.relation, []).append((report.linked, report.candidates))
+    assert {relation: found[relation] for relation in expected} == expected
 
 
 def test_sample() -> None:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 import tracelink
-from builders.data import shared
+from builders.data import foreign, traces
 from builders.trace import TraceBuilder, pairs
 from tracelink.linking.phase_data import ExtendedPayloads
 from tracelink.linking.rank import LinkedRank, link_rank
@@ -132,18 +132,23 @@ def test_members_are_added_wherever_runs_begin(texts: list[Payload], data: st.Da
             assert json.loads(bytes(text) or b"{}") == expected
 
 
-@pytest.mark.foreign
-@pytest.mark.parametrize(("path", "count"), [("matched_small", 83), ("multirank_matched", 1066)])
+@pytest.mark.parametrize(
+    ("path", "count"),
+    [
+        *(("compile_faults", 134), ("compile_job", 511)),
+        *foreign(("torch_trace/matched_small", 83), ("torch_trace/multirank_matched", 1066)),
+    ],
+)
 def test_recorded_profiles_have_no_slices_of_data(path: str, count: int) -> None:
-    graph = tracelink.load(shared(f"torch_trace/{path}"))
+    graph = tracelink.load(traces(path))
     names = {graph.name(row) for row in range(len(graph)) if graph.events.kind[row] != EventKind.NODE}
     assert not [name for name in names if "_data: " in name]
     assert sum(one.count for one in graph.findings if one.reason == "phase_data") == count
 
 
-@pytest.mark.foreign
 def test_recorded_operator_has_its_data_without_a_log() -> None:
-    graph = tracelink.load(shared("torch_trace/matched_small/kineto.json.gz"))
-    (row,) = (row for row in range(len(graph)) if graph.name(row) == "entire_frame_compile")
-    arguments = graph.arguments(row)
-    assert (arguments["fn_name"], arguments["compile_id"]) == ("_compile.compile_inner", "0/1")
+    graph = tracelink.load(traces("compile_faults/kineto.json.gz"))
+    rows = [row for row in range(len(graph)) if graph.name(row) == "entire_frame_compile"]
+    found = [graph.arguments(row) for row in rows]
+    assert {arguments["fn_name"] for arguments in found} == {"_compile.compile_inner"}
+    assert [arguments["compile_id"] for arguments in found][:3] == ["2/0", "3/0", "4/0"]

@@ -7,7 +7,7 @@ from collections import Counter
 import pytest
 
 from builders.compile_log import START_US, artifact, begin, end, instant, log, metrics, record
-from builders.data import shared
+from builders.data import foreign, traces
 from builders.recorder import as_source
 from tracelink.converters.torch_trace.log import decoded
 from tracelink.io.sources import discover_inputs
@@ -163,14 +163,20 @@ def test_no_log() -> None:
 # Real logs.
 
 
-@pytest.mark.foreign
-def test_recorded_log() -> None:
-    (source,) = discover_inputs(shared("torch_trace/single")).sources
+@pytest.mark.parametrize(
+    ("path", "counts"),
+    [
+        ("compile_faults/dedicated_log_torch_trace_sample.log.gz", (199, 4, 691)),
+        *foreign(("torch_trace/single", (1184, 57, 3258))),
+    ],
+)
+def test_recorded_log(path: str, counts: tuple[int, int, int]) -> None:
+    (source,) = discover_inputs(traces(path)).sources
     found = decoded(source, lambda _: None).log
     spans = [one for one in found.phases if not one.instant]
-    assert (len(spans), len(found.phases) - len(spans)) == (1184, 57)
+    assert (len(spans), len(found.phases) - len(spans), found.source.records) == counts
     assert all(one.end_ns is not None for one in spans)
-    assert (found.source.records, found.torch, list(found.findings)) == (3258, "2.13.0+cpu", [])
+    assert (found.torch, list(found.findings)) == ("2.13.0+cpu", [])
     assert phase_of(found, "entire_frame_compile").compile_id == "0/0"
 
 
