@@ -121,11 +121,6 @@ def messages(tables: JobTables) -> list[tuple[int, int, int, int, str]]:
     ]
 
 
-def reasons(tables: JobTables) -> dict[str, int]:
-    """What did not fit, and how often."""
-    return {finding.reason: finding.count for finding in tables.findings}
-
-
 def linked(ranks: Sequence[RankCalls], clock: ClockMode | Clocks = ClockMode.HOST) -> JobTables:
     """What the ranks did together, matched in one process."""
     engine = Processes(1)

@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-import io
 import struct
 from collections.abc import Iterable, Mapping
 from typing import Any
 
 from hypothesis import strategies as st
 
+from builders.inputs import held
 from tracelink.converters.chakra.chakra_pb2 import AttributeProto, GlobalMetadata, Node
 from tracelink.converters.chakra.read import ChakraReader
 from tracelink.engines.processes import Processes
 from tracelink.io.framing import framed
-from tracelink.io.sources import Source
 from tracelink.model.trace import RankTrace
 
+as_source = held("job.0.et")
 FIELDS = {field.name: field for field in AttributeProto.DESCRIPTOR.oneofs_by_name["value"].fields}
 
 Given = Mapping[str, tuple[str, Any]]
@@ -48,11 +48,6 @@ def file(*messages: GlobalMetadata | Node | bytes) -> bytes:
     return b"".join(
         framed(message if isinstance(message, bytes) else message.SerializeToString()) for message in messages
     )
-
-
-def as_source(data: bytes, name: str = "job.0.et") -> Source:
-    """An input that holds `data`."""
-    return Source(name, lambda: io.BytesIO(data), len(data))
 
 
 def read(*messages: GlobalMetadata | Node | bytes) -> RankTrace:

@@ -7,12 +7,12 @@ is the log of rank 1 of 4, whose barrier did not end. Every call takes ten milli
 
 from __future__ import annotations
 
-import io
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from tracelink.io.sources import Source
+from builders.inputs import held
 
+as_source = held("clog_rank0.log")
 BASE = 1_794_983_359_600
 """Of all logs, in milliseconds since 1970."""
 COUNTS = "in_count=1024|out_count=1024|dtype=f32|red_op=sum|async_op=f"
@@ -91,7 +91,3 @@ class Clog:
         path = folder / f"clog_rank{self.rank}.log"
         path.write_bytes(self.text)
         return path
-
-
-def as_source(data: bytes, name: str = "clog_rank0.log") -> Source:
-    return Source(name, lambda: io.BytesIO(data), len(data))

@@ -7,14 +7,14 @@ is the text of a file of the newest version; `as_source` makes it an input for a
 
 from __future__ import annotations
 
-import io
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from tracelink.io.sources import Source
+from builders.inputs import held
 
+as_source = held("et_0.json")
 FLAT = "1.0.1"
 NEWEST = "1.1.1-chakra.0.0.4"
 VERSIONS = (
@@ -95,11 +95,6 @@ def trace(*nodes: Node, version: str = NEWEST, indent: int | None = None, **head
         "finish_ts": 1_295_799,
     }
     return json.dumps(content | header, indent=indent).encode()
-
-
-def as_source(data: bytes, name: str = "et_0.json") -> Source:
-    """An input that holds `data`."""
-    return Source(name, lambda: io.BytesIO(data), len(data))
 
 
 def _flat(node: Node) -> dict[str, Any]:

@@ -6,9 +6,26 @@ import io
 import tarfile
 import zipfile
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 from tracelink.io.sources import Discovery, Request, Source, discover
+
+
+def held(usual: str) -> Callable[..., Source]:
+    """Makes inputs that hold bytes, or a text, of this name unless another is given."""
+
+    def source(data: bytes | str, name: str = usual) -> Source:
+        content = data.encode() if isinstance(data, str) else data
+        return Source(name, partial(io.BytesIO, content), len(content))
+
+    return source
+
+
+def reasons(result: Any) -> dict[str, int]:
+    """How often each finding was made."""
+    return {finding.reason: finding.count for finding in result.findings}
 
 
 def found(*paths: Path | str, **ranks: int) -> Discovery:

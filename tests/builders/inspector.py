@@ -7,15 +7,15 @@ is the text of a process; times are in microseconds after `START_US`, and withou
 
 from __future__ import annotations
 
-import io
 import json
 from typing import Any
 
+from builders.inputs import held
 from tracelink.converters.nccl_inspector.reader import InspectorReader
 from tracelink.engines.processes import Processes
-from tracelink.io.sources import Source
 from tracelink.model.trace import RankTrace
 
+as_source = held("node0-pid100.log")
 START_US = 1_752_867_229_000_000
 COMMUNICATOR = "0x7f8c496ae9f661"
 Record = dict[str, Any]
@@ -138,11 +138,6 @@ def text(*records: Record) -> bytes:
 def lines(*bodies: Record, **context: Any) -> bytes:
     """A file with operations of one communicator and process."""
     return text(*(record(body, **context) for body in bodies))
-
-
-def as_source(data: bytes, name: str = "node0-pid100.log") -> Source:
-    """An input that holds `data`."""
-    return Source(name, lambda: io.BytesIO(data), len(data))
 
 
 def read(data: bytes) -> RankTrace:

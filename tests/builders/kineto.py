@@ -8,19 +8,19 @@ is the text of a file; `as_source` makes it an input for a reader, `read` a rank
 from __future__ import annotations
 
 import gzip
-import io
 import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from builders.inputs import held
 from tracelink.converters.kineto.reader import KinetoReader
 from tracelink.engines.processes import Processes
-from tracelink.io.sources import Source
 from tracelink.model.events import EventKind, Track
 from tracelink.model.trace import RankTrace
 
+as_source = held("trace.json")
 PROCESS = THREAD = 4200
 Element = dict[str, Any]
 
@@ -140,11 +140,6 @@ def with_texts(*elements: str, base: int | None = None) -> bytes:
     return f'{{{header}"traceEvents": [{", ".join(elements)}]}}'.encode()
 
 
-def as_source(data: bytes, name: str = "trace.json") -> Source:
-    """An input that holds `data`."""
-    return Source(name, lambda: io.BytesIO(data), len(data))
-
-
 def read(data: bytes, jobs: int = 1) -> RankTrace:
     """What the reader makes of a file that holds `data`."""
     return KinetoReader().read(as_source(data), Processes(jobs))
@@ -185,11 +180,6 @@ def seen(result: RankTrace) -> list[Seen]:
 def tracks(result: RankTrace) -> list[Track]:
     """The track of every event."""
     return [result.tracks[row] for row in result.events.track.tolist()]
-
-
-def reasons(result: RankTrace) -> dict[str, int]:
-    """How often each finding was made."""
-    return {finding.reason: finding.count for finding in result.findings}
 
 
 def payloads(result: RankTrace, first: int = 0, last: int | None = None) -> Iterator[tuple[int, bytes]]:

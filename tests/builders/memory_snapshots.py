@@ -8,17 +8,17 @@ is the content of one whose first device did this; `as_python` makes it the byte
 
 from __future__ import annotations
 
-import io
 import pickle
 from collections.abc import Sequence
 from typing import Any
 
+from builders.inputs import held
 from builders.recorder import pickled
 from tracelink.converters.memory_snapshot.reader import SnapshotReader
 from tracelink.engines.processes import Processes
-from tracelink.io.sources import Source
 from tracelink.model.trace import RankTrace
 
+as_source = held("snapshot_rank3.pickle")
 START_US = 1_795_099_130_000_000
 Entry = dict[str, Any]
 Frames = list[dict[str, Any]]
@@ -134,11 +134,6 @@ def as_python(content: Any, protocol: int = 4) -> bytes:
 def as_torch(content: Any) -> bytes:
     """As torch's own pickler writes it, without Python."""
     return pickled(shared(content))
-
-
-def as_source(data: bytes, name: str = "snapshot_rank3.pickle") -> Source:
-    """An input that holds `data`."""
-    return Source(name, lambda: io.BytesIO(data), len(data))
 
 
 def read(data: bytes) -> RankTrace:

@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-import io
 from typing import Any
 
+from builders.inputs import held
 from tracelink.converters.metrics.reader import MetricsFileReader
 from tracelink.engines.processes import Processes
-from tracelink.io.sources import Source
 from tracelink.model.metrics import Readings
 
+as_source = held("metrics.csv")
+
+
 Samples = dict[tuple[str, str, str], list[tuple[int, float]]]
-
-
-def as_source(data: str | bytes, name: str = "metrics.csv") -> Source:
-    """An input that holds `data`."""
-    content = data.encode() if isinstance(data, str) else data
-    return Source(name, lambda: io.BytesIO(content), len(content))
 
 
 def read(data: str | bytes, name: str = "metrics.csv") -> Readings:
@@ -35,11 +31,6 @@ def samples(readings: Readings) -> Samples:
         device = ":".join(part for part in (gauge.host, gauge.device or gauge.uuid) if part)
         found.setdefault((device, gauge.name, gauge.unit), []).append((time, value))
     return found
-
-
-def reasons(readings: Readings) -> dict[str, int]:
-    """The findings by reason, with their counts."""
-    return {finding.reason: finding.count for finding in readings.findings}
 
 
 def query_range(*series: tuple[dict[str, str], list[Any]]) -> str:

@@ -13,19 +13,19 @@ import struct
 import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Any
 
+from builders.inputs import held
 from tracelink.converters.perfetto.native.writer import PerfettoWriter
 from tracelink.converters.perfetto.reading.as_json import NativeAsJson
 from tracelink.engines.processes import Processes
 from tracelink.io.framing import FIXED64, VARINT, delimited, key, varint
-from tracelink.io.sources import Source
 from tracelink.io.targets import StreamTarget
 from tracelink.model.findings import Finding
 from tracelink.model.job import Job
 from tracelink.plugins import Output
 
+source = held("job.pftrace")
 BASE = 1_700_000_000_000_000_000
 BEGIN, END, INSTANT, COUNTED = 1, 2, 3, 4
 CATEGORIES, NAMES, ARGUMENT_NAMES = 1, 2, 3
@@ -145,10 +145,6 @@ class Sequence:
             for table, entries in self.texts.items()
             for said, place in entries.items()
         )
-
-
-def source(data: bytes, name: str = "job.pftrace") -> Source:
-    return Source(name, partial(io.BytesIO, data), len(data))
 
 
 @dataclass(frozen=True)

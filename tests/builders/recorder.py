@@ -8,7 +8,6 @@ those of its JSON variant, `as_source` an input for a reader.
 
 from __future__ import annotations
 
-import io
 import struct
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -17,8 +16,9 @@ from typing import Any
 
 import orjson
 
-from tracelink.io.sources import Source
+from builders.inputs import held
 
+as_source = held("comm_lib_trace_rank_0")
 CREATED = 1_794_983_359_603_435_457
 WORLD = ("0", "default_pg")
 JSON_HAS_NO_NONE = ("time_discovered_started_ns", "time_discovered_completed_ns")
@@ -111,11 +111,6 @@ def as_json(content: dict[str, Any]) -> bytes:
     whole = content | {"pg_status": status, "nccl_comm_state": {}}
     del whole["entries"]
     return orjson.dumps(whole | ({"entries": entries} if entries else {}), option=orjson.OPT_SORT_KEYS)
-
-
-def as_source(data: bytes, name: str = "comm_lib_trace_rank_0") -> Source:
-    """An input that holds `data`."""
-    return Source(name, lambda: io.BytesIO(data), len(data))
 
 
 # The pickle of torch, opcode for opcode: protocol 2, strings memoized by content.

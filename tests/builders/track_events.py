@@ -7,27 +7,23 @@ snapshot, tracks, one packet with all texts, groups of beginnings and of their e
 
 from __future__ import annotations
 
-import io
 import struct
 import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property, partial
+from functools import cached_property
 from typing import Any
 
+from builders.inputs import held
 from builders.native_packets import number, packet, text
 from tracelink.io.framing import FIXED64, delimited, key
-from tracelink.io.sources import Source
 
+source = held("rank0.pftrace")
 BASE = 1_790_857_026_000_000_000
 BEGIN, END, INSTANT, COUNTER = 1, 2, 3, 4
 BOOTTIME, REALTIME, LOCAL = 6, 1, 64
 PROCESS, THREAD, OTHER_THREAD, DEVICE, SYNC_THREAD, OVERHEAD, OVERHEAD_THREAD = range(1, 8)
 PID, TID = 4321, 4322
-
-
-def source(data: bytes, name: str = "rank0.pftrace") -> Source:
-    return Source(name, partial(io.BytesIO, data), len(data))
 
 
 def double(place: int, value: float) -> bytes:

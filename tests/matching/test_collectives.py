@@ -7,8 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from builders.calls import call, group, rank, reasons, told, whole
+from builders.calls import call, group, rank, told, whole
 from builders.calls import linked as matched
+from builders.inputs import reasons
 from tracelink.matching.collectives import call_labels
 from tracelink.matching.job import JobTables
 from tracelink.model.clock import ClockMode

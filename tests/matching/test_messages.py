@@ -8,8 +8,9 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from builders.calls import call, group, messages, rank, reasons, recv, send
+from builders.calls import call, group, messages, rank, recv, send
 from builders.calls import linked as matched
+from builders.inputs import reasons
 from tracelink.matching.job import JobTables
 from tracelink.model.clock import ClockMode
 from tracelink.model.collectives import RankCalls

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from builders.data import foreign, plain, traces
+from builders.inputs import reasons
 from builders.kineto import (
     PROCESS,
     cpu_op,
@@ -24,7 +25,6 @@ from builders.kineto import (
     payloads,
     python_frame,
     read,
-    reasons,
     seen,
     slice_,
     trace,

@@ -16,7 +16,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from builders.kineto import as_source, cpu_op, metadata, read, reasons, seen, slice_, trace, with_texts
+from builders.inputs import reasons
+from builders.kineto import as_source, cpu_op, metadata, read, seen, slice_, trace, with_texts
 from tracelink.converters.kineto.reader import KinetoReader
 from tracelink.converters.kineto.schema import DISTRIBUTED
 from tracelink.engines.processes import Processes

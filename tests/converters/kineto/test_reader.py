@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from builders.data import foreign, traces
+from builders.inputs import reasons
 from builders.kineto import (
     Element,
     Seen,
@@ -25,7 +26,6 @@ from builders.kineto import (
     metadata,
     payloads,
     python_frame,
-    reasons,
     seen,
     slice_,
     trace,

@@ -10,6 +10,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from builders.data import plain
+from builders.inputs import reasons
 from builders.kineto import (
     counter,
     cpu_op,
@@ -20,7 +21,6 @@ from builders.kineto import (
     memory,
     metadata,
     read,
-    reasons,
     seen,
     slice_,
     trace,

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 
-from builders.metrics import read, reasons, samples
+from builders.inputs import reasons
+from builders.metrics import read, samples
 from tracelink.model.columns import SECOND
 from tracelink.model.metrics import Basis
 

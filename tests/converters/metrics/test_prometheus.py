@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from builders.metrics import query_range, read, reasons, samples
+from builders.inputs import reasons
+from builders.metrics import query_range, read, samples
 from tracelink.model.columns import SECOND
 from tracelink.model.errors import UnreadableError
 from tracelink.model.metrics import Basis, Gauge

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from builders.metrics import query_range, read, reasons, samples
+from builders.inputs import reasons
+from builders.metrics import query_range, read, samples
 from tracelink.model.columns import SECOND
 from tracelink.model.errors import UnreadableError
 from tracelink.model.metrics import Basis
