@@ -9,17 +9,26 @@ from __future__ import annotations
 
 import io
 import json
-import struct
 import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from builders.inputs import held
+from builders.packets import (
+    BEGIN,
+    COUNTED,
+    END,
+    INSTANT,
+    Fields,
+    Fixed,
+    interned,
+    message,
+    packet,
+)
 from tracelink.converters.perfetto.native.writer import PerfettoWriter
 from tracelink.converters.perfetto.reading.as_json import NativeAsJson
 from tracelink.engines.processes import Processes
-from tracelink.io.framing import FIXED64, VARINT, delimited, key, varint
 from tracelink.io.targets import StreamTarget
 from tracelink.model.findings import Finding
 from tracelink.model.job import Job
@@ -27,7 +36,6 @@ from tracelink.plugins import Output
 
 source = held("job.pftrace")
 BASE = 1_700_000_000_000_000_000
-BEGIN, END, INSTANT, COUNTED = 1, 2, 3, 4
 CATEGORIES, NAMES, ARGUMENT_NAMES = 1, 2, 3
 THREAD, OTHER_THREAD, COUNTER = 11, 12, 13
 HEADER = {"schemaVersion": 1, "baseTimeNanoseconds": BASE, "tracelink": {"ranks": [{"rank": 0}]}}
@@ -44,20 +52,8 @@ FACTS = {
 }
 
 
-def number(place: int, value: int) -> bytes:
-    return key(place, VARINT) + varint(value & (1 << 64) - 1)
-
-
-def text(place: int, value: str) -> bytes:
-    return delimited(place, value.encode())
-
-
-def packet(*fields: bytes) -> bytes:
-    return delimited(1, b"".join(fields))
-
-
 def facts(said: dict[str, Any]) -> bytes:
-    return packet(text(1999, json.dumps(said)))
+    return packet({1999: json.dumps(said)})
 
 
 def head(*more: dict[str, Any]) -> bytes:
@@ -65,21 +61,20 @@ def head(*more: dict[str, Any]) -> bytes:
     return facts(HEADER) + b"".join(map(facts, more or (FACTS,)))
 
 
-def bundle(*packets: bytes, at: int = 0, compressed: bytes | None = None) -> bytes:
+def bundle(*packets: bytes, at: int = 0, inside: bytes | None = None) -> bytes:
     """Packets of which the first event is so many nanoseconds after the base."""
-    inside = zlib.compress(b"".join(packets)) if compressed is None else compressed
-    return packet(number(8, at), delimited(50, inside))
+    return packet({8: at, 50: zlib.compress(b"".join(packets)) if inside is None else inside})
 
 
-def leaves(arrow: int) -> bytes:
-    return key(47, FIXED64) + struct.pack("<Q", arrow)
+def leaves(arrow: int) -> Fields:
+    return {47: Fixed(arrow)}
 
 
-def arrives(arrow: int) -> bytes:
-    return key(48, FIXED64) + struct.pack("<Q", arrow)
+def arrives(arrow: int) -> Fields:
+    return {48: Fixed(arrow)}
 
 
-COLOURED = number(52, 262)
+COLOURED = {52: 262}
 """Of an event that hangs."""
 
 
@@ -95,7 +90,7 @@ class Sequence:
     behind: list[bytes] = field(default_factory=list)
 
     def begin(
-        self, step: int, name: str, *more: bytes, category: str = "cpu_op", on: int = THREAD
+        self, step: int, name: str, *more: Fields, category: str = "cpu_op", on: int = THREAD
     ) -> Sequence:
         return self.event(step, BEGIN, on, self._called(name, category), *more)
 
@@ -103,48 +98,38 @@ class Sequence:
         return self.event(step, END, on)
 
     def instant(
-        self, step: int, name: str, *more: bytes, category: str = "cpu_op", on: int = THREAD
+        self, step: int, name: str, *more: Fields, category: str = "cpu_op", on: int = THREAD
     ) -> Sequence:
         return self.event(step, INSTANT, on, self._called(name, category), *more)
 
     def sample(self, step: int, value: float) -> Sequence:
-        return self.event(step, COUNTED, COUNTER, key(44, FIXED64) + struct.pack("<d", value))
+        return self.event(step, COUNTED, COUNTER, {44: float(value)})
 
-    def event(self, step: int, kind: int, on: int, *more: bytes) -> Sequence:
-        return self.add(step, delimited(11, b"".join((number(9, kind), number(11, on), *more))))
+    def event(self, step: int, kind: int, on: int, *more: Fields) -> Sequence:
+        return self.add(step, {11: message({9: kind, 11: on}, *more)})
 
-    def add(self, step: int, *fields: bytes) -> Sequence:
+    def add(self, step: int, *fields: Fields) -> Sequence:
         self.time += step
-        self.behind.append(packet(number(8, self.time), number(10, self.number), *fields))
+        self.behind.append(packet({8: self.time, 10: self.number}, *fields))
         return self
 
-    def arguments(self, said: Mapping[str, str]) -> bytes:
+    def arguments(self, said: Mapping[str, str]) -> Fields:
         """Fields of an event: for each name the text of an object."""
-        return b"".join(
-            delimited(4, number(1, self._number(ARGUMENT_NAMES, name)) + text(9, value))
-            for name, value in said.items()
-        )
+        return {4: [{1: self._number(ARGUMENT_NAMES, name), 9: value} for name, value in said.items()]}
 
     @property
     def packets(self) -> list[bytes]:
-        first = packet(number(10, self.number), number(13, 1), delimited(12, self._tables()))
-        return [first, *self.behind]
+        tables = {table: interned(texts) for table, texts in self.texts.items()}
+        return [packet({10: self.number, 13: 1, 12: tables}), *self.behind]
 
     def __bytes__(self) -> bytes:
         return b"".join(self.packets)
 
-    def _called(self, name: str, category: str) -> bytes:
-        return number(3, self._number(CATEGORIES, category)) + number(10, self._number(NAMES, name))
+    def _called(self, name: str, category: str) -> Fields:
+        return {3: self._number(CATEGORIES, category), 10: self._number(NAMES, name)}
 
     def _number(self, table: int, said: str) -> int:
         return self.texts[table].setdefault(said, len(self.texts[table]) + 1)
-
-    def _tables(self) -> bytes:
-        return b"".join(
-            delimited(table, number(1, place) + text(2, said))
-            for table, entries in self.texts.items()
-            for said, place in entries.items()
-        )
 
 
 @dataclass(frozen=True)

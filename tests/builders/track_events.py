@@ -7,82 +7,63 @@ snapshot, tracks, one packet with all texts, groups of beginnings and of their e
 
 from __future__ import annotations
 
-import struct
-import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
 from builders.inputs import held
-from builders.native_packets import number, packet, text
-from tracelink.io.framing import FIXED64, delimited, key
+from builders.packets import BEGIN, COUNTED, END, Fields, Fixed, interned, message, packet
 
-source = held("rank0.pftrace")
 BASE = 1_790_857_026_000_000_000
-BEGIN, END, INSTANT, COUNTER = 1, 2, 3, 4
 BOOTTIME, REALTIME, LOCAL = 6, 1, 64
 PROCESS, THREAD, OTHER_THREAD, DEVICE, SYNC_THREAD, OVERHEAD, OVERHEAD_THREAD = range(1, 8)
 PID, TID = 4321, 4322
+source = held("rank0.pftrace")
 
 
-def double(place: int, value: float) -> bytes:
-    return key(place, FIXED64) + struct.pack("<d", value)
-
-
-def fixed(place: int, value: int) -> bytes:
-    return key(place, FIXED64) + struct.pack("<Q", value)
-
-
-def value(given: Any) -> bytes:
+def value(given: Any) -> dict[int, Any]:
     """The fields of an annotation with this value."""
     match given:
         case bool():
-            return number(2, int(given))
+            return {2: given}
         case int():
-            return number(4, given)
+            return {4: given}
         case float():
-            return double(5, given)
+            return {5: given}
         case str():
-            return text(6, given)
+            return {6: given}
         case list() | tuple():
-            return b"".join(delimited(12, value(one)) for one in given)
+            return {12: [value(one) for one in given]}
         case dict():
-            return b"".join(delimited(11, text(10, name) + value(one)) for name, one in given.items())
+            return {11: annotations(given)[4]}
     raise TypeError(given)
 
 
-def annotations(arguments: Mapping[str, Any]) -> bytes:
-    return b"".join(delimited(4, text(10, name) + value(given)) for name, given in arguments.items())
+def annotations(arguments: Mapping[str, Any]) -> dict[int, Any]:
+    return {4: [{10: name} | value(given) for name, given in arguments.items()]}
 
 
 def process_track(uuid: int, pid: int, name: str) -> bytes:
-    return packet(delimited(60, number(1, uuid) + delimited(3, number(1, pid) + text(6, name))))
+    return packet({60: {1: uuid, 3: {1: pid, 6: name}}})
 
 
 def thread_track(uuid: int, parent: int, pid: int, tid: int, name: str) -> bytes:
-    thread = delimited(4, number(1, pid) + number(2, tid) + text(5, name))
-    return packet(delimited(60, number(1, uuid) + number(5, parent) + thread))
+    return packet({60: {1: uuid, 5: parent, 4: {1: pid, 2: tid, 5: name}}})
 
 
-def plain_track(uuid: int, name: str, *more: bytes, parent: int = 0) -> bytes:
-    return packet(delimited(60, number(1, uuid) + text(2, name) + number(5, parent) + b"".join(more)))
+def plain_track(uuid: int, name: str, *more: Fields, parent: int = 0) -> bytes:
+    return packet({60: message({1: uuid, 2: name, 5: parent}, *more)})
 
 
 def snapshot(
     *clocks: tuple[int, int], sequence: int = 1, incremental: Sequence[int] = (), unit: int = 1
 ) -> bytes:
     """A snapshot of (clock, time)."""
-    readings = b"".join(
-        delimited(
-            1,
-            number(1, clock)
-            + number(2, time)
-            + (number(3, 1) + number(4, unit) if clock in incremental else b""),
-        )
-        for clock, time in clocks
-    )
-    return packet(number(10, sequence) + delimited(6, readings))
+    readings = [
+        {1: clock, 2: time} | ({3: 1, 4: unit} if clock in incremental else {}) for clock, time in clocks
+    ]
+    return packet({10: sequence, 6: {1: readings}})
 
 
 @dataclass
@@ -163,23 +144,17 @@ class Torch:
         return sorted({stage.stream for stage in self.stages})
 
     def _texts(self) -> bytes:
-        tables = [delimited(2, number(1, place) + text(2, name)) for place, name in enumerate(self._names, 1)]
-        if self.with_categories:
-            tables += [
-                delimited(1, number(1, place) + text(2, name))
-                for place, name in enumerate(self._categories, 1)
-            ]
-        tables += [delimited(24, number(1, place) + text(2, name)) for place, name in enumerate(STAGES, 1)]
-        tables += [
-            delimited(24, number(1, 100 + stream) + text(2, f"[{stream:03}] stream {stream}"))
-            for stream in self._queues
-        ]
+        queues = {f"[{stream:03}] stream {stream}": 100 + stream for stream in self._queues}
         kernels = [stage.name for stage in self.stages if stage.stage == "Kernel"]
-        tables += [delimited(1000, number(1, place) + text(3, name)) for place, name in enumerate(kernels, 1)]
-        tables.append(delimited(1001, number(1, 1) + text(2, "registers_per_thread")))
-        specification = delimited(1, number(1, 0) + text(2, "Power (W)"))
-        tables.append(delimited(47, number(1, 1) + number(3, 0) + delimited(2, specification)))
-        return packet(number(10, 1), number(13, 1), delimited(12, b"".join(tables)))
+        tables = {
+            2: interned(_numbers(self._names)),
+            1: interned(_numbers(self._categories)) if self.with_categories else [],
+            24: interned(_numbers(STAGES) | queues),
+            1000: [{1: number, 3: name} for number, name in enumerate(kernels, 1)],
+            1001: {1: 1, 2: "registers_per_thread"},
+            47: {1: 1, 3: 0, 2: {1: {1: 0, 2: "Power (W)"}}},
+        }
+        return packet({10: 1, 13: 1, 12: tables})
 
     def _slices(self) -> list[bytes]:
         packets = []
@@ -191,146 +166,85 @@ class Torch:
         return packets
 
     def _begin(self, one: Slice) -> bytes:
-        fields = number(10, self._names.index(one.name) + 1)
+        fields: dict[int, Any] = {10: self._names.index(one.name) + 1}
         if self.with_categories and one.category:
-            fields += number(3, self._categories.index(one.category) + 1)
+            fields[3] = self._categories.index(one.category) + 1
         if one.flow:
-            fields += fixed(47, one.flow)
+            fields[47] = Fixed(one.flow)
         if one.submitted:
-            fields += delimited(3000, b"".join(number(1, stage) for stage in one.submitted))
-        return event(BASE + one.start, BEGIN, one.track, fields + annotations(one.arguments))
+            fields[3000] = {1: one.submitted}
+        return event(BASE + one.start, BEGIN, one.track, fields | annotations(one.arguments))
 
     def _stages(self) -> list[bytes]:
         kernels = 0
         packets = []
-        for place, stage in enumerate(self.stages, 1):
-            fields = number(1, place) + number(2, stage.duration) + number(11, 0)
-            fields += (
-                number(13, 100 + stage.stream) + number(14, STAGES.index(stage.stage) + 1) + number(5, 1)
-            )
+        for number, stage in enumerate(self.stages, 1):
+            fields: dict[int, Any] = {1: number, 2: stage.duration, 11: 0}
+            fields |= {13: 100 + stage.stream, 14: STAGES.index(stage.stage) + 1, 5: 1}
             if stage.named:
-                fields += number(20, self._names.index(stage.name) + 1)
-            fields += b"".join(number(18, waited) for waited in stage.waits_for)
+                fields[20] = self._names.index(stage.name) + 1
+            fields[18] = stage.waits_for
             if stage.stage == "Kernel":
                 kernels += 1
-                size = number(1, 8) + number(2, 2) + number(3, 1)
-                launch = delimited(1, size) + delimited(2, size) + delimited(3, number(1, 1) + number(4, 32))
-                fields += number(19, kernels) + delimited(21, launch)
+                size = {1: 8, 2: 2, 3: 1}
+                fields |= {19: kernels, 21: {1: size, 2: size, 3: {1: 1, 4: 32}}}
             extra = {"device id": 0, "context id": 1, "stream id": stage.stream} | dict(stage.extra)
             if stage.correlation:
                 extra["correlation"] = stage.correlation
-            fields += b"".join(
-                delimited(6, text(1, name) + text(2, str(given))) for name, given in extra.items()
-            )
-            packets.append(
-                packet(number(8, BASE + stage.start), number(10, 1), number(13, 2), delimited(53, fields))
-            )
+            fields[6] = [{1: name, 2: str(given)} for name, given in extra.items()]
+            packets.append(packet({8: BASE + stage.start, 10: 1, 13: 2, 53: fields}))
         return packets
 
     def _samples(self) -> list[bytes]:
         return [
-            packet(
-                number(8, BASE + time),
-                number(10, 1),
-                number(13, 2),
-                delimited(52, number(4, 1) + delimited(2, number(1, 0) + double(3, given))),
-            )
+            packet({8: BASE + time, 10: 1, 13: 2, 52: {4: 1, 2: {1: 0, 3: float(given)}}})
             for time, given in self.samples
         ]
+
+
+def _numbers(texts: Sequence[str]) -> dict[str, int]:
+    return {text: number for number, text in enumerate(texts, 1)}
 
 
 def event(
     time: int,
     kind: int,
     track: int,
-    fields: bytes = b"",
+    fields: Fields = b"",
     *,
     sequence: int = 1,
     needs_state: bool = True,
     clock: int = 0,
 ) -> bytes:
     """A packet with an event on a track."""
-    flags = number(13, 2) if needs_state else b""
-    clocked = number(58, clock) if clock else b""
-    body = number(9, kind) + number(11, track) + fields
-    return packet(number(8, time), number(10, sequence), flags, clocked, delimited(11, body))
-
-
-def compressed(data: bytes) -> bytes:
-    """Packets as the tracing service compresses them."""
-    return packet(delimited(50, zlib.compress(data)))
+    state = ({13: 2} if needs_state else {}) | ({58: clock} if clock else {})
+    return packet({8: time, 10: sequence}, state, {11: message({9: kind, 11: track}, fields)})
 
 
 def step_of_torch(start: int = 0) -> Torch:
     """An operator that launches a kernel, a copy, a wait for the stream, and overhead of the profiler."""
-    return Torch(
-        [
-            [
-                Slice("ProfilerStep#3", start, 1000, "user_annotation", {"External id": 1, "Ev Idx": 0}),
-                Slice(
-                    "aten::mm",
-                    start + 100,
-                    300,
-                    arguments={
-                        "External id": 2,
-                        "Ev Idx": 1,
-                        "Record function id": 9,
-                        "Sequence number": 5,
-                        "Input Dims": [[2, 3], [3, 4]],
-                        "Concrete Inputs": ["", ""],
-                    },
-                ),
-                Slice(
-                    "f.py(1): f",
-                    start + 90,
-                    320,
-                    "python_function",
-                    {"Python id": 1, "Python parent id": "null"},
-                ),
-                Slice("aten::copy_", start + 500, 200, arguments={"External id": 3, "Ev Idx": 2}),
-            ],
-            [
-                Slice(
-                    "cudaLaunchKernel",
-                    start + 200,
-                    50,
-                    "cuda_runtime",
-                    {"cbid": 211, "correlation": 70},
-                    submitted=[1],
-                ),
-                Slice(
-                    "cudaMemcpyAsync",
-                    start + 550,
-                    50,
-                    "cuda_runtime",
-                    {"cbid": 41, "correlation": 71},
-                    submitted=[2],
-                ),
-            ],
-            [Slice("Activity Buffer Request", start + 10, 20, "", {}, OVERHEAD_THREAD)],
-            [
-                Slice(
-                    "Stream Sync",
-                    start + 800,
-                    100,
-                    "",
-                    {
-                        "stream": 7,
-                        "correlation": 72,
-                        "device": 0,
-                        "context": 1,
-                        "cuda_sync_kind": "Stream Sync",
-                    },
-                    SYNC_THREAD,
-                )
-            ],
-        ],
-        [
-            Stage("gemm_kernel", start + 300, 120, correlation=70),
-            Stage("Memcpy", start + 650, 40, "Memcpy", correlation=71, extra={"bytes": 4096}, named=False),
-        ],
-        [(start, 61.5), (start + 500, 300.0)],
-    )
+    shapes = {"Input Dims": [[2, 3], [3, 4]], "Concrete Inputs": ["", ""]}
+    multiplied = {"External id": 2, "Ev Idx": 1, "Record function id": 9, "Sequence number": 5} | shapes
+    frame = {"Python id": 1, "Python parent id": "null"}
+    launched, copied = {"cbid": 211, "correlation": 70}, {"cbid": 41, "correlation": 71}
+    waited = {"stream": 7, "correlation": 72, "device": 0, "context": 1, "cuda_sync_kind": "Stream Sync"}
+    operators = [
+        Slice("ProfilerStep#3", start, 1000, "user_annotation", {"External id": 1, "Ev Idx": 0}),
+        Slice("aten::mm", start + 100, 300, arguments=multiplied),
+        Slice("f.py(1): f", start + 90, 320, "python_function", frame),
+        Slice("aten::copy_", start + 500, 200, arguments={"External id": 3, "Ev Idx": 2}),
+    ]
+    calls = [
+        Slice("cudaLaunchKernel", start + 200, 50, "cuda_runtime", launched, submitted=[1]),
+        Slice("cudaMemcpyAsync", start + 550, 50, "cuda_runtime", copied, submitted=[2]),
+    ]
+    overhead = Slice("Activity Buffer Request", start + 10, 20, "", {}, OVERHEAD_THREAD)
+    wait = Slice("Stream Sync", start + 800, 100, "", waited, SYNC_THREAD)
+    work = [
+        Stage("gemm_kernel", start + 300, 120, correlation=70),
+        Stage("Memcpy", start + 650, 40, "Memcpy", correlation=71, extra={"bytes": 4096}, named=False),
+    ]
+    return Torch([operators, calls, [overhead], [wait]], work, [(start, 61.5), (start + 500, 300.0)])
 
 
 # rocprofv3
@@ -358,18 +272,16 @@ class Rocprof:
         """Clears the state of the sequence: all numbers of texts begin again."""
         self.texts.clear()
         now = self.boot + self.last
-        clocks = delimited(1, number(1, BOOTTIME) + number(2, now)) + delimited(
-            1, number(1, LOCAL) + number(2, now) + number(3, 1)
-        )
-        defaults = delimited(59, number(58, LOCAL) + delimited(11, number(11, THREAD)))
-        self.packets.append(packet(number(10, self.sequence), number(13, 1), delimited(6, clocks), defaults))
+        clocks = [{1: BOOTTIME, 2: now}, {1: LOCAL, 2: now, 3: 1}]
+        defaults = {58: LOCAL, 11: {11: THREAD}}
+        self.packets.append(packet({10: self.sequence, 13: 1, 6: {1: clocks}, 59: defaults}))
         return self
 
-    def track(self, name: str) -> int:
+    def track(self, name: str, *more: Fields) -> int:
         """The number of a track; a description for a new one."""
         if name not in self.tracks:
             self.tracks[name] = 1000 + len(self.tracks)
-            self.packets.append(plain_track(self.tracks[name], name, parent=PROCESS))
+            self.packets.append(plain_track(self.tracks[name], name, *more, parent=PROCESS))
         return self.tracks[name]
 
     def call(
@@ -377,48 +289,35 @@ class Rocprof:
     ) -> Rocprof:
         """A slice from `start` after the beginning of the trace."""
         arguments = {"begin_ns": self.boot + start, "corr_id": corr, **more}
-        on = number(11, self.track(track)) if track else b""
-        interned: list[bytes] = []
-        fields = number(9, BEGIN) + on + number(3, self._number(1, category, interned))
-        fields += number(10, self._number(2, name, interned)) + fixed(47, corr)
-        for key_name, given in arguments.items():
-            named = number(1, self._number(3, key_name, interned))
-            fields += delimited(4, named + (number(3, given) if isinstance(given, int) else value(given)))
-        texts = delimited(12, b"".join(interned)) if interned else b""
-        self._add(start, delimited(11, fields), texts)
-        self._add(start + duration, delimited(11, number(9, END) + on))
+        on = {11: self.track(track)} if track else {}
+        new: dict[int, Any] = {1: [], 2: [], 3: []}
+        fields = {9: BEGIN, **on, 3: self._number(1, category, new), 10: self._number(2, name, new)}
+        said = [
+            {1: self._number(3, key, new)} | ({3: given} if isinstance(given, int) else value(given))
+            for key, given in arguments.items()
+        ]
+        self._add(start, {11: {**fields, 47: Fixed(corr), 4: said}}, {12: new} if any(new.values()) else {})
+        self._add(start + duration, {11: {9: END, **on}})
         return self
 
     def sample(self, track: str, time: int, given: int) -> Rocprof:
         """A sample of a counter in kilobytes."""
-        if track not in self.tracks:
-            self.tracks[track] = 1000 + len(self.tracks)
-            unit = delimited(8, number(3, 3) + number(4, 1024))
-            self.packets.append(plain_track(self.tracks[track], track, unit, parent=PROCESS))
-        self._add(
-            time, delimited(11, number(9, COUNTER) + number(11, self.tracks[track]) + number(30, given))
-        )
+        number = self.track(track, {8: {3: 3, 4: 1024}})
+        self._add(time, {11: {9: COUNTED, 11: number, 30: given}})
         return self
 
-    def _number(self, table: int, name: str, interned: list[bytes]) -> int:
+    def _number(self, table: int, name: str, new: dict[int, Any]) -> int:
         if (table, name) not in self.texts:
-            place = 1 + sum(1 for other, _ in self.texts if other == table)
-            self.texts[table, name] = place
-            interned.append(delimited(table, number(1, place) + text(2, name)))
+            self.texts[table, name] = 1 + sum(1 for other, _ in self.texts if other == table)
+            new[table] += interned({name: self.texts[table, name]})
         return self.texts[table, name]
 
-    def _add(self, time: int, *fields: bytes) -> None:
+    def _add(self, time: int, *fields: Fields) -> None:
         """A packet whose time is the difference to the one before, or absolute if it is earlier."""
-        if time >= self.last:
-            self.packets.append(
-                packet(number(8, time - self.last), number(10, self.sequence), number(13, 2), *fields)
-            )
-            self.last = time
-        else:
-            clock = number(58, BOOTTIME)
-            self.packets.append(
-                packet(number(8, self.boot + time), number(10, self.sequence), number(13, 2), clock, *fields)
-            )
+        later = time >= self.last
+        when = {8: time - self.last if later else self.boot + time, 10: self.sequence, 13: 2}
+        self.packets.append(packet(when, *fields) if later else packet(when, {58: BOOTTIME}, *fields))
+        self.last = max(time, self.last)
 
     def __bytes__(self) -> bytes:
         return b"".join(self.packets)

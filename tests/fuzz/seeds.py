@@ -14,7 +14,8 @@ from builders import execution_trace as et
 from builders import memory_snapshots as memory
 from builders.clog import Clog
 from builders.data import DATA
-from builders.track_events import compressed, step_of_rocprof, step_of_torch
+from builders.packets import compressed
+from builders.track_events import step_of_rocprof, step_of_torch
 from tracelink import plugins, samples
 from tracelink.io.streams import GZIP_MAGIC, GZIP_WINDOW
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from builders.native_packets import BASE, FACTS, HEADER, bundle, delimited, facts, head, number, packet, text
+from builders.native_packets import BASE, FACTS, HEADER, bundle, facts, head
+from builders.packets import packet
 from tracelink.converters.perfetto import COMMON, HEAD, MARK, is_native, is_own
 from tracelink.converters.perfetto.native.schema import PACKET, Packet
 from tracelink.io.framing import DELIMITED, key
 
-OTHERS = packet(number(10, 1), number(8, BASE), delimited(11, number(9, 1)))
+OTHERS = packet({10: 1, 8: BASE, 11: {9: 1}})
 
 
 @pytest.mark.parametrize(
@@ -21,9 +22,7 @@ def test_what_tracelink_wrote(data: bytes) -> None:
     assert (is_own(data), is_native(data)) == (True, True)
 
 
-@pytest.mark.parametrize(
-    "data", [OTHERS, OTHERS * 5, OTHERS * 3 + OTHERS[:-2], packet(text(2, "x")) + OTHERS]
-)
+@pytest.mark.parametrize("data", [OTHERS, OTHERS * 5, OTHERS * 3 + OTHERS[:-2], packet({2: "x"}) + OTHERS])
 def test_what_others_wrote(data: bytes) -> None:
     assert (is_own(data), is_native(data)) == (False, True)
 
@@ -36,8 +35,8 @@ def test_what_others_wrote(data: bytes) -> None:
         b'\n{"traceEvents": []}',
         b"{}",
         packet(b"\xff\xff"),
-        packet(text(2, "x")),
-        packet(number(8, 1)) + b"more",
+        packet({2: "x"}),
+        packet({8: 1}) + b"more",
         b"\x0a\xff\xff\xff\xff\xff\xff",
         OTHERS[:-1],
     ],

@@ -20,7 +20,6 @@ from builders.native_packets import (
     COLOURED,
     FACTS,
     HEADER,
-    INSTANT,
     OTHER_SHOWN_THREAD,
     OTHER_THREAD,
     SHOWN_THREAD,
@@ -29,20 +28,16 @@ from builders.native_packets import (
     arrives,
     as_json,
     bundle,
-    delimited,
     facts,
     head,
     leaves,
-    number,
-    packet,
     source,
-    text,
     written,
 )
+from builders.packets import INSTANT, message, packet
 from tracelink.converters.perfetto.native.schema import FIRST_VIEW_TRACK
 from tracelink.converters.perfetto.native.trace import read_native
 from tracelink.engines.processes import Processes
-from tracelink.io.framing import delimited as delimited_field
 from tracelink.model.errors import UnreadableError
 from tracelink.model.findings import Truncated
 from tracelink.model.job import Job
@@ -99,7 +94,7 @@ def test_a_length_that_nothing_has() -> None:
 
 def test_a_packet_that_is_no_message_costs_itself() -> None:
     begins, *others = slices(2)
-    damaged = packet(number(8, 0), b"\x5a\x7f")
+    damaged = packet({8: 0}, b"\x5a\x7f")
     read = as_json(head() + begins + damaged + b"".join(others))
     assert names(read) == ["slice 0", "slice 1"]
     assert read.reasons == {"damaged": 1}
@@ -110,26 +105,26 @@ def test_a_packet_that_is_no_message_costs_itself() -> None:
 )
 def test_a_damaged_bundle_costs_itself(inside: bytes) -> None:
     whole, *others = slices(2)
-    read = as_json(head() + bundle(whole) + bundle(compressed=inside) + bundle(*others))
+    read = as_json(head() + bundle(whole) + bundle(inside=inside) + bundle(*others))
     assert names(read)[-2:] == ["slice 0", "slice 1"]
     assert read.reasons["damaged_bundles"] == 1
 
 
 def test_what_a_bundle_holds_before_its_damage_is_used() -> None:
     data = b"".join(slices(2))
-    read = as_json(head() + bundle(compressed=zlib.compress(data[:-3])))
+    read = as_json(head() + bundle(inside=zlib.compress(data[:-3])))
     assert names(read) == ["slice 0", "slice 1"]
     assert read.reasons == {"damaged_bundles": 1, "unfinished": 1}
 
 
 def test_a_bundle_of_millions_of_packets_is_none() -> None:
-    read = as_json(head() + bundle(packet(number(8, 0)) * 1_000_000) + bundle(*slices(1)))
+    read = as_json(head() + bundle(packet({8: 0}) * 1_000_000) + bundle(*slices(1)))
     assert names(read) == ["slice 0"]
     assert read.reasons == {"damaged_bundles": 1}
 
 
 def test_what_bundles_unpack_to_is_limited() -> None:
-    data = head() + bundle(text(99, "x" * 1000) * 10) * 20
+    data = head() + bundle(message({99: ["x" * 1000] * 10})) * 20
     limited = replace(source(data), limit=100_000)
     with pytest.raises(UnreadableError, match=r"it has more than 100\.0 kB uncompressed"):
         read_native(limited, Processes())
@@ -137,7 +132,7 @@ def test_what_bundles_unpack_to_is_limited() -> None:
 
 
 def test_packets_without_an_event_or_a_time_take_no_memory() -> None:
-    empty = packet() * 1000 + packet(number(8, 0)) * 3
+    empty = packet() * 1000 + packet({8: 0}) * 3
     first, *told = Sequence().begin(1000, "a").end(500).instant(2000, "b").packets
     data = head() + empty + first + empty + b"".join(told[:2]) + bundle(empty, told[2], at=3500)
     read = as_json(data)
@@ -152,7 +147,7 @@ def test_packets_without_an_event_or_a_time_take_no_memory() -> None:
 
 def test_times_after_a_lost_bundle_are_right() -> None:
     state, *told = Sequence().instant(1000, "a").instant(2000, "lost").instant(4000, "c").packets
-    lost = bundle(at=3000, compressed=b"no zlib")
+    lost = bundle(at=3000, inside=b"no zlib")
     read = as_json(head() + bundle(state, told[0], at=1000) + lost + bundle(told[2], at=7000))
     assert [(event["name"], event["ts"]) for event in read.events] == [("a", 1), ("c", 7)]
 
@@ -178,7 +173,7 @@ def test_ends_of_what_never_began_and_events_of_tracks_that_nothing_is_said_of()
 
 
 def test_names_that_stand_nowhere_are_empty() -> None:
-    told = Sequence().event(1000, INSTANT, THREAD, number(10, 7), number(3, 7))
+    told = Sequence().event(1000, INSTANT, THREAD, {10: 7, 3: 7})
     read = as_json(head() + bytes(told))
     assert [(one["name"], one["cat"]) for one in read.events] == [("", "")]
     assert read.reasons == {"without_name": 1}
@@ -207,8 +202,8 @@ def test_arrows_of_no_known_name_and_more_than_there_are() -> None:
 @pytest.mark.parametrize(
     "data",
     [
-        packet(number(10, 1), number(8, BASE), delimited(11, number(9, 1))),
-        packet(delimited(33, b"config")) + b"".join(slices(2)),
+        packet({10: 1, 8: BASE, 11: {9: 1}}),
+        packet({33: b"config"}) + b"".join(slices(2)),
         facts(FACTS)[:0] + b"".join(slices(2)) + facts(HEADER),
     ],
 )
@@ -225,7 +220,7 @@ def test_the_traces_of_others_are_refused(data: bytes) -> None:
     [
         (facts(HEADER)[:-1], "the file ends within the packet at byte 0"),
         (facts({}), "its header cannot be read"),
-        (packet(text(1999, "{")) + b"".join(slices(1)), "its header cannot be read"),
+        (packet({1999: "{"}) + b"".join(slices(1)), "its header cannot be read"),
     ],
 )
 def test_without_its_header_nothing_can_be_read(data: bytes, problem: str) -> None:
@@ -247,7 +242,7 @@ WHOLE = whole_job()
 
 def test_an_argument_that_is_no_text_is_replaced() -> None:
     told = Sequence()
-    damaged = told.arguments({"original": '{"a": "b"}'}).replace(b'b"}', b'\xff"}')
+    damaged = message(told.arguments({"original": '{"a": "b"}'})).replace(b'b"}', b'\xff"}')
     (one,) = as_json(head() + bytes(told.instant(1000, "add", damaged))).events
     assert one["args"] == {"original": '{"a": "\N{REPLACEMENT CHARACTER}"}'}
 
@@ -273,7 +268,7 @@ def test_whatever_byte_is_damaged(place: int, byte: int) -> None:
 
 @given(st.binary(max_size=200))
 def test_whatever_packets_hold(inside: bytes) -> None:
-    told = Sequence(2).instant(0, "add", delimited(4, inside)).add(0, delimited(11, inside)).add(0, inside)
+    told = Sequence(2).instant(0, "add", {4: inside}).add(0, {11: inside}).add(0, inside)
     as_json(head() + bytes(told) + b"".join(slices(1)))
 
 
@@ -294,9 +289,7 @@ SLICE = Sequence().begin(5000, "add").end(2000)
 
 def in_bundles() -> bytes:
     first, *others = SLICE.packets
-    return (
-        bundle(first) + packet(number(8, BASE), delimited_field(69, number(3, 1))) + bundle(*others, at=5000)
-    )
+    return bundle(first) + packet({8: BASE, 69: {3: 1}}) + bundle(*others, at=5000)
 
 
 def interleaved_with_another() -> bytes:

@@ -13,13 +13,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import tracelink
-from builders.native_packets import head, number, packet, text
+from builders.native_packets import head
+from builders.packets import COUNTED, INSTANT, compressed, message, packet
 from builders.track_events import (
     BASE,
     BOOTTIME,
-    COUNTER,
     DEVICE,
-    INSTANT,
     LOCAL,
     PID,
     REALTIME,
@@ -29,8 +28,6 @@ from builders.track_events import (
     Stage,
     Torch,
     annotations,
-    compressed,
-    delimited,
     event,
     plain_track,
     snapshot,
@@ -263,7 +260,7 @@ def test_numbers_of_texts_begin_again_when_the_state_is_cleared() -> None:
 
 def test_packets_that_need_a_state_before_the_file_are_counted() -> None:
     whole = Rocprof().call("hip_api", "a", 0, 1, 1)
-    lost = event(5, 1, THREAD, number(10, 7), sequence=77) + event(6, INSTANT, THREAD, sequence=77)
+    lost = event(5, 1, THREAD, {10: 7}, sequence=77) + event(6, INSTANT, THREAD, sequence=77)
     trace = read(bytes(whole) + lost)
     assert (len(trace.events), reasons(trace)) == (1, [("without_state", 2)])
 
@@ -282,7 +279,7 @@ def starts(trace: RankTrace) -> list[int]:
 
 
 def instant(time: int, clock: int = 0, sequence: int = 5) -> bytes:
-    return event(time, INSTANT, THREAD, text(23, "i"), sequence=sequence, needs_state=False, clock=clock)
+    return event(time, INSTANT, THREAD, {23: "i"}, sequence=sequence, needs_state=False, clock=clock)
 
 
 def test_times_are_by_the_nearest_snapshot_before() -> None:
@@ -312,9 +309,7 @@ def test_a_clock_without_a_snapshot_has_no_times() -> None:
 
 
 def test_times_since_boot_alone_are_kept_with_a_warning() -> None:
-    trace = read(
-        packet(delimited(60, number(1, THREAD))) + event(10, 1, THREAD, text(22, "kernel"), needs_state=False)
-    )
+    trace = read(packet({60: {1: THREAD}}) + event(10, 1, THREAD, {22: "kernel"}, needs_state=False))
     assert (trace.events.start.tolist(), reasons(trace)) == ([10], [("no_base_time", 1)])
 
 
@@ -335,7 +330,7 @@ def test_a_truncated_trace_keeps_what_comes_before_the_cut() -> None:
 
 def test_slices_without_an_end_are_unfinished_and_ends_without_a_begin_are_counted() -> None:
     calls = Torch([[Slice("aten::x", 5, 7)]])
-    trace = read(bytes(calls) + event(BASE + 50, 2, THREAD) + event(BASE + 60, 1, THREAD, number(10, 1)))
+    trace = read(bytes(calls) + event(BASE + 50, 2, THREAD) + event(BASE + 60, 1, THREAD, {10: 1}))
     assert [row[3:] for row in rows(trace)] == [(5, 7), (60, -1)]
     assert reasons(trace) == [("end_without_begin", 1)]
 
@@ -358,11 +353,9 @@ def test_values_that_are_nested_too_deeply_are_left_out() -> None:
 
 def test_counters_of_differences_are_summed() -> None:
     def sample(time: int, given: int) -> bytes:
-        return event(BASE + time, COUNTER, 50, number(30, given), needs_state=False)
+        return event(BASE + time, COUNTED, 50, {30: given}, needs_state=False)
 
-    described = plain_track(
-        50, "bytes", delimited(8, number(3, 2) + number(4, 10) + number(5, 1)), parent=DEVICE
-    )
+    described = plain_track(50, "bytes", {8: {3: 2, 4: 10, 5: 1}}, parent=DEVICE)
     trace = read(bytes(step_of_torch()) + described + sample(1, 5) + sample(2, 3))
     own = trace.counters.value[trace.counters.track == np.max(trace.counters.track[:2])]
     assert own.tolist() == [50.0, 80.0]
@@ -381,7 +374,7 @@ def test_traces_are_recognised_beside_those_of_tracelink(data: bytes, names: lis
 
 
 def test_the_trace_of_another_program_is_refused() -> None:
-    other = packet(number(10, 1)) + event(5, INSTANT, 1, text(23, "input"), needs_state=False)
+    other = packet({10: 1}) + event(5, INSTANT, 1, {23: "input"}, needs_state=False)
     (known,) = plugins.recognised(other, "x")
     assert known.reader
     assert known.reader.refuses(other).startswith(
@@ -414,7 +407,7 @@ def test_any_damage_costs_only_what_it_hits(garbage: bytes, place: int) -> None:
 
 
 def test_annotations_are_written_as_expected() -> None:
-    assert annotations({"a": 1}) == delimited(4, text(10, "a") + number(4, 1))
+    assert message(annotations({"a": 1})) == message({4: {10: "a", 4: 1}})
 
 
 def test_many_sequences_with_clocks_of_their_own_are_read_in_linear_time() -> None:
