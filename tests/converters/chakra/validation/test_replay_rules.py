@@ -180,6 +180,34 @@ class TestEnds:
         assert found(validate(saved(files, tmp_path))) == []
 
 
+class TestMessagesAndCollectives:
+    def test_a_send_does_not_wait_for_the_receiver(self, tmp_path: Path) -> None:
+        files = [EtFile(0), EtFile(1)]
+        files[0].collective(after=[files[0].send(1, tag=5)])
+        files[1].receive(0, tag=5, after=[files[1].collective()])
+        assert found(validate(saved(files, tmp_path))) == []
+
+    @pytest.mark.parametrize("ordered", [True, False])
+    def test_tags_of_messages_are_no_numbers_of_collectives(self, tmp_path: Path, ordered: bool) -> None:
+        files = [EtFile(0), EtFile(1)]
+        for trace in files:
+            for tag in range(1 + ordered):
+                trace.collective(group="0", after=trace.nodes[-1:])
+                last = trace.nodes[-1:] if ordered else []
+                if trace.rank == 0:
+                    trace.send(1, tag, after=last)
+                else:
+                    trace.receive(0, tag, after=last)
+        assert found(validate(saved(files, tmp_path))) == []
+
+    def test_host_nodes_before_a_collective_are_a_warning(self, tmp_path: Path) -> None:
+        files = [EtFile(0), EtFile(1)]
+        for trace in files:
+            trace.collective(after=[trace.node(NodeType.COMP, "op", is_cpu_op=("bool_val", True))])
+        validation = validate(saved(files, tmp_path))
+        assert (validation.valid, {rule for rule, *_ in found(validation)}) == (True, {"host_nodes"})
+
+
 @pytest.mark.foreign
 @pytest.mark.parametrize(
     ("case", "valid", "expected"),
