@@ -317,9 +317,9 @@ def test_an_input_is_not_overwritten(tracelink: Run) -> None:
 def test_files_of_two_runs_have_what_changed(tracelink: Run) -> None:
     before, after = runs()
     assert tracelink("compile", before, "--diff", after, "-o", "diff.csv").exit_code == NO
-    assert [one.split(",")[:4] for one in Path("diff.failures.csv").read_text().splitlines()] == [
-        ["function", "file", "line", "reason"],
-        ["step", "train.py", "7", "Unsupported: print."],
+    assert Path("diff.failures.csv").read_text().splitlines() == [
+        "function,file,line,before,after,before_ns,after_ns,is_worse,reason",
+        "step,train.py,7,0,1,0,0,True,Unsupported: print.",
     ]
     tracelink("compile", before, "--diff", after, "-o", "diff.html")
     page = read_html(Path("diff.html").read_text())

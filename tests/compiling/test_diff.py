@@ -56,8 +56,8 @@ def test_recompilations_that_are_new_and_gone(tmp_path: Path) -> None:
 
     found = diff(tmp_path, [run("x == 1", 1)], [run("y == 2", 2)])
     assert found.recompiles == [
-        Change("step", "train.py", 7, "y == 2", 0, 2, 0, 2 * SECOND, is_worse=True),
-        Change("step", "train.py", 7, "x == 1", 1, 0, SECOND, 0),
+        Change("step", "train.py", 7, 0, 2, 0, 2 * SECOND, is_worse=True, reason="y == 2"),
+        Change("step", "train.py", 7, 1, 0, SECOND, 0, reason="x == 1"),
     ]
     assert [one.is_worse for one in found.recompiles] == [True, False]
     assert found.is_worse
@@ -76,9 +76,9 @@ def test_graph_breaks_failures_and_open_work(tmp_path: Path) -> None:
     good = log(metrics("0/0", **STEP))
     worse, better = diff(tmp_path / "1", [good], [bad]), diff(tmp_path / "2", [bad], [good])
     assert [one for _, one in worse.changes] == [
-        Change("loss", "", None, "Unsupported: no", 0, 1, is_worse=True),
-        Change("step", "train.py", 7, "backend_compile", 0, 1, 0, 2 * SECOND, is_worse=True),
-        Change("step", "train.py", 17, "print", 0, 1, is_worse=True),
+        Change("loss", "", None, 0, 1, is_worse=True, reason="Unsupported: no"),
+        Change("step", "train.py", 7, 0, 1, 0, 2 * SECOND, is_worse=True, reason="backend_compile"),
+        Change("step", "train.py", 17, 0, 1, is_worse=True, reason="print"),
     ]
     assert len(better.changes) == 3
     assert (worse.is_worse, better.is_worse) == (True, False)
@@ -130,13 +130,13 @@ def test_functions_of_other_files_whose_name_is_not_unique_differ(tmp_path: Path
 def test_a_new_graph_break_has_its_line_and_its_explanation(tmp_path: Path) -> None:
     good = log(metrics("0/0", co_name="step", co_filename="/me/train.py", co_firstlineno=7))
     found = diff(tmp_path, [good], [with_break("train.py", 17, 7)])
-    assert found.graph_breaks == [Change("step", "train.py", 17, "No print.", 0, 1, is_worse=True)]
+    assert found.graph_breaks == [Change("step", "train.py", 17, 0, 1, is_worse=True, reason="No print.")]
 
 
 def test_divergences(tmp_path: Path) -> None:
     good, other = log(metrics("0/0", co_name="step")), log(metrics("0/0", co_name="loss"))
     found = diff(tmp_path, [good] * 3, [good, good, other])
-    assert found.divergences == [Change("", "", None, "compile", 0, 1, is_worse=True)]
+    assert found.divergences == [Change("", "", None, 0, 1, is_worse=True, reason="compile")]
 
 
 def test_time_of_a_function(tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ from tracelink.compiling.model import (
     GraphBreak,
     lasting,
 )
-from tracelink.compiling.summary import cause
+from tracelink.compiling.summary import cause, place_of
 from tracelink.model.columns import SECOND
 from tracelink.model.fields import Shown, SignedNanoseconds
 from tracelink.model.text import counted, duration, number
@@ -201,7 +201,7 @@ def _changes(before: Iterable[Happened], after: Iterable[Happened]) -> list[Chan
     """What differs: new and more frequent things first, the most costly first."""
     old, new = _totals(before), _totals(after)
     changes = [
-        Change(*key, count, new_count, cost, new_cost, new_count > count)
+        Change(*key[:3], count, new_count, cost, new_cost, new_count > count, key[3])
         for key in dict.fromkeys([*new, *old])
         for (count, cost), (new_count, new_cost) in [(old.get(key, (0, 0)), new.get(key, (0, 0)))]
         if count != new_count
@@ -238,13 +238,13 @@ class Changed(Change, frozen=True):
 
     change: str = ""
     what: str = ""
-    at: str = ""
+    at: Annotated[str, Shown(drop=2)] = ""
 
 
 class Compared(FunctionTime, frozen=True):
     """A function with the difference of its times."""
 
-    at: Annotated[str, Shown("defined at")] = ""
+    at: Annotated[str, Shown("defined at", drop=2)] = ""
     difference_ns: Annotated[SignedNanoseconds, Shown(signed=True)] = 0
 
 
@@ -254,7 +254,10 @@ def report_of_diff(report: CompileReport, diff: CompileDiff) -> Report:
     changes = Table(
         [
             Changed(
-                **asdict(one) | {"reason": cause(one.reason)}, change=_direction(one), what=what, at=_at(one)
+                **asdict(one) | {"reason": cause(one.reason)},
+                change=_direction(one),
+                what=what,
+                at=place_of(one),
             )
             for what, one in ordered
         ],
@@ -267,11 +270,12 @@ def report_of_diff(report: CompileReport, diff: CompileDiff) -> Report:
     )
     functions = Table(
         [
-            Compared(**asdict(one), at=_at(one), difference_ns=one.after_ns - one.before_ns)
+            Compared(**asdict(one), at=place_of(one), difference_ns=one.after_ns - one.before_ns)
             for one in diff.functions
         ],
         "The largest difference first",
         ("function", "at", "before", "after", "before_ns", "after_ns", "difference_ns"),
+        {"before": "compiled before"},
         brief=MOST_CHANGES,
         thing="function",
         together=("before_ns", "after_ns", "difference_ns"),
@@ -283,10 +287,6 @@ def report_of_diff(report: CompileReport, diff: CompileDiff) -> Report:
         sections=[Section("Changes", [changes]), Section("Functions", [functions])],
         findings=report.findings,
     )
-
-
-def _at(one: Change | FunctionTime) -> str:
-    return f"{one.file}:{one.line}" if one.file else ""
 
 
 def _direction(one: Change) -> str:
@@ -326,4 +326,4 @@ def _change_in_words(thing: str, one: Change) -> str:
 
 
 def _defined(one: Change | FunctionTime) -> str:
-    return f" ({_at(one)})" if one.file else ""
+    return f" ({place_of(one)})" if one.file else ""

@@ -133,8 +133,10 @@ class Divergence(Row, frozen=True):
         Shown("in what"),
     ]
     id: Annotated[Id, Shown("first at")]
-    found: Annotated[str, Doc("What the outliers have there."), Shown("found there")]
-    expected: Annotated[str, Doc("What the other ranks have there."), Shown("on the other ranks")]
+    found: Annotated[str, Doc("What the outliers have there."), Shown("found there", longest=160)]
+    expected: Annotated[
+        str, Doc("What the other ranks have there."), Shown("on the other ranks", longest=160)
+    ]
     tie: Annotated[bool, Doc("Whether no majority shows which ranks are right."), Shown(hidden=True)] = False
     run: Annotated[RunNumber, Shown(hidden=True)] = 1
 
@@ -244,38 +246,27 @@ class RunOfJob(Row, frozen=True):
     logs: Positive
 
 
-class Change(Row, frozen=True):
-    """Something that happens in one run, and not or less often in the other one."""
+class FunctionTime(Row, frozen=True):
+    """A function in both runs, by its name and the place of its definition."""
 
     function: Annotated[Function, Doc("Empty for a difference between ranks.")]
-    file: Annotated[
-        File,
-        Doc("The file's name, without its folder: of the definition of the function, or of a graph break."),
-    ]
+    file: Annotated[File, Doc("The file's name, without its folder; in the run after, if it is there.")]
     line: Line
-    reason: Annotated[Reason, Shown("because", longest=100)]
-    before: Annotated[Count, Doc("How often, on the rank where it happens most.")]
+    before: Annotated[Count, Doc("How often, on the rank with most.")]
     after: Count
     before_ns: Annotated[
         Nanoseconds, Doc("Its cost, on the rank where it cost most."), Shown("time before", drop=1)
     ] = 0
-    after_ns: Annotated[Nanoseconds, Shown("time after", drop=2)] = 0
-    is_worse: Annotated[bool, Doc("Whether it is new, or happens more often.")] = False
+    after_ns: Annotated[Nanoseconds, Shown("time after", drop=3)] = 0
+    is_worse: Annotated[
+        bool, Doc("Whether it takes more than 1 s and 20 % longer, or happens more often.")
+    ] = False
 
 
-class FunctionTime(Row, frozen=True):
-    """A function in both runs, by its name and the place of its definition."""
+class Change(FunctionTime, frozen=True):
+    """Something that happens in one run, and not or less often in the other one."""
 
-    function: Function
-    file: Annotated[File, Doc("The file's name, without its folder; in the run after, if it is there.")]
-    line: Line
-    before: Annotated[Count, Doc("Compilations on the rank with most."), Shown("compiled before")]
-    after: Count
-    before_ns: Annotated[Nanoseconds, Doc("On the rank where it took longest."), Shown("time before")]
-    after_ns: Annotated[Nanoseconds, Shown("time after")]
-    is_worse: Annotated[bool, Doc("Whether it takes more than 1 s and 20 % longer."), Shown(hidden=True)] = (
-        False
-    )
+    reason: Annotated[Reason, Shown("because", longest=100)] = ""
 
 
 class CompileDiff(Result, frozen=True):

@@ -136,7 +136,11 @@ def problems(report: CompileReport) -> list[str]:
 def _costs(report: CompileReport, page: Page) -> Iterator[Section]:
     functions, ids = functions_of(report), page.drawn(ids=lambda row: page.links(row.ids.items()))
     yield Section("When and how long", [Only(PAGE, lambda: _charts(report, page))], "times")
-    table = Table(functions, "The most costly first", brief=MOST_ROWS, thing="function", drawn=ids)
+    columns: Sequence[str] = (
+        *("function", "file", "called_at", "ranks", "compiled", "recompiled", "breaks", "failed"),
+        *("time_ns", "runtime_ns"),
+    )
+    table = Table(functions, "The most costly first", columns, brief=MOST_ROWS, thing="function", drawn=ids)
     yield Section("Functions", [table, Items(unamortised(functions), MOST_UNAMORTISED, "function")])
     guards = _reasons(guards_of(report.compiles), "guard", "recompiled because", ids)
     yield Section("Recompilations", [guards])

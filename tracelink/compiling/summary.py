@@ -17,6 +17,8 @@ from tracelink.compiling.model import (
     Delay,
     Divergence,
     Failure,
+    FunctionTime,
+    GraphBreak,
     OpenPhase,
     Status,
     lasting,
@@ -152,7 +154,7 @@ def _failures_in_words(failures: Sequence[Failure]) -> list[str]:
     """The same failure on several ranks is one line."""
     ranks: dict[tuple[str, ...], list[int]] = defaultdict(list)
     for one in failures:
-        at = f" at {one.file.rsplit('/', 1)[-1]}:{one.line}" if one.file else ""
+        at = f" at {place_of(one)}" if one.file else ""
         name = f"{shortened(one.function, LONGEST_NAME)} [{one.id}]" if one.function else f"[{one.id}]"
         ranks[(name, at, one.type, first_line(one.reason))].append(one.rank)
     several = len({rank for each in ranks.values() for rank in each}) > 1
@@ -176,25 +178,36 @@ def first_line(text: str) -> str:
 # Functions: how often each was compiled, and what that cost.
 
 
-class FunctionCost(Struct):
+class Total(Struct):
+    """What compilations of all ranks have in common."""
+
+    ranks: Annotated[set[int], Unit.RANKS, Shown(drop=2)] = field(default_factory=set)
+    time_ns: Nanoseconds = 0
+    ids: Annotated[dict[str, int], Doc("The first rank with each compile id."), Shown("compile ids")] = field(
+        default_factory=dict
+    )
+
+    def add(self, one: Compiled | GraphBreak, time_ns: int | None) -> None:
+        """Adds a compilation, or a part of one."""
+        self.ranks.add(one.rank)
+        self.ids.setdefault(one.id, one.rank)
+        self.time_ns += time_ns or 0
+
+
+class FunctionCost(Total):
     """A function on all ranks."""
 
-    function: Annotated[str, Doc("Its name, and the number that torch gives it."), Shown(longest=60)]
+    function: Annotated[str, Doc("Its name, and the number that torch gives it."), Shown(longest=60)] = ""
     file: Annotated[str, Doc("Where it is defined: `train.py:17`."), Shown("defined at", drop=4)] = ""
     called_at: Annotated[str, Shown(drop=1)] = ""
-    ranks: Annotated[set[int], Unit.RANKS, Shown(drop=2)] = field(default_factory=set)
     compiled: int = 0
     recompiled: int = 0
     breaks: Annotated[int, Shown(drop=3)] = 0
     failed: int = 0
-    time_ns: Nanoseconds = 0
     runtime_ns: Annotated[
         Nanoseconds | None, Doc("How long its compiled code ran; null without a profile."), Shown("ran")
     ] = None
-    runs: Annotated[int, Shown(hidden=True)] = 0
-    ids: Annotated[dict[str, int], Doc("The first rank with each compile id."), Shown("compile ids")] = field(
-        default_factory=dict
-    )
+    runs: int = 0
 
 
 def names_of_functions(report: CompileReport) -> list[tuple[str, str]]:
@@ -219,15 +232,13 @@ def functions_of(report: CompileReport) -> list[FunctionCost]:
     """The functions, the most costly first."""
     functions: dict[tuple[str, str], FunctionCost] = {}
     for one, key in zip(report.compiles, names_of_functions(report), strict=True):
-        found = functions.setdefault(key, FunctionCost(label_of(*key)))
-        found.ranks.add(one.rank)
-        found.ids.setdefault(one.id, one.rank)
+        found = functions.setdefault(key, FunctionCost(function=label_of(*key)))
+        found.add(one, one.duration_ns)
         found.file = found.file or place_of(one)
         found.called_at = found.called_at or one.called_at
         found.compiled += not one.backward
         found.recompiled += bool(one.recompile_of)
         found.failed += one.status is Status.ERROR
-        found.time_ns += one.duration_ns or 0
         if one.runtime_ns is not None:
             found.runtime_ns = (found.runtime_ns or 0) + one.runtime_ns
             found.runs += 0 if one.backward else one.runs or 0
@@ -271,18 +282,15 @@ def delayed(one: Delay) -> str:
 # Recompilations by the guard that failed, graph breaks by reason.
 
 
-class Reason(Struct):
+class Reason(Total):
     """Why something happened: how often, and at what cost."""
 
-    reason: Annotated[str, Shown(longest=100)]
-    line: Annotated[str, Doc("Of a guard the line that it is about, else that of the function."), Shown("at")]
+    reason: Annotated[str, Shown(longest=100)] = ""
+    line: Annotated[
+        str, Doc("Of a guard the line that it is about, else that of the function."), Shown("at")
+    ] = ""
     function: Annotated[str, Doc("What was compiled again."), Shown(longest=60)] = ""
-    ranks: Annotated[set[int], Unit.RANKS, Shown(drop=1)] = field(default_factory=set)
     times: int = 0
-    time_ns: Nanoseconds = 0
-    ids: Annotated[dict[str, int], Doc("The first rank with each compile id."), Shown("compile ids")] = field(
-        default_factory=dict
-    )
 
 
 def guards_of(compiles: Sequence[Compiled]) -> list[Reason]:
@@ -294,20 +302,18 @@ def guards_of(compiles: Sequence[Compiled]) -> list[Reason]:
             reason, function = first_line(one.reason), one.function or f"[{one.id.rpartition('/')[0]}]"
             key = (lasting(SIZES.sub("", reason)), function)
             sizes[key].add(reason)
-            found = reasons.setdefault(key, Reason(reason, "", function))
+            found = reasons.setdefault(key, Reason(reason=reason, function=function))
             found.times += 1
             found.line = found.line or one.guard_at or place_of(one)
-            found.time_ns += one.duration_ns or 0
-            found.ranks.add(one.rank)
-            found.ids.setdefault(one.id, one.rank)
+            found.add(one, one.duration_ns)
     for key, found in reasons.items():
         if len(sizes[key]) > 1:
             found.reason = f"{key[0]} ({number(len(sizes[key]))} different ones)"
     return sorted(reasons.values(), key=lambda one: -one.time_ns)
 
 
-def place_of(one: Compiled) -> str:
-    """`train.py:7`: where the function is defined."""
+def place_of(one: Compiled | GraphBreak | Failure | FunctionTime) -> str:
+    """`train.py:7`; empty if unknown."""
     return f"{one.file.rsplit('/', 1)[-1]}:{one.line}" if one.file else ""
 
 
@@ -315,12 +321,10 @@ def breaks_of(report: CompileReport) -> list[Reason]:
     """Graph breaks by reason and line, the most costly first."""
     reasons: dict[tuple[str, str], Reason] = {}
     for one in report.graph_breaks:
-        key = (cause(one.reason), f"{one.file.rsplit('/', 1)[-1]}:{one.line}" if one.file else "")
-        found = reasons.setdefault(key, Reason(*key))
+        key = cause(one.reason), place_of(one)
+        found = reasons.setdefault(key, Reason(reason=key[0], line=key[1]))
+        found.add(one, one.cost_ns)
         found.times += one.count
-        found.time_ns += one.cost_ns
-        found.ranks.add(one.rank)
-        found.ids.setdefault(one.id, one.rank)
     return sorted(reasons.values(), key=lambda one: (-one.time_ns, -one.times))
 
 
