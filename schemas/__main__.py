@@ -14,9 +14,10 @@ from tracelink.answers.compare.model import Comparison
 from tracelink.answers.model.results import Summary
 from tracelink.api.inspection import Inspection
 from tracelink.api.outputs import Written
-from tracelink.cli.documents import diagnosis, results, traces
+from tracelink.cli.documents import diagnosis, results
 from tracelink.compiling.model import CompileReport
 from tracelink.converters.capture import schema as capture
+from tracelink.converters.chakra.validation.rules import Validation
 from tracelink.model.clock import Clocks
 
 DRAFT = "https://json-schema.org/draft/2020-12/schema"
@@ -39,7 +40,7 @@ DOCUMENTS: dict[str, type[msgspec.Struct]] = {
     "run": results.Run,
     "diff": Comparison,
     "summary": Summary,
-    "validate": traces.Validate,
+    "validate": Validation,
 }
 
 

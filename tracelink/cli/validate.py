@@ -2,82 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import click
 
+from tracelink.cli.answer import print_answer, takes_output
 from tracelink.cli.console import Console
 from tracelink.cli.main import FINE, NO
 from tracelink.cli.options import Words, command, takes_engine
-from tracelink.cli.terminal import Page, more, watching
+from tracelink.cli.terminal import watching
 from tracelink.converters.chakra.schema import Variant
-from tracelink.converters.chakra.validation import RULES, Rule, Validation, Violation
 from tracelink.converters.chakra.validation import validate as validated
+from tracelink.converters.chakra.validation.report import EXAMPLES, report_of
 from tracelink.converters.chakra.validation.validate import SHOWN
 from tracelink.io.engine import Engine
-from tracelink.model.ranges import Numbers
-from tracelink.model.text import counted, number
-
-EXAMPLES = 5
-"""Violations of each rule that are shown without -v; the rest are counted."""
-
-
-def verdict(validation: Validation) -> str:
-    """The verdict in one line."""
-    seen = f"{counted(len(validation.files), 'file')}, {counted(validation.nodes, 'node')}"
-    if validation.valid:
-        return f"valid: {seen}"
-    return f"invalid: {counted(sum(validation.counts.values()), 'violation')} ({seen})"
-
-
-def validate_page(validation: Validation, examples: int | None, *, verbose: bool) -> str:
-    """The verdict, the violations by rule with examples and advice, and a line for each warning."""
-    page = Page()
-    page.line(verdict(validation), "bold green" if validation.valid else "bold red")
-    for rule, count in validation.counts.items():
-        page.gap()
-        _rule(
-            page,
-            rule,
-            count,
-            [violation for violation in validation.violations if violation.rule is rule],
-            examples,
-        )
-    if validation.warning_counts:
-        page.gap()
-    for rule, count in validation.warning_counts.items():
-        listed = [warning for warning in validation.warnings if warning.rule is rule]
-        if verbose:
-            _rule(page, rule, count, listed, examples, "yellow")
-        else:
-            page.line(f"warning: {_head(rule, count, listed)} For example: {listed[0].message}", "yellow")
-    return page.text
-
-
-def _rule(
-    page: Page, rule: Rule, count: int, listed: Sequence[Violation], examples: int | None, style: str = "red"
-) -> None:
-    page.line(f"{_head(rule, count, listed)} {RULES[rule].advice}", style)
-    page.beneath([(_example(violation),) for violation in listed[:examples]])
-    if (rest := count - len(listed[:examples])) > 0:
-        page.beneath([(f"… {more(rest, 'violation')}",)])
-
-
-def _head(rule: Rule, count: int, listed: Sequence[Violation]) -> str:
-    text = RULES[rule]
-    times = "once" if count == 1 else f"{number(count)} times"
-    ranks = Numbers.of({violation.rank for violation in listed if violation.rank is not None})
-    where = f" on {ranks.called('rank')}" if ranks else ""
-    return f"{rule.value} ({text.ids}), {times}{where}: {text.breaks}."
-
-
-def _example(violation: Violation) -> str:
-    rank = f"rank {violation.rank}"
-    named = violation.rank is None or violation.message.startswith(f"{rank} ")
-    return violation.message if named else f"{rank}: {violation.message}"
-
-
-# `tracelink validate`.
 
 
 @command(
@@ -87,6 +23,7 @@ def _example(violation: Violation) -> str:
     "tracelink validate et/ -q || alert-me         one line if the traces are invalid",
     "tracelink validate 'et/job.*.et' --groups et/job.groups.json",
     "tracelink validate et/ --variant full         collectives that ASTRA-sim cannot run are only warnings",
+    "tracelink validate et/ -o violations.html",
     "tracelink validate et/ --json | jq '.violations[] | {rule, rank, node}'",
 )
 @click.option(
@@ -109,6 +46,7 @@ def _example(violation: Violation) -> str:
     metavar="N",
     help=f"Show at most N violations of each rule; 0 shows all. Default: {EXAMPLES}; in JSON {SHOWN} for each rank.",
 )
+@takes_output
 @takes_engine
 @click.argument("paths", nargs=-1, type=click.Path(), required=True)
 def validate(
@@ -117,6 +55,7 @@ def validate(
     groups: str | None,
     variant: str | None,
     limit: int | None,
+    output: str | None,
     engine: Engine,
 ) -> None:
     """Check that simulators can load Chakra traces.
@@ -140,14 +79,9 @@ def validate(
             engine=engine,
             watch=watch,
         )
-    if console.json:
-        from tracelink.cli.documents.traces import validate_document
-
-        console.document(validate_document(validation))
-    elif not console.quiet:
-        console.info(
-            validate_page(validation, None if everything else limit or EXAMPLES, verbose=console.verbose)
-        )
-    elif not validation.valid:
-        console.result(verdict(validation))
+    examples = None if everything else limit or EXAMPLES
+    report = report_of(validation, examples=examples, verbose=console.verbose)
+    if console.quiet and not (validation.valid or console.json):
+        console.result(report.headline)
+    print_answer(console, validation, output, read=paths, report=report)
     click.get_current_context().exit(FINE if validation.valid else NO)

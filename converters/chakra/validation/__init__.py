@@ -24,6 +24,7 @@ __all__ = [
     "Violation",
     "broken_replay",
     "checked_nodes",
+    "report",
     "rules",
     "validate",
 ]

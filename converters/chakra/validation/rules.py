@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
 from enum import StrEnum
+from typing import Annotated, Literal
 
-from msgspec import Struct
+from msgspec import Meta, Struct
 
 from tracelink.converters.chakra.schema import Variant
+from tracelink.model.fields import PATH, Bytes, Count, Doc, Positive, RankNumber, Row, Shown, Text, Unit
+from tracelink.model.results import Result
 
 
 class Rule(StrEnum):
@@ -260,25 +264,40 @@ RULES: dict[Rule, RuleText] = {
 }
 
 
-class Violation(Struct, frozen=True):
+class Violation(Row, frozen=True):
     """One place where a rule is broken."""
 
-    rule: Rule
-    rank: int | None
-    node: int | None
-    """The id of the node; None if it is of the whole file or of several ranks."""
-    message: str
-    file: str = ""
+    rule: Annotated[Rule, Shown(hidden=True)]
+    rank: Annotated[RankNumber | None, Doc("Null if it is about all ranks.")]
+    node: Annotated[
+        Annotated[int, Unit.NAME, Meta(ge=0)] | None,
+        Doc("Id of the node; null if it is about a file or several ranks."),
+    ]
+    message: Annotated[Text, Shown(longest=PATH)]
+    file: Annotated[str, Doc("Empty if it is about a missing file."), Shown(longest=PATH)] = ""
 
 
-class CheckedFile(Struct, frozen=True):
+class CheckedFile(Row, frozen=True):
     """A file that was checked."""
 
-    path: str
-    rank: int
-    nodes: int
+    path: Annotated[str, Shown(longest=PATH)]
+    rank: RankNumber
+    nodes: Count
     variant: Variant
-    bytes: int
+    bytes: Annotated[Bytes, Shown("size")]
+
+
+class BrokenRule(Row, frozen=True):
+    """A rule that is broken, and how often."""
+
+    rule: Rule
+    severity: Literal["violation", "warning"]
+    count: Annotated[Positive, Doc("Number of violations, listed or not.")]
+    invariants: Annotated[
+        Sequence[str], Doc("What it checks: M within a file, X across ranks, S recommended.")
+    ]
+    breaks: Annotated[str, Doc("What goes wrong in a consumer.")]
+    advice: str
 
 
 class Broken(Struct, frozen=True):
@@ -298,15 +317,18 @@ class Broken(Struct, frozen=True):
         return [cls(rule, RULES[rule].warns, len(violations), violations[:limit])]
 
 
-class Validation(Struct, frozen=True):
+class Validation(Result, frozen=True):
     """The verdict on files: everything found, sorted by rule and then by rank."""
 
+    valid: Annotated[
+        bool, Doc("Whether every consumer can load the files: there is no violation; warnings do not count.")
+    ]
     files: Sequence[CheckedFile]
-    violations: Sequence[Violation]
+    violations: Annotated[Sequence[Violation], Doc("The first ones of each rule and rank.")]
     warnings: Sequence[Violation]
-    counts: Mapping[Rule, int]
-    """The number of violations of each rule, listed or not."""
-    warning_counts: Mapping[Rule, int]
+    rules: Annotated[Sequence[BrokenRule], Doc("Each rule that is broken.")]
+
+    drawn_by = "tracelink.converters.chakra.validation.report"
 
     @classmethod
     def of(cls, files: Sequence[CheckedFile], broken: Iterable[Broken]) -> Validation:
@@ -315,12 +337,19 @@ class Validation(Struct, frozen=True):
         ordered = sorted(broken, key=lambda rule: order.index(rule.rule))
         violated = [rule for rule in ordered if not rule.warns]
         warned = [rule for rule in ordered if rule.warns]
-        return cls(files, _listed(violated), _listed(warned), _counts(violated), _counts(warned))
+        rules = [*_broken_rules(violated, "violation"), *_broken_rules(warned, "warning")]
+        violations = _listed(violated)
+        return cls(not violations, files, violations, _listed(warned), rules)
 
     @property
-    def valid(self) -> bool:
-        """True if every consumer can load the files; warnings do not count."""
-        return not self.violations
+    def counts(self) -> dict[Rule, int]:
+        """The number of violations of each rule, listed or not."""
+        return {rule.rule: rule.count for rule in self.rules if rule.severity == "violation"}
+
+    @property
+    def warning_counts(self) -> dict[Rule, int]:
+        """The number of warnings of each rule, listed or not."""
+        return {rule.rule: rule.count for rule in self.rules if rule.severity == "warning"}
 
     @property
     def nodes(self) -> int:
@@ -332,8 +361,12 @@ def _listed(broken: Sequence[Broken]) -> list[Violation]:
     return [violation for rule in broken for violation in rule.listed]
 
 
-def _counts(broken: Sequence[Broken]) -> dict[Rule, int]:
-    counts: dict[Rule, int] = {}
+def _broken_rules(
+    broken: Sequence[Broken], severity: Literal["violation", "warning"]
+) -> Iterator[BrokenRule]:
+    counts = Counter[Rule]()
     for rule in broken:
-        counts[rule.rule] = counts.get(rule.rule, 0) + rule.count
-    return counts
+        counts[rule.rule] += rule.count
+    for name, count in counts.items():
+        text = RULES[name]
+        yield BrokenRule(name, severity, count, text.ids.split(", "), text.breaks, text.advice)
