@@ -407,17 +407,6 @@ def test_harmless_differences_of_ranks_are_no_divergence() -> None:
 
 
 @pytest.mark.foreign
-def test_recorded_compilations() -> None:
-    found = tracelink.compile(shared("torch_trace/single"))
-    forward = [one for one in found.compiles if not one.backward]
-    assert (len(forward), len({one.id for one in forward})) == (21, 21)
-    assert [one.id for one in found.compiles if one.status is Status.ERROR] == ["0/0", "1/8", "4/0", "5/0"]
-    assert sum(bool(one.recompile_of) for one in forward) == 15
-    assert [one.id for one in found.graph_breaks] == ["0/0", "1/1", "1/4", "1/7"]
-    assert (found.divergences, found.open) == ([], [])
-
-
-@pytest.mark.foreign
 def test_recorded_outlier() -> None:
     found = tracelink.compile(shared("torch_trace/multirank_matched"))
     assert found.divergences == [
@@ -447,25 +436,6 @@ def test_recorded_outlier() -> None:
             "2/1 local (number 11)",
         ),
     ]
-
-
-@pytest.mark.foreign
-def test_harmless_artifacts_are_no_divergence() -> None:
-    assert tracelink.compile(shared("torch_trace/edge/falsepos")).divergences == []
-
-
-@pytest.mark.foreign
-@pytest.mark.parametrize(
-    ("case", "ids"),
-    [
-        ("preinit", ["0/0", "1/0"]),
-        ("fork", ["0/0", "1/0", "1/0"]),
-        ("limit", ["0/0", "0/1", "0/2", "1/0"]),
-        ("compiled_autograd", ["0/0", "!0/1/0", "!1/2/0", "0/1", "!2/3/0"]),
-    ],
-)
-def test_recorded_edge_cases(case: str, ids: list[str]) -> None:
-    assert [one.id for one in tracelink.compile(shared(f"torch_trace/edge/{case}")).compiles] == ids
 
 
 def test_report_in_a_few_lines(tmp_path: Path) -> None:

@@ -22,30 +22,6 @@ Named = dict[tuple[str, int], str]
 CAUSE = " (cause)"
 """At the end of the name of the track of a collective because of which all others hang; several in a deadlock."""
 WORLD = "group default_pg [0, 1, 2, 3, 4, 5, 6, 7] · HUNG"
-DEADLOCK: Named = {
-    (WORLD, 5): "HUNG all_reduce 8 B: rank 6 missing",
-    ("group dp [0, 2, 4, 6] · HUNG", 5): "HUNG all_reduce 16 B: ranks 0, 2, 4 missing",
-}
-SKIPPED: Named = {(WORLD, 7): "HUNG all_reduce 512 B"}
-OTHER_OPERATION: Named = {(WORLD, 5): "HUNG all_reduce 4.1 kB"}
-MISSED: Named = {(WORLD, 9): "HUNG all_reduce 4.1 kB: rank 3 missing"}
-
-RECORDED: Mapping[str, Named] = {
-    "healthy8/dumps": {},
-    "healthy8/json": {},
-    "healthy8_rawpg/dumps": {},
-    "wrapped/dumps": {},
-    "truncated/dumps": {},
-    "straggler/dumps_end": {},
-    "straggler/dumps_hang": {(WORLD, 7): "HUNG all_reduce 4.1 kB: rank 6 missing"},
-    "dtype_mismatch/dumps_hang": {},
-    "dtype_mismatch/dumps_after_timeout": {},
-    **dict.fromkeys(("skip_hang/dumps_hang", "skip_hang/dumps_after_timeout", "missing_other/dumps"), MISSED),
-    **dict.fromkeys(("skip_hang/json_hang", "skip_hang/json_after_timeout"), MISSED),
-    **dict.fromkeys(("skip_next/dumps_hang", "skip_next/dumps_after_timeout"), SKIPPED),
-    **dict.fromkeys(("op_mismatch/dumps_hang", "op_mismatch/dumps_after_timeout"), OTHER_OPERATION),
-    **dict.fromkeys(("subgroup_deadlock/dumps_hang", "subgroup_deadlock/dumps_after_timeout"), DEADLOCK),
-}
 
 
 def pairs(number: int, size: str, missing: Sequence[int]) -> Named:
@@ -98,10 +74,7 @@ SAMPLES: Mapping[str, Named] = {
 """In `hung_job` rank 3 never joins mesh_dp 21; all others wait for it, or in what they asked for after that."""
 
 
-@pytest.mark.parametrize(
-    ("case", "expected"),
-    [*GENERATED.items(), *foreign(*((f"fr/{case}", named) for case, named in RECORDED.items()))],
-)
+@pytest.mark.parametrize(("case", "expected"), GENERATED.items())
 def test_of_dumps(case: str, expected: Named) -> None:
     assert_hung(traces(case), expected)
 
@@ -124,12 +97,6 @@ PROFILES = ("nccl_data", "cuda_graphs", "mi300_resnet", "resnet50_2021")
 )
 def test_nothing_hangs_in_a_profile_alone(path: str) -> None:
     assert_hung(traces(path), {})
-
-
-@pytest.mark.foreign
-def test_every_recorded_job_is_held_here() -> None:
-    folders = {f"{path.parent.name}/{path.name}" for path in shared("fr").glob("*/*") if path.is_dir()}
-    assert folders == RECORDED.keys()
 
 
 def assert_hung(inputs: Path, expected: Named) -> None:
