@@ -8,6 +8,7 @@ from itertools import chain
 from typing import Any
 
 import numpy as np
+from msgspec.structs import replace
 
 from tracelink.model.findings import Finding, in_order
 from tracelink.model.text import counted
@@ -151,9 +152,14 @@ def figure(chart: Chart) -> Markup:
 
 
 def table(block: Table, *, live: bool = True) -> Iterator[Markup]:
-    """A table without columns that are empty in every row; if it is live, it sorts by each column and filters."""
+    """A table without columns that are empty in every row; if it is live, it sorts by each column and filters.
+
+    A table that is not live has no commands and links either: what they need is not there.
+    """
+    if not live:
+        block = replace(block, place=None, drawn={})
     shown = block.rows[: block.most]
-    columns = block.columns_of(shown, page=True)
+    columns = block.columns_of(shown, page=live)
     if not columns:
         return
     header = [
