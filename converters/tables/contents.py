@@ -15,14 +15,14 @@ from tracelink.answers.rank.breakdown import breakdown_of
 from tracelink.answers.rank.steps import windows_of
 from tracelink.answers.rank.view import RankView
 from tracelink.converters.tables import schema
-from tracelink.converters.tables.schema import Column, Type
 from tracelink.model.columns import NO_TIME, UNKNOWN, Int64s, int64s, values_at
-from tracelink.model.communications import Evidence
 from tracelink.model.errors import encodable
-from tracelink.model.events import Counters, EventKind, Events, Key, KeyColumn, Relation
+from tracelink.model.events import EventKind, Events, Key, KeyColumn, Relation
 from tracelink.model.graph import EventGraph
 from tracelink.model.job import Job
 from tracelink.model.trace import TEXT_KEYS, Payload, payloads_near
+from tracelink.store.parquet import arrow_schema, arrow_type
+from tracelink.store.schema import Column, Type
 
 # Arrow arrays of columns.
 
@@ -58,22 +58,20 @@ def _utf8(values: Sequence[str | None]) -> pa.Array:
 def _array(column: Column, values: Iterable[Any]) -> pa.Array:
     """An array of values of Python, of which unknown and empty ones are null."""
     listed = [value if value or value == 0 else None for value in values]
-    if column.type == Type.TEXT:
+    if column.type == Type.SHARED:
         codes = {text: code for code, text in enumerate(dict.fromkeys(filter(None, listed)))}
         indexes = np.fromiter((codes.get(text, UNKNOWN) for text in listed), np.int32, len(listed))
         return dictionary(list(codes), indexes)
     if column.type == Type.TEXTS:
-        return pa.array([encodable(list(value)) if value else None for value in listed], column.arrow_type)
+        listed = [encodable(list(value)) if value else None for value in listed]
     if column.type == Type.COUNTS:
-        return pa.array([sorted(value.items()) if value else None for value in listed], column.arrow_type)
+        listed = [sorted(value.items()) if value else None for value in listed]
     if column.type == Type.INTEGERS:
         return _lists(listed)
-    if column.type == Type.INT64:
-        return pa.array(
-            int64s([value or 0 for value in listed]),
-            mask=np.array([value is None for value in listed], np.bool_),
-        )
-    return pa.array(listed, column.arrow_type)
+    if column.type == Type.INTEGER:
+        missing = np.array([value is None for value in listed], np.bool_)
+        return pa.array(int64s([value or 0 for value in listed]), mask=missing)
+    return pa.array(listed, arrow_type(column.type))
 
 
 def _lists(values: Sequence[Sequence[int] | None]) -> pa.ListArray:
@@ -85,34 +83,35 @@ def _lists(values: Sequence[Sequence[int] | None]) -> pa.ListArray:
 
 
 def _table(table: schema.Table, columns: Mapping[str, Any]) -> pa.Table:
-    return pa.Table.from_arrays([columns[column.name] for column in table.columns], schema=table.arrow_schema)
+    return pa.Table.from_arrays(
+        [columns[column.name] for column in table.columns], schema=arrow_schema(table)
+    )
 
 
 def _of_structs(table: schema.Table, rows: Sequence[Any], **others: pa.Array) -> pa.Table:
     """A table with a row for each value of the model; `others` are columns that are no fields."""
-    return _table(
-        table,
-        others
-        | {
-            column.name: _array(column, (getattr(row, column.source) for row in rows))
-            for column in table.columns
-            if column.name not in others
-        },
-    )
+    arrays = {
+        column.name: _array(column, (getattr(row, column.source) for row in rows))
+        for column in table.columns
+        if column.name not in others
+    }
+    return _table(table, others | arrays)
 
 
-def _of_columns(table: schema.Table, rows: Any, strings: Sequence[str], **others: pa.Array) -> pa.Table:
+def _of_columns(table: schema.Table, rows: Any, strings: Sequence[str] = (), **others: pa.Array) -> pa.Table:
     """A table of the columns of a table of the model."""
-    coded = set(rows.text_columns())
     masked = rows.masked()
 
     def array(column: Column) -> pa.Array:
         values = masked[column.source]
-        if column.source in coded:
+        if column.words:
+            return dictionary(column.words, getattr(rows, column.source))
+        if column.type == Type.SHARED:
             return texts(strings, getattr(rows, column.source))
         if isinstance(values, np.ma.MaskedArray):
-            return pa.array(values.data, mask=np.ma.getmaskarray(values)).cast(column.arrow_type)
-        return pa.array(values, from_pandas=True).cast(column.arrow_type)
+            mask = np.ma.getmaskarray(values)
+            return pa.array(values.data, mask=mask if mask.any() else None)
+        return pa.array(values, from_pandas=True)
 
     return _table(
         table,
@@ -133,7 +132,7 @@ def rank_tables(graph: EventGraph, arguments: Int64s | None) -> Iterator[tuple[s
     view = RankView(graph)
     as_columns, others = _keys(graph)
     yield schema.EVENTS, _events(view, as_columns)
-    yield schema.EDGES, _edges(graph)
+    yield schema.EDGES, _of_columns(schema.EDGES, graph.edges)
     tracks = graph.tracks
     yield schema.TRACKS, _of_structs(schema.TRACKS, tracks, track=_rows(len(tracks)))
     yield schema.COUNTERS, _counters(graph)
@@ -174,12 +173,6 @@ def _events(view: RankView, keys: Mapping[Key, KeyColumn]) -> pa.Table:
     idle[work.row[1:][gap > 0]] = gap[gap > 0]
     columns = {
         "event": pa.array(np.arange(length)),
-        "kind": dictionary([kind.name.lower() for kind in EventKind], events.kind),
-        "name": texts(graph.strings, events.name),
-        "track": pa.array(events.track),
-        "start_ns": numbers(events.start, NO_TIME),
-        "duration_ns": numbers(events.duration),
-        "source": pa.array(events.source),
         "payload": numbers(events.payload),
         "caller": numbers(caller),
         "self_ns": _self_times(events, caller),
@@ -190,7 +183,7 @@ def _events(view: RankView, keys: Mapping[Key, KeyColumn]) -> pa.Table:
     }
     for key in schema.KEY_COLUMNS:
         columns[key.value] = _spread(keys[key], length) if key in keys else pa.nulls(length, pa.int64())
-    return _table(schema.EVENTS, columns)
+    return _of_columns(schema.EVENTS, events, graph.strings, **columns)
 
 
 def _self_times(events: Events, caller: Int64s) -> pa.Array:
@@ -241,30 +234,10 @@ def _other_keys(graph: EventGraph, keys: Mapping[Key, KeyColumn]) -> pa.Table:
     )
 
 
-def _edges(graph: EventGraph) -> pa.Table:
-    edges = graph.edges
-    return _table(
-        schema.EDGES,
-        {
-            "source": pa.array(edges.source),
-            "target": pa.array(edges.target),
-            "relation": dictionary([relation.name.lower() for relation in Relation], edges.relation),
-        },
-    )
-
-
 def _counters(graph: EventGraph) -> pa.Table:
     samples = graph.counters
     operator = _last_before(samples.time, graph.events, EventKind.OPERATOR)
-    return _table(schema.COUNTERS, {**_samples("track", samples), "operator": numbers(operator)})
-
-
-def _samples(index: str, samples: Counters) -> dict[str, pa.Array]:
-    return {
-        index: pa.array(samples.track),
-        "time_ns": pa.array(samples.time),
-        "value": pa.array(samples.value, from_pandas=True),
-    }
+    return _of_columns(schema.COUNTERS, samples, operator=numbers(operator))
 
 
 def _last_before(times: Int64s, events: Events, kind: EventKind) -> Int64s:
@@ -376,15 +349,13 @@ def job_tables(job: Job) -> Iterator[tuple[schema.Table, pa.Table]]:
     yield schema.RANKS, _of_structs(schema.RANKS, job.ranks)
     yield schema.SOURCES, _sources(job)
     yield schema.GROUPS, _groups(job)
-    strings, collectives, parts = job.strings, job.collectives, job.participations
+    strings, collectives = job.strings, job.collectives
     collective = pa.array(np.arange(len(collectives)))
     yield schema.COLLECTIVES, _of_columns(schema.COLLECTIVES, collectives, strings, collective=collective)
-    evidence = dictionary([each.name.lower() for each in Evidence], parts.evidence)
-    yield schema.PARTICIPATIONS, _of_columns(schema.PARTICIPATIONS, parts, strings, evidence=evidence)
+    yield schema.PARTICIPATIONS, _of_columns(schema.PARTICIPATIONS, job.participations, strings)
     yield schema.MESSAGES, _of_columns(schema.MESSAGES, job.messages, strings)
-    relations = dictionary([relation.name.lower() for relation in Relation], job.ties.relation)
-    yield schema.TIES, _of_columns(schema.TIES, job.ties, strings, relation=relations)
-    yield schema.METRICS, _table(schema.METRICS, _samples("metric", job.metrics))
+    yield schema.TIES, _of_columns(schema.TIES, job.ties)
+    yield schema.METRICS, _of_columns(schema.METRICS, job.metrics)
     tracks = job.metric_tracks
     yield schema.METRIC_TRACKS, _of_structs(schema.METRIC_TRACKS, tracks, metric=_rows(len(tracks)))
     yield schema.FINDINGS, _of_structs(schema.FINDINGS, job.findings)

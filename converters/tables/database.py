@@ -19,13 +19,14 @@ from tracelink.converters.tables.files import (
     decoded_manifest,
     refused,
 )
-from tracelink.converters.tables.schema import Column, Manifest, Table, Type
+from tracelink.converters.tables.schema import Manifest, Table
 from tracelink.io.temporary import scratch_folder_for
 from tracelink.model import MANIFEST
 from tracelink.model.errors import UnreadableError, printable
 from tracelink.model.text import shortened
-from tracelink.store.duckdb import check_installed, connected, created, locked, pattern, quoted
-from tracelink.store.schema import named
+from tracelink.store.duckdb import check_installed, connected, create, created, locked, pattern
+from tracelink.store.parquet import arrow_type
+from tracelink.store.schema import Column, Type, named, quoted
 
 if TYPE_CHECKING:
     import duckdb
@@ -60,18 +61,11 @@ def add_dataset(
     for table in schema.TABLES.values():
         rows = _rows_of(table, folder, manifest)
         if copied or not rows:
-            connection.execute(f"CREATE TABLE {table.name} ({_declared(table)})")
+            create(connection, table.in_database)
             if rows:
                 connection.execute(f"INSERT INTO {table.name} {rows}")
         else:
             connection.execute(f"CREATE VIEW {table.name} AS {rows}")
-
-
-def _declared(table: Table) -> str:
-    return ", ".join(
-        f"{named(column.name)} {column.sql_type}{' NOT NULL' if column.required else ''}"
-        for column in table.all_columns
-    )
 
 
 def _rows_of(table: Table, folder: Path, manifest: Manifest) -> str:
@@ -90,7 +84,7 @@ def _rows_of(table: Table, folder: Path, manifest: Manifest) -> str:
         if table.by_rank
         else "hive_partitioning = false"
     )
-    columns = ", ".join(named(column.name) for column in table.all_columns)
+    columns = ", ".join(named(column.name) for column in table.in_database.columns)
     return f"SELECT {columns} FROM read_parquet([{files}], {hive})"
 
 
@@ -193,13 +187,13 @@ def _fitting(values: pa.ChunkedArray, column: Column) -> pa.ChunkedArray:
     """The values of a column of a DuckDB file with the type of the table."""
     found = values.type
     types = pa.types
-    if column.type == Type.TEXT and types.is_dictionary(found):
+    if column.type == Type.SHARED and types.is_dictionary(found):
         return values
-    if column.type in (Type.TEXT, Type.JSON):
+    if column.type in (Type.SHARED, Type.TEXT):
         fits = types.is_string(found) or types.is_large_string(found) or types.is_string_view(found)
         wanted = pa.string()
     else:
-        wanted = column.arrow_type
+        wanted = arrow_type(column.type)
         fits = types.is_integer(found) == types.is_integer(wanted)
     if not fits:
         raise UnreadableError(f"the column {column.name} is {found}", advice=AGAIN)

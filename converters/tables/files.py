@@ -11,11 +11,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from tracelink.converters.tables import schema
-from tracelink.converters.tables.schema import Manifest, Type
+from tracelink.converters.tables.schema import Manifest
 from tracelink.io.sources import Source
 from tracelink.io.targets import Target
 from tracelink.model import MANIFEST
 from tracelink.model.errors import UnreadableError, did_you_mean
+from tracelink.store.parquet import arrow_type
+from tracelink.store.schema import Type
 
 # Writing.
 
@@ -40,11 +42,11 @@ def write_file(target: Target, name: str, table: schema.Table, rows: pa.Table) -
             rows.schema,
             compression=COMPRESSION,
             compression_level=LEVEL,
-            use_dictionary=[column.name for column in table.columns if column.type == Type.TEXT],
+            use_dictionary=[column.name for column in table.columns if column.type == Type.SHARED],
             column_encoding={
                 column.name: "DELTA_BINARY_PACKED"
                 for column in table.columns
-                if column.type in (Type.INT32, Type.INT64)
+                if column.type in (Type.SMALL, Type.INTEGER)
             },
             dictionary_pagesize_limit=WHOLE_DICTIONARY,
             write_statistics=True,
@@ -119,9 +121,9 @@ def check_columns(found: pa.Schema, table: schema.Table) -> None:
                 f"the table {table.name} has no column {column.name}",
                 advice=f"{did_you_mean(column.name, found.names)} {AGAIN}".strip(),
             )
-        if found.field(index).type != column.arrow_type:
+        if found.field(index).type != arrow_type(column.type):
             raise UnreadableError(
-                f"the column {column.name} of {table.name} is {found.field(index).type}, not {column.arrow_type}",
+                f"the column {column.name} of {table.name} is {found.field(index).type}, not {arrow_type(column.type)}",
                 advice=AGAIN,
             )
 

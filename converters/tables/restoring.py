@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import pairwise
-from typing import Any, TypeVar, get_type_hints
+from typing import Any, TypeVar
 
 import msgspec
 import numpy as np
@@ -13,26 +13,23 @@ import pyarrow.compute as pc
 from msgspec import Struct, field
 
 from tracelink.converters.tables import schema
-from tracelink.converters.tables.schema import Column, Type
 from tracelink.model.collectives import Collectives, Messages, Participations
-from tracelink.model.columns import NO_TIME, UNKNOWN, Int32s, Int64s, StringTable
+from tracelink.model.columns import UNKNOWN, Int32s, Int64s, StringTable
 from tracelink.model.columns import Table as ModelTable
-from tracelink.model.communications import Evidence
 from tracelink.model.errors import UnreadableError
 from tracelink.model.events import (
     Counters,
     Edges,
-    EventKind,
     Events,
     Key,
     KeyColumn,
-    Relation,
     Track,
-    TrackKind,
 )
-from tracelink.model.findings import Finding, Severity
+from tracelink.model.fields import fields_of
+from tracelink.model.findings import Finding
 from tracelink.model.graph import EventGraph, LinkReport, Rank, source_bounds
 from tracelink.model.trace import TEXT_KEYS, Payload, Payloads, ProcessGroup, SourceInfo
+from tracelink.store.schema import Column, Type
 
 Read = Callable[[schema.Table], pa.Table]
 """Reads a table of a rank, or of the job."""
@@ -42,7 +39,7 @@ Columns = TypeVar("Columns", bound=ModelTable)
 # Columns of Arrow tables.
 
 
-def _integers(rows: pa.Table, name: str, unknown: int = UNKNOWN) -> Int64s:
+def _integers(rows: pa.Table, name: str, unknown: Any = UNKNOWN) -> Int64s:
     """A column of integers, in which null becomes `unknown`."""
     column = rows.column(name)
     if column.null_count:
@@ -72,13 +69,14 @@ def _within(values: Any, count: int, name: str, lowest: int = UNKNOWN) -> Any:
     return values
 
 
-def _words(rows: pa.Table, name: str, codes: Mapping[str, int], unknown: int = UNKNOWN) -> Int32s:
+def _words(rows: pa.Table, column: Column, unknown: Any) -> Int32s:
     """The codes of words of a closed list."""
-    indexes, values = _coded(rows, name)
-    unexpected = [value for value in values if value not in codes]
-    if unexpected:
-        raise UnreadableError(f"{name} contains {unexpected[0]!r}, which is none of {', '.join(codes)}")
-    return np.array([*(codes[value] for value in values), unknown], np.int32)[indexes]
+    indexes, values = _coded(rows, column.name)
+    if unexpected := [value for value in values if value not in column.words]:
+        raise UnreadableError(
+            f"{column.name} contains {unexpected[0]!r}, which is none of {', '.join(column.words)}"
+        )
+    return np.array([*map(column.words.index, values), unknown], np.int32)[indexes]
 
 
 def _texts(rows: pa.Table, name: str, strings: StringTable) -> Int32s:
@@ -87,17 +85,33 @@ def _texts(rows: pa.Table, name: str, strings: StringTable) -> Int32s:
     return np.append(strings.absorb([value or "" for value in values]), np.int32(UNKNOWN))[indexes]
 
 
-def _values(rows: pa.Table, column: Column) -> list[Any]:
-    return rows.column(column.name).to_pylist()
+def _values(rows: pa.Table, column: Column, kind: Any) -> list[Any]:
+    """The values of a field of this type; null is the empty text, list or mapping."""
+    values = rows.column(column.name).to_pylist()
+    if column.words:
+        words = {word: kind(word) for word in column.words}
+        if wrong := [value for value in values if value not in words]:
+            raise UnreadableError(f"{column.name} contains {wrong[0]!r}, which is none of {', '.join(words)}")
+        return [words[value] for value in values]
+    if column.type == Type.COUNTS:
+        return [dict(found or ()) for found in values]
+    if column.type in (Type.INTEGERS, Type.TEXTS):
+        if any(each is None for found in values for each in found or ()):
+            raise UnreadableError(f"a value of a list of {column.name} is missing")
+        return [tuple(found or ()) for found in values]
+    return [value or "" for value in values] if column.type == Type.SHARED else values
 
 
 def _structs(table: schema.Table, rows: pa.Table, kind: type[Row], /, **others: Sequence[Any]) -> list[Row]:
     """A value of the model for each row; null becomes the default of a field."""
-    columns = {column.source: _values(rows, column) for column in table.columns} | others
-    names = [name for name in get_type_hints(kind) if name in columns]
+    columns = dict(others)
+    fields = fields_of(kind)
+    for column in table.columns:
+        if column.source in fields and column.source not in others:
+            columns[column.source] = _values(rows, column, fields[column.source].kind)
     found = []
-    for values in zip(*(columns[name] for name in names), strict=True):
-        given = {name: value for name, value in zip(names, values, strict=True) if value is not None}
+    for values in zip(*columns.values(), strict=True):
+        given = {name: value for name, value in zip(columns, values, strict=True) if value is not None}
         try:
             found.append(kind(**given))
         except TypeError as error:
@@ -106,33 +120,25 @@ def _structs(table: schema.Table, rows: pa.Table, kind: type[Row], /, **others: 
 
 
 def _model(
-    table: schema.Table, rows: pa.Table, kind: type[Columns], strings: StringTable, /, **others: Any
+    table: schema.Table, rows: pa.Table, kind: type[Columns], strings: StringTable | None = None
 ) -> Columns:
     """A table of the model."""
-    coded = set(kind.text_columns())
-    empty = kind.empty().columns()
-    unknown = kind.of(1).columns()
     columns: dict[str, Any] = {}
-    for column in table.columns:
-        name = column.source
-        if name in others or name not in empty:
-            continue
-        if name in coded:
+    for name, example in kind.of(1).columns().items():
+        column = next(column for column in table.columns if column.source == name)
+        unknown = example[0]
+        if column.words:
+            columns[name] = _words(rows, column, unknown).astype(example.dtype)
+        elif column.type == Type.SHARED and strings is not None:
             columns[name] = _texts(rows, column.name, strings)
-        elif column.type == Type.FLOAT64:
-            columns[name] = pc.fill_null(rows.column(column.name), np.nan).to_numpy()
+        elif column.type == Type.REAL:
+            columns[name] = pc.fill_null(rows.column(column.name), unknown).to_numpy()
         else:
-            values = _integers(rows, column.name, int(unknown[name][0]))
-            columns[name] = values.astype(empty[name].dtype, copy=False)
-    return kind(**columns, **others)
+            columns[name] = _integers(rows, column.name, unknown).astype(example.dtype, copy=False)
+    return kind(**columns)
 
 
 # One rank.
-
-
-KINDS = {kind.name.lower(): int(kind) for kind in EventKind}
-RELATIONS = {relation.name.lower(): int(relation) for relation in Relation}
-TRACK_KINDS = {kind.value: kind for kind in TrackKind}
 
 
 def rank_graph(
@@ -159,7 +165,7 @@ def rank_graph(
         sources=sources,
         bounds=source_bounds(events.source, len(sources)),
         keys=keys,
-        counters=_counters(read(schema.COUNTERS), "track", len(tracks)),
+        counters=_counters(schema.COUNTERS, read(schema.COUNTERS), len(tracks)),
         groups=groups,
         payloads=_payloads(read(schema.ARGUMENTS) if arguments else None, len(sources)),
         reports={row.rank: reports},
@@ -169,52 +175,29 @@ def rank_graph(
 def _events(rows: pa.Table, strings: StringTable, tracks: int, sources: int) -> Events:
     if not np.array_equal(_integers(rows, "event"), np.arange(len(rows))):
         raise UnreadableError("events are not numbered from 0 on")
-    source = _within(_integers(rows, "source").astype(np.int32, copy=False), sources, "source", 0)
-    if (np.diff(source) < 0).any():
+    events = _model(schema.EVENTS, rows, Events, strings)
+    _within(events.track, tracks, "track", 0)
+    _within(events.source, sources, "source", 0)
+    if (np.diff(events.source) < 0).any():
         raise UnreadableError("events are not grouped by source")
-    return Events(
-        kind=_words(rows, "kind", KINDS, EventKind.OTHER).astype(np.uint8),
-        name=_texts(rows, "name", strings),
-        track=_within(_integers(rows, "track").astype(np.int32, copy=False), tracks, "track", 0),
-        start=_integers(rows, "start_ns", NO_TIME),
-        duration=_integers(rows, "duration_ns"),
-        source=source,
-        payload=_integers(rows, "payload"),
-    )
+    return events
 
 
 def _edges(rows: pa.Table, events: int) -> Edges:
-    return Edges(
-        _within(_integers(rows, "source"), events, "source", 0),
-        _within(_integers(rows, "target"), events, "target", 0),
-        _words(rows, "relation", RELATIONS, Relation.CALLS).astype(np.uint8),
-    )
+    edges = _model(schema.EDGES, rows, Edges)
+    for name in ("source", "target"):
+        _within(getattr(edges, name), events, name, 0)
+    return edges
 
 
 def _tracks(rows: pa.Table, rank: int) -> list[Track]:
-    count = len(rows)
-    kinds = [_track_kind(kind) for kind in rows.column("kind").to_pylist()]
-    empty = {name: _or_empty(rows, name) for name in ("process", "identity")}
-    return _structs(schema.TRACKS, rows, Track, kind=kinds, rank=[rank] * count, **empty)
+    return _structs(schema.TRACKS, rows, Track, rank=[rank] * len(rows))
 
 
-def _track_kind(kind: str | None) -> TrackKind:
-    if kind not in TRACK_KINDS:
-        raise UnreadableError(f"a track is {kind!r}, which is none of {', '.join(TRACK_KINDS)}")
-    return TRACK_KINDS[kind]
-
-
-def _or_empty(rows: pa.Table, name: str) -> list[str]:
-    """Texts of fields without a default."""
-    return [text or "" for text in rows.column(name).to_pylist()]
-
-
-def _counters(rows: pa.Table, index: str, tracks: int) -> Counters:
-    return Counters(
-        _within(_integers(rows, index).astype(np.int32, copy=False), tracks, index, 0),
-        _integers(rows, "time_ns"),
-        pc.fill_null(rows.column("value"), np.nan).to_numpy(),
-    )
+def _counters(table: schema.Table, rows: pa.Table, tracks: int) -> Counters:
+    counters = _model(table, rows, Counters)
+    _within(counters.track, tracks, table.columns[0].name, 0)
+    return counters
 
 
 def _keys(events: pa.Table, rows: pa.Table, strings: StringTable) -> dict[Key, KeyColumn]:
@@ -290,9 +273,6 @@ def _payloads(rows: pa.Table | None, sources: int) -> list[Payloads]:
 # The job.
 
 
-EVIDENCE = {evidence.name.lower(): int(evidence) for evidence in Evidence}
-
-
 class JobContents(Struct, frozen=True):
     """What a job has besides the events of its ranks."""
 
@@ -315,19 +295,16 @@ def job_contents(read: Read, events: Mapping[int, int]) -> JobContents:
     ranks = _structs(schema.RANKS, read(schema.RANKS), Rank)
     if [row.rank for row in ranks] != sorted(events):
         raise UnreadableError("the ranks of the manifest are not those of the table ranks")
-    groups = _groups(read(schema.GROUPS))
+    groups = _structs(schema.GROUPS, read(schema.GROUPS), ProcessGroup)
     collectives = _model(schema.COLLECTIVES, read(schema.COLLECTIVES), Collectives, strings)
-    rows = read(schema.PARTICIPATIONS)
-    evidence = _words(rows, "evidence", EVIDENCE, Evidence.NONE)
-    participations = _model(schema.PARTICIPATIONS, rows, Participations, strings, evidence=evidence)
+    participations = _model(schema.PARTICIPATIONS, read(schema.PARTICIPATIONS), Participations, strings)
     messages = _model(schema.MESSAGES, read(schema.MESSAGES), Messages, strings)
     _within(collectives.group, len(groups), "group_id")
     _within(messages.group, len(groups), "group_id")
     _within(participations.collective, len(collectives), "collective", 0)
     for table in (participations, messages):
         _check_events(table, events)
-    metric_rows = read(schema.METRIC_TRACKS)
-    metric_tracks = _metric_tracks(metric_rows)
+    metric_tracks = _structs(schema.METRIC_TRACKS, read(schema.METRIC_TRACKS), Track)
     return JobContents(
         ranks,
         _sources(read(schema.SOURCES), events),
@@ -336,9 +313,9 @@ def job_contents(read: Read, events: Mapping[int, int]) -> JobContents:
         collectives,
         participations,
         messages,
-        _counters(read(schema.METRICS), "metric", len(metric_tracks)),
+        _counters(schema.METRICS, read(schema.METRICS), len(metric_tracks)),
         metric_tracks,
-        _findings(read(schema.FINDINGS)),
+        _structs(schema.FINDINGS, read(schema.FINDINGS), Finding),
         _reports(read(schema.REPORTS), events),
     )
 
@@ -356,11 +333,7 @@ def _check_events(table: Participations | Messages, events: Mapping[int, int]) -
 
 def _sources(rows: pa.Table, events: Mapping[int, int]) -> list[SourceInfo]:
     headers = [_header(text) for text in rows.column("header").to_pylist()]
-    recorders = [tuple(filter(None, found or ())) for found in rows.column("recorder").to_pylist()]
-    paths = _or_empty(rows, "path")
-    formats = _or_empty(rows, "format")
-    given: dict[str, list[Any]] = {"header": headers, "recorder": recorders, "path": paths, "format": formats}
-    sources = _structs(schema.SOURCES, rows, SourceInfo, **given)
+    sources = _structs(schema.SOURCES, rows, SourceInfo, header=headers)
     if any(source.rank not in events for source in sources):
         raise UnreadableError("a source is of a rank that is missing")
     return sources
@@ -373,36 +346,8 @@ def _header(text: str | None) -> dict[str, Any]:
         raise UnreadableError(f"the header of a source is invalid: {error}") from error
 
 
-def _groups(rows: pa.Table) -> list[ProcessGroup]:
-    ranks = [tuple(found or ()) for found in rows.column("ranks").to_pylist()]
-    if any(rank is None for group in ranks for rank in group):
-        raise UnreadableError("a rank of a group is missing")
-    return _structs(schema.GROUPS, rows, ProcessGroup, ranks=ranks, name=_or_empty(rows, "name"))
-
-
-def _metric_tracks(rows: pa.Table) -> list[Track]:
-    kinds = [_track_kind(kind) for kind in rows.column("kind").to_pylist()]
-    empty = {name: _or_empty(rows, name) for name in ("process", "identity")}
-    return _structs(schema.METRIC_TRACKS, rows, Track, kind=kinds, **empty)
-
-
-def _findings(rows: pa.Table) -> list[Finding]:
-    known = {severity.value: severity for severity in Severity}
-    severities = [known.get(text, Severity.INFO) for text in rows.column("severity").to_pylist()]
-    given = {name: _or_empty(rows, name) for name in ("reason", "message")}
-    return _structs(schema.FINDINGS, rows, Finding, severity=severities, **given)
-
-
 def _reports(rows: pa.Table, events: Mapping[int, int]) -> dict[int, list[LinkReport]]:
-    counts = {
-        name: [dict(found or ()) for found in rows.column(name).to_pylist()] for name in ("unlinked", "notes")
-    }
-    numbers = {
-        name: [value or 0 for value in rows.column(name).to_pylist()] for name in ("linked", "candidates")
-    }
-    given = _structs(
-        schema.REPORTS, rows, LinkReport, relation=_or_empty(rows, "relation"), **counts, **numbers
-    )
+    given = _structs(schema.REPORTS, rows, LinkReport)
     reports: dict[int, list[LinkReport]] = {rank: [] for rank in sorted(events)}
     for rank, report in zip(rows.column("rank").to_pylist(), given, strict=True):
         if rank not in reports:

@@ -183,6 +183,7 @@ def test_json_fits_its_schema(tracelink: Run, job: Job) -> None:
         "host": "node7",
         "world_size": None,
         "pid": None,
+        "device": None,
         "events": 12345,
         "records": 13000,
         "bytes": 1234567,
@@ -195,8 +196,8 @@ def test_files_have_the_columns_of_sources(tracelink: Run, job: Job, tmp_path: P
     job.sources = [PROFILE]
     assert tracelink("inspect", "traces/", "-o", "sources.csv").exit_code == 0
     assert (tmp_path / "sources.csv").read_text().splitlines() == [
-        "path,format,version,rank,host,world_size,pid,events,records,bytes,start_ns,end_ns",
-        "traces/k_3.json.gz,kineto,1,3,node7,,,12345,13000,1234567,1763472750123456789,1763472751357456789",
+        "path,format,version,rank,host,world_size,pid,device,events,records,bytes,start_ns,end_ns",
+        "traces/k_3.json.gz,kineto,1,3,node7,,,,12345,13000,1234567,1763472750123456789,1763472751357456789",
     ]
 
 

@@ -7,6 +7,7 @@ from typing import Annotated
 
 import msgspec
 from msgspec import UNSET, UnsetType
+from msgspec.structs import replace
 
 from tracelink.model.fields import (
     Doc,
@@ -37,8 +38,9 @@ class Kernel(Row, frozen=True):
 
 def test_a_declaration_says_type_unit_meaning_and_look() -> None:
     fields = fields_of(Kernel)
-    assert fields["name"] == Field("name", str, False, None, "Its name.", Shown(longest=44))
-    assert fields["total_ns"] == Field(
+    metadata = (Shown(longest=44), Doc("Its name.", min_length=1))
+    assert fields["name"] == Field("name", str, False, None, "Its name.", Shown(longest=44), metadata)
+    assert replace(fields["total_ns"], metadata=()) == Field(
         "total_ns", int, True, Unit.DURATION, "Of all runs.", Shown("total", drop=2)
     )
     assert (fields["ranks"].unit, fields["state"].optional, fields["state"].kind) == (Unit.RANKS, True, str)

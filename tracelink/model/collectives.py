@@ -8,8 +8,9 @@ from typing import Annotated
 
 from msgspec import Struct, field
 
-from tracelink.model.columns import Codes, EventRow, Float64s, Int32s, Int64s, Table, Times
+from tracelink.model.columns import Codes, Durations, EventRow, Float64s, Int32s, Int64s, Table, Times
 from tracelink.model.communications import Calls, Evidences, RoundTrips
+from tracelink.model.fields import Doc
 from tracelink.model.trace import ProcessGroup
 
 
@@ -46,32 +47,21 @@ class RankCalls(Struct, frozen=True):
 class Collectives(Table, frozen=True):
     """One row for each collective of a group."""
 
-    group: Int32s
-    """Index of the group."""
-    sequence: Int64s
-    """The sequence number that the sources recorded, or UNKNOWN."""
-    order: Int64s
-    """The position among the collectives of the group, from 0."""
-    operation: Codes
-    type: Codes
-    bytes: Int64s
-    """Size as nccl-tests counts it for this operation, or UNKNOWN."""
-    start: Times
-    """When the first rank entered, or NO_TIME."""
-    end: Times
-    """When the last rank left, or NO_TIME."""
-    last_rank: Int32s
-    """The rank that entered last, or UNKNOWN."""
-    skew: Int64s
-    """From the first rank's entry to the last one's, in ns, or UNKNOWN."""
-    duration: Int64s
-    """From the last rank's entry to the last exit, in ns, or UNKNOWN."""
-    algorithm_gb_s: Float64s
-    bus_gb_s: Float64s
-    """Bandwidths as nccl-tests defines them, in 10^9 bytes per second, or NaN."""
-    verdict: Codes
-    root: Int32s
-    """The rank of the job that sends to or receives from all others, or UNKNOWN."""
+    group: Annotated[Int32s, Doc("The group: a row of `groups`.")]
+    sequence: Annotated[Int64s, Doc("The sequence number that the sources recorded.")]
+    order: Annotated[Int64s, Doc("The position among the collectives of the group, from 0.")]
+    operation: Annotated[Codes, Doc("`all_reduce`, ...")]
+    type: Annotated[Codes, Doc("The type of the elements.")]
+    bytes: Annotated[Int64s, Doc("Size as nccl-tests counts it for this operation.")]
+    start: Annotated[Times, Doc("When the first rank entered.")]
+    end: Annotated[Times, Doc("When the last rank left.")]
+    last_rank: Annotated[Int32s, Doc("The rank that entered last.")]
+    skew: Annotated[Durations, Doc("From the first rank's entry to the last one's.")]
+    duration: Annotated[Durations, Doc("From the last rank's entry to the last exit.")]
+    algorithm_gb_s: Annotated[Float64s, Doc("Algorithm bandwidth as nccl-tests defines it.")]
+    bus_gb_s: Annotated[Float64s, Doc("Bus bandwidth as nccl-tests defines it.")]
+    verdict: Annotated[Codes, Doc("`complete`, `partial`, `missing`, `mismatch` or `unmatched`.")]
+    root: Annotated[Int32s, Doc("The rank that sends to or receives from all others.")]
 
 
 RankRows = Annotated[Int64s, EventRow("rank")]
@@ -83,46 +73,36 @@ TargetRows = Annotated[Int64s, EventRow("target")]
 class Participations(Table, frozen=True):
     """One row for each rank's part in a collective, grouped by collective."""
 
-    collective: Int64s
-    rank: Int32s
-    record: RankRows
-    operator: RankRows
-    annotation: RankRows
-    node: RankRows
-    kernel: RankRows
-    enqueued: Times
-    start: Times
-    """When the rank entered, by the evidence that all participations of the collective have."""
-    end: Times
-    evidence: Evidences
-    wait: Int64s
-    """From its own entry to that of the last rank, in ns, or UNKNOWN."""
-    state: Codes
-    """The state that the flight recorder recorded: `completed`, `started`, `scheduled`."""
-    bytes_in: Int64s
-    bytes_out: Int64s
-    """Bytes of all tensors that the rank sends and receives, or UNKNOWN."""
+    collective: Annotated[Int64s, Doc("The row of `collectives`.")]
+    rank: Annotated[Int32s, Doc("The rank.")]
+    record: Annotated[RankRows, Doc("The entry of the flight recorder: a row of `events` of the rank.")]
+    operator: Annotated[RankRows, Doc("The operator.")]
+    annotation: Annotated[RankRows, Doc("The annotation.")]
+    node: Annotated[RankRows, Doc("The node of the execution trace.")]
+    kernel: Annotated[RankRows, Doc("The kernel.")]
+    enqueued: Annotated[Times, Doc("When the rank enqueued it.")]
+    start: Annotated[Times, Doc("When the rank entered, by `evidence`.")]
+    end: Annotated[Times, Doc("When the rank left.")]
+    evidence: Annotated[Evidences, Doc("What its times are based on.")]
+    wait: Annotated[Durations, Doc("From its own entry to that of the last rank.")]
+    state: Annotated[Codes, Doc("The state that the flight recorder recorded.")]
+    bytes_in: Annotated[Int64s, Doc("Bytes of all tensors that the rank sends.")]
+    bytes_out: Annotated[Int64s, Doc("Bytes of all tensors that the rank receives.")]
 
 
 class Messages(Table, frozen=True):
     """One row for each message from one rank to another."""
 
-    group: Int32s
-    source: Int32s
-    target: Int32s
-    """Ranks of the job."""
-    tag: Int64s
-    order: Int64s
-    """The position among the messages of this pair of ranks, group and tag, from 0."""
-    bytes: Int64s
-    send: SourceRows
-    receive: TargetRows
-    """The events that represent the two ends: kernel, annotation, operator or record."""
-    send_node: SourceRows
-    receive_node: TargetRows
-    """The nodes of the execution traces that issue them."""
-    sent: Times
-    """When the send started, or NO_TIME."""
-    received: Times
-    """When the receive ended, or NO_TIME."""
-    verdict: Codes
+    group: Annotated[Int32s, Doc("The group: a row of `groups`.")]
+    source: Annotated[Int32s, Doc("The rank that sends.")]
+    target: Annotated[Int32s, Doc("The rank that receives.")]
+    tag: Annotated[Int64s, Doc("The tag.")]
+    order: Annotated[Int64s, Doc("The position among the messages of this pair, group and tag, from 0.")]
+    bytes: Annotated[Int64s, Doc("Its size.")]
+    send: Annotated[SourceRows, Doc("The event of the send: a row of `events` of `source`.")]
+    receive: Annotated[TargetRows, Doc("The event of the receive: a row of `events` of `target`.")]
+    send_node: Annotated[SourceRows, Doc("The node of the execution trace that sends.")]
+    receive_node: Annotated[TargetRows, Doc("The node of the execution trace that receives.")]
+    sent: Annotated[Times, Doc("When the send started.")]
+    received: Annotated[Times, Doc("When the receive ended.")]
+    verdict: Annotated[Codes, Doc("`complete`, `partial`, `missing`, `mismatch` or `unmatched`.")]

@@ -1,6 +1,6 @@
 """Tables of columns: array types, sentinels of unknown values, Table, StringTable, grouping and searching of rows.
 
-Imports nothing of tracelink but its errors, so that every module can build on it.
+Imports nothing of tracelink but errors and fields, so that every module can build on it.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import numpy.typing as npt
 from msgspec import Struct
 
 from tracelink.model.errors import UsageError
+from tracelink.model.fields import Unit
 
 if TYPE_CHECKING:
     import pandas
@@ -65,7 +66,9 @@ class Known(Struct, frozen=True):
 
 
 Codes = Annotated[Int32s, Text()]
-Times = Annotated[Int64s, Unknown(NO_TIME)]
+Times = Annotated[Int64s, Unknown(NO_TIME), Unit.TIME]
+KnownTimes = Annotated[Int64s, Known(), Unit.TIME]
+Durations = Annotated[Int64s, Unit.DURATION]
 Rows = Annotated[Int64s, EventRow()]
 KnownRows = Annotated[Int64s, EventRow(), Known()]
 KnownInt32s = Annotated[Int32s, Known()]

@@ -95,7 +95,7 @@ class Evidence(IntEnum):
     """The kernels on the device."""
 
 
-Evidences = Annotated[Int32s, Unknown(Evidence.NONE)]
+Evidences = Annotated[Int32s, Unknown(Evidence.NONE), Evidence]
 
 
 class Calls(Table, frozen=True):

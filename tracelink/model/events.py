@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from enum import Enum, IntEnum, StrEnum
-from typing import TypeVar
+from typing import Annotated, TypeVar
 
 import numpy as np
 from msgspec import Struct
@@ -12,16 +12,19 @@ from tracelink.model.columns import (
     NO_TIME,
     Bools,
     Codes,
+    Durations,
     Float64s,
     Int64s,
     KnownInt32s,
     KnownInt64s,
     KnownRows,
+    KnownTimes,
     Table,
     Times,
     UInt8s,
 )
 from tracelink.model.errors import UsageError, choices
+from tracelink.model.fields import Doc
 
 Word = TypeVar("Word", bound=Enum)
 
@@ -171,18 +174,13 @@ class KeyColumn(Table, frozen=True):
 class Events(Table, frozen=True):
     """One row for each thing that happened."""
 
-    kind: UInt8s
-    """A value of `EventKind`."""
-    name: Codes
-    track: KnownInt32s
-    """Index of the track."""
-    start: Times
-    duration: Int64s
-    """In ns; UNKNOWN if the end was not recorded."""
-    source: KnownInt32s
-    """Index of the source."""
-    payload: KnownInt64s
-    """Number of the event within its source, by which its arguments are read again."""
+    kind: Annotated[UInt8s, EventKind, Doc("What kind of thing happened: `operator`, `kernel`, ...")]
+    name: Annotated[Codes, Doc("The name that the source gives it.")]
+    track: Annotated[KnownInt32s, Doc("Where it happened: the row of `tracks` of the same rank.")]
+    start: Annotated[Times, Doc("When it began; null if its source has no times.")]
+    duration: Annotated[Durations, Doc("How long it took; null if its end was not recorded.")]
+    source: Annotated[KnownInt32s, Doc("Which input it is from: the row of `sources` of the same rank.")]
+    payload: Annotated[KnownInt64s, Doc("Its number in the source, by which its arguments are found.")]
 
     @property
     def end(self) -> Int64s:
@@ -209,10 +207,11 @@ class Events(Table, frozen=True):
 class Edges(Table, frozen=True):
     """One row for each edge: event `source` <relation> event `target`."""
 
-    source: KnownRows
-    target: KnownRows
-    relation: UInt8s
-    """A value of `Relation`."""
+    source: Annotated[KnownRows, Doc("The event from which the edge leads.")]
+    target: Annotated[KnownRows, Doc("The event to which it leads.")]
+    relation: Annotated[
+        UInt8s, Relation, Doc("What `source` has to do with `target`: it `calls` or `launches` it, ...")
+    ]
 
     @classmethod
     def of_relation(cls, relation: Relation, source: Int64s, target: Int64s) -> Edges:
@@ -244,25 +243,19 @@ class TrackKind(StrEnum):
 class Track(Struct, frozen=True):
     """Where events happen: a thread, a stream, ..."""
 
-    kind: TrackKind
-    process: str
-    """The id of the process; for a stream, the number of the device."""
-    identity: str
-    """Distinguishes the tracks of one process: thread id, number of the stream, name of the counter."""
-    label: str = ""
-    """The name to show."""
+    kind: Annotated[TrackKind, Doc("What the track represents.")]
+    process: Annotated[str, Doc("The id of the process; for a stream, the number of the device.")]
+    identity: Annotated[str, Doc("Thread id, number of the stream, or name of the counter.")]
+    label: Annotated[str, Doc("The name to show.")] = ""
     rank: int = 0
-    sort: int = 0
-    """The position that the source gives it among the tracks of the process."""
-    process_label: str = ""
-    """The name of the process to show."""
-    unit: str = ""
-    """The unit of a counter: `BYTES`, `COUNT`, any other, or empty if unknown."""
+    sort: Annotated[int, Doc("The position that the source gives it among the tracks of the process.")] = 0
+    process_label: Annotated[str, Doc("The name of the process to show.")] = ""
+    unit: Annotated[str, Doc("The unit of a counter; null if unknown.")] = ""
 
 
 class Counters(Table, frozen=True):
     """One row for each sampled value; its track is of kind COUNTER."""
 
-    track: KnownInt32s
-    time: KnownInt64s
-    value: Float64s
+    track: Annotated[KnownInt32s, Doc("The counter: the row of `tracks` of the same rank.")]
+    time: Annotated[KnownTimes, Doc("When it was sampled.")]
+    value: Annotated[Float64s, Doc("The value.")]

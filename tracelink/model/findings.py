@@ -21,10 +21,10 @@ class Severity(StrEnum):
 class Finding(Row, frozen=True):
     """One kind of problem or note in one source: how often, and an example."""
 
-    severity: Severity
+    severity: Annotated[Severity, Doc("How much it matters.")]
     reason: Annotated[Text, Doc("The kind of finding, for programs.")]
-    message: Text
-    count: Positive = 1
+    message: Annotated[Text, Doc("What it is, and what to do.")]
+    count: Annotated[Positive, Doc("How often.")] = 1
     source: Annotated[str, Doc("Path of the source; empty if it is about all of them."), Shown(drop=1)] = ""
     example: Annotated[str, Doc("One of the places; empty if there is none to show."), Shown(drop=2)] = ""
 

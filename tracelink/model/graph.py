@@ -55,8 +55,8 @@ STATED = "stated by the source"
 class LinkReport(fields.Row, frozen=True):
     """How many events of one rank were linked by one relation, and why the others were not."""
 
-    relation: str
-    linked: Count
+    relation: Annotated[str, Doc("The relation.")]
+    linked: Annotated[Count, Doc("Events that have such an edge.")]
     candidates: Annotated[Count, Doc("Events that could have such an edge.")]
     unlinked: Annotated[
         Mapping[str, Count], Doc("Reason to count; the counts add up to `candidates - linked`.")
@@ -83,21 +83,18 @@ def nonzero(counts: dict[str, int]) -> dict[str, int]:
 class Rank(Struct, frozen=True):
     """One rank of the job, and its clock (see `tracelink.model.clock.Clock`)."""
 
-    rank: int
-    host: str = ""
-    world_size: int | None = None
-    clock_offset_ns: int = 0
-    """Its clock minus the reference clock, at `clock_reference_ns`."""
-    clock_uncertainty_ns: int | None = None
-    """The largest possible error of the offset; None if unbounded."""
-    clock_drift_ppm: float = 0.0
-    clock_low_ns: int | None = None
-    """The smallest possible offset; None if unbounded."""
-    clock_high_ns: int | None = None
-    """The largest possible offset; None if unbounded."""
-    clock_constraints: int = 0
-    """Number of observations that the estimate is based on."""
-    clock_reference_ns: int = 0
+    rank: Annotated[int, Doc("The rank.")]
+    host: Annotated[str, Doc("The host; null if unknown.")] = ""
+    world_size: Annotated[int | None, Doc("The number of ranks that its sources state.")] = None
+    clock_offset_ns: Annotated[int, Doc("Its clock minus the reference clock, at `clock_reference_ns`.")] = 0
+    clock_uncertainty_ns: Annotated[
+        int | None, Doc("The largest possible error of the offset; null if unbounded.")
+    ] = None
+    clock_drift_ppm: Annotated[float, Doc("How much faster than the reference clock it runs.")] = 0.0
+    clock_low_ns: Annotated[int | None, Doc("The smallest possible offset; null if unbounded.")] = None
+    clock_high_ns: Annotated[int | None, Doc("The largest possible offset; null if unbounded.")] = None
+    clock_constraints: Annotated[int, Doc("Number of observations that the estimate is based on.")] = 0
+    clock_reference_ns: Annotated[int, Doc("The time of the offset.")] = 0
 
     @classmethod
     def with_clock(cls, clock: Clock, world_size: int | None = None) -> Rank:

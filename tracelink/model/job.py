@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, Protocol, TypeVar
 
 import numpy as np
 from msgspec import Struct, field
@@ -24,6 +24,7 @@ from tracelink.model.columns import (
 )
 from tracelink.model.communications import Evidence
 from tracelink.model.events import Counters, Relation, Track
+from tracelink.model.fields import Doc
 from tracelink.model.findings import Finding, Severity
 from tracelink.model.graph import EventGraph, LinkReport, Rank, source_bounds
 from tracelink.model.tables import SHARED, columns_of, shared_table
@@ -56,12 +57,13 @@ class Ties(Table, frozen=True):
     Events are rows within the parts of their ranks.
     """
 
-    cause_rank: Int32s
-    cause: Int64s
-    effect_rank: Int32s
-    effect: Int64s
-    relation: Int32s
-    """WAITS_FOR: a collective waits for the last rank that enters. DEPENDS_ON: a receive depends on its send."""
+    cause_rank: Annotated[Int32s, Doc("The rank of the cause.")]
+    cause: Annotated[Int64s, Doc("The cause: a row of `events` of that rank.")]
+    effect_rank: Annotated[Int32s, Doc("The rank of the effect.")]
+    effect: Annotated[Int64s, Doc("The effect: a row of `events` of that rank.")]
+    relation: Annotated[
+        Int32s, Relation, Doc("The effect `waits_for` the cause, or `depends_on` it if it is a message.")
+    ]
 
 
 class Job(Struct, frozen=True, dict=True):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Annotated, Any, get_args, get_origin, get_type_hints
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 import numpy as np
@@ -15,6 +15,7 @@ from tracelink.model.collectives import Collectives, Messages, Participations
 from tracelink.model.columns import Unknown, int64s
 from tracelink.model.communications import Evidence
 from tracelink.model.errors import UsageError, choices
+from tracelink.model.fields import Field, fields_of
 from tracelink.model.findings import Finding
 from tracelink.model.trace import Payload, ProcessGroup, SourceInfo
 
@@ -47,21 +48,20 @@ def shared_table(of: EventGraph | Job, name: str, known: Sequence[str]) -> dict[
 def columns_of(kind: Any, rows: Sequence[Any]) -> dict[str, Any]:
     """The columns of a list of values of one type; unknown numbers are masked, unknown texts and lists None."""
     return {
-        name: _column(annotation, [getattr(row, name) for row in rows])
-        for name, annotation in get_type_hints(kind, include_extras=True).items()
+        name: _column(declared, [getattr(row, name) for row in rows])
+        for name, declared in fields_of(kind).items()
     }
 
 
-def _column(annotation: Any, values: Sequence[Any]) -> Any:
-    kind, *metadata = get_args(annotation) if get_origin(annotation) is Annotated else (annotation,)
-    unknown = next((item.value for item in metadata if isinstance(item, Unknown)), None)
-    if kind is float:
+def _column(declared: Field, values: Sequence[Any]) -> Any:
+    unknown = next((item.value for item in declared.metadata if isinstance(item, Unknown)), None)
+    if declared.kind is float:
         return np.array(values, np.float64)
-    if kind not in (int, int | None):
+    if declared.kind is not int:
         return [msgspec.to_builtins(value) if value else None for value in values]
     missing = np.array([value is None or value == unknown for value in values], np.bool_)
     numbers = int64s([value or 0 for value in values])
-    return numbers if kind is int and unknown is None else np.ma.masked_array(numbers, missing)
+    return np.ma.masked_array(numbers, missing) if declared.optional or unknown is not None else numbers
 
 
 def texts_of(names: Sequence[str], codes: npt.NDArray[Any]) -> Objects:

@@ -86,9 +86,14 @@ class Source(Row, frozen=True):
     format: Annotated[str, Doc("The name of the reader: `kineto`, `execution-trace`, `flight-recorder`.")]
     version: Annotated[str, Doc("Of the format, as recorded; empty if unknown."), Shown(drop=2)] = ""
     rank: RankNumber | None = None
-    host: Annotated[str, Shown(drop=3)] = ""
-    world_size: Annotated[Count | None, Shown(hidden=True)] = None
-    pid: Annotated[Identifier | None, Shown(hidden=True)] = None
+    host: Annotated[str, Doc("The host."), Shown(drop=3)] = ""
+    world_size: Annotated[Count | None, Doc("The number of ranks that it states."), Shown(hidden=True)] = None
+    pid: Annotated[Identifier | None, Doc("The process."), Shown(hidden=True)] = None
+    device: Annotated[
+        Identifier | None,
+        Doc("The only device of the process; its rank if that is unknown."),
+        Shown(hidden=True),
+    ] = None
     events: Annotated[Count, Doc("Events in the graph.")] = 0
     records: Annotated[
         Count, Doc("Everything that the file lists, with what only links events."), Shown(hidden=True)
@@ -99,39 +104,33 @@ class Source(Row, frozen=True):
         Shown("size", drop=1),
     ] = 0
     start_ns: Annotated[
-        UnixNanoseconds | None, Doc("By the clock of the rank; null if the source has no times.")
+        UnixNanoseconds | None,
+        Doc("The time of the first event, by the clock of the rank; null if the source has no times."),
     ] = None
-    end_ns: Annotated[UnixNanoseconds | None, Doc("End of the last event."), Shown(hidden=True)] = None
+    end_ns: Annotated[
+        UnixNanoseconds | None,
+        Doc("The end of the last event, by the clock of the rank."),
+        Shown(hidden=True),
+    ] = None
 
 
 class SourceInfo(Source, frozen=True):
     """One input after it was read."""
 
-    device: int | None = None
-    """The only device of the process: its rank, if nothing else is known of that."""
-    local_time_ns: int | None = None
-    """When the recording started, in ns since 1970 if the time zone was UTC; None if the source has no local time."""
-    zero_ns: int = 0
-    """The time that is 0 in the file."""
-    header: Mapping[str, Any] = field(default_factory=dict)
-    """Properties of the whole file: devices, distributed setup, schema."""
-    recorder: tuple[str, ...] = ()
-    """The groups of a recorder with their backends, such as `nccl:0`; a rank can have several recorders."""
+    local_time_ns: Annotated[int | None, Doc("When the recording started, if the time zone was UTC.")] = None
+    zero_ns: Annotated[int, Doc("The time that is 0 in the file.")] = 0
+    header: Annotated[Mapping[str, Any], Doc("Properties of the whole file.")] = field(default_factory=dict)
+    recorder: Annotated[tuple[str, ...], Doc("The groups of a recorder with their backends: `nccl:0`.")] = ()
 
 
 class ProcessGroup(Struct, frozen=True):
     """A process group as one source describes it."""
 
-    name: str
-    """The name that torch gives the group: `0`, `14`, or a hash."""
-    description: str = ""
-    """The description that the program gave: `default_pg`, `tensor_parallel`."""
-    ranks: tuple[int, ...] = ()
-    """Ranks of the job, in the order of the group; empty if the source does not list them."""
-    size: Annotated[int, Unknown(0)] = 0
-    """Number of ranks; 0 if unknown."""
-    backend: str = ""
-    """`nccl`, `gloo`, ..."""
+    name: Annotated[str, Doc("The name that torch gives the group.")]
+    description: Annotated[str, Doc("The description that the program gave: `default_pg`.")] = ""
+    ranks: Annotated[tuple[int, ...], Doc("Its ranks, in the order of the group; null if unknown.")] = ()
+    size: Annotated[int, Unknown(0), Doc("Number of ranks; null if unknown.")] = 0
+    backend: Annotated[str, Doc("`nccl`, `gloo`, ...")] = ""
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Many consecutive ranks are pickled as a range."""

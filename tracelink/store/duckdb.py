@@ -13,7 +13,7 @@ from tracelink.io.temporary import ANOTHER_PLACE, scratch_folder_for, temporary_
 from tracelink.model.columns import not_installed
 from tracelink.model.errors import TraceError
 from tracelink.store.parquet import arrow_table
-from tracelink.store.schema import Batch, Table, named
+from tracelink.store.schema import Batch, Table, named, quoted
 
 if TYPE_CHECKING:
     import duckdb
@@ -65,11 +65,6 @@ def locked(connection: duckdb.DuckDBPyConnection, folder: Path | None = None) ->
     connection.execute("SET lock_configuration = true")
 
 
-def quoted(text: str) -> str:
-    """A text as a literal of SQL."""
-    return "'" + text.replace("'", "''") + "'"
-
-
 def pattern(path: str) -> str:
     """A path as a pattern that only fits to it."""
     return "".join(f"[{char}]" if char in "*?[" else char for char in path)
@@ -104,7 +99,7 @@ def created(database: Path, scratch: Path, rows: int, called: str) -> Iterator[d
 def create(connection: duckdb.DuckDBPyConnection, table: Table) -> None:
     """Makes a table with comments."""
     columns = ", ".join(
-        f"{named(column.name)} {column.type.value}{' NOT NULL' if column.required else ''}"
+        f"{named(column.name)} {column.sql_type}{' NOT NULL' if column.required else ''}"
         for column in table.columns
     )
     connection.execute(f"CREATE TABLE {named(table.name)} ({columns})")

@@ -34,21 +34,32 @@ def check_installed() -> None:
 
 
 @cache
+def arrow_type(kind: Type) -> pyarrow.DataType:
+    """The type of a column in Arrow and Parquet."""
+    import pyarrow
+
+    text, integer = pyarrow.string(), pyarrow.int64()
+    return {
+        Type.SMALL: pyarrow.int32(),
+        Type.INTEGER: integer,
+        Type.REAL: pyarrow.float64(),
+        Type.BOOLEAN: pyarrow.bool_(),
+        Type.TEXT: text,
+        Type.SHARED: pyarrow.dictionary(pyarrow.int32(), text),
+        Type.INTEGERS: pyarrow.list_(integer),
+        Type.TEXTS: pyarrow.list_(text),
+        Type.COUNTS: pyarrow.map_(text, integer),
+    }[kind]
+
+
+@cache
 def arrow_schema(table: Table) -> pyarrow.Schema:
     """The columns of a table in Arrow and Parquet."""
     import pyarrow
 
-    types = {
-        Type.INTEGER: pyarrow.int64(),
-        Type.REAL: pyarrow.float64(),
-        Type.BOOLEAN: pyarrow.bool_(),
-        Type.TEXT: pyarrow.string(),
-        Type.INTEGERS: pyarrow.list_(pyarrow.int64()),
-        Type.TEXTS: pyarrow.list_(pyarrow.string()),
-    }
     return pyarrow.schema(
         [
-            pyarrow.field(column.name, types[column.type], not column.required, _described(column))
+            pyarrow.field(column.name, arrow_type(column.type), not column.required, _described(column))
             for column in table.columns
         ],
         {"description": table.text},

@@ -11,28 +11,33 @@ class RankRow(StoredRow, frozen=True):
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from enum import StrEnum
-from typing import Any, ClassVar, get_origin
+from enum import Enum, StrEnum
+from typing import Any, ClassVar, get_args, get_origin
 
+import numpy as np
 from msgspec import Struct, to_builtins
 from msgspec.json import encode
 from msgspec.structs import replace
 
 from tracelink.model.errors import encodable
-from tracelink.model.fields import Field, Row, Unit, elements_of, fields_of, unit_of
+from tracelink.model.fields import Field, Row, Unit, elements_of, fields_of, unit_of, words_of
 from tracelink.model.results import ResultTable, values_of
 
 
 class Type(StrEnum):
     """Types of columns, as DuckDB names them; every value may be null unless the column is `required`."""
 
+    SMALL = "INTEGER"
     INTEGER = "BIGINT"
     REAL = "DOUBLE"
     BOOLEAN = "BOOLEAN"
     TEXT = "VARCHAR"
     """Values of any other type are JSON in it."""
+    SHARED = "SHARED"
+    """A text that many rows share: a dictionary in Arrow and Parquet."""
     INTEGERS = "BIGINT[]"
     TEXTS = "VARCHAR[]"
+    COUNTS = "MAP(VARCHAR, BIGINT)"
 
 
 KEY = "key"
@@ -61,8 +66,21 @@ class Column(Struct, frozen=True):
     unit: str = ""
     references: str = ""
     key: bool = False
+    words: tuple[str, ...] = ()
+    """All values that a text can have; empty if it can be any."""
     required: bool = False
     """Whether every row has a value."""
+    source: str = ""
+    """The field that it has the values of, if it has another name there."""
+    derived: bool = False
+    """Whether it follows from other columns and tables, so that it is not read back."""
+
+    @property
+    def sql_type(self) -> str:
+        """Its type in DuckDB."""
+        if self.words:
+            return f"ENUM ({', '.join(map(quoted, self.words))})"
+        return (Type.TEXT if self.type is Type.SHARED else self.type).value
 
     @property
     def comment(self) -> str:
@@ -106,18 +124,24 @@ LISTS = {int: Type.INTEGERS, str: Type.TEXTS}
 
 def declared(kind: type[StoredRow]) -> Table:
     """The table of these rows."""
-    return Table(kind.table, kind.__doc__ or "", tuple(map(_column, fields_of(kind).values())), kind.indexes)
+    return Table(kind.table, kind.__doc__ or "", columns_of(kind), kind.indexes)
 
 
-def _column(field: Field) -> Column:
+def columns_of(kind: Any) -> tuple[Column, ...]:
+    """The columns of a class of rows, or of a table of the model."""
+    return tuple(map(column_of, fields_of(kind).values()))
+
+
+def column_of(field: Field) -> Column:
     """The column of a field that is declared as `model.fields` says."""
     return Column(
         field.name,
-        _type_of(field.kind),
+        next((item for item in field.metadata if isinstance(item, Type)), None) or _type_of(field.kind),
         field.text,
         "" if field.unit in (None, Unit.NAME, Unit.RANKS) else str(field.unit),
         next((str(item) for item in field.metadata if isinstance(item, References)), ""),
         KEY in field.metadata,
+        _words(field),
         required=not field.optional,
     )
 
@@ -126,9 +150,20 @@ def _type_of(kind: Any) -> Type:
     origin = get_origin(kind) or kind
     if not isinstance(origin, type):
         return Type.TEXT
+    if issubclass(origin, np.ndarray):
+        dtype = np.dtype(get_args(get_args(kind)[1])[0])
+        return Type.REAL if dtype.kind == "f" else Type.INTEGER if dtype.itemsize > 4 else Type.SMALL
     if issubclass(origin, Sequence):
         return next((LISTS[one] for one in elements_of(kind) if one in LISTS), Type.TEXT)
     return next((found for base, found in SCALARS.items() if issubclass(origin, base)), Type.TEXT)
+
+
+def _words(field: Field) -> tuple[str, ...]:
+    """All words of a field: of its type, or of an enumeration that is metadata of a column of numbers."""
+    for item in field.metadata:
+        if isinstance(item, type) and issubclass(item, Enum):
+            return tuple(each.name.lower() for each in item)
+    return tuple(word for word in words_of(field.kind) if isinstance(word, str))
 
 
 # Results.
@@ -136,7 +171,7 @@ def _type_of(kind: Any) -> Type:
 
 def stored(name: str, result: ResultTable[Any]) -> tuple[Table, Batch]:
     """The table in which the rows of a result are stored, and all of these."""
-    columns = [_in_result(_column(field), result) for field in fields_of(result.row_type).values()]
+    columns = [_in_result(column_of(field), result) for field in fields_of(result.row_type).values()]
     cells = {column.name: _cells(column.type, values_of(result.columns[column.name])) for column in columns}
     return Table(name, result.title, tuple(columns)), Batch(name, cells)
 
@@ -160,6 +195,11 @@ def _cells(kind: Type, values: Sequence[Any]) -> Sequence[Any]:
 def as_texts(values: Iterable[Any]) -> list[str | None]:
     """Texts, and all other values as JSON."""
     return [value if value is None or isinstance(value, str) else encode(value).decode() for value in values]
+
+
+def quoted(text: str) -> str:
+    """A text as a literal of SQL."""
+    return "'" + text.replace("'", "''") + "'"
 
 
 def named(text: str) -> str:

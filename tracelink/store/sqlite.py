@@ -14,7 +14,7 @@ from tracelink.store.schema import LISTS, Batch, Column, Table, Type, as_texts, 
 
 SETTINGS = ("journal_mode = OFF", "synchronous = OFF")
 """The file is new and invisible until it is complete: there is nothing to roll back to."""
-TYPES = {Type.INTEGER: "INTEGER", Type.BOOLEAN: "INTEGER", Type.REAL: "REAL"}
+TYPES = {Type.SMALL: "INTEGER", Type.INTEGER: "INTEGER", Type.BOOLEAN: "INTEGER", Type.REAL: "REAL"}
 """SQLite has no booleans: 1 and 0; lists are JSON."""
 
 

@@ -42,7 +42,9 @@ def test_tables_have_the_columns_of_the_schema(connection: duckdb.DuckDBPyConnec
         found = connection.sql(
             f"SELECT column_name, data_type FROM duckdb_columns() WHERE table_name = '{table.name}'"
         )
-        expected = [(column.name, column.sql_type.replace("ENUM (", "ENUM(")) for column in table.all_columns]
+        expected = [
+            (column.name, column.sql_type.replace("ENUM (", "ENUM(")) for column in table.in_database.columns
+        ]
         assert found.fetchall() == expected
 
 

@@ -110,7 +110,7 @@ def column(name: str, values: Callable[[list[Any]], list[Any]]) -> Callable[[pa.
 
     def change(table: pa.Table) -> pa.Table:
         index = table.schema.get_field_index(name)
-        field = table.schema.field(index)
+        field = table.schema.field(index).with_nullable(True)
         return table.set_column(
             index, field, pa.array(values(table.column(index).to_pylist())).cast(field.type)
         )

@@ -82,11 +82,11 @@ def test_missing_arguments_are_reported_where_they_are_shown(tmp_path: Path) -> 
     tracelink.merge(samples.path("gpu_pair"), output=dataset)
     without = tmp_path / "none.parquet"
     tracelink.merge(samples.path("gpu_pair"), output=without, options={"args": "none"})
-    assert any("critical path can be wrong" in note.message for note in tracelink.summarize(without).notes)
+    assert any("critical path can be wrong" in note.message for note in tracelink.summarize(without).findings)
     (missing,) = tracelink.collectives(dataset).missing_arguments
     assert missing in tracelink.merge(dataset, output=tmp_path / "job.json").findings
-    assert missing.message in [note.message for note in tracelink.summarize(dataset, shapes=True).notes]
-    assert missing.message not in [note.message for note in tracelink.summarize(dataset).notes]
+    assert missing.message in [note.message for note in tracelink.summarize(dataset, shapes=True).findings]
+    assert missing.message not in [note.message for note in tracelink.summarize(dataset).findings]
 
 
 # Graphs by hand.

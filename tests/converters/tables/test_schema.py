@@ -13,7 +13,7 @@ def described(table: schema.Table) -> str:
     """The section of a table in docs/sql.md."""
     rows = [
         f"| `{column.name}` | {'text' if column.words else column.sql_type.lower()} | {column.text} |"
-        for column in table.all_columns
+        for column in table.in_database.columns
     ]
     return "\n".join(
         [f"### {table.name}", "", table.text, "", "| column | type | meaning |", "|---|---|---|", *rows]
@@ -42,7 +42,7 @@ def test_names_are_unique_and_no_words_of_sql() -> None:
         "user",
     }
     for table in schema.TABLES.values():
-        names = [column.name for column in table.all_columns]
+        names = [column.name for column in table.in_database.columns]
         assert len(set(names)) == len(names)
         assert not reserved & {table.name, *names}
 

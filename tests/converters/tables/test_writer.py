@@ -20,6 +20,7 @@ import tracelink
 from tracelink import samples
 from tracelink.converters.tables import contents, schema, writer
 from tracelink.model.errors import TraceError, UsageError
+from tracelink.store.parquet import arrow_schema
 
 JOB = samples.path("gpu_pair")
 
@@ -38,7 +39,11 @@ def test_a_file_for_each_rank_and_one_for_each_table_of_the_job(written: Path) -
     assert sorted(digests(written / "job.parquet")) == sorted([*by_rank, *of_job, "tracelink.json"])
     for name in (*by_rank, *of_job):
         table = schema.TABLES[name.partition("/")[0]]
-        assert pq.read_schema(written / "job.parquet" / name).equals(table.arrow_schema)
+        found = pq.read_schema(written / "job.parquet" / name)
+        assert found.equals(arrow_schema(table))
+        assert [field.metadata.get(b"description", b"").decode() for field in found] == [
+            column.text for column in table.columns
+        ]
 
 
 def test_the_manifest_counts_the_rows(written: Path) -> None:
