@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from tracelink.diagnosis.model import Diagnosis as Diagnosis
     from tracelink.diagnosis.model import Kind as Kind
     from tracelink.diagnosis.model import Problem as Problem
+    from tracelink.engines.reading import ReadOptions as ReadOptions
     from tracelink.metrics.during import sampled_during as sampled_during
     from tracelink.model.clock import Clock as Clock
     from tracelink.model.clock import ClockMode as ClockMode
@@ -95,6 +96,7 @@ _EXPORTS = {
     "converters.chakra.validation.validate": ("validate",),
     "diagnosis.examine": ("Examined", "diagnose", "examine"),
     "diagnosis.model": ("Diagnosis", "Kind", "Problem"),
+    "engines.reading": ("ReadOptions",),
     "model.findings": ("Finding", "Severity"),
     "model.errors": (
         "RankConflictError",

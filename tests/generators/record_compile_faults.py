@@ -32,13 +32,13 @@ RECOMPILE_LIMIT = 3
 compiled = torch.compile(backend="eager")
 
 
-@compiled
+@compiled  # type: ignore[untyped-decorator]  # without torch it has no type
 def early(value: torch.Tensor) -> torch.Tensor:
     """Compiled before the process group exists."""
     return value + 1
 
 
-@compiled
+@compiled  # type: ignore[untyped-decorator]  # without torch it has no type
 def broken(value: torch.Tensor) -> torch.Tensor:
     """A graph break."""
     doubled = value * 2
@@ -46,31 +46,31 @@ def broken(value: torch.Tensor) -> torch.Tensor:
     return doubled + 1
 
 
-@compiled
+@compiled  # type: ignore[untyped-decorator]  # without torch it has no type
 def repeated(value: torch.Tensor, mode: str) -> torch.Tensor:
     """Compiled again for each mode, until the limit."""
     return value.sum() if mode == "sum" else value.mean()
 
 
-@torch.compile(backend="aot_eager")
+@torch.compile(backend="aot_eager")  # type: ignore[untyped-decorator]
 def loss(value: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
     """Has a backward pass."""
     return (value @ weight).relu().sum()
 
 
-@torch.compile(backend=lambda graph, inputs: graph.missing)
+@torch.compile(backend=lambda graph, inputs: graph.missing)  # type: ignore[untyped-decorator]
 def failing(value: torch.Tensor) -> torch.Tensor:
     """Its backend raises an exception."""
     return value - 1
 
 
-@torch.compile
+@torch.compile  # type: ignore[untyped-decorator]
 def fused(value: torch.Tensor) -> torch.Tensor:
     """A kernel in C++."""
     return torch.sin(value) + torch.cos(value)
 
 
-@compiled
+@compiled  # type: ignore[untyped-decorator]  # without torch it has no type
 def forked(value: torch.Tensor) -> torch.Tensor:
     """Compiled in a process that was forked."""
     return value / 2

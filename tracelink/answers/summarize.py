@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, TypeVar
+from collections.abc import Callable, Iterable, Sequence
+from typing import TypeVar, Unpack
 
 import numpy as np
 from msgspec import structs
@@ -36,10 +36,10 @@ from tracelink.answers.rank.tables import KernelTotal, Rows, Tables, Texts
 from tracelink.answers.verdict import MOST_SENTENCES, verdict_on
 from tracelink.answers.what_if import answers_of_ranks
 from tracelink.clock.clock import clock_choice
-from tracelink.engines import EngineChoice, Watch, engine_for
 from tracelink.engines.processes import Processes
+from tracelink.engines.reading import ReadOptions, engine_of, inputs_of
 from tracelink.io.engine import Engine
-from tracelink.io.sources import Paths, discover_inputs
+from tracelink.io.sources import Paths
 from tracelink.model.clock import ClockMode, Clocks
 from tracelink.model.columns import UNKNOWN
 from tracelink.model.errors import UsageError
@@ -49,50 +49,28 @@ from tracelink.model.ranges import Numbers
 from tracelink.model.selection import Selection
 from tracelink.pipeline.job_reader import read_job
 
-if TYPE_CHECKING:
-    from tracelink.model.metrics import Metrics
-
 
 def summarize(
     paths: Paths = (),
     *,
-    et: Paths = (),
-    kineto: Paths = (),
-    fr: Paths = (),
-    rank_of: Mapping[str, int] | None = None,
-    max_unpacked: int | None = None,
-    metrics: Metrics | None = None,
-    include: Sequence[str] = (),
-    jobs: int | None = None,
-    engine: EngineChoice = None,
-    watch: Watch | None = None,
     clock: str | os.PathLike[str] | Clocks = ClockMode.HOST,
     ranks: Numbers | str | Iterable[int] | None = None,
     steps: Numbers | str | Iterable[int] | None = None,
     what_if: Sequence[str] = (),
     shapes: bool = False,
+    **reading: Unpack[ReadOptions],
 ) -> Summary:
     """Reads traces for where the time went, on every rank and step, without keeping their events.
 
     Args:
         paths: Files, directories, globs and archives; `-` is standard input. Formats are found by looking inside.
-        et: Paths that contain execution traces.
-        kineto: Paths that contain Kineto profiles.
-        fr: Paths that contain flight-recorder dumps.
-        rank_of: The rank of some files, by path or name, such as `{"odd.json": 3}`; it overrules their content.
-        max_unpacked: The most bytes of an input once it is uncompressed; by default 64 GB.
-        metrics: Zone, start and interval of metrics that do not contain them, and ranks of devices; see `Metrics`.
-        include: What readers leave out by default, such as `osrt` (calls of the operating system of Nsight Systems).
-        jobs: The number of processes that work at once; by default one for each core.
-        engine: Where the work runs: by default in processes of this machine; "dask", the address of a Dask scheduler
-            such as "dask://host:8786", or a `distributed.Client`.
-        watch: Is called with the total number of bytes processed so far, as work goes on.
         clock: How the clocks of ranks are corrected: "host" (ranks of one host share a clock), "collectives" (every
             rank has its own), "none" (no correction), a file written by `tracelink clocks --json`, or known `Clocks`.
         ranks: Only these ranks, such as "0-7,64" or [0, 1].
         steps: Only these steps, such as "3-5,7" or range(3, 6).
         what_if: Questions that a replay answers, such as "communication free"; see `what_if`.
         shapes: Whether operators are also added up by the shapes of their inputs, which takes another reading.
+        **reading: What is read, as what, and where the work runs: see `ReadOptions`.
 
     Returns:
         The breakdown of each step of each rank, kernels, collectives, and notes on what limits them.
@@ -108,17 +86,8 @@ def summarize(
         summary.step_time.p50
     """
     questions = asked(what_if)
-    discovery = discover_inputs(
-        paths,
-        et=et,
-        kineto=kineto,
-        fr=fr,
-        rank_of=rank_of,
-        max_unpacked=max_unpacked,
-        metrics=metrics,
-        include=include,
-    )
-    chosen = engine_for(jobs, watch, engine)
+    discovery = inputs_of(paths, reading)
+    chosen = engine_of(reading)
     selection = Selection(ranks=ranks, steps=steps)
     job = read_job(discovery, chosen, clock=clock_choice(clock), selection=Selection(ranks=selection.ranks))
     summary = summary_of(job, chosen, selection.steps, questions, with_shapes=shapes)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from typing import Unpack
 
 import numpy as np
 
@@ -14,9 +15,9 @@ from tracelink.answers.path.questions import EXAMPLES, answered, asked, not_answ
 from tracelink.answers.path.rank import RankPieces, contracted
 from tracelink.answers.path.times import unusable_times
 from tracelink.clock.clock import clock_choice
-from tracelink.engines import EngineChoice, Watch, engine_for
+from tracelink.engines.reading import ReadOptions, engine_of, inputs_of
 from tracelink.io.engine import Engine
-from tracelink.io.sources import Paths, discover_inputs
+from tracelink.io.sources import Paths
 from tracelink.model.call_tree import callers, innermost, outside
 from tracelink.model.clock import ClockMode, Clocks
 from tracelink.model.columns import UNKNOWN
@@ -30,11 +31,8 @@ from tracelink.pipeline.job_reader import read_job
 def what_if(
     traces: Paths | EventGraph | Job,
     *questions: str,
-    rank_of: Mapping[str, int] | None = None,
-    jobs: int | None = None,
-    engine: EngineChoice = None,
-    watch: Watch | None = None,
     clock: str | os.PathLike[str] | Clocks = ClockMode.HOST,
+    **reading: Unpack[ReadOptions],
 ) -> list[WhatIf]:
     """Returns how long the steps would take if communication, kernels or a rank were faster, by replay of the job.
 
@@ -42,12 +40,8 @@ def what_if(
         traces: Files, directories, globs and archives; or what `load` returns.
         questions: What is different: "communication free", "kernel NAME 2x", "operator NAME 1.5x", "rank 3 on time";
             several changes at once are separated by commas. NAME is a full name or a part of it.
-        rank_of: The rank of some files, by path or name, such as `{"odd.json": 3}`; it overrules their content.
-        jobs: The number of processes that work at once; by default one for each core.
-        engine: Where the work runs: by default in processes of this machine; "dask", the address of a Dask scheduler
-            such as "dask://host:8786", or a `distributed.Client`.
-        watch: Is called with the total number of bytes processed so far, as work goes on.
         clock: How the clocks of ranks are corrected; see `load`.
+        **reading: What is read, as what, and where the work runs: see `ReadOptions`.
 
     Returns:
         An answer to each question, with the error of the replay of the unchanged job. An error of more than 3 % is no
@@ -64,21 +58,21 @@ def what_if(
     """
     if not asked(questions):
         raise UsageError("no what-if question", advice=f"Ask, for example, {EXAMPLES}.")
-    chosen = engine_for(jobs, watch, engine)
-    return answers_of(_job_of(traces, chosen, rank_of, clock), questions, chosen)
+    chosen = engine_of(reading)
+    return answers_of(_job_of(traces, chosen, reading, clock), questions, chosen)
 
 
 def _job_of(
     traces: Paths | EventGraph | Job,
     engine: Engine,
-    rank_of: Mapping[str, int] | None,
+    options: ReadOptions,
     clock: str | os.PathLike[str] | Clocks,
 ) -> Job:
     if isinstance(traces, EventGraph):
         return Job.of(traces)
     if isinstance(traces, Job):
         return traces
-    return read_job(discover_inputs(traces, rank_of=rank_of), engine, clock=clock_choice(clock))
+    return read_job(inputs_of(traces, options), engine, clock=clock_choice(clock))
 
 
 def answers_of(job: Job, questions: Sequence[str], engine: Engine) -> list[WhatIf]:

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Unpack
 
 from tracelink.clock.clock import clock_choice
-from tracelink.engines import EngineChoice, Watch, engine_for
-from tracelink.io.sources import Paths, discover_inputs
+from tracelink.engines.reading import ReadOptions, engine_of, inputs_of
+from tracelink.io.sources import Paths
 from tracelink.model.clock import ClockMode, Clocks
 from tracelink.model.graph import EventGraph
 from tracelink.model.job import Job
@@ -17,43 +16,23 @@ from tracelink.pipeline.job_reader import assemble, read_job
 
 if TYPE_CHECKING:
     from tracelink.api.inspection import Inspection
-    from tracelink.model.metrics import Metrics
 
 
 def load(
     paths: Paths = (),
     *,
-    et: Paths = (),
-    kineto: Paths = (),
-    fr: Paths = (),
-    rank_of: Mapping[str, int] | None = None,
-    max_unpacked: int | None = None,
-    metrics: Metrics | None = None,
-    include: Sequence[str] = (),
-    jobs: int | None = None,
-    engine: EngineChoice = None,
-    watch: Watch | None = None,
     clock: str | os.PathLike[str] | Clocks = ClockMode.HOST,
     selection: Selection | None = None,
+    **reading: Unpack[ReadOptions],
 ) -> EventGraph:
     """Reads traces into one event graph: all ranks, linked, on one clock.
 
     Args:
         paths: Files, directories, globs and archives; `-` is standard input. Formats are found by looking inside.
-        et: Paths that contain execution traces.
-        kineto: Paths that contain Kineto profiles.
-        fr: Paths that contain flight-recorder dumps.
-        rank_of: The rank of some files, by path or name, such as `{"odd.json": 3}`; it overrules their content.
-        max_unpacked: The most bytes of an input once it is uncompressed; by default 64 GB.
-        metrics: Zone, start and interval of metrics that do not contain them, and ranks of devices; see `Metrics`.
-        include: What readers leave out by default, such as `osrt` (calls of the operating system of Nsight Systems).
-        jobs: The number of processes that work at once; by default one for each core.
-        engine: Where the work runs: by default in processes of this machine; "dask", the address of a Dask scheduler
-            such as "dask://host:8786", or a `distributed.Client`.
-        watch: Is called with the total number of bytes processed so far, as work goes on.
         clock: How the clocks of ranks are corrected: "host" (ranks of one host share a clock), "collectives" (every
             rank has its own), "none" (no correction), a file written by `tracelink clocks --json`, or known `Clocks`.
         selection: Keeps only some ranks, a time window, some steps or some kinds of events; see `Selection`.
+        **reading: What is read, as what, and where the work runs: see `ReadOptions`.
 
     Returns:
         The event graph. Its `findings` report what was skipped, unmatched or inconsistent.
@@ -68,35 +47,17 @@ def load(
         graph = tracelink.load("traces/", clock="collectives")
         graph.to_pandas("collectives")
     """
-    discovery = discover_inputs(
-        paths,
-        et=et,
-        kineto=kineto,
-        fr=fr,
-        rank_of=rank_of,
-        max_unpacked=max_unpacked,
-        metrics=metrics,
-        include=include,
-    )
-    job = read_job(discovery, engine_for(jobs, watch, engine), clock=clock_choice(clock), selection=selection)
+    discovery = inputs_of(paths, reading)
+    job = read_job(discovery, engine_of(reading), clock=clock_choice(clock), selection=selection)
     return assemble(job)
 
 
 def collectives(
     paths: Paths = (),
     *,
-    et: Paths = (),
-    kineto: Paths = (),
-    fr: Paths = (),
-    rank_of: Mapping[str, int] | None = None,
-    max_unpacked: int | None = None,
-    metrics: Metrics | None = None,
-    include: Sequence[str] = (),
-    jobs: int | None = None,
-    engine: EngineChoice = None,
-    watch: Watch | None = None,
     clock: str | os.PathLike[str] | Clocks = ClockMode.HOST,
     selection: Selection | None = None,
+    **reading: Unpack[ReadOptions],
 ) -> Job:
     """Reads traces for what ranks did together, without keeping their events.
 
@@ -104,20 +65,10 @@ def collectives(
 
     Args:
         paths: Files, directories, globs and archives; `-` is standard input. Formats are found by looking inside.
-        et: Paths that contain execution traces.
-        kineto: Paths that contain Kineto profiles.
-        fr: Paths that contain flight-recorder dumps.
-        rank_of: The rank of some files, by path or name, such as `{"odd.json": 3}`; it overrules their content.
-        max_unpacked: The most bytes of an input once it is uncompressed; by default 64 GB.
-        metrics: Zone, start and interval of metrics that do not contain them, and ranks of devices; see `Metrics`.
-        include: What readers leave out by default, such as `osrt` (calls of the operating system of Nsight Systems).
-        jobs: The number of processes that work at once; by default one for each core.
-        engine: Where the work runs: by default in processes of this machine; "dask", the address of a Dask scheduler
-            such as "dask://host:8786", or a `distributed.Client`.
-        watch: Is called with the total number of bytes processed so far, as work goes on.
         clock: How the clocks of ranks are corrected: "host" (ranks of one host share a clock), "collectives" (every
             rank has its own), "none" (no correction), a file written by `tracelink clocks --json`, or known `Clocks`.
         selection: Keeps only some ranks, a time window, some steps or some kinds of events; see `Selection`.
+        **reading: What is read, as what, and where the work runs: see `ReadOptions`.
 
     Returns:
         A job with `collectives`, `participations` and `messages`, but without events.
@@ -128,52 +79,24 @@ def collectives(
             as a finding as long as another one can be read.
         RankConflictError: Two files are of the same rank, or sources disagree about the rank of a file.
     """
-    discovery = discover_inputs(
-        paths,
-        et=et,
-        kineto=kineto,
-        fr=fr,
-        rank_of=rank_of,
-        max_unpacked=max_unpacked,
-        metrics=metrics,
-        include=include,
-    )
-    chosen = engine_for(jobs, watch, engine)
+    discovery = inputs_of(paths, reading)
+    chosen = engine_of(reading)
     return read_job(discovery, chosen, clock=clock_choice(clock), selection=selection, with_events=False)
 
 
 def clocks(
     paths: Paths = (),
     *,
-    et: Paths = (),
-    kineto: Paths = (),
-    fr: Paths = (),
-    rank_of: Mapping[str, int] | None = None,
-    max_unpacked: int | None = None,
-    metrics: Metrics | None = None,
-    include: Sequence[str] = (),
-    jobs: int | None = None,
-    engine: EngineChoice = None,
-    watch: Watch | None = None,
     clock: str | os.PathLike[str] | Clocks = ClockMode.HOST,
+    **reading: Unpack[ReadOptions],
 ) -> Clocks:
     """Estimates the offset of each rank's clock, as `tracelink clocks` prints it.
 
     Args:
         paths: Files, directories, globs and archives; `-` is standard input. Formats are found by looking inside.
-        et: Paths that contain execution traces.
-        kineto: Paths that contain Kineto profiles.
-        fr: Paths that contain flight-recorder dumps.
-        rank_of: The rank of some files, by path or name, such as `{"odd.json": 3}`; it overrules their content.
-        max_unpacked: The most bytes of an input once it is uncompressed; by default 64 GB.
-        metrics: Zone, start and interval of metrics that do not contain them, and ranks of devices; see `Metrics`.
-        include: What readers leave out by default, such as `osrt` (calls of the operating system of Nsight Systems).
-        jobs: The number of processes that work at once; by default one for each core.
-        engine: Where the work runs: by default in processes of this machine; "dask", the address of a Dask scheduler
-            such as "dask://host:8786", or a `distributed.Client`.
-        watch: Is called with the total number of bytes processed so far, as work goes on.
         clock: How the clocks of ranks are corrected: "host" (ranks of one host share a clock), "collectives" (every
             rank has its own), "none" (no correction), a file written by `tracelink clocks --json`, or known `Clocks`.
+        **reading: What is read, as what, and where the work runs: see `ReadOptions`.
 
     Returns:
         The clock of each rank with bounds of its offset, the findings, and the sources. `load`, `collectives` and
@@ -185,20 +108,7 @@ def clocks(
             as a finding as long as another one can be read.
         RankConflictError: Two files are of the same rank, or sources disagree about the rank of a file.
     """
-    job = collectives(
-        paths,
-        et=et,
-        kineto=kineto,
-        fr=fr,
-        rank_of=rank_of,
-        max_unpacked=max_unpacked,
-        metrics=metrics,
-        include=include,
-        jobs=jobs,
-        engine=engine,
-        watch=watch,
-        clock=clock,
-    )
+    job = collectives(paths, clock=clock, **reading)
     return Clocks.of((rank.clock for rank in job.ranks), job.findings, _mode(clock))
 
 
@@ -208,33 +118,13 @@ def _mode(clock: str | os.PathLike[str] | Clocks) -> str:
 
 def inspect(
     paths: Paths = (),
-    *,
-    et: Paths = (),
-    kineto: Paths = (),
-    fr: Paths = (),
-    rank_of: Mapping[str, int] | None = None,
-    max_unpacked: int | None = None,
-    metrics: Metrics | None = None,
-    include: Sequence[str] = (),
-    jobs: int | None = None,
-    engine: EngineChoice = None,
-    watch: Watch | None = None,
+    **reading: Unpack[ReadOptions],
 ) -> Inspection:
     """Reads traces for what they are, without making one job of them.
 
     Args:
         paths: Files, directories, globs and archives; `-` is standard input. Formats are found by looking inside.
-        et: Paths that contain execution traces.
-        kineto: Paths that contain Kineto profiles.
-        fr: Paths that contain flight-recorder dumps.
-        rank_of: The rank of some files, by path or name, such as `{"odd.json": 3}`; it overrules their content.
-        max_unpacked: The most bytes of an input once it is uncompressed; by default 64 GB.
-        metrics: Zone, start and interval of metrics that do not contain them, and ranks of devices; see `Metrics`.
-        include: What readers leave out by default, such as `osrt` (calls of the operating system of Nsight Systems).
-        jobs: The number of processes that work at once; by default one for each core.
-        engine: Where the work runs: by default in processes of this machine; "dask", the address of a Dask scheduler
-            such as "dask://host:8786", or a `distributed.Client`.
-        watch: Is called with the total number of bytes processed so far, as work goes on.
+        **reading: What is read, as what, and where the work runs: see `ReadOptions`.
 
     Returns:
         The sources with format, rank, host, time and size, what Chakra traces contain, and findings. A rank that two
@@ -245,16 +135,7 @@ def inspect(
         UnreadableError: No source can be read. A file that is damaged or of an unknown format is skipped and reported
             as a finding as long as another one can be read.
     """
-    discovery = discover_inputs(
-        paths,
-        et=et,
-        kineto=kineto,
-        fr=fr,
-        rank_of=rank_of,
-        max_unpacked=max_unpacked,
-        metrics=metrics,
-        include=include,
-    )
+    discovery = inputs_of(paths, reading)
     from tracelink.api.inspection import inspect_sources
 
-    return inspect_sources(discovery, engine_for(jobs, watch, engine))
+    return inspect_sources(discovery, engine_of(reading))

@@ -6,7 +6,7 @@ import os
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path, PurePath
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Unpack
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -14,10 +14,11 @@ from msgspec.structs import replace
 import tracelink.plugins as plugins
 from tracelink.clock.clock import clock_choice
 from tracelink.engines import EngineChoice, Watch, engine_for
+from tracelink.engines.reading import ReadOptions, engine_of, inputs_of
 from tracelink.io.engine import Engine
 from tracelink.io.folders import SEPARATORS
 from tracelink.io.remote.addresses import is_remote, plain_path, shown
-from tracelink.io.sources import Discovery, Paths, discover_inputs
+from tracelink.io.sources import Discovery, Paths
 from tracelink.io.targets import (
     FileTarget,
     PrefixTarget,
@@ -52,7 +53,6 @@ from tracelink.plugins import (
 )
 
 if TYPE_CHECKING:
-    from tracelink.model.metrics import Metrics
     from tracelink.pipeline.forecast import OnForecast
 
 DEFAULT_FORMAT = "perfetto-json"
@@ -151,20 +151,11 @@ def merge(
     output: str | os.PathLike[str] | None = None,
     to: str | None = None,
     options: Mapping[str, str] | None = None,
-    et: Paths = (),
-    kineto: Paths = (),
-    fr: Paths = (),
-    rank_of: Mapping[str, int] | None = None,
-    max_unpacked: int | None = None,
-    metrics: Metrics | None = None,
-    include: Sequence[str] = (),
-    jobs: int | None = None,
-    engine: EngineChoice = None,
-    watch: Watch | None = None,
     clock: str | os.PathLike[str] | Clocks = ClockMode.HOST,
     selection: Selection | None = None,
     on_forecast: OnForecast | None = None,
     resume: bool = False,
+    **reading: Unpack[ReadOptions],
 ) -> Merged:
     """Reads, links and writes traces, with few ranks in memory at a time.
 
@@ -176,23 +167,13 @@ def merge(
         to: The format, such as "perfetto", "chakra" or "chakra-json"; by default the one that the output's name
             means, else "perfetto-json".
         options: Options of the writer by name, such as {"variant": "astra-sim"} of chakra.
-        et: Paths that contain execution traces.
-        kineto: Paths that contain Kineto profiles.
-        fr: Paths that contain flight-recorder dumps.
-        rank_of: The rank of some files, by path or name, such as `{"odd.json": 3}`; it overrules their content.
-        max_unpacked: The most bytes of an input once it is uncompressed; by default 64 GB.
-        metrics: Zone, start and interval of metrics that do not contain them, and ranks of devices; see `Metrics`.
-        include: What readers leave out by default, such as `osrt` (calls of the operating system of Nsight Systems).
-        jobs: The number of processes that work at once; by default one for each core.
-        engine: Where the work runs: by default in processes of this machine; "dask", the address of a Dask scheduler
-            such as "dask://host:8786", or a `distributed.Client`.
-        watch: Is called with the total number of bytes processed so far, as work goes on.
         clock: How the clocks of ranks are corrected: "host" (ranks of one host share a clock), "collectives" (every
             rank has its own), "none" (no correction), a file written by `tracelink clocks --json`, or known `Clocks`.
         selection: Keeps only some ranks, a time window, some steps or some kinds of events; see `Selection`.
         on_forecast: Is called with a forecast of the size before a large timeline is written.
         resume: Whether finished ranks are kept in the folder `OUTPUT.resume` until the output is complete: after an
             interruption, the same call goes on with them.
+        **reading: What is read, as what, and where the work runs: see `ReadOptions`.
 
     Returns:
         The job that was read, the files that were written, and the findings of both.
@@ -212,17 +193,8 @@ def merge(
     copying = isinstance(writer, Copying)
     if copying and selection and selection.cuts:
         raise _uncuttable(writer, selection)
-    discovery = discover_inputs(
-        paths,
-        et=et,
-        kineto=kineto,
-        fr=fr,
-        rank_of=rank_of,
-        max_unpacked=max_unpacked,
-        metrics=metrics,
-        include=include,
-    )
-    chosen = engine_for(jobs, watch, engine)
+    discovery = inputs_of(paths, reading)
+    chosen = engine_of(reading)
     kept = None
     if resume:
         from tracelink.io.kept import kept_for
@@ -255,13 +227,8 @@ def convert(
     options: Mapping[str, str] | None = None,
     selection: Selection | None = None,
     view: View | None = None,
-    max_unpacked: int | None = None,
-    metrics: Metrics | None = None,
-    include: Sequence[str] = (),
-    jobs: int | None = None,
-    engine: EngineChoice = None,
-    watch: Watch | None = None,
     on_forecast: OnForecast | None = None,
+    **reading: Unpack[ReadOptions],
 ) -> Written:
     """Writes one input in another format.
 
@@ -276,14 +243,8 @@ def convert(
         selection: Keeps only some ranks, a time window, some steps or some kinds of events; see `Selection`. A drawing
             takes ranks and a window.
         view: What a drawing shows: depth, number of nodes.
-        max_unpacked: The most bytes of an input once it is uncompressed; by default 64 GB.
-        metrics: Zone, start and interval of metrics that do not contain them, and ranks of devices; see `Metrics`.
-        include: What readers leave out by default, such as `osrt` (calls of the operating system of Nsight Systems).
-        jobs: The number of processes that work at once; by default one for each core.
-        engine: Where the work runs: by default in processes of this machine; "dask", the address of a Dask scheduler
-            such as "dask://host:8786", or a `distributed.Client`.
-        watch: Is called with the total number of bytes processed so far, as work goes on.
         on_forecast: Is called with a forecast of the size before a large timeline is written.
+        **reading: What is read, as what, and where the work runs: see `ReadOptions`.
 
     Returns:
         The files and the findings: `Merged`, with the job, unless a conversion was used.
@@ -292,9 +253,9 @@ def convert(
         UsageError: The input does not exist, or an argument is invalid.
         UnreadableError: The input cannot be read.
     """
-    discovery = discover_inputs(path, max_unpacked=max_unpacked, metrics=metrics, include=include)
+    discovery = inputs_of(path, reading)
     check_not_read(os.fspath(output), [source.path for source in discovery.sources])
-    chosen = engine_for(jobs, watch, engine)
+    chosen = engine_of(reading)
     changes = _Changes(options or {}, selection or Selection(), view or View())
     if converted := _rewritten(discovery, os.fspath(output), to, chosen, changes):
         return converted

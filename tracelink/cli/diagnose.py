@@ -201,7 +201,7 @@ def diagnose(
     _check_folders(output, html)
     database = _database(output) if output else None
     with watching(console, [*inputs.named, *dumps["before"]]) as watch:
-        examined = examine(**inputs.examined(), **dumps, engine=engine, watch=watch)
+        examined = examine(**inputs.keywords(), **dumps, engine=engine, watch=watch)
     if database:
         database.write(examined)
     if entries:

@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Sequence
 from functools import update_wrapper
 from inspect import signature
-from typing import TYPE_CHECKING, Any, TypedDict, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 from click.shell_completion import CompletionItem
@@ -15,6 +15,7 @@ from msgspec import Struct
 import tracelink.plugins as plugins
 from tracelink.cli.console import Console
 from tracelink.engines import engine_for
+from tracelink.engines.reading import InputOptions
 from tracelink.io.engine import Engine
 from tracelink.model.errors import did_you_mean
 from tracelink.model.ranges import Numbers
@@ -115,22 +116,10 @@ SIZE = re.compile(r"(\d{1,6}(?:\.\d{1,3})?)\s*(MB|GB|TB)", re.IGNORECASE)
 UNIT = {"MB": 10**6, "GB": 10**9, "TB": 10**12}
 
 
-class InputKeywords(TypedDict):
+class InputKeywords(InputOptions, total=False):
     """The inputs as arguments of the functions of the library."""
 
     paths: tuple[str, ...]
-    et: tuple[str, ...]
-    kineto: tuple[str, ...]
-    fr: tuple[str, ...]
-    rank_of: dict[str, int]
-    max_unpacked: int | None
-    metrics: Metrics | None
-
-
-class ReadKeywords(InputKeywords):
-    """The same for functions that read whole sources."""
-
-    include: tuple[str, ...]
 
 
 class Inputs(Struct, frozen=True):
@@ -150,12 +139,8 @@ class Inputs(Struct, frozen=True):
         """All paths, of every format."""
         return self.paths + self.et + self.kineto + self.fr
 
-    def keywords(self) -> ReadKeywords:
+    def keywords(self) -> InputKeywords:
         """The inputs as arguments of the functions of the library."""
-        return {**self.examined(), "include": self.include}
-
-    def examined(self) -> InputKeywords:
-        """The same for a diagnosis, which needs nothing that readers leave out by default."""
         return {
             "paths": self.paths,
             "et": self.et,
@@ -164,6 +149,7 @@ class Inputs(Struct, frozen=True):
             "rank_of": dict(self.rank_of),
             "max_unpacked": self.max_unpacked,
             "metrics": self.metrics,
+            "include": self.include,
         }
 
 

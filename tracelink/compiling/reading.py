@@ -6,7 +6,7 @@ import os.path
 import re
 from collections import ChainMap, Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Unpack
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -33,9 +33,9 @@ from tracelink.compiling.model import (
     caller_in_words,
 )
 from tracelink.compiling.runs import Run, findings_of_runs, runs_of
-from tracelink.engines import EngineChoice, Watch, engine_for
+from tracelink.engines.reading import ReadOptions, engine_of, inputs_of
 from tracelink.io.engine import Engine
-from tracelink.io.sources import Discovery, Paths, Source, discover_inputs
+from tracelink.io.sources import Discovery, Paths, Source
 from tracelink.model.compiles import Artifact, Compilation, CompileLog
 from tracelink.model.errors import RankConflictError, UnreadableError, UsageError
 from tracelink.model.findings import Finding, Severity, in_order
@@ -74,23 +74,16 @@ RUNS = (Status.OK, Status.BREAK, Status.UNKNOWN, Status.OPEN)
 def compile(  # noqa: A001  the name that notebooks use
     paths: Paths = (),
     *,
-    rank_of: Mapping[str, int] | None = None,
-    jobs: int | None = None,
-    engine: EngineChoice = None,
-    watch: Watch | None = None,
     run: int | None = None,
+    **reading: Unpack[ReadOptions],
 ) -> CompileReport:
     """Reads the logs of torch.compile (TORCH_TRACE=DIR): what was compiled, why, at what cost, and what failed.
 
     Args:
         paths: Logs, directories, globs and archives; `-` is standard input. Files of other formats are left out.
-        rank_of: The rank of files that do not record it, by path or name, such as `{"odd.log": 3}`.
-        jobs: The number of processes that work at once; by default one for each core.
-        engine: Where the work runs: by default in processes of this machine; "dask", the address of a Dask scheduler
-            such as "dask://host:8786", or a `distributed.Client`.
-        watch: Is called with the total number of bytes processed so far, as work goes on.
         run: If a folder has logs of several runs, the one to read: 1 is the first one. By default all are read, and
             ranks are compared within each.
+        **reading: What is read, as what, and where the work runs: see `ReadOptions`.
 
     Returns:
         Tables of compilations, graph breaks, failures, open work, differences between ranks, and caches.
@@ -103,7 +96,7 @@ def compile(  # noqa: A001  the name that notebooks use
         report = tracelink.compile("traces/")
         report.to_pandas("compiles").nlargest(10, "duration_ns")
     """
-    return read(paths, rank_of=rank_of, jobs=jobs, engine=engine, watch=watch, run=run).report
+    return read(paths, run=run, **reading).report
 
 
 class Read(Struct, frozen=True):
@@ -120,14 +113,11 @@ class Read(Struct, frozen=True):
 def read(
     paths: Paths = (),
     *,
-    rank_of: Mapping[str, int] | None = None,
-    jobs: int | None = None,
-    engine: EngineChoice = None,
-    watch: Watch | None = None,
     run: int | None = None,
+    **reading: Unpack[ReadOptions],
 ) -> Read:
     """Reads compile logs, and keeps what their payloads are read again from."""
-    discovery, chosen = discover_inputs(paths, rank_of=rank_of), engine_for(jobs, watch, engine)
+    discovery, chosen = inputs_of(paths, reading), engine_of(reading)
     findings = list(discovery.findings)
     tasks = tasks_of(discovery, findings)
     logs = read_logs(tasks, chosen, findings)

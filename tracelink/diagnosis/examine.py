@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Collection, Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Unpack, cast
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -56,10 +56,10 @@ from tracelink.diagnosis.verdicts import (
     without_dumps_but_logs,
 )
 from tracelink.diagnosis.waits import collective_waits, standings_of
-from tracelink.engines import EngineChoice, Watch, engine_for
+from tracelink.engines.reading import ReadOptions, engine_of, inputs_of
 from tracelink.io.engine import Engine
 from tracelink.io.remote.addresses import is_remote
-from tracelink.io.sources import RECORDER_FORMAT, Discovery, Paths, Source, discover_inputs, only_with_prefix
+from tracelink.io.sources import RECORDER_FORMAT, Discovery, Paths, Source, only_with_prefix
 from tracelink.matching.groups import UNDEFINED
 from tracelink.model.columns import NO_TIME
 from tracelink.model.errors import UnreadableError, UsageError
@@ -85,9 +85,6 @@ PROFILES_INSTEAD = (
     " Profiles show which rank arrived last at which collective: run tracelink collectives on the same paths."
 )
 
-if TYPE_CHECKING:
-    from tracelink.model.metrics import Metrics
-
 
 class Examined(Struct, frozen=True):
     """A diagnosis and the entries that it is based on."""
@@ -104,34 +101,17 @@ class Examined(Struct, frozen=True):
 def diagnose(
     paths: Paths = (),
     *,
-    et: Paths = (),
-    kineto: Paths = (),
-    fr: Paths = (),
     before: Paths = (),
-    rank_of: Mapping[str, int] | None = None,
-    max_unpacked: int | None = None,
-    metrics: Metrics | None = None,
     hung: bool = False,
-    jobs: int | None = None,
-    engine: EngineChoice = None,
-    watch: Watch | None = None,
+    **reading: Unpack[ReadOptions],
 ) -> Diagnosis:
     """Finds out why a job hangs, from flight-recorder dumps: which rank, in which collective, and why.
 
     Args:
         paths: Files, directories, globs and archives; `-` is standard input. Formats are found by looking inside.
-        et: Paths that contain execution traces.
-        kineto: Paths that contain Kineto profiles.
-        fr: Paths that contain flight-recorder dumps.
         before: Paths of earlier dumps of the same job: ranks that recorded nothing since then are stuck.
-        rank_of: The rank of some files, by path or name, such as `{"odd.json": 3}`; it overrules their content.
-        max_unpacked: The most bytes of an input once it is uncompressed; by default 64 GB.
-        metrics: Zone, start and interval of metrics that do not contain them, and ranks of devices; see `Metrics`.
         hung: The job is known to hang: what is in flight is a problem.
-        jobs: The number of processes that work at once; by default one for each core.
-        engine: Where the work runs: by default in processes of this machine; "dask", the address of a Dask scheduler
-            such as "dask://host:8786", or a `distributed.Client`.
-        watch: Is called with the total number of bytes processed so far, as work goes on.
+        **reading: What is read, as what, and where the work runs: see `ReadOptions`.
 
     Returns:
         The diagnosis: problems, the worst first, and what each rank was last doing.
@@ -141,58 +121,27 @@ def diagnose(
         UnreadableError: No source can be read. A file that is damaged or of an unknown format is skipped and reported
             as a finding as long as another one can be read.
     """
-    examined = examine(
-        paths,
-        et=et,
-        kineto=kineto,
-        fr=fr,
-        before=before,
-        rank_of=rank_of,
-        max_unpacked=max_unpacked,
-        metrics=metrics,
-        hung=hung,
-        jobs=jobs,
-        engine=engine,
-        watch=watch,
-    )
-    return examined.diagnosis
+    return examine(paths, before=before, hung=hung, **reading).diagnosis
 
 
 def examine(
     paths: Paths = (),
     *,
-    et: Paths = (),
-    kineto: Paths = (),
-    fr: Paths = (),
     before: Paths = (),
-    rank_of: Mapping[str, int] | None = None,
-    max_unpacked: int | None = None,
-    metrics: Metrics | None = None,
     prefix: str = "",
     replica_size: int | None = None,
     hung: bool = False,
-    jobs: int | None = None,
-    engine: EngineChoice = None,
-    watch: Watch | None = None,
+    **reading: Unpack[ReadOptions],
 ) -> Examined:
     """Returns the same as `diagnose`, with the entries that the diagnosis is based on.
 
     Args:
         paths: Files, directories, globs and archives; `-` is standard input. Formats are found by looking inside.
-        et: Paths that contain execution traces.
-        kineto: Paths that contain Kineto profiles.
-        fr: Paths that contain flight-recorder dumps.
         before: Paths of earlier dumps of the same job: ranks that recorded nothing since then are stuck.
-        rank_of: The rank of some files, by path or name, such as `{"odd.json": 3}`; it overrules their content.
-        max_unpacked: The most bytes of an input once it is uncompressed; by default 64 GB.
-        metrics: Zone, start and interval of metrics that do not contain them, and ranks of devices; see `Metrics`.
         prefix: Read only files whose names start with it.
         replica_size: Number of ranks in each replica, if every replica numbers its ranks from 0 (as with torchft).
         hung: The job is known to hang: what is in flight is a problem.
-        jobs: The number of processes that work at once; by default one for each core.
-        engine: Where the work runs: by default in processes of this machine; "dask", the address of a Dask scheduler
-            such as "dask://host:8786", or a `distributed.Client`.
-        watch: Is called with the total number of bytes processed so far, as work goes on.
+        **reading: What is read, as what, and where the work runs: see `ReadOptions`.
 
     Returns:
         The diagnosis, and the journal with the entries of all ranks.
@@ -202,22 +151,15 @@ def examine(
         UnreadableError: No source can be read. A file that is damaged or of an unknown format is skipped and reported
             as a finding as long as another one can be read.
     """
-    discovery = discover_inputs(
-        paths, et=et, kineto=kineto, fr=fr, rank_of=rank_of, max_unpacked=max_unpacked, metrics=metrics
-    )
-    earlier = (
-        discover_inputs(before, rank_of=rank_of, all_named=False, max_unpacked=max_unpacked)
-        if before
-        else None
-    )
+    discovery = inputs_of(paths, reading)
+    of_both = {name: value for name, value in reading.items() if name in ("rank_of", "max_unpacked")}
+    earlier = inputs_of(before, cast(ReadOptions, of_both), all_named=False) if before else None
     if prefix:
         discovery = only_with_prefix(discovery, prefix)
         earlier = only_with_prefix(earlier, prefix) if earlier else None
     if earlier:
         _check_not_the_same(discovery, earlier)
-    return examine_sources(
-        discovery, engine_for(jobs, watch, engine), replica_size, earlier, Clues(hung=hung)
-    )
+    return examine_sources(discovery, engine_of(reading), replica_size, earlier, Clues(hung=hung))
 
 
 def _check_not_the_same(discovery: Discovery, earlier: Discovery) -> None:

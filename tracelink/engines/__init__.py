@@ -10,7 +10,7 @@ from tracelink.io.engine import Engine, Meter
 from tracelink.io.system import cores, most_processes
 from tracelink.model.errors import UsageError
 
-__all__ = ["EngineChoice", "Watch", "dask", "engine_for", "processes"]
+__all__ = ["EngineChoice", "Watch", "dask", "engine_for", "processes", "reading"]
 
 Watch = Callable[[int], None]
 EngineChoice = Engine | str | None

@@ -8,15 +8,15 @@ from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import closing, contextmanager, suppress
 from enum import Enum
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar, Unpack
 
 from msgspec import Struct
 
 from tracelink.clock.clock import clock_choice
 from tracelink.converters.tables import DUCKDB
-from tracelink.engines import EngineChoice, Watch, engine_for
+from tracelink.engines.reading import ReadOptions, engine_of, inputs_of
 from tracelink.io.engine import Engine
-from tracelink.io.sources import Discovery, Paths, again, discover_inputs
+from tracelink.io.sources import Discovery, Paths, again
 from tracelink.io.system import cores
 from tracelink.io.targets import DirectoryTarget
 from tracelink.io.temporary import scratch_folder_for
@@ -36,7 +36,6 @@ if TYPE_CHECKING:
     import polars
     import pyarrow
 
-    from tracelink.model.metrics import Metrics
 
 Result = TypeVar("Result")
 
@@ -110,16 +109,10 @@ def query(
     *,
     name: str = "",
     parameters: Mapping[str, Value] | None = None,
-    rank_of: Mapping[str, int] | None = None,
-    max_unpacked: int | None = None,
-    metrics: Metrics | None = None,
-    include: Sequence[str] = (),
     arguments: bool = False,
     memory: int | None = None,
-    jobs: int | None = None,
-    engine: EngineChoice = None,
-    watch: Watch | None = None,
     clock: str | os.PathLike[str] | Clocks = ClockMode.HOST,
+    **reading: Unpack[ReadOptions],
 ) -> QueryResult:
     """Runs SQL on the tables of a job; docs/sql.md describes these.
 
@@ -129,17 +122,10 @@ def query(
         sql: One statement that selects, in the SQL of DuckDB. It can read the tables of the job, and nothing else.
         name: A query that comes with tracelink, such as "top-kernels", in place of `sql`.
         parameters: Values of the parameters `$name` of the statement or the query.
-        rank_of: The rank of some files, by path or name, such as `{"odd.json": 3}`; it overrules their content.
-        max_unpacked: The most bytes of an input once it is uncompressed; by default 64 GB.
-        metrics: Zone, start and interval of metrics that do not contain them, and ranks of devices; see `Metrics`.
-        include: What readers leave out by default, such as `osrt` (calls of the operating system of Nsight Systems).
         arguments: Whether traces are read with the arguments of events, for the table `arguments`.
         memory: Bytes of memory that the query can use before it writes temporary files; by default 80 % of all.
-        jobs: The number of processes that work at once; by default one for each core.
-        engine: Where the work runs: by default in processes of this machine; "dask", the address of a Dask scheduler
-            such as "dask://host:8786", or a `distributed.Client`.
-        watch: Is called with the total number of bytes processed so far, as work goes on.
         clock: How the clocks of ranks are corrected, if traces are read.
+        **reading: What is read, as what, and where the work runs: see `ReadOptions`.
 
     Returns:
         The rows.
@@ -156,16 +142,10 @@ def query(
         sql,
         name=name,
         parameters=parameters,
-        rank_of=rank_of,
-        max_unpacked=max_unpacked,
-        metrics=metrics,
-        include=include,
         arguments=arguments,
         memory=memory,
-        jobs=jobs,
-        engine=engine,
-        watch=watch,
         clock=clock,
+        **reading,
     ) as rows:
         return rows.table()
 
@@ -177,28 +157,20 @@ def open_query(
     *,
     name: str = "",
     parameters: Mapping[str, Value] | None = None,
-    rank_of: Mapping[str, int] | None = None,
-    max_unpacked: int | None = None,
-    metrics: Metrics | None = None,
-    include: Sequence[str] = (),
     arguments: bool = False,
     memory: int | None = None,
-    jobs: int | None = None,
-    engine: EngineChoice = None,
-    watch: Watch | None = None,
     clock: str | os.PathLike[str] | Clocks = ClockMode.HOST,
     cells: Cells = Cells.VALUES,
+    **reading: Unpack[ReadOptions],
 ) -> Iterator[QueryRows]:
     """The rows of `query`, which are found while they are iterated; `cells` is what they are made of."""
     statement, values = _statement(sql, name, parameters or {})
-    discovery = discover_inputs(
-        paths, rank_of=rank_of, max_unpacked=max_unpacked, metrics=metrics, include=include
-    )
-    reading = _Reading(clock_choice(clock), arguments, engine_for(jobs, watch, engine))
-    threads = reading.engine.jobs if reading.engine.shares_files else cores()  # a query runs on this machine
+    discovery = inputs_of(paths, reading)
+    traces = _Reading(clock_choice(clock), arguments, engine_of(reading))
+    threads = traces.engine.jobs if traces.engine.shares_files else cores()  # a query runs on this machine
     settings = {"threads": threads} | ({"memory_limit": f"{memory >> 20}MiB"} if memory else {})
     findings: list[Finding] = []
-    with _session(discovery, reading, settings, findings) as connection, ThreadPoolExecutor(1) as thread:
+    with _session(discovery, traces, settings, findings) as connection, ThreadPoolExecutor(1) as thread:
         yield QueryRows(_Statement(connection, thread, statement, values), cells, findings)
 
 

@@ -15,6 +15,7 @@ from msgspec import Struct, field
 import tracelink.plugins as plugins
 from tracelink.converters.chakra.table import Attribute
 from tracelink.converters.chakra.validation.rules import RULES, Rule, Violation
+from tracelink.engines.reading import ReadOptions, inputs_of
 from tracelink.io.remote.addresses import shown
 from tracelink.io.sources import (
     LARGEST_RANK,
@@ -23,7 +24,6 @@ from tracelink.io.sources import (
     Request,
     Source,
     discover,
-    discover_inputs,
     siblings_of,
 )
 from tracelink.model.columns import UNKNOWN, Int64s
@@ -98,12 +98,14 @@ class JobFiles(Struct, frozen=True):
     """Ranks that have a file in the folder, selected or not."""
 
 
-def job_files(paths: Paths, groups: str | None) -> tuple[list[JobFiles], list[Violation]]:
+def job_files(
+    paths: Paths, groups: str | None, options: ReadOptions
+) -> tuple[list[JobFiles], list[Violation]]:
     """The jobs in `paths`, sorted by name, and a violation for each file that cannot be opened.
 
     `groups` is the path of the file of process groups; None looks for one next to the traces.
     """
-    discovery = discover_inputs(paths)
+    discovery = inputs_of(paths, options)
     unreadable = [
         Violation(
             Rule.UNREADABLE,

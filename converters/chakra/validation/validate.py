@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
+from typing import Unpack
 
 from msgspec import Struct
 
@@ -21,7 +22,7 @@ from tracelink.converters.chakra.validation.rules import (
     Validation,
     Violation,
 )
-from tracelink.engines import EngineChoice, Watch, engine_for
+from tracelink.engines.reading import ReadOptions, engine_of
 from tracelink.io.engine import Engine
 from tracelink.io.sources import Paths, Source, again
 from tracelink.model.errors import TraceError, UnreadableError, UsageError
@@ -38,9 +39,7 @@ def validate(
     groups: str | os.PathLike[str] | None = None,
     variant: str | None = None,
     limit: int | None = SHOWN,
-    jobs: int | None = None,
-    engine: EngineChoice = None,
-    watch: Watch | None = None,
+    **reading: Unpack[ReadOptions],
 ) -> Validation:
     """Checks whether simulators can load `.et` files, and whether the files of all ranks fit together.
 
@@ -51,10 +50,7 @@ def validate(
         variant: "full" or "astra-sim"; by default what each file records, else "astra-sim". With "full", what only
             ASTRA-sim cannot run is a warning.
         limit: How many violations of each rule and rank are listed; None for all. All are counted.
-        jobs: The number of processes that work at once; by default one for each core.
-        engine: Where the work runs: by default in processes of this machine; "dask", the address of a Dask scheduler
-            such as "dask://host:8786", or a `distributed.Client`.
-        watch: Is called with the total number of bytes processed so far, as work goes on.
+        **reading: What is read, as what, and where the work runs: see `ReadOptions`.
 
     Returns:
         The files that were checked, violations and warnings.
@@ -66,9 +62,13 @@ def validate(
     if limit is not None and limit < 1:
         raise UsageError(f"at most {limit} violations", advice="Give at least 1, or None for all.")
     wanted = _variant(variant) if variant else None
-    chosen = engine_for(jobs, watch, engine)
+    chosen = engine_of(reading)
     groups_path = os.fspath(groups) if groups is not None else None
-    return _validated(*job_files(paths, groups_path), lambda job: _checked(job, wanted, limit, chosen), limit)
+    return _validated(
+        *job_files(paths, groups_path, reading),
+        lambda job: _checked(job, wanted, limit, chosen),
+        limit,
+    )
 
 
 def _validated(
@@ -124,7 +124,7 @@ def content_of(source: Source, decoded: Decoded) -> Content:
     """The census and the check of a decoded file, as one of a job of its own."""
     counted = census(decoded.nodes)
     try:
-        jobs = job_files([again(source)], None)[0] if source.is_whole else []
+        jobs = job_files([again(source)], None, {})[0] if source.is_whole else []
     except TraceError:
         jobs = []
     for job in jobs:
@@ -154,7 +154,7 @@ def _problems(sources: Sequence[Source], known: Mapping[str, Content], engine: E
     if not paths:
         return found
     try:
-        jobs = job_files(paths, None)
+        jobs = job_files(paths, None, {})
         validation = _validated(*jobs, lambda job: _known_or_checked(job, known, engine), SHOWN_BY_INSPECT)
     except TraceError as error:
         return [*found, Finding(Severity.WARNING, "not_checked", f"the traces cannot be validated: {error}")]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, Unpack
 
 import numpy as np
 from msgspec.structs import asdict, replace
@@ -26,9 +26,9 @@ from tracelink.answers.compare.side import Series, Side, What, side_of
 from tracelink.answers.model.results import WorkIn
 from tracelink.answers.rank.costs import StepPart
 from tracelink.clock.clock import clock_choice
-from tracelink.engines import EngineChoice, Watch, engine_for
+from tracelink.engines.reading import ReadOptions, engine_of, inputs_of
 from tracelink.io.engine import Engine
-from tracelink.io.sources import Paths, discover_inputs
+from tracelink.io.sources import Paths
 from tracelink.model.clock import ClockMode, Clocks
 from tracelink.model.columns import Float64s
 from tracelink.model.errors import RankConflictError, UnreadableError, UsageError
@@ -62,12 +62,10 @@ def compare(
     *,
     gates: Sequence[str] = (),
     anyway: bool = False,
-    jobs: int | None = None,
-    engine: EngineChoice = None,
-    watch: Watch | None = None,
     clock: str | os.PathLike[str] | Clocks = ClockMode.HOST,
     ranks: Numbers | str | Iterable[int] | None = None,
     steps: Numbers | str | Iterable[int] | None = None,
+    **reading: Unpack[ReadOptions],
 ) -> Comparison:
     """Compares two runs of a job: how much longer a step takes, and what takes the time.
 
@@ -76,13 +74,10 @@ def compare(
         after: The same of the second run.
         gates: Limits such as `step_time > +5%` or `aten::mm > +2ms`, or a single one; see `Comparison.gates`.
         anyway: Decide the gates also if the runs are not comparable.
-        jobs: The number of processes that work at once; by default one for each core.
-        engine: Where the work runs: by default in processes of this machine; "dask", the address of a Dask scheduler
-            such as "dask://host:8786", or a `distributed.Client`.
-        watch: Is called with the total number of bytes processed so far, as work goes on.
         clock: How the clocks of ranks are corrected, as for `load`.
         ranks: Only these ranks of both runs, such as "0-7,64" or [0, 1].
         steps: Only these steps of both runs, such as "3-5,7" or range(3, 6).
+        **reading: What is read, as what, and where the work runs: see `ReadOptions`.
 
     Returns:
         The change of the step with its causes, whether the runs can be compared, and what became of the gates.
@@ -100,11 +95,15 @@ def compare(
     runs = [("first", before), ("second", after)]
     for (_, run), argument in zip(runs, ("before", "after"), strict=True):
         _check_type(run, argument)
-    chosen = engine_for(jobs, watch, engine)
+    chosen = engine_of(reading)
     selection = Selection(ranks=ranks, steps=steps)
     sides = []
     for which, run in runs:
-        job = Job.of(run) if isinstance(run, EventGraph) else _read(run, chosen, clock, selection.ranks)
+        job = (
+            Job.of(run)
+            if isinstance(run, EventGraph)
+            else _read(run, reading, chosen, clock, selection.ranks)
+        )
         side = side_of(job, chosen, selection.steps)
         if not side.steps:
             raise _nothing_to_compare(side, which, _path(run), selection.steps)
@@ -135,10 +134,16 @@ def _check_type(run: object, argument: str) -> None:
         raise UsageError(f"{argument}: a list of graphs", advice="Give one graph, of all ranks of the run.")
 
 
-def _read(paths: Paths, engine: Engine, clock: str | os.PathLike[str] | Clocks, ranks: Numbers | None) -> Job:
+def _read(
+    paths: Paths,
+    options: ReadOptions,
+    engine: Engine,
+    clock: str | os.PathLike[str] | Clocks,
+    ranks: Numbers | None,
+) -> Job:
     try:
         return read_job(
-            discover_inputs(paths), engine, clock=clock_choice(clock), selection=Selection(ranks=ranks)
+            inputs_of(paths, options), engine, clock=clock_choice(clock), selection=Selection(ranks=ranks)
         )
     except RankConflictError as conflict:
         conflict.advice = (
