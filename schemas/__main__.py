@@ -14,7 +14,11 @@ from tracelink.answers.compare.model import Comparison
 from tracelink.answers.model.results import Summary
 from tracelink.api.inspection import Inspection
 from tracelink.api.outputs import Written
+from tracelink.cli.answer import Failed
 from tracelink.cli.documents import diagnosis, results
+from tracelink.cli.formats import Completion, Formats
+from tracelink.cli.open import Opened
+from tracelink.cli.run import Run
 from tracelink.compiling.model import CompileReport
 from tracelink.converters.capture import schema as capture
 from tracelink.converters.chakra.validation.rules import Validation
@@ -27,17 +31,17 @@ DOCUMENTS: dict[str, type[msgspec.Struct]] = {
     "clocks": Clocks,
     "collectives": Listing,
     "compile": CompileReport,
-    "completion": results.Completion,
+    "completion": Completion,
     "diagnose": diagnosis.Diagnose,
     "entries": diagnosis.Entries,
-    "error": results.Failed,
-    "formats": results.Formats,
+    "error": Failed,
+    "formats": Formats,
     "inspect": Inspection,
     "merge": Written,
-    "open": results.Open,
+    "open": Opened,
     "queries": results.Queries,
     "query": results.Query,
-    "run": results.Run,
+    "run": Run,
     "diff": Comparison,
     "summary": Summary,
     "validate": Validation,

@@ -371,7 +371,7 @@ class TestFormats:
     ) -> None:
         monkeypatch.setattr(Plugin, "origin", property(lambda plugin: f"of-{plugin.name} 1.0"))
         shown = tracelink("formats").stdout.splitlines()
-        assert shown[0].split() == ["reads", "description", "package"]
+        assert shown[2].split() == ["reads", "description", "package"]
         assert [line.split()[-2:] for line in shown if line.startswith("kineto ")] == [["of-kineto", "1.0"]]
 
     def test_formats_that_are_read_and_written_are_listed_twice(self, tracelink: Run) -> None:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import click
 
 from tracelink.cli.console import Console, is_terminal, shows
 from tracelink.cli.main import FINE, NO
 from tracelink.io.targets import file_target
+from tracelink.model.fields import Doc, Row
 from tracelink.model.findings import Finding, Severity
 from tracelink.model.text import size
 
@@ -103,3 +104,21 @@ def print_errors(console: Console, findings: Sequence[Finding]) -> None:
 
         for finding in errors:
             console.error(paragraph(finding))
+
+
+# What every command prints with --json if it fails.
+
+
+class Failure(Row, frozen=True):
+    """Why a command failed."""
+
+    message: str
+    source: Annotated[str, Doc("Path of the file; empty if it is about none.")]
+    position: Annotated[str, Doc("Where in the file: byte, line or event; empty if not known.")]
+    advice: Annotated[str, Doc("What to do next.")]
+
+
+class Failed(Row, frozen=True):
+    """What every command prints with --json if it fails."""
+
+    error: Failure

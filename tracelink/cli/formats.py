@@ -3,29 +3,131 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Annotated
 
 import click
 from click.shell_completion import get_completion_class
 
 import tracelink.plugins as plugins
+from tracelink.cli.answer import print_answer, takes_output
 from tracelink.cli.console import Console
-from tracelink.cli.documents import results
 from tracelink.cli.main import FINE, NO, main
 from tracelink.cli.options import Words, command
-from tracelink.cli.terminal import Page
 from tracelink.model.errors import TraceError, UsageError
-from tracelink.plugins import ConversionSpec, Files, Format, ReaderSpec, WriterSpec
+from tracelink.model.fields import Doc, Row, Shown, Text
+from tracelink.model.results import Result
+from tracelink.model.text import capitalized, counted
+from tracelink.plugins import Files, Format
+from tracelink.show.document import Report, Section, Table
 
 # `tracelink formats`.
 
 OWN = "torch-tracelink"
 """The distribution whose name is not shown."""
+SUMMARY = 160
+"""Characters of a description."""
+
+Suffixes = Annotated[Sequence[str], Shown("file names")]
 
 
-@command("tracelink formats", "tracelink formats --json | jq -r '.writers[].name'")
-def formats(console: Console) -> None:
+class ReadFormat(Row, frozen=True):
+    """A format that can be read."""
+
+    name: Text
+    origin: Annotated[
+        str, Doc("The distribution that the plugin comes from, with its version."), Shown("package")
+    ]
+    summary: Annotated[str, Shown("description", longest=SUMMARY)]
+
+
+class WrittenFormat(ReadFormat, frozen=True):
+    """A format that can be written."""
+
+    suffixes: Suffixes
+    one_file_per_rank: bool
+
+
+class ConvertedFormat(ReadFormat, frozen=True):
+    """A format that files of other formats can be rewritten as, with everything in them."""
+
+    reads: Annotated[
+        Sequence[str], Doc("The formats that it takes, by the names of their readers."), Shown("from")
+    ]
+    suffixes: Suffixes
+
+
+class Formats(Result, frozen=True):
+    """The installed readers, writers and conversions."""
+
+    readers: Sequence[ReadFormat]
+    writers: Sequence[WrittenFormat]
+    conversions: Sequence[ConvertedFormat]
+
+    drawn_by = "tracelink.cli.formats"
+
+    @classmethod
+    def of(cls, known: Sequence[tuple[Format, str]]) -> Formats:
+        """What these formats declare, each with its distribution."""
+        return cls(
+            [ReadFormat(one.name, origin, one.reader.summary) for one, origin in known if one.reader],
+            [
+                WrittenFormat(
+                    one.name,
+                    origin,
+                    one.writer.summary,
+                    list(one.writer.suffixes),
+                    one_file_per_rank=one.writer.files not in (Files.ONE, Files.FOLDER),
+                )
+                for one, origin in known
+                if one.writer
+            ],
+            [
+                ConvertedFormat(
+                    one.name,
+                    origin,
+                    one.conversion.summary,
+                    list(one.conversion.reads),
+                    list(one.conversion.suffixes),
+                )
+                for one, origin in known
+                if one.conversion
+            ],
+        )
+
+
+COLUMNS = ("name", "summary", "suffixes")
+
+
+def report_of(formats: Formats) -> Report:
+    """A table of each kind of formats; with the package of each row, if any is another one."""
+    tables: Mapping[str, tuple[Sequence[ReadFormat], Sequence[str]]] = {
+        "reads": (formats.readers, COLUMNS[:2]),
+        "writes": (formats.writers, COLUMNS),
+        "converts to": (formats.conversions, ("name", "reads", "summary", "suffixes")),
+    }
+    sections = []
+    for title, (rows, columns) in tables.items():
+        foreign = any(not row.origin.startswith(f"{OWN} ") for row in rows)
+        shown = (*columns, "origin") if foreign else columns
+        table = Table(rows, columns=shown, headings={"name": title}, thing="format")
+        sections.append(Section(capitalized(title), [table]))
+    counts = (
+        counted(len(formats.readers), "reader"),
+        counted(len(formats.writers), "writer"),
+        counted(len(formats.conversions), "conversion"),
+    )
+    return Report("formats", ", ".join(counts), sections=sections)
+
+
+@command(
+    "tracelink formats",
+    "tracelink formats -o formats.md",
+    "tracelink formats --json | jq -r '.writers[].name'",
+)
+@takes_output
+def formats(console: Console, output: str | None) -> None:
     """List the installed readers, writers and conversions."""
     known: list[tuple[Format, str]] = []
     broken: list[str] = []
@@ -34,88 +136,10 @@ def formats(console: Console) -> None:
             known.append((plugin.format(), plugin.origin))
         except TraceError as error:
             broken.append(str(error))
-    readers = [
-        _reader(declaration.name, origin, declaration.reader)
-        for declaration, origin in known
-        if declaration.reader
-    ]
-    writers = [
-        _writer(declaration.name, origin, declaration.writer)
-        for declaration, origin in known
-        if declaration.writer
-    ]
-    conversions = [
-        _conversion(declaration.name, origin, declaration.conversion)
-        for declaration, origin in known
-        if declaration.conversion
-    ]
-    if console.json:
-        console.document(results.Formats(readers, writers, conversions))
-    else:
-        console.info(_listing(readers, writers, conversions))
+    print_answer(console, Formats.of(known), output)
     for message in broken:
         console.error(message)
     click.get_current_context().exit(NO if broken else FINE)
-
-
-def _reader(name: str, origin: str, reader: ReaderSpec) -> results.Reader:
-    return results.Reader(name, origin, reader.summary)
-
-
-def _writer(name: str, origin: str, writer: WriterSpec) -> results.Writer:
-    return results.Writer(
-        name,
-        origin,
-        writer.summary,
-        list(writer.suffixes),
-        one_file_per_rank=writer.files not in (Files.ONE, Files.FOLDER),
-    )
-
-
-def _conversion(name: str, origin: str, conversion: ConversionSpec) -> results.Conversion:
-    return results.Conversion(
-        name, origin, conversion.summary, list(conversion.reads), list(conversion.suffixes)
-    )
-
-
-def _listing(
-    readers: Sequence[results.Reader],
-    writers: Sequence[results.Writer],
-    conversions: Sequence[results.Conversion],
-) -> str:
-    page = Page()
-    _show(
-        page,
-        ("reads", "description"),
-        [(row.name, row.summary) for row in readers],
-        [row.origin for row in readers],
-    )
-    _show(
-        page,
-        ("writes", "description", "file names"),
-        [(row.name, row.summary, " ".join(row.suffixes)) for row in writers],
-        [row.origin for row in writers],
-    )
-    _show(
-        page,
-        ("converts to", "from", "description", "file names"),
-        [(row.name, " ".join(row.reads), row.summary, " ".join(row.suffixes)) for row in conversions],
-        [row.origin for row in conversions],
-    )
-    return page.text
-
-
-def _show(
-    page: Page, header: tuple[str, ...], rows: Sequence[tuple[str, ...]], origins: Sequence[str]
-) -> None:
-    """A table; with the package of each row, if any is another one."""
-    if not rows:
-        return
-    page.gap()
-    if all(origin.startswith(f"{OWN} ") for origin in origins):
-        page.table(header, rows)
-        return
-    page.table((*header, "package"), [(*row, origin) for row, origin in zip(rows, origins, strict=True)])
 
 
 # `tracelink completion`.
@@ -123,6 +147,13 @@ def _show(
 
 SHELLS = ("bash", "zsh", "fish")
 VARIABLE = "_TRACELINK_COMPLETE"
+
+
+class Completion(Row, frozen=True):
+    """Result of `tracelink completion --json`."""
+
+    shell: str
+    script: str
 
 
 @command(
@@ -142,7 +173,7 @@ def completion(console: Console, shell: str | None) -> None:
     assert made is not None
     script = made(main, {}, "tracelink", VARIABLE).source()
     if console.json:
-        console.document(results.Completion(shell, script))
+        console.document(Completion(shell, script))
     else:
         console.result(*script.splitlines())
 

@@ -227,7 +227,7 @@ def _report_unexpected(console: Console, error: Exception) -> None:
 
 
 def _document(console: Console, message: str, source: str = "", position: str = "", advice: str = "") -> None:
-    from tracelink.cli.documents.results import Failed, Failure
+    from tracelink.cli.answer import Failed, Failure
 
     console.document(Failed(Failure(message, source, position, advice)))
 

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import socket
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated
 
 import click
-from msgspec import Struct
+from msgspec import Meta, Struct
 
 from tracelink.cli.console import Console
-from tracelink.cli.documents import results
 from tracelink.cli.main import FINE, NO
 from tracelink.cli.merged import SHOWN, STDOUT
 from tracelink.cli.options import command
-from tracelink.cli.terminal import paragraph
 from tracelink.model.errors import UsageError
+from tracelink.model.fields import Doc, Row, Unit
+from tracelink.model.findings import Finding
 from tracelink.model.text import size
 from tracelink.open import browser
 from tracelink.open.server import (
@@ -33,6 +34,7 @@ from tracelink.open.server import (
 )
 from tracelink.open.trace import OpenTrace, memory_findings
 from tracelink.open.view import parts_of_address
+from tracelink.show.terminal import paragraph
 
 if TYPE_CHECKING:
     from tracelink.api import Merged
@@ -102,6 +104,20 @@ NOT_FETCHED = (
 )
 
 
+class Opened(Row, frozen=True):
+    """What `tracelink open --json` prints before it serves the file."""
+
+    url: Annotated[str, Doc("The page to open: the UI, with the address of the file that it fetches.")]
+    file: str
+    bytes: Annotated[int, Unit.BYTES, Meta(ge=1)]
+    origin: Annotated[str, Doc("The origin whose pages may fetch the file.")]
+    listening: Annotated[
+        str,
+        Doc("Address and port. The UI requests 127.0.0.1:9001; forward another port to that address."),
+    ]
+    findings: Sequence[Finding]
+
+
 class Serving(Struct, frozen=True):
     """How a file is served: to which UI, for how long, and whether a browser is started."""
 
@@ -151,13 +167,13 @@ def _announce(console: Console, trace: OpenTrace, serving: Serving, page: str, p
     findings, listening = memory_findings(trace), f"{LOOPBACK}:{port}"
     if console.json:
         console.document(
-            results.Open(
+            Opened(
                 url=page,
                 file=trace.path,
                 bytes=trace.size,
                 origin=serving.origin,
                 listening=listening,
-                findings=results.findings_of(findings),
+                findings=findings,
             )
         )
     for finding in findings:

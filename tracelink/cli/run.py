@@ -10,18 +10,20 @@ import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
+from typing import Annotated
 
 import click
 import msgspec
+from msgspec import UNSET, UnsetType
 
 from tracelink.capturing import environment, rank
 from tracelink.capturing.options import USUAL_STEPS, steps_of
 from tracelink.cli.console import Console
-from tracelink.cli.documents import results
 from tracelink.cli.main import SIGNALLED
 from tracelink.cli.options import command
 from tracelink.converters.capture import schema
 from tracelink.model.errors import UsageError
+from tracelink.model.fields import Count, Doc, RankNumber, Row, Text
 from tracelink.model.ranges import Numbers
 from tracelink.model.text import counted, size
 
@@ -37,6 +39,31 @@ LAUNCHERS = frozenset(
     ["torchrun", "accelerate", "deepspeed", "torch.distributed.run", "torch.distributed.launch"]
 )
 """Programs and modules that start all ranks of a host, which one report then contains."""
+
+
+class RecordedRank(Row, frozen=True):
+    """What one rank recorded."""
+
+    rank: RankNumber
+    host: str
+    outcome: Annotated[
+        str, Doc("`finished`, `running` (killed), `terminated`, or the type of the exception that ended it.")
+    ]
+    steps: Annotated[Count, Doc("Steps that ended.")]
+    files: Annotated[Sequence[Text], Doc("Files of the rank, within the folder.")]
+    problems: Annotated[Sequence[Text], Doc("What could not be recorded.")]
+
+
+class Run(Row, frozen=True):
+    """What `tracelink run --json` prints when the program has ended."""
+
+    output: Annotated[Text, Doc("The folder.")]
+    exit_code: Annotated[int, Doc("The exit code of the program.")]
+    ranks: Sequence[RecordedRank]
+    command: Annotated[Sequence[Text], Doc("With --dry-run: what would be started.")] | UnsetType = UNSET
+    variables: (
+        Annotated[Mapping[str, str], Doc("With --dry-run: the variables that would be set.")] | UnsetType
+    ) = UNSET
 
 
 @command(
@@ -148,7 +175,7 @@ def nsys_command(folder: Path, program: Sequence[str], present: Mapping[str, str
 def _print(console: Console, output: str, words: Sequence[str], variables: Mapping[str, str]) -> None:
     """The command as a shell takes it."""
     if console.json:
-        console.document(results.Run(output, 0, [], list(words), dict(variables)))
+        console.document(Run(output, 0, [], list(words), dict(variables)))
         return
     lines = ["env", *(f"  {_quoted(f'{name}={value}')}" for name, value in variables.items())]
     *before, last = [*lines, f"  {' '.join(map(_quoted, words))}"]
@@ -223,9 +250,9 @@ def _report(console: Console, output: str, code: int, captures: Sequence[schema.
     console.info(f"Next: tracelink {following} {shlex.quote(output)}", to_stderr=True)
 
 
-def _document(output: str, code: int, captures: Sequence[schema.Capture]) -> results.Run:
+def _document(output: str, code: int, captures: Sequence[schema.Capture]) -> Run:
     ranks = [
-        results.RecordedRank(
+        RecordedRank(
             capture.rank,
             capture.host,
             capture.outcome,
@@ -235,4 +262,4 @@ def _document(output: str, code: int, captures: Sequence[schema.Capture]) -> res
         )
         for capture in captures
     ]
-    return results.Run(output, code, ranks)
+    return Run(output, code, ranks)
