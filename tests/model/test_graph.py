@@ -295,7 +295,7 @@ def test_the_stack_of_a_kernel() -> None:
         (6, "launches"),
         (7, None),
     ]
-    assert table[1] == StackEntry(1, "operator", "aten::mm", "forward of", 0, 11, 2)
+    assert table[1] == StackEntry(1, "operator", "aten::mm", 0, 11, 2, "forward of")
     assert [entry.row for entry in training().stack(7, forward=False)] == [4, 5, 6, 7]
     assert [entry.row for entry in training().stack(8)] == [8]
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from builders.html_page import Element as Root
 from builders.html_page import read_html
-from tracelink.model.fields import Nanoseconds, Row, Shown
+from tracelink.model.fields import Bytes, Nanoseconds, Row, Shown
 from tracelink.model.findings import Finding, Severity
 from tracelink.show import html
 from tracelink.show.charts import STYLE, bars
@@ -142,7 +142,7 @@ def test_a_part_of_a_page_has_no_script() -> None:
 
 class Named(Row, frozen=True):
     name: str
-    size_bytes: int
+    size_bytes: Bytes
 
 
 def test_a_page_has_what_is_made_for_it_in_parts() -> None:

@@ -10,6 +10,7 @@ from typing import Annotated, Any
 from tracelink.model.fields import (
     Count,
     Doc,
+    Identifier,
     Nanoseconds,
     Positive,
     RankNumber,
@@ -209,7 +210,7 @@ class Delay(Row, frozen=True):
     """A collective whose last rank came late because it compiled."""
 
     group: str
-    sequence: int | None
+    sequence: Identifier | None
     operation: str
     rank: Annotated[RankNumber, Doc("The rank that compiled, and came last."), Shown("late rank")]
     ids: Annotated[Ids, Doc("What it compiled meanwhile.")]

@@ -8,13 +8,14 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import numpy as np
 
 from tracelink.model.call_tree import innermost
 from tracelink.model.columns import UNKNOWN, Bools, Int64s, ranges, stable_order
 from tracelink.model.events import Edges, EventKind, Relation
+from tracelink.model.fields import Doc, Identifier, Nanoseconds, RankNumber, Row, UnixNanoseconds
 from tracelink.model.results import ResultTable
 from tracelink.model.tables import texts_of
 
@@ -173,28 +174,26 @@ class _Lookup(NamedTuple):
 # Events as tables
 
 
-class EventEntry(NamedTuple):
+class EventEntry(Row, frozen=True):
     """One event for people: a row of `EventGraph.describe`."""
 
-    row: int
+    row: Identifier
     kind: str
     name: str
-    rank: int
-    start_ns: int | None
-    duration_ns: int | None
+    rank: RankNumber
+    start_ns: UnixNanoseconds | None
+    duration_ns: Nanoseconds | None
 
 
-class StackEntry(NamedTuple):
+class StackEntry(EventEntry, frozen=True):
     """One event of a stack, a row of `EventGraph.stack`."""
 
-    row: int
-    kind: str
-    name: str
-    relation: str | None
-    """What it does to the event after it: "calls", "launches", or "forward of"; None for the last one."""
-    rank: int
-    start_ns: int | None
-    duration_ns: int | None
+    relation: Annotated[
+        str | None,
+        Doc(
+            'What it does to the event after it: "calls", "launches", or "forward of"; null for the last one.'
+        ),
+    ]
 
 
 FORWARD_OF = "forward of"

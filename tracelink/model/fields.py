@@ -83,28 +83,16 @@ Share = Annotated[float, Unit.SHARE]
 Percent = Annotated[float, Unit.PERCENT]
 PartsPerMillion = Annotated[float, Unit.PPM]
 
-MOMENTS = ("start_ns", "end_ns", "time_ns", "at_ns")
-"""Names, and ends of names, of columns with Unix time."""
-SUFFIXES = {
-    "_ns": Unit.DURATION,
-    "bytes": Unit.BYTES,
-    "gb_s": Unit.RATE,
-    "share": Unit.SHARE,
-    "_ppm": Unit.PPM,
-    "_percent": Unit.PERCENT,
+SUFFIXES: Mapping[Unit | None, str] = {
+    Unit.DURATION: "_ns",
+    Unit.TIME: "_ns",
+    Unit.BYTES: "_bytes",
+    Unit.RATE: "_gb_s",
+    Unit.SHARE: "_share",
+    Unit.PERCENT: "_percent",
+    Unit.PPM: "_ppm",
 }
-IDENTIFIERS = frozenset(
-    {"rank", "step", "row", "stream", "device", "group", "sequence", "line", "pid", "index"}
-)
-"""Columns of numbers that are names: shown without separators."""
-
-
-def unit_of(name: str) -> Unit | None:
-    """The unit of a column with this name whose class declares none."""
-    if any(name == moment or name.endswith(f"_{moment}") for moment in MOMENTS):
-        return Unit.TIME
-    unit = next((unit for suffix, unit in SUFFIXES.items() if name.endswith(suffix)), None)
-    return unit or (Unit.NAME if name in IDENTIFIERS else None)
+"""How names end whose numbers have this unit."""
 
 
 class Row(Struct, frozen=True):
@@ -130,19 +118,17 @@ class Field(Struct, frozen=True):
     @property
     def heading(self) -> str:
         """The heading of its column, without a unit."""
-        return self.shown.heading or without_unit(self.name).replace("_", " ")
+        return self.shown.heading or self.words
+
+    @property
+    def words(self) -> str:
+        """Its name without the unit: `compute` for `compute_ns`."""
+        return self.name.removesuffix(SUFFIXES.get(self.unit, "")).replace("_", " ")
 
     @property
     def is_column(self) -> bool:
         """False if it holds rows or mappings of its own, which no column of a table can."""
         return _is_flat(self.kind)
-
-
-def without_unit(name: str) -> str:
-    """`compute` for `compute_ns`; the name of a time keeps what it is: `start` for `start_ns`."""
-    return next(
-        (name.removesuffix(end).rstrip("_") for end in SUFFIXES if name.endswith(end) and end != name), name
-    )
 
 
 def fields_of(row_type: Any) -> Mapping[str, Field]:
@@ -169,7 +155,7 @@ def _field(name: str, annotation: Any) -> Field:
         name,
         present[0] if len(present) == 1 else Any,
         len(present) < len(kinds),
-        next((item for item in metadata if isinstance(item, Unit)), None) or unit_of(name),
+        next((item for item in metadata if isinstance(item, Unit)), None),
         next(described, ""),
         next((item for item in metadata if isinstance(item, Shown)), Shown()),
         tuple(metadata),

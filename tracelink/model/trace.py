@@ -117,8 +117,10 @@ class Source(Row, frozen=True):
 class SourceInfo(Source, frozen=True):
     """One input after it was read."""
 
-    local_time_ns: Annotated[int | None, Doc("When the recording started, if the time zone was UTC.")] = None
-    zero_ns: Annotated[int, Doc("The time that is 0 in the file.")] = 0
+    local_time_ns: Annotated[
+        UnixNanoseconds | None, Doc("When the recording started, if the time zone was UTC.")
+    ] = None
+    zero_ns: Annotated[UnixNanoseconds, Doc("The time that is 0 in the file.")] = 0
     header: Annotated[Mapping[str, Any], Doc("Properties of the whole file.")] = field(default_factory=dict)
     recorder: Annotated[tuple[str, ...], Doc("The groups of a recorder with their backends: `nccl:0`.")] = ()
 

@@ -8,7 +8,7 @@ from shutil import get_terminal_size
 from typing import Any
 
 from tracelink.model.errors import UsageError, choices, printable
-from tracelink.model.fields import Unit, fields_of, without_unit
+from tracelink.model.fields import Unit, fields_of
 from tracelink.model.results import ResultTable, values_of
 from tracelink.model.text import counted, number
 from tracelink.show.charts import MOST_SERIES, Plot, Series, bars, lines, points
@@ -73,9 +73,9 @@ def chart_of(table: ResultTable[Any], y: Sequence[str], x: str, by: str, kind: s
         )
     (unit,) = units
     kind = kind or _kind(table, x, unit)
-    title = f"{table.title or table.row_type.__name__}: {', '.join(map(_words, heights))}"
+    title = f"{table.title or table.row_type.__name__}: {', '.join(_words(table, name) for name in heights)}"
     if kind == "bars":
-        parts = {_words(name): values_of(table[name]) for name in heights}
+        parts = {_words(table, name): values_of(table[name]) for name in heights}
         return bars(title, _labels(table, x), parts, unit)
     x = x or next((name for name in table.columns if _counts_up(table, name)), "")
     texts = [name for name, column in table.flat.items() if column.dtype == object or name == "rank"]
@@ -85,8 +85,8 @@ def chart_of(table: ResultTable[Any], y: Sequence[str], x: str, by: str, kind: s
     if kind == "levels":
         series = [_held(one) for one in series]
     draw = lines if joined else points
-    upward = _words(heights[0]) if len(heights) == 1 else ""
-    return draw(title, series, (_words(x), table.units.get(x, "")), (upward, unit))
+    upward = _words(table, heights[0]) if len(heights) == 1 else ""
+    return draw(title, series, (_words(table, x) if x else "", table.units.get(x, "")), (upward, unit))
 
 
 def _held(series: Series) -> Series:
@@ -145,7 +145,7 @@ def _series(table: ResultTable[Any], heights: Sequence[str], x: str, keys: Seque
             words = [
                 _key(table, key, value) for key, value in zip(keys, values, strict=True) if value is not None
             ]
-            words += [_words(name)] if len(heights) > 1 or not keys else []
+            words += [_words(table, name)] if len(heights) > 1 or not keys else []
             yield Series(", ".join(words), [across[row] for row in rows], [upward[row] for row in rows])
 
 
@@ -158,6 +158,6 @@ def _is_name(table: ResultTable[Any], name: str) -> bool:
     return fields_of(table.row_type)[name].unit is Unit.NAME
 
 
-def _words(name: str) -> str:
+def _words(table: ResultTable[Any], name: str) -> str:
     """`exposed communication` for the column `exposed_communication_ns`."""
-    return without_unit(name).replace("_", " ")
+    return fields_of(table.row_type)[name].words

@@ -20,7 +20,7 @@ from msgspec.json import encode
 from msgspec.structs import replace
 
 from tracelink.model.errors import encodable
-from tracelink.model.fields import Field, Row, Unit, elements_of, fields_of, unit_of, words_of
+from tracelink.model.fields import SUFFIXES, Field, Row, Unit, elements_of, fields_of, words_of
 from tracelink.model.results import ResultTable, values_of
 
 
@@ -85,8 +85,12 @@ class Column(Struct, frozen=True):
     @property
     def comment(self) -> str:
         """What it means, with a unit that its name does not say."""
-        said = not self.unit or unit_of(self.name) == self.unit
+        said = not self.unit or (self.unit != Unit.TIME and self._name_says_the_unit)
         return self.text if said else f"{self.text} Unit: {self.unit}.".strip()
+
+    @property
+    def _name_says_the_unit(self) -> bool:
+        return f"_{self.name}".endswith(SUFFIXES.get(Unit(self.unit), ""))
 
 
 class Table(Struct, frozen=True):
