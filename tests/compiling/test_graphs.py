@@ -201,8 +201,8 @@ def test_schedules_are_compared_with_what_ran(tmp_path: Path) -> None:
     found = report(tmp_path, log(STEP, schedule(*operations)))
     assert found.schedules == [Schedule(0, "0/0", 1, operations, 2)]
     assert found.unscheduled == [
-        Unscheduled(0, "0/0", False, ("all_reduce_",), 1),
-        Unscheduled(0, "0/0", False, (), 1),
+        Unscheduled(0, "0/0", False, ("all_reduce_",), 1, "step"),
+        Unscheduled(0, "0/0", False, (), 1, "step"),
     ]
 
 

@@ -39,13 +39,15 @@ def schedules_of(rank: int, log: CompileLog, calls: Calls | None) -> Iterator[Sc
         yield Schedule(rank, artifact.compile_id, number, tuple(names), runs)
 
 
-def unscheduled_of(rank: int, schedules: Sequence[Schedule], calls: Calls) -> list[Unscheduled]:
+def unscheduled_of(
+    rank: int, schedules: Sequence[Schedule], calls: Calls, names: Mapping[str, str]
+) -> list[Unscheduled]:
     """Runs whose collectives no schedule of the compilation has; nothing is known of one without schedules."""
     expected: defaultdict[str, set[tuple[str, ...]]] = defaultdict(set)
     for one in schedules:
         expected[one.id].add(tuple(map(short, one.operations)))
     return [
-        Unscheduled(rank, id_, backward, called, runs)
+        Unscheduled(rank, id_, backward, called, runs, names.get(id_, ""))
         for (id_, backward), sequences in calls.items()
         for called, runs in sequences.items()
         if id_ in expected and called not in expected[id_] and (called or len(expected[id_]) == 1)

@@ -171,7 +171,9 @@ class Schedule(Row, frozen=True):
     graph: GraphNumber
     operations: Operations
     runs: Annotated[
-        Count | None, Doc("How often exactly these ran; null without a profile of the process.")
+        Count | None,
+        Doc("How often exactly these ran; null without a profile of the process."),
+        Shown("runs on each rank"),
     ] = None
 
 
@@ -181,8 +183,9 @@ class Unscheduled(Row, frozen=True):
     rank: RankNumber
     id: Id
     backward: bool
-    operations: Annotated[Operations, Doc("What they called instead.")]
+    operations: Annotated[Operations, Doc("What they called instead."), Shown("called", longest=100)]
     runs: Positive
+    function: Annotated[Function, Shown("ran other collectives than scheduled", longest=60)] = ""
 
 
 class Estimate(Row, frozen=True):
@@ -209,12 +212,12 @@ class Execution(Row, frozen=True):
 class Delay(Row, frozen=True):
     """A collective whose last rank came late because it compiled."""
 
-    group: str
+    group: Annotated[str, Shown(longest=40)]
     sequence: Identifier | None
-    operation: str
+    operation: Annotated[str, Shown("waited for a compilation")]
     rank: Annotated[RankNumber, Doc("The rank that compiled, and came last."), Shown("late rank")]
     ids: Annotated[Ids, Doc("What it compiled meanwhile.")]
-    function: Function
+    function: Annotated[Function, Shown("compiled", longest=60)]
     start_ns: Annotated[UnixNanoseconds, Doc("When the first rank entered, in ns since 1970.")]
     delay_ns: Annotated[
         Nanoseconds,

@@ -50,7 +50,7 @@ class _Entry(Struct):
     artifacts: list[Artifact] = field(default_factory=list)
 
 
-def compilations(read: Read) -> Iterator[Block]:
+def compilations(read: Read, link: Link) -> Iterator[Block]:
     """The search, all compile ids, rank by rank, each closed until it is opened; and the payloads that they show."""
     chosen = embedding_of(read.logs)
     yield Element(_search(chosen))
@@ -59,7 +59,7 @@ def compilations(read: Read) -> Iterator[Block]:
         for number, log in enumerate(of_rank):
             entries = _entries(read, rank, log)
             for compile_id, entry in entries.items():
-                yield Element(_compilation(rank, number, log, compile_id, entry, chosen))
+                yield Element(_compilation(rank, number, log, compile_id, entry, chosen, link))
     yield from map(Element, embedded(read, chosen))
 
 
@@ -118,7 +118,7 @@ def _entries(read: Read, rank: int, log: CompileLog) -> Mapping[str, _Entry]:
 
 
 def _compilation(
-    rank: int, number: int, log: CompileLog, compile_id: str, entry: _Entry, chosen: Embedding
+    rank: int, number: int, log: CompileLog, compile_id: str, entry: _Entry, chosen: Embedding, link: Link
 ) -> Markup:
     function = next((one.function for one in entry.compiles if one.function), "")
     statuses = list(dict.fromkeys(one.status for one in entry.compiles))
@@ -137,7 +137,7 @@ def _compilation(
     return element(
         "details",
         element("summary", label, " ", facts, element("small", " · ".join(filter(None, details)))),
-        (_facts(rank, one) for one in entry.compiles),
+        (_facts(one, link) for one in entry.compiles),
         _stack(log, compile_id),
         _texts(entry.artifacts),
         _caches(entry.caches),
@@ -148,7 +148,7 @@ def _compilation(
     )
 
 
-def _facts(rank: int, one: Compiled) -> Child:
+def _facts(one: Compiled, link: Link) -> Child:
     facts: list[tuple[str, Child]] = [
         ("status", one.status.value + (" (backward)" if one.backward else "")),
         ("defined at", element("code", f"{one.file}:{one.line}") if one.file else None),
@@ -160,15 +160,11 @@ def _facts(rank: int, one: Compiled) -> Child:
         ("operations", f"{one.operations:,}" if one.operations is not None else None),
         ("guards", f"{one.guards:,}" if one.guards is not None else None),
         ("began again", counted(one.restarts, "time") if one.restarts else None),
-        ("recompile of", _link(rank, one.recompile_of) if one.recompile_of else None),
+        ("recompile of", link(one.rank, one.recompile_of) if one.recompile_of else None),
         ("because", one.reason or None),
     ]
     rows = ((element("dt", name), element("dd", value)) for name, value in facts if value is not None)
     return element("dl", rows)
-
-
-def _link(rank: int, compile_id: str) -> Markup:
-    return element("a", f"[{compile_id}]", href=f"#{anchor(rank, compile_id)}")
 
 
 def _ran(one: Compiled) -> str | None:

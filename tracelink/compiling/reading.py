@@ -168,6 +168,7 @@ def tables_of(
         for rank, log in every
         for row in _with_runs(list(_compiled(rank, log)), (runs or {}).get(log.source.path))
     ]
+    names = {one.id: one.function for one in compiled if one.function}
     scheduled = [
         (rank, calls, list(schedules_of(rank, log, calls)))
         for rank, log in every
@@ -198,7 +199,7 @@ def tables_of(
             row
             for rank, calls, rows in scheduled
             if calls is not None
-            for row in unscheduled_of(rank, rows, calls)
+            for row in unscheduled_of(rank, rows, calls, names)
         ],
         estimates=[row for rank, log in every for row in estimates_of(rank, log)],
         executions=[row for rank, log in every for row in executions_of(rank, log)],

@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated, Any
 
-from msgspec.structs import asdict
+from msgspec.structs import asdict, replace
 
 from tracelink.compiling.diff import report_of_diff, worse_in_words
 from tracelink.compiling.graphs import (
@@ -19,7 +19,6 @@ from tracelink.compiling.graphs import (
 from tracelink.compiling.model import (
     Compiled,
     CompileReport,
-    Delay,
     Execution,
     Schedule,
     Status,
@@ -30,7 +29,6 @@ from tracelink.compiling.summary import (
     anchor,
     breaks_of,
     caches_in_words,
-    delayed,
     first_line,
     functions_of,
     guards_of,
@@ -38,12 +36,13 @@ from tracelink.compiling.summary import (
     summary,
     unamortised,
 )
-from tracelink.model.fields import Ranks, Row, Shown
-from tracelink.model.text import counted, duration
+from tracelink.model.fields import Ranks, Shown
+from tracelink.model.text import counted, duration, number
 from tracelink.show.document import (
     Block,
     Chart,
     Details,
+    Facts,
     Items,
     Medium,
     Only,
@@ -175,54 +174,21 @@ def _reasons(rows: Sequence[Reason], by: str, heading: str, drawn: Drawn) -> Tab
     return Table(rows, title, columns, {"reason": heading}, MOST_ROWS, by, drawn=drawn)
 
 
-class Waited(Delay, frozen=True):
-    """A collective that waited for a compilation."""
-
-    collective: Annotated[str, Shown("collective that waited for a compilation")] = ""
-    compiled: Annotated[str, Shown(longest=60)] = ""
-
-
 def _delays(report: CompileReport, page: Page) -> Table:
-    rows = [
-        Waited(
-            **asdict(one),
-            collective=delayed(one),
-            compiled=f"{one.function} [{', '.join(one.ids)}]".strip(),
-        )
-        for one in report.delays
-    ]
     return Table(
-        rows,
+        report.delays,
         "The longest first",
-        ("collective", "delay_ns", "rank", "compiled", "waiting"),
+        ("operation", "sequence", "group", "delay_ns", "rank", "function", "ids", "waiting"),
         brief=MOST_ROWS,
         thing="collective",
-        drawn=page.drawn(
-            compiled=lambda row: [row.function, " ", page.links((id_, row.rank) for id_ in row.ids)]
-        ),
+        drawn=page.drawn(ids=lambda row: page.links((id_, row.rank) for id_ in row.ids)),
     )
 
 
-class OtherRun(Unscheduled, frozen=True):
-    """Runs of compiled code that called other collectives than its schedules."""
-
-    function: Annotated[str, Shown("ran other collectives than scheduled", longest=60)] = ""
-    called: Annotated[str, Shown(longest=100)] = ""
-
-
 def _other_runs(report: CompileReport, page: Page) -> Table:
-    names = {one.id: one.function for one in report.compiles if one.function}
-    rows = [
-        OtherRun(
-            **asdict(one),
-            function=f"{'backward of ' if one.backward else ''}{names.get(one.id, '')}",
-            called=operations_in_words(one.operations),
-        )
-        for one in report.unscheduled
-    ]
-    columns = ("function", "id", "rank", "runs", "called")
-    drawn = page.drawn(id=page.of_row, called=_whole)
-    return Table(rows, "By graph", columns, brief=MOST_ROWS, thing="graph", drawn=drawn)
+    columns = ("function", "backward", "id", "rank", "runs", "operations")
+    drawn = page.drawn(id=page.of_row, operations=_whole)
+    return Table(report.unscheduled, "By graph", columns, brief=MOST_ROWS, thing="graph", drawn=drawn)
 
 
 def _whole(row: Schedule | Unscheduled) -> Child:
@@ -290,49 +256,38 @@ def _program(logs: Read, page: Page) -> Iterator[Section]:
 
 
 def _logs(report: CompileReport) -> Section:
-    counts = {"artifact": report.artifacts, "record": report.kinds}
-    tables = [
-        Table([Named(*item) for item in some.items()], f"Number of each {name}", headings={"name": name})
-        for name, some in counts.items()
-    ]
     columns = ("path", "rank", "version", "records", "bytes")
     files = Table(report.sources, "Files", columns, {"version": "torch"})
-    return Section("Logs", [files, Details("Artifacts and records by name", tables)], verbose=True)
+    counts = {"Artifacts": report.artifacts, "Records": report.kinds}
+    folded = [
+        Details(f"{name} by name", [Facts({one: number(count) for one, count in some.items()})])
+        for name, some in counts.items()
+    ]
+    return Section("Logs", [files, *folded], verbose=True)
 
 
 class Scheduled(Schedule, frozen=True):
-    """The collectives of one graph on all ranks on which it has the same ones."""
+    """The collectives of one graph on all ranks on which it has the same ones, and ran as often."""
 
     ranks: Ranks = ()
     collectives: Annotated[str, Shown(longest=100)] = ""
-    ran: Annotated[str, Shown("ran so")] = ""
 
 
 def _schedules(report: CompileReport, page: Page) -> Table:
-    same: defaultdict[tuple[str, int, Sequence[str]], list[Schedule]] = defaultdict(list)
+    ranks: defaultdict[Schedule, list[int]] = defaultdict(list)
     for one in report.schedules:
-        same[one.id, one.graph, one.operations].append(one)
+        ranks[replace(one, rank=0)].append(one.rank)
     rows = [
         Scheduled(
-            **asdict(many[0]),
-            ranks=sorted({one.rank for one in many}),
-            collectives=operations_in_words(many[0].operations),
-            ran=_runs(many),
+            **asdict(one) | {"rank": some[0]},
+            ranks=sorted(some),
+            collectives=operations_in_words(one.operations),
         )
-        for _, many in sorted(same.items(), key=lambda item: item[0][:2])
+        for one, some in sorted(ranks.items(), key=lambda item: (item[0].id, item[0].graph))
     ]
-    columns = ("id", "graph", "ranks", "collectives", "ran")
-    return Table(
-        rows, "In the order of each graph", columns, drawn=page.drawn(id=page.of_row, collectives=_whole)
-    )
-
-
-def _runs(many: Sequence[Schedule]) -> str:
-    counts = sorted({one.runs for one in many if one.runs is not None})
-    if not counts:
-        return ""
-    words = counted(counts[0], "time") if len(counts) == 1 else f"{counts[0]:,} to {counts[-1]:,} times"
-    return f"{words} on each rank" if len(many) > 1 else words
+    columns = ("id", "graph", "ranks", "collectives", "runs")
+    drawn = page.drawn(id=page.of_row, collectives=_whole)
+    return Table(rows, "In the order of each graph", columns, drawn=drawn)
 
 
 class Order(Execution, frozen=True):
@@ -378,7 +333,7 @@ def _compilations(report: CompileReport, page: Page) -> Only:
         return Only(tuple(Medium), lambda: [_timed(report.compiles)])
     from tracelink.compiling.page import compilations
 
-    return Only(PAGE, lambda: compilations(logs))
+    return Only(PAGE, lambda: compilations(logs, page.link))
 
 
 def _timed(compiles: Sequence[Compiled]) -> Table:
@@ -395,10 +350,3 @@ def _timed(compiles: Sequence[Compiled]) -> Table:
     ]
     names = "rank", "id", "function", "status", "start_ns", "duration_ns", "recompile_of", "reason"
     return Table(rows, "In the order of time", (*names, "stage_times"), tones=TONES)
-
-
-class Named(Row, frozen=True):
-    """How often there is something of a name."""
-
-    name: str
-    count: int

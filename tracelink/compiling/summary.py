@@ -14,7 +14,6 @@ from tracelink.compiling.divergences import CODE, GRAPHS, ORDER, TENSORS
 from tracelink.compiling.model import (
     Compiled,
     CompileReport,
-    Delay,
     Divergence,
     Failure,
     FunctionTime,
@@ -27,10 +26,8 @@ from tracelink.model.fields import Doc, Nanoseconds, Shown, Unit
 from tracelink.model.text import (
     counted,
     duration,
-    group_name,
     lowered,
     number,
-    numbered,
     ranks_in_words,
     shortened,
 )
@@ -96,14 +93,12 @@ def _open_in_words(phases: Sequence[OpenPhase]) -> list[str]:
         longest = duration(max(phase.for_ns for phase in each))
         newest = f", and {last} began last" if last != name else ""
         ranks = ranks_in_words(sorted(phase.rank for phase in each))
-        if len(each) == 1:
-            lines.append(
-                f"{ranks} was compiling {what} when its log ends: {name} has been open for {longest}{newest}."
-            )
-        else:
-            lines.append(
-                f"{ranks} were compiling {what} when their logs end: {name} has been open for up to {longest}{newest}."
-            )
+        was, ends, for_ = (
+            ("was", "its log ends", "") if len(each) == 1 else ("were", "their logs end", "up to ")
+        )
+        lines.append(
+            f"{ranks} {was} compiling {what} when {ends}: {name} has been open for {for_}{longest}{newest}."
+        )
     return lines
 
 
@@ -269,14 +264,6 @@ def unamortised(functions: Sequence[FunctionCost]) -> list[str]:
             f"{took}, as long as {as_many} of its runs take: {runs} in the profiled time took {ran}."
         )
     return lines
-
-
-# Collectives that waited for a compilation.
-
-
-def delayed(one: Delay) -> str:
-    """`all_reduce #9 of group 0`."""
-    return f"{numbered(one.operation, one.sequence)} of {group_name(one.group, '')}"
 
 
 # Recompilations by the guard that failed, graph breaks by reason.
