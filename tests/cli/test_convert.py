@@ -11,8 +11,7 @@ import jsonschema
 import networkx as nx
 import pytest
 
-from builders.chakra_nodes import EtFile
-from builders.chakra_scene import kernel, operator
+from builders.chakra_files import EtFile
 from builders.command_line import Run
 from builders.kineto import cpu_op, trace, write
 from builders.native_packets import Sequence
@@ -27,11 +26,11 @@ def et(tmp_path: Path) -> Path:
     folder = tmp_path / "et"
     folder.mkdir()
     for rank in (0, 1):
-        trace = EtFile(rank, metadata={"rank": {"uint64_val": rank}})
-        outer = operator(trace, f"step of {rank}", 0, 100)
+        trace = EtFile(rank, metadata={"rank": ("uint64_val", rank)})
+        outer = trace.operator(f"step of {rank}", 0, 100)
         for number in range(3):
-            inner = operator(trace, f"op {number}", 10 + 20 * number, 5, outer)
-            kernel(trace, f"kernel {number}", 20 + 20 * number, 10, inner, stream=7)
+            inner = trace.operator(f"op {number}", 10 + 20 * number, 5, outer)
+            trace.kernel(f"kernel {number}", 20 + 20 * number, 10, inner, stream=7)
         trace.save(folder)
     return folder
 
@@ -90,7 +89,7 @@ def test_nodes_that_are_not_drawn_are_counted(tracelink: Run, et: Path) -> None:
 def test_graphml_has_all_nodes(tracelink: Run, tmp_path: Path) -> None:
     many = EtFile()
     for number in range(2001):
-        kernel(many, f"k{number}", number, 1)
+        many.kernel(f"k{number}", number, 1)
     many.save(tmp_path)
     assert "only the first 2,000" in tracelink("convert", "job.0.et", "job.svg").stdout
     assert "only" not in tracelink("convert", "job.0.et", "job.graphml").stdout

@@ -11,8 +11,7 @@ import jsonschema
 import pytest
 from click.testing import Result
 
-from builders.chakra_nodes import EtFile
-from builders.chakra_scene import kernel, operator
+from builders.chakra_files import EtFile
 from builders.command_line import Job, Run
 from tracelink import samples, schemas, validate
 from tracelink.api.inspection_report import common_folder
@@ -243,9 +242,9 @@ def test_only_unreadable_files_are_exit_code_3(tracelink: Run, tmp_path: Path) -
 
 def rank(number: int, of: int = 2) -> EtFile:
     """An operator, a kernel that it launches, and an all-reduce of 4,096 bytes after that."""
-    trace = EtFile(number, metadata={"rank": {"uint64_val": number}, "world_size": {"uint64_val": of}})
-    launch = operator(trace, "launch", 0, 10)
-    gemm = kernel(trace, "gemm", 10, 30, launch)
+    trace = EtFile(number, metadata={"rank": ("uint64_val", number), "world_size": ("uint64_val", of)})
+    launch = trace.operator("launch", 0, 10)
+    gemm = trace.kernel("gemm", 10, 30, launch)
     reduce = trace.collective(size=4096, after=[gemm])
     reduce.duration_micros = 60
     return trace
@@ -345,7 +344,7 @@ def test_problems_are_those_of_the_traces_together(tracelink: Run, tmp_path: Pat
 
 
 def test_dependency_cycles_are_reported(tracelink: Run, tmp_path: Path) -> None:
-    trace = EtFile(metadata={"rank": {"uint64_val": 0}})
+    trace = EtFile(metadata={"rank": ("uint64_val", 0)})
     a = trace.compute("a")
     b = trace.compute("b", [a])
     a.data_deps.append(b.id)
@@ -361,7 +360,7 @@ def test_dependency_cycles_are_reported(tracelink: Run, tmp_path: Path) -> None:
 
 
 def test_numbers_of_64_bits_and_more_are_exact(tracelink: Run, tmp_path: Path) -> None:
-    trace = EtFile(metadata={"rank": {"uint64_val": 0}})
+    trace = EtFile(metadata={"rank": ("uint64_val", 0)})
     trace.compute().duration_micros = (1 << 64) - 1
     trace.save(tmp_path)
     document = json.loads(tracelink("inspect", "job.0.et", "--json").stdout)

@@ -9,7 +9,7 @@ import jsonschema
 import pytest
 
 import tracelink as library
-from builders.chakra_nodes import EtFile
+from builders.chakra_files import EtFile
 from builders.command_line import Run
 from tracelink import schemas
 from tracelink.converters.chakra.schema import CollectiveType

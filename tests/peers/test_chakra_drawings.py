@@ -8,8 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from builders.chakra_nodes import EtFile
-from builders.chakra_scene import kernel, operator, scene_of
+from builders.chakra_files import EtFile, scene_of
 from tracelink.converters.chakra.drawing.formats import ARRANGED, dot
 from tracelink.converters.chakra.drawing.svg import svg
 
@@ -21,9 +20,9 @@ BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 
 def job(kernels: int) -> EtFile:
     trace = EtFile()
-    outer = operator(trace, HOSTILE, 0, 10 * kernels)
+    outer = trace.operator(HOSTILE, 0, 10 * kernels)
     for number in range(kernels):
-        kernel(trace, f"{HOSTILE}{number}", 10 * number, 8, outer, stream=7)
+        trace.kernel(f"{HOSTILE}{number}", 10 * number, 8, outer, stream=7)
     return trace
 
 

@@ -9,8 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from builders.chakra_nodes import EtFile, put, take
-from builders.chakra_scene import kernel, nodes_of, operator
+from builders.chakra_files import EtFile, nodes_of, put, take
 from tracelink.converters.chakra.census import (
     Communication,
     LongestChain,
@@ -44,11 +43,11 @@ def table(data: list[list[int]], control: list[list[int]] | None = None, duratio
 class TestRoles:
     def test_every_sort_of_node_is_counted(self) -> None:
         trace = EtFile()
-        operator(trace, "aten::mm", 0, 5)
-        put(operator(trace, "gap", 5, 5), "cat", "string_val", "idle")
-        kernel(trace, "gemm", 0, 5)
-        put(kernel(trace, "copy", 0, 5), "cat", "string_val", "gpu_memcpy")
-        put(kernel(trace, "zero", 0, 5), "cat", "string_val", "gpu_memset")
+        trace.operator("aten::mm", 0, 5)
+        put(trace.operator("gap", 5, 5), "cat", "string_val", "idle")
+        trace.kernel("gemm", 0, 5)
+        put(trace.kernel("copy", 0, 5), "cat", "string_val", "gpu_memcpy")
+        put(trace.kernel("zero", 0, 5), "cat", "string_val", "gpu_memset")
         trace.collective()
         trace.send(1)
         trace.receive(1)
@@ -59,8 +58,8 @@ class TestRoles:
     def test_copies_without_a_category_go_by_the_profilers_names(self) -> None:
         trace = EtFile()
         for name in ("Memcpy HtoD (Pinned -> Device)", "Memset (Device)", "MemcpyKernel_like"):
-            kernel(trace, name, 0, 1)
-        operator(trace, "Memcpy of the host", 0, 1)
+            trace.kernel(name, 0, 1)
+        trace.operator("Memcpy of the host", 0, 1)
         assert census(nodes_of(trace)).nodes == {Role.MEMCPY: 2, Role.MEMSET: 1, Role.HOST: 1}
 
 
@@ -98,15 +97,15 @@ class TestCommunication:
 class TestLongestChain:
     def test_it_is_the_longest_and_not_the_one_of_most_nodes(self) -> None:
         trace = EtFile()
-        step = operator(trace, "step", 0, 3)
-        copy = kernel(trace, "copy", 3, 4, step)
+        step = trace.operator("step", 0, 3)
+        copy = trace.kernel("copy", 3, 4, step)
         reduce = trace.collective(after=[copy])
         reduce.duration_micros = 50
-        short = [kernel(trace, "a", 3, 5, step)]
+        short = [trace.kernel("a", 3, 5, step)]
         for name in ("b", "c", "d", "e"):
-            short.append(kernel(trace, name, 3, 5))
+            short.append(trace.kernel(name, 3, 5))
             short[-1].data_deps.append(short[-2].id)
-        last = kernel(trace, "last", 60, 2)
+        last = trace.kernel("last", 60, 2)
         last.data_deps.extend([reduce.id, short[-1].id])
         assert census(nodes_of(trace)).longest_chain == LongestChain(
             ns=59 * US, compute_ns=6 * US, communication_ns=50 * US, host_ns=3 * US, nodes=4
@@ -157,11 +156,11 @@ class TestLongestChain:
 class TestDevice:
     def test_those_that_wait_for_another_one_directly_are_counted(self) -> None:
         trace = EtFile()
-        launch = operator(trace, "launch", 0, 1)
-        first = kernel(trace, "first", 1, 1, launch)
-        kernel(trace, "second", 2, 1, first)
-        wait = operator(trace, "wait", 3, 1, first)
-        kernel(trace, "behind the host", 4, 1, wait)
+        launch = trace.operator("launch", 0, 1)
+        first = trace.kernel("first", 1, 1, launch)
+        trace.kernel("second", 2, 1, first)
+        wait = trace.operator("wait", 3, 1, first)
+        trace.kernel("behind the host", 4, 1, wait)
         trace.collective(after=[first])
         found = census(nodes_of(trace))
         assert (found.device_nodes, found.device_nodes_after_device) == (4, 2)

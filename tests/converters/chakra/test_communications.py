@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from builders.chakra_written import only, traces
+from builders.chakra import only, traces
 from builders.job import JobBuilder
 from tracelink.converters.chakra.communications import Communication, consumer_sizes, usable
 from tracelink.converters.chakra.schema import CollectiveType, NodeType

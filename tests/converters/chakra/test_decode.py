@@ -15,7 +15,7 @@ from google.protobuf.message import DecodeError
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from builders.chakra_messages import NODES, SCALARS, TEXTS, UINT64, host, metadata
+from builders.chakra_files import NODES, SCALARS, TEXTS, UINT64, host, metadata
 from tracelink.converters.chakra.batch import HASH_FACTORS
 from tracelink.converters.chakra.chakra_pb2 import AttributeProto, Node
 from tracelink.converters.chakra.decode import Decoded, Frame, decode, frames

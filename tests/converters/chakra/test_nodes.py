@@ -11,8 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from builders.chakra import TracedJob
-from builders.chakra_written import only
+from builders.chakra import TracedJob, only
 from builders.execution_trace import FLAT, VERSIONS, Node, as_json, node, process_root, tensor, thread_root
 from builders.job import START, JobBuilder
 from tracelink.converters.chakra.chakra_pb2 import Node as Message

@@ -8,8 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from builders.chakra import TracedJob
-from builders.chakra_written import only
+from builders.chakra import TracedJob, only
 from builders.data import shared
 from builders.execution_trace import node, process_root, tensor
 from builders.job import START

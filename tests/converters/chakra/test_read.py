@@ -13,8 +13,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from builders.chakra_messages import METADATA, NODES, as_source, file, host, metadata, node, nodes_read, read
-from builders.chakra_nodes import EtFile
+from builders.chakra_files import (
+    METADATA,
+    NODES,
+    EtFile,
+    as_source,
+    file,
+    host,
+    metadata,
+    node,
+    nodes_read,
+    read,
+)
 from builders.data import foreign, traces
 from builders.trace import pairs
 from tracelink import api, samples
@@ -282,7 +292,7 @@ class TestCommunication:
     def test_collectives_match_across_ranks(self, tmp_path: Path) -> None:
         files = [EtFile(rank) for rank in range(2)]
         for trace in files:
-            trace.metadata["world_size"] = {"int64_val": 2}
+            trace.metadata["world_size"] = ("int64_val", 2)
             trace.collective(CollectiveType.ALL_REDUCE, 4096)
             trace.collective(CollectiveType.ALL_GATHER, 64, group="")
             trace.collective(CollectiveType.REDUCE_SCATTER, 128)
@@ -299,7 +309,7 @@ class TestCommunication:
         }
         files = [EtFile(rank) for rank in (0, 2)]
         for trace in files:
-            trace.metadata["groups"] = {"string_val": json.dumps(listed)}
+            trace.metadata["groups"] = ("string_val", json.dumps(listed))
             trace.collective(size=16, group="4")
         job = ranks_of(tmp_path, *files)
         assert collectives(job) == [("tp", "all_reduce", 16, "complete")]

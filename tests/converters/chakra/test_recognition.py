@@ -11,7 +11,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from builders.chakra_messages import METADATA, NODES, as_source, file, metadata, node
+from builders.chakra_files import METADATA, NODES, as_source, file, metadata, node
 from builders.data import DATA
 from tracelink import plugins, samples, schemas
 from tracelink.converters.chakra import is_chakra, is_node_list

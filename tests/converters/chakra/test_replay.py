@@ -9,8 +9,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from builders.chakra_nodes import EtFile
-from builders.chakra_traces import trace_of
+from builders.chakra_files import EtFile, trace_of
 from tracelink.converters.chakra.chakra_pb2 import Node
 from tracelink.converters.chakra.replay import (
     INSTANT,

@@ -7,8 +7,7 @@ from typing import Any
 
 import pytest
 
-from builders.chakra import TracedJob
-from builders.chakra_written import groups, only, traces
+from builders.chakra import TracedJob, groups, only, traces
 from builders.job import JobBuilder
 from tracelink.converters.chakra.schema import SIMULATED, CollectiveType, NodeType
 from tracelink.converters.chakra.simulation import GroupNumbers, all_ranks, group_numbers

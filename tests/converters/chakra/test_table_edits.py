@@ -10,8 +10,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from builders.chakra import TracedJob
-from builders.chakra_written import EtTrace, only
+from builders.chakra import EtTrace, TracedJob, only
 from builders.execution_trace import node, process_root
 from builders.job import START, JobBuilder
 from tracelink.converters.chakra.schema import Kind, NodeType

@@ -13,8 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from builders.chakra_nodes import EtFile, put
-from builders.chakra_scene import BEGIN, kernel, operator, scene_of
+from builders.chakra_files import BEGIN, EtFile, put, scene_of
 from tracelink.converters.chakra.drawing.formats import ARRANGED, dot, graphml, quoted, too_large
 from tracelink.converters.chakra.drawing.rank_nodes import Scene, short_name
 from tracelink.converters.chakra.drawing.svg import NARROWEST, TOP, WIDEST, layout, svg
@@ -27,9 +26,9 @@ US = 1000
 def job() -> EtFile:
     """An operator with one in it, which launches a kernel that a collective waits for."""
     trace = EtFile()
-    outer = operator(trace, "step", 0, 100)
-    inner = operator(trace, "mm", 10, 20, outer)
-    gemm = kernel(trace, "gemm", 20, 30, inner, stream=7)
+    outer = trace.operator("step", 0, 100)
+    inner = trace.operator("mm", 10, 20, outer)
+    gemm = trace.kernel("gemm", 20, 30, inner, stream=7)
     reduce = trace.collective(size=4096, group="3", after=[gemm])
     reduce.start_time_micros, reduce.duration_micros = BEGIN + 50, 40
     put(reduce, "stream", "int64_val", 20)
@@ -94,14 +93,14 @@ class TestSvg:
 
     def test_what_begins_before_its_cause_is_marked(self) -> None:
         trace = EtFile()
-        late = kernel(trace, "late", 50, 10)
-        kernel(trace, "early", 0, 10).data_deps.append(late.id)
+        late = trace.kernel("late", 50, 10)
+        trace.kernel("early", 0, 10).data_deps.append(late.id)
         assert "starts before its cause" in texts(drawn(scene_of(trace)))
 
     def test_what_overlaps_in_a_stream_lies_in_rows(self) -> None:
         trace = EtFile()
         for name, start in (("a", 0), ("b", 5), ("c", 10)):
-            kernel(trace, name, start, 10, stream=7)
+            trace.kernel(name, start, 10, stream=7)
         rows = rows_of(scene_of(trace))
         assert rows["a"] == rows["c"] != rows["b"]
 
@@ -132,7 +131,7 @@ class TestSvg:
     def test_it_is_neither_too_narrow_nor_too_wide(self, durations: Sequence[int]) -> None:
         trace = EtFile()
         for number, micros in enumerate(durations):
-            kernel(trace, "k", number, 0).duration_micros = micros
+            trace.kernel("k", number, 0).duration_micros = micros
         picture = drawn(scene_of(trace))
         assert NARROWEST <= float(picture.get("width", 0)) <= WIDEST + 200
 
@@ -150,7 +149,7 @@ class TestDot:
     def test_many_boxes_bring_their_places_along(self, count: int, placed: bool) -> None:
         trace = EtFile()
         for number in range(count):
-            kernel(trace, "k", number, 1)
+            trace.kernel("k", number, 1)
         text = "".join(dot(scene_of(trace), "job.0.et"))
         assert ("layout=nop" in text) == placed
         assert text.count(" pos=") == (count if placed else 0)

@@ -6,8 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from builders.chakra_nodes import EtFile, put
-from builders.chakra_scene import BEGIN, arrows, box_of, kernel, operator, scene_of
+from builders.chakra_files import BEGIN, EtFile, arrows, box_of, put, scene_of
 from tracelink.converters.chakra.drawing.rank_nodes import Nesting, Scene
 from tracelink.model.errors import UsageError
 from tracelink.model.selection import Window
@@ -18,11 +17,11 @@ US = 1000
 def step() -> EtFile:
     """A step with two operators in it, one of which launches a kernel that the other one waits for."""
     trace = EtFile()
-    outer = operator(trace, "step", 0, 100)
-    mm = operator(trace, "mm", 10, 20, outer)
-    inner = operator(trace, "inner", 12, 5, mm)
-    gemm = kernel(trace, "gemm", 40, 30, inner, stream=7)
-    wait = operator(trace, "wait", 60, 20, outer)
+    outer = trace.operator("step", 0, 100)
+    mm = trace.operator("mm", 10, 20, outer)
+    inner = trace.operator("inner", 12, 5, mm)
+    gemm = trace.kernel("gemm", 40, 30, inner, stream=7)
+    wait = trace.operator("wait", 60, 20, outer)
     wait.data_deps.extend([gemm.id, mm.id])
     return trace
 
@@ -71,9 +70,9 @@ class TestDepth:
 
     def test_arrows_that_become_one_are_drawn_once(self) -> None:
         trace = EtFile()
-        outer = operator(trace, "outer", 0, 50)
-        inner = [operator(trace, f"inner {number}", number, 1, outer) for number in range(3)]
-        last = kernel(trace, "last", 60, 5)
+        outer = trace.operator("outer", 0, 50)
+        inner = [trace.operator(f"inner {number}", number, 1, outer) for number in range(3)]
+        last = trace.kernel("last", 60, 5)
         last.data_deps.extend(node.id for node in inner)
         assert arrows(scene_of(trace, depth=1)) == {("outer", "last", "data")}
 
@@ -107,8 +106,8 @@ class TestTimes:
         trace = EtFile()
         root = trace.node(4, "thread", is_cpu_op=("bool_val", True))
         root.duration_micros = 0
-        operator(trace, "late", 50, 10, root)
-        operator(trace, "early", 20, 5, root)
+        trace.operator("late", 50, 10, root)
+        trace.operator("early", 20, 5, root)
         box = box_of(scene_of(trace), "thread")
         assert (box.begin, box.end) == ((BEGIN + 20) * US, (BEGIN + 60) * US)
 
@@ -165,7 +164,7 @@ class TestLimit:
     def test_else_those_that_begin_first_are_drawn_up_to_where_the_next_begins(self) -> None:
         trace = EtFile()
         for number in range(5):
-            kernel(trace, f"k{number}", number * 10, 100)
+            trace.kernel(f"k{number}", number * 10, 100)
         scene = scene_of(trace, limit=3)
         assert names(scene) == ["k0", "k1", "k2"]
         assert (scene.last - scene.first, scene.nodes) == (30 * US, 5)
@@ -175,9 +174,9 @@ class TestLimit:
 
     def test_of_many_arrows_those_on_what_ended_last_are_drawn(self) -> None:
         trace = EtFile()
-        causes = [kernel(trace, f"k{number}", number, 1) for number in range(30)]
+        causes = [trace.kernel(f"k{number}", number, 1) for number in range(30)]
         for number in range(10):
-            kernel(trace, f"e{number}", 50, 1).data_deps.extend(cause.id for cause in causes)
+            trace.kernel(f"e{number}", 50, 1).data_deps.extend(cause.id for cause in causes)
         scene = scene_of(trace, limit=40)
         assert len(scene.arrows) == 160
         assert {cause for cause, _, _ in arrows(scene)} == {f"k{number}" for number in range(14, 30)}
@@ -216,11 +215,11 @@ class TestIdentity:
 
     def test_lanes_are_threads_and_streams_of_devices(self) -> None:
         trace = EtFile()
-        operator(trace, "op", 0, 1, thread=12)
+        trace.operator("op", 0, 1, thread=12)
         trace.collective()
         trace.compute("nowhere")
         for device in (0, 1):
-            put(kernel(trace, f"d{device}", 0, 1, stream=7), "device", "int64_val", device)
+            put(trace.kernel(f"d{device}", 0, 1, stream=7), "device", "int64_val", device)
         assert {box.name: box.lane for box in scene_of(trace).boxes} == {
             "op": "thread 12",
             "all_reduce": "communication",

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from builders.chakra_nodes import EtFile, put, take
+from builders.chakra_files import EtFile, put, take
 from tracelink.converters.chakra.schema import CollectiveType
 from tracelink.converters.chakra.validation import Rule, Validation, validate
 from tracelink.model.errors import UnreadableError, UsageError
@@ -241,21 +241,21 @@ class TestFiles:
         assert found(validate(saved(job()[:-1], tmp_path)))[0] == ("missing_rank", 3, None)
 
     def test_the_world_size_in_the_metadata(self, tmp_path: Path) -> None:
-        trace = EtFile(metadata={"world_size": {"uint64_val": 3}})
+        trace = EtFile(metadata={"world_size": ("uint64_val", 3)})
         trace.compute()
         assert found(validate(saved([trace], tmp_path, {}))) == [
             ("missing_rank", rank, None) for rank in (1, 2)
         ]
 
     def test_a_job_without_a_rank_that_was_not_written_cannot_run(self, tmp_path: Path) -> None:
-        trace = EtFile(metadata={"world_size": {"uint64_val": 2}, "ranks": {"string_val": "0"}})
+        trace = EtFile(metadata={"world_size": ("uint64_val", 2), "ranks": ("string_val", "0")})
         trace.compute()
         strict, full = validate(saved([trace], tmp_path, {})), validate(tmp_path, variant="full")
         assert found(strict) == found(full) == [("rank_left_out", 1, None)]
         assert (strict.valid, full.valid) == (False, True)
 
     def test_a_missing_file_is_not_a_rank_that_was_not_written(self, tmp_path: Path) -> None:
-        trace = EtFile(metadata={"world_size": {"uint64_val": 3}, "ranks": {"string_val": "0-1"}})
+        trace = EtFile(metadata={"world_size": ("uint64_val", 3), "ranks": ("string_val", "0-1")})
         trace.compute()
         validation = validate(saved([trace], tmp_path, {}))
         assert found(validation) == [("missing_rank", 1, None), ("rank_left_out", 2, None)]
@@ -271,12 +271,12 @@ class TestFiles:
 
     def test_metadata_and_name_with_different_ranks(self, tmp_path: Path) -> None:
         files = job()
-        files[1].metadata["rank"] = {"uint64_val": 3}
+        files[1].metadata["rank"] = ("uint64_val", 3)
         assert found(validate(saved(files, tmp_path))) == [("rank_mismatch", 1, None)]
 
     def test_names_without_a_rank(self, tmp_path: Path) -> None:
         for name, rank in (("b", 0), ("a", 1)):
-            trace = EtFile(metadata={"rank": {"uint64_val": rank}})
+            trace = EtFile(metadata={"rank": ("uint64_val", rank)})
             trace.collective(size=5)
             trace.save(tmp_path).rename(tmp_path / f"{name}.et")
         validation = validate(tmp_path)
@@ -344,7 +344,7 @@ class TestGroups:
                     "ranks": [trace.rank // 2 * 2, trace.rank // 2 * 2 + 1],
                 }
             }
-            trace.metadata["groups"] = {"string_val": json.dumps(said)}
+            trace.metadata["groups"] = ("string_val", json.dumps(said))
         saved(files, tmp_path)
         (tmp_path / "job.groups.json").unlink()
         assert found(validate(tmp_path)) == []
@@ -402,7 +402,7 @@ class TestGroups:
     @pytest.mark.parametrize("told", [True, False])
     def test_a_collective_of_a_job_of_one_rank(self, tmp_path: Path, told: bool) -> None:
         """Where no file says how many ranks there are, the others may be elsewhere."""
-        trace = EtFile(metadata={"world_size": {"uint64_val": 1}} if told else {})
+        trace = EtFile(metadata={"world_size": ("uint64_val", 1)} if told else {})
         trace.collective()
         trace.save(tmp_path)
         assert found(validate(tmp_path)) == ([("lone_collective", 0, 1)] if told else [])
@@ -417,7 +417,7 @@ class TestGroups:
 
     def test_contradicting_groups(self, tmp_path: Path) -> None:
         for rank, members in enumerate(([0, 1], [1])):
-            trace = EtFile(rank, metadata={"groups": {"string_val": json.dumps({"1": {"ranks": members}})}})
+            trace = EtFile(rank, metadata={"groups": ("string_val", json.dumps({"1": {"ranks": members}}))})
             trace.compute()
             trace.save(tmp_path)
         (violation,) = validate(tmp_path).violations

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from builders.chakra_nodes import EtFile, put, take
+from builders.chakra_files import EtFile, put, take
 from tracelink.converters.chakra.chakra_pb2 import Node
 from tracelink.converters.chakra.schema import SIMULATED, CollectiveType, NodeType
 from tracelink.converters.chakra.validation import RULES, Rule, Validation, validate
@@ -21,7 +21,7 @@ GEMM, REDUCE, SEND, RECEIVE, LAST = range(5)
 
 def clean() -> EtFile:
     """Rank 0 of a job of two."""
-    trace = EtFile(metadata={"world_size": {"uint64_val": 2}})
+    trace = EtFile(metadata={"world_size": ("uint64_val", 2)})
     gemm = trace.compute("gemm")
     reduce = trace.collective(after=[gemm])
     send = trace.send(1, after=[gemm])
@@ -208,7 +208,7 @@ def test_each_fault_breaks_only_its_rule(tmp_path: Path, rule: Rule, fault: Faul
         depends_on(LAST, 2, control=True),
         times(before=7, after=0),
         lambda trace: trace.nodes.reverse(),
-        lambda trace: trace.metadata.update(rank={"uint64_val": 0}),
+        lambda trace: trace.metadata.update(rank=("uint64_val", 0)),
     ],
 )
 def test_harmless_changes_break_no_rule(tmp_path: Path, harmless: Fault) -> None:
@@ -263,7 +263,7 @@ class TestCollectivesThatCannotBeSimulated:
     def test_a_file_that_is_recorded_as_full_is_not_valid_either(self, tmp_path: Path) -> None:
         trace = clean()
         put(trace.nodes[REDUCE], "comm_type", "int64_val", int(CollectiveType.BARRIER))
-        trace.metadata["variant"] = {"string_val": "full"}
+        trace.metadata["variant"] = ("string_val", "full")
         recorded, requested = validated(trace, tmp_path), validated(trace, tmp_path, variant="full")
         assert found(recorded) == found(requested) == [("unsimulated_collective", 0, 2)]
         assert (recorded.valid, requested.valid) == (False, True)

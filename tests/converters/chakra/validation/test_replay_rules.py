@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from builders.chakra_nodes import EtFile
+from builders.chakra_files import EtFile
 from builders.data import shared
 from tracelink.converters.chakra.schema import CollectiveType, NodeType
 from tracelink.converters.chakra.validation import Rule, Validation, validate
@@ -232,7 +232,7 @@ def test_jobs_that_were_run_in_astra_sim(case: str, valid: bool, expected: list[
 
 
 def test_types_that_astra_sim_cannot_run_are_not_valid_in_a_full_file(tmp_path: Path) -> None:
-    files = [EtFile(rank, metadata={"variant": {"string_val": "full"}}) for rank in range(2)]
+    files = [EtFile(rank, metadata={"variant": ("string_val", "full")}) for rank in range(2)]
     for trace in files:
         for kind in (CollectiveType.BARRIER, CollectiveType.GATHER):
             trace.collective(kind, group="1", after=trace.nodes[-1:])

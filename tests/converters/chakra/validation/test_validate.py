@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 import tracelink
-from builders.chakra_nodes import EtFile
+from builders.chakra_files import EtFile
 from builders.data import foreign, traces
 from tracelink.converters.chakra.schema import SIMULATED, CollectiveType
 from tracelink.converters.chakra.validation import Validation, validate

@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 
 import tracelink
 from builders import kineto
-from builders.chakra_written import EtTrace, traces
+from builders.chakra import EtTrace, traces
 from builders.data import foreign
 from builders.data import traces as inputs
 from builders.job import JobBuilder
