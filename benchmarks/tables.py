@@ -75,12 +75,13 @@ def written_dataset(profile: Path, folder: Path, events: int) -> int:
 
     from tracelink.converters.tables import schema
     from tracelink.converters.tables.contents import job_tables, rank_tables
-    from tracelink.converters.tables.files import write_file, write_manifest
+    from tracelink.converters.tables.files import write_manifest
     from tracelink.engines.processes import Processes
     from tracelink.io.sources import discover_inputs
     from tracelink.io.targets import DirectoryTarget
     from tracelink.model import __version__
     from tracelink.pipeline.job_reader import read_job
+    from tracelink.store import parquet
 
     job = read_job(discover_inputs(profile), Processes())
     contents = list(rank_tables(with_memory(job.parts[0].load()), None))
@@ -101,10 +102,10 @@ def written_dataset(profile: Path, folder: Path, events: int) -> int:
                     random.uniform(1, 1.5, len(content)) * content.column(index).fill_null(0).to_numpy()
                 )
                 content = content.set_column(index, "duration_ns", pa.array(longer.astype(np.int64)))
-            write_file(target, schema.partition(table.name, rank), table, content)
+            parquet.write(target, schema.partition(table.name, rank), table, content)
             rows[table.name] = rows.get(table.name, 0) + len(content)
     for table, content in job_tables(job):
-        write_file(target, schema.file_of(table.name), table, content)
+        parquet.write(target, schema.file_of(table.name), table, content)
         rows[table.name] = len(content)
     counts = [job.events] * ranks
     manifest = schema.Manifest(

@@ -17,43 +17,6 @@ from tracelink.io.targets import Target
 from tracelink.model import MANIFEST
 from tracelink.model.errors import UnreadableError, did_you_mean
 from tracelink.store.parquet import arrow_type
-from tracelink.store.schema import Type
-
-# Writing.
-
-
-COMPRESSION = "zstd"
-LEVEL = 1
-"""Higher levels take longer than reading the JSON, and save less than a tenth."""
-
-ROWS_OF_GROUP = 1 << 18
-"""Rows of a row group: what a thread of a query works on."""
-
-WHOLE_DICTIONARY = 1 << 30
-"""Bytes of a dictionary: a larger one would be written as texts."""
-
-
-def write_file(target: Target, name: str, table: schema.Table, rows: pa.Table) -> int:
-    """Writes the rows as a file of the target; equal rows give equal bytes. Returns its size."""
-    with (
-        target.file(name) as stream,
-        pq.ParquetWriter(
-            stream,
-            rows.schema,
-            compression=COMPRESSION,
-            compression_level=LEVEL,
-            use_dictionary=[column.name for column in table.columns if column.type == Type.SHARED],
-            column_encoding={
-                column.name: "DELTA_BINARY_PACKED"
-                for column in table.columns
-                if column.type in (Type.SMALL, Type.INTEGER)
-            },
-            dictionary_pagesize_limit=WHOLE_DICTIONARY,
-            write_statistics=True,
-        ) as writer,
-    ):
-        writer.write_table(rows, row_group_size=ROWS_OF_GROUP)
-    return target.size(name)
 
 
 def write_manifest(target: Target, manifest: Manifest) -> int:

@@ -12,7 +12,7 @@ from msgspec import Struct
 from tracelink.answers.collectives.exchanges import events_with_splits
 from tracelink.converters.tables import schema
 from tracelink.converters.tables.contents import job_tables, rank_tables
-from tracelink.converters.tables.files import write_file, write_manifest
+from tracelink.converters.tables.files import write_manifest
 from tracelink.converters.tables.schema import Manifest
 from tracelink.io.engine import Engine
 from tracelink.io.targets import DirectoryTarget, FileTarget, FolderTarget, StreamTarget, Target
@@ -24,6 +24,7 @@ from tracelink.model.events import EventKind
 from tracelink.model.graph import EventGraph
 from tracelink.model.job import Job, Part
 from tracelink.plugins import Output
+from tracelink.store import parquet
 
 DATABASE_NAME = "job.duckdb"
 """The name of the database in a directory."""
@@ -53,7 +54,7 @@ class _RankWork(Struct, frozen=True):
         graph = part.load()
         size, rows = 0, {}
         for table, content in rank_tables(graph, self._with_arguments(graph, part.rank)):
-            size += write_file(self.target, schema.partition(table.name, part.rank), table, content)
+            size += parquet.write(self.target, schema.partition(table.name, part.rank), table, content)
             rows[table.name] = len(content)
         return Written(size, len(graph), rows, graph.span)
 
@@ -93,7 +94,7 @@ class DatasetWriter(Struct, frozen=True):
             rows[name] = sum(written.rows[name] for written in ranks)
         size = sum(written.bytes for written in ranks)
         for table, content in job_tables(job):
-            size += write_file(files, schema.file_of(table.name), table, content)
+            size += parquet.write(files, schema.file_of(table.name), table, content)
             rows[table.name] = len(content)
         manifest = Manifest(
             schema.FORMAT,

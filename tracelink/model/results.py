@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 from msgspec import UNSET, Struct, field
 
-from tracelink.model.columns import arrow_table, frame
+from tracelink.model.columns import frame, not_installed
 from tracelink.model.errors import UsageError, choices, printable
 from tracelink.model.fields import Field, Unit, fields_of, rows_in
 from tracelink.model.findings import Finding, Severity
@@ -201,23 +201,17 @@ class ResultTable(Struct, Generic[RowType], frozen=True, eq=False):
         return result
 
     def to_arrow(self) -> pyarrow.Table:
-        """Returns the table as an Arrow table, in which unknown values are null; units are metadata of its fields.
+        """Returns the table as an Arrow table with nulls; descriptions and units are metadata of its fields.
 
         Raises:
             UsageError: pyarrow is not installed: install the extra `arrow`.
         """
-        columns = {
-            name: values_of(column) if column.dtype == object else column
-            for name, column in self.flat.items()
-        }
-        result = arrow_table(columns)
-        from pyarrow import schema
-
-        described = (
-            one.with_metadata({"unit": self.units[one.name]}) if one.name in self.units else one
-            for one in result.schema
-        )
-        return result.cast(schema(list(described)))
+        try:
+            import pyarrow  # noqa: F401
+        except ImportError:
+            raise not_installed("pyarrow", "arrow") from None
+        table: pyarrow.Table = import_module(_STORED_BY).arrow_of(self)
+        return table
 
     # For people
 
@@ -247,8 +241,8 @@ class ResultTable(Struct, Generic[RowType], frozen=True, eq=False):
         return import_module(_DRAWN_BY).html_of(self)
 
 
-_DRAWN_BY = "tracelink.show.frames"
-"""What draws a table of results; it knows this module, so that it is imported when it is needed."""
+_DRAWN_BY, _STORED_BY = "tracelink.show.frames", "tracelink.store.parquet"
+"""What draws and stores a table of results; these know this module, so that they are imported when they are needed."""
 
 
 def _array(field: Field, values: Any) -> Column:

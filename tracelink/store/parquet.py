@@ -2,21 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from contextlib import ExitStack
+from collections.abc import Iterable, Iterator
+from contextlib import ExitStack, contextmanager
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 from msgspec import Struct, field
 
-from tracelink.io.targets import DirectoryTarget, FileTarget, RemoteFolderTarget, RemoteTarget
+from tracelink.io.targets import DirectoryTarget, RemoteFolderTarget, Target
 from tracelink.model.errors import UsageError
-from tracelink.store.schema import Batch, Column, Table, Type
+from tracelink.store.schema import Batch, Column, Table, Type, stored
 
 if TYPE_CHECKING:
-    import pyarrow
+    import pyarrow.parquet
+
+    from tracelink.model.results import ResultTable
 
 SUFFIX = ".parquet"
+COMPRESSION = "zstd"
+LEVEL = 1
+"""Higher levels take longer than reading the JSON of a trace, and save less than a tenth."""
+ROWS_OF_GROUP = 1 << 18
+"""Rows of a row group: what a thread of a query works on."""
+WHOLE_DICTIONARY = 1 << 30
+"""Bytes of a dictionary: a larger one would be written as texts."""
 MOST_ROWS = 1 << 16
 MOST_BYTES = 32 << 20
 """Rows are collected up to this size: large row groups are fast to read."""
@@ -79,12 +88,43 @@ def arrow_table(table: Table, batch: Batch) -> pyarrow.Table:
     return pyarrow.table({name: batch.columns[name] for name in columns.names}, columns)
 
 
-def write(target: FileTarget | RemoteTarget, table: Table, batch: Batch) -> None:
-    """Writes the rows of a table as a file that appears when it is complete."""
+def arrow_of(result: ResultTable[Any]) -> pyarrow.Table:
+    """The rows of a result as an Arrow table."""
+    return arrow_table(*stored("", result))
+
+
+@contextmanager
+def writer(
+    stream: BinaryIO, table: Table, version: int | None = None
+) -> Iterator[pyarrow.parquet.ParquetWriter]:
+    """Writes rows of a table into a stream: equal rows give equal bytes. `version` is of the tables."""
     import pyarrow.parquet
 
-    with target.file() as stream:
-        pyarrow.parquet.write_table(arrow_table(table, batch), stream)
+    columns = arrow_schema(table)
+    if version is not None:
+        columns = columns.with_metadata({**columns.metadata, "version": str(version)})
+    with pyarrow.parquet.ParquetWriter(
+        stream,
+        columns,
+        compression=COMPRESSION,
+        compression_level=LEVEL,
+        use_dictionary=[column.name for column in table.columns if column.type == Type.SHARED],
+        column_encoding={
+            column.name: "DELTA_BINARY_PACKED"
+            for column in table.columns
+            if column.type in (Type.SMALL, Type.INTEGER)
+        },
+        dictionary_pagesize_limit=WHOLE_DICTIONARY,
+        write_statistics=True,
+    ) as opened:
+        yield opened
+
+
+def write(target: Target, name: str, table: Table, rows: pyarrow.Table) -> int:
+    """Writes the rows of a table as a file that appears when it is complete. Returns its size."""
+    with target.file(name) as stream, writer(stream, table) as opened:
+        opened.write_table(rows, row_group_size=ROWS_OF_GROUP)
+    return target.size(name)
 
 
 def write_folder(
@@ -98,11 +138,14 @@ def write_folder(
     new = location is not None and not location.exists()
     try:
         with ExitStack() as stack:
-            files = {table.name: _open(table, target, stack, version) for table in tables}
+            files = {}
+            for table in tables:
+                stream = stack.enter_context(target.file(table.name + SUFFIX))
+                files[table.name] = _File(table, stack.enter_context(writer(stream, table, version)))
             for batch in batches:
                 files[batch.table].add(batch)
             for file in files.values():
-                file.finish()
+                file.flush()
     except BaseException:
         if location and new and location.is_dir() and not any(location.iterdir()):
             location.rmdir()
@@ -132,18 +175,3 @@ class _File(Struct):
         if self.pending:
             self.writer.write_table(pyarrow.concat_tables(self.pending).combine_chunks())
         self.pending, self.rows, self.bytes = [], 0, 0
-
-    def finish(self) -> None:
-        self.flush()
-        self.writer.close()
-
-
-def _open(
-    table: Table, target: DirectoryTarget | RemoteFolderTarget, stack: ExitStack, version: int
-) -> _File:
-    import pyarrow.parquet
-
-    stream = stack.enter_context(target.file(table.name + SUFFIX))
-    columns = arrow_schema(table)
-    columns = columns.with_metadata({**columns.metadata, "version": str(version)})
-    return _File(table, stack.enter_context(pyarrow.parquet.ParquetWriter(stream, columns)))

@@ -93,10 +93,11 @@ def _csv(result: Result, path: str, report: Report | None) -> list[str]:
 def _parquet(result: Result, path: str, report: Report | None) -> list[str]:
     from tracelink.store import parquet
 
-    files = {file_target(name): table for name, table in _files(result, path).items()}
-    for target, table in files.items():
-        parquet.write(target, *stored("", table))
-    return [target.path() for target in files]
+    files = _files(result, path)
+    for name, table in files.items():
+        columns, rows = stored(name, table)
+        parquet.write(file_target(name), "", columns, parquet.arrow_table(columns, rows))
+    return [file_target(name).path() for name in files]
 
 
 def _database(module: str, result: Result, path: str, report: Report | None) -> list[str]:

@@ -175,7 +175,8 @@ def _words(field: Field) -> tuple[str, ...]:
 
 def stored(name: str, result: ResultTable[Any]) -> tuple[Table, Batch]:
     """The table in which the rows of a result are stored, and all of these."""
-    columns = [_in_result(column_of(field), result) for field in fields_of(result.row_type).values()]
+    fields = fields_of(result.row_type)
+    columns = [_in_result(column_of(fields[name]), result) for name in result.flat]
     cells = {column.name: _cells(column.type, values_of(result.columns[column.name])) for column in columns}
     return Table(name, result.title, tuple(columns)), Batch(name, cells)
 
