@@ -15,13 +15,15 @@ from tracelink.answers.model.results import Summary
 from tracelink.api.inspection import Inspection
 from tracelink.api.outputs import Written
 from tracelink.cli.answer import Failed
-from tracelink.cli.documents import diagnosis, results
+from tracelink.cli.documents import results
 from tracelink.cli.formats import Completion, Formats
 from tracelink.cli.open import Opened
 from tracelink.cli.run import Run
 from tracelink.compiling.model import CompileReport
 from tracelink.converters.capture import schema as capture
 from tracelink.converters.chakra.validation.rules import Validation
+from tracelink.diagnosis.model import Diagnosis
+from tracelink.diagnosis.report.entries import Entries
 from tracelink.model.clock import Clocks
 
 DRAFT = "https://json-schema.org/draft/2020-12/schema"
@@ -32,8 +34,8 @@ DOCUMENTS: dict[str, type[msgspec.Struct]] = {
     "collectives": Listing,
     "compile": CompileReport,
     "completion": Completion,
-    "diagnose": diagnosis.Diagnose,
-    "entries": diagnosis.Entries,
+    "diagnose": Diagnosis,
+    "entries": Entries,
     "error": Failed,
     "formats": Formats,
     "inspect": Inspection,

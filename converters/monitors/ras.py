@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections import defaultdict
 
 import msgspec
 from msgspec import Struct, field
@@ -14,8 +13,8 @@ from tracelink.io.sources import Source
 from tracelink.model.errors import UnreadableError, encodable
 from tracelink.model.findings import Finding, Severity
 from tracelink.model.text import counted
-from tracelink.model.trace import RankTrace, SourceInfo
-from tracelink.model.witnesses import CommunicatorReport, CommunicatorStatus, MemberStatus
+from tracelink.model.trace import RankTrace
+from tracelink.model.witnesses import CommunicatorStatus, Launched, MemberStatus, MonitorAnswer
 
 LARGEST = 256 << 20
 """Bytes of a status: 1,000 communicators of 1,000 ranks have less."""
@@ -55,7 +54,7 @@ class NcclRasReader:
             "a status has no events", source=source.path, advice="Diagnose it: tracelink diagnose FILE"
         )
 
-    def read_answers(self, source: Source, engine: Engine) -> list[CommunicatorReport]:
+    def read_answers(self, source: Source, engine: Engine) -> list[MonitorAnswer]:
         """Each answer in a file: the communicators, and the processes that are considered dead.
 
         Of several answers as text only the last one: they have no times.
@@ -71,16 +70,10 @@ class NcclRasReader:
         return [_from_text(source, data[start:])]
 
 
-def _info(source: Source, version: str, records: int) -> SourceInfo:
-    return SourceInfo(
-        path=source.path, format=NcclRasReader.name, version=version, records=records, bytes=source.bytes
-    )
-
-
 # JSON
 
 
-def _from_json(source: Source, data: bytes) -> CommunicatorReport:
+def _from_json(source: Source, data: bytes) -> MonitorAnswer:
     try:
         document = msgspec.json.decode(data, type=schema.Document)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
@@ -96,15 +89,15 @@ def _from_json(source: Source, data: bytes) -> CommunicatorReport:
         findings.append(
             Finding(Severity.INFO, "ras_timeouts", message, document.ras.timeouts_count, source.path)
         )
-    info = _info(source, encodable(document.nccl_version), len(communicators))
-    return CommunicatorReport(info, encodable(document.timestamp), communicators, dead, findings)
+    version = encodable(document.nccl_version)
+    return MonitorAnswer(source.path, version, encodable(document.timestamp), communicators, dead, findings)
 
 
 def _communicator(one: schema.Communicator) -> CommunicatorStatus:
     members = [_member(rank, _state(rank.status)) for rank in one.ranks if rank.rank >= 0]
     members += [_member(rank, _absence(rank.status)) for rank in one.missing_ranks if rank.rank >= 0]
     members.sort(key=lambda member: member.rank)
-    return CommunicatorStatus(encodable(one.hash), one.size, members, {})
+    return CommunicatorStatus(encodable(one.hash), one.size, members)
 
 
 def _member(rank: schema.Rank, state: str) -> MemberStatus:
@@ -136,23 +129,23 @@ def _absence(status: schema.Status) -> str:
 class _Block(Struct):
     """What the text says of one communicator."""
 
-    others: dict[str, list[tuple[int, int]]] = field(default_factory=lambda: defaultdict(list))
+    launched: list[Launched] = field(default_factory=list)
     members: dict[int, MemberStatus] = field(default_factory=dict)
 
 
-def _from_text(source: Source, data: bytes) -> CommunicatorReport:
+def _from_text(source: Source, data: bytes) -> MonitorAnswer:
     text = data.decode("utf-8", "replace")
     parser = _TextParser()
     for line in text.splitlines():
         parser.line(line.strip())
     communicators = [
         CommunicatorStatus(
-            name, None, sorted(block.members.values(), key=lambda one: one.rank), dict(block.others)
+            name, None, sorted(block.members.values(), key=lambda one: one.rank), block.launched
         )
         for name, block in parser.blocks.items()
     ]
     version = found[1] if (found := _VERSION.search(text)) else ""
-    return CommunicatorReport(_info(source, version, len(communicators)), "", communicators, parser.dead)
+    return MonitorAnswer(source.path, version, "", communicators, parser.dead)
 
 
 class _TextParser:
@@ -185,13 +178,13 @@ class _TextParser:
             self._operation = found["operation"] or "collective"
         elif self._operation and (found := _SEVERAL.match(line)):
             self._count = int(found["count"] or 0)
-            block.others[self._operation].append((int(found["ranks"]), self._count))
+            block.launched.append(Launched(self._operation, int(found["ranks"]), self._count))
         elif found := _MISSING.match(line):
             for rank in found["ranks"].replace(",", " ").split():
                 self._add(block, int(rank[:9]), line, {}, "missing")
         elif self._operation and (found := _ONE.match(line)):
             count = int(found["count"] or 0)
-            block.others[self._operation].append((1, count))
+            block.launched.append(Launched(self._operation, 1, count))
             self._add(block, int(found["rank"]), line, {self._operation: count}, "running")
         elif found := _MEMBER.match(line):
             state = {"INCOMPLETE": "missing", "ERROR": "error"}.get(self._section, "running")

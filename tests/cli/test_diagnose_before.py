@@ -152,7 +152,7 @@ def test_newer_dumps_are_an_error(tracelink: Run) -> None:
 def test_generations_in_one_tree(tracelink: Run) -> None:
     dumps(Path("dumps", "t1"), {rank: steps(rank, 2) for rank in range(4)})
     dumps(Path("dumps", "t2"), hang(4, culprit=2))
-    result = tracelink("diagnose", "dumps", "--html", "report.html")
+    result = tracelink("diagnose", "dumps")
     lines = [
         VERDICT,
         "The same processes wrote dumps 2 times. The newest are diagnosed: dumps/t2. They are compared with the "
@@ -160,6 +160,7 @@ def test_generations_in_one_tree(tracelink: Run) -> None:
         "Since the earlier dumps (06:29:21.603 UTC or later): ranks 0-3 moved on.",
     ]
     assert result.stdout.splitlines()[:3] == lines
+    tracelink("diagnose", "dumps", "-o", "report.html")
     assert lines[2] in read_html(Path("report.html").read_text()).text
 
 

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import jsonschema
-import msgspec
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -18,9 +17,9 @@ from builders.dumps import dumps, hang, healthy, steps
 from builders.recorded_jobs import faulty_plans
 from generators.recorded_jobs import FAULTS, Fault, Plan, Snapshot, job
 from tracelink import diagnose, schemas
-from tracelink.cli.documents.diagnosis import diagnosis_document
 from tracelink.cli.main import FINE, NO
 from tracelink.diagnosis.model import Kind, Stage
+from tracelink.show.json import document_text
 
 SCHEMA = jsonschema.Draft202012Validator(schemas.load("diagnose"))
 
@@ -50,10 +49,12 @@ def test_a_hang(tracelink: Run) -> None:
         "waiting": [0, 1, 3],
         "message": "Rank 2 never joined all_reduce #3 of group 0 (default_pg); 3 ranks wait.",
         "tie": False,
+        "in_other_order": False,
         "proven": True,
         "count": 1,
         "waited_ns": None,
         "cycle": [],
+        "rows": {"0": 2, "2": 7},
         "sightings": [],
         "compiling": [],
         "stacks": [],
@@ -97,7 +98,7 @@ def test_standings(tracelink: Run) -> None:
 def test_a_healthy_job(tracelink: Run) -> None:
     made = document(tracelink, dumps(Path("dumps"), healthy(4)))
     assert made["problems"] == []
-    assert made["ranks"] == {"present": [0, 1, 2, 3], "missing": [], "unreadable": []}
+    assert made["ranks"] == {"present": [0, 1, 2, 3], "missing": [], "unreadable": [], "reasons": []}
     assert made["checked"] == {"ranks": 4, "entries": 8, "groups": 1, "collectives": 2, "messages": 0}
 
 
@@ -106,8 +107,11 @@ def test_ranks_without_a_complete_dump(tracelink: Run) -> None:
     broken, empty = folder / "comm_lib_trace_rank_1", folder / "comm_lib_trace_rank_3"
     broken.write_bytes(broken.read_bytes()[:-40])
     empty.write_bytes(b"")
-    made = document(tracelink, folder)
-    assert made["ranks"] == {"present": [0, 2], "missing": [4, 5], "unreadable": [1, 3]}
+    ranks = document(tracelink, folder)["ranks"]
+    first, second = ranks.pop("reasons")
+    assert ranks == {"present": [0, 2], "missing": [4, 5], "unreadable": [1, 3]}
+    assert second.startswith(f"{empty}: the file is empty.")
+    assert first.startswith(f"{broken}: it ends after ")
 
 
 def test_an_error_is_json_too(tracelink: Run) -> None:
@@ -140,8 +144,7 @@ def test_synthetic_jobs_fit_the_schema(tmp_path_factory: pytest.TempPathFactory,
     plan, fault = data.draw(faulty_plans(*FAULTS))
     folder = tmp_path_factory.mktemp("dumps")
     job(plan, fault, Snapshot("timed_out")).write(folder)
-    document = msgspec.to_builtins(diagnosis_document(diagnose(folder, jobs=1)))
-    SCHEMA.validate(json.loads(json.dumps(document)))
+    SCHEMA.validate(json.loads(document_text(diagnose(folder, jobs=1))))
 
 
 def test_the_same_dumps_give_the_same_bytes(tracelink: Run) -> None:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import jsonschema
+import numpy as np
 import pytest
 
 from builders.command_line import Run
@@ -17,11 +18,15 @@ from builders.data import traces
 from builders.dumps import dumps, hang, healthy, stack, steps
 from builders.recorder import CREATED, collective, process_group
 from tracelink import schemas
-from tracelink.cli.entries import Table, columns_that_fit, ordinal, tensors_in_words
 from tracelink.cli.main import FINE, NO, USAGE
+from tracelink.diagnosis.examine import examine
+from tracelink.diagnosis.report.entries import Column, Shown, folded, ordinal, side_by_side, tensors_in_words
 from tracelink.model.records import Entry
+from tracelink.show import terminal
 
 HANG = """\
+Rank 2 never joined all_reduce #3 of group 0 (default_pg); 3 ranks wait.
+
 group           #  call        tensors      rank 0  rank 1  rank 2   rank 3
 0 (default_pg)  1  all_reduce  Float 64x16  done    done    done     done
 0 (default_pg)  2  all_reduce  Float 64x16  done    done    done     done
@@ -41,7 +46,9 @@ def document(tracelink: Run, *options: str, folder: str = "dumps") -> Any:
 
 
 def table(tracelink: Run, *options: str) -> list[dict[str, str]]:
-    return list(csv.DictReader(io.StringIO(entries(tracelink, "--csv", *options))))
+    tracelink("diagnose", "dumps", "--entries", "-o", "out.csv", *options)
+    written = Path("out.entries.csv")
+    return list(csv.DictReader(io.StringIO((written if written.exists() else Path("out.csv")).read_text())))
 
 
 class TestTable:
@@ -59,14 +66,14 @@ class TestTable:
         made = healthy(3)
         made[1][1] |= {"profiling_name": "nccl:broadcast", "input_sizes": [[256]], "output_sizes": [[256]]}
         dumps(Path("dumps"), made)
-        (row,) = (line for line in entries(tracelink).splitlines() if "broadcast" in line)
+        (row,) = (line for line in entries(tracelink).splitlines()[2:] if "broadcast" in line)
         assert row == "0 (default_pg)  2  all_reduce  Float 64x16  done    broadcast Float 256 done  done"
 
     def test_only_the_last_rows(self, tracelink: Run) -> None:
         dumps(Path("dumps"), hang(4, culprit=2))
         output = entries(tracelink, "-n", "1").splitlines()
-        assert output[1].startswith("0 (default_pg)  3")
-        assert output[2:4] == [
+        assert output[3].startswith("0 (default_pg)  3")
+        assert output[4:6] == [
             "Last 1 row; 8 earlier entries (--limit 0 shows all).",
             "Rank 2 has no entry in these rows; its last entry is all_reduce #2 of group 0 (default_pg).",
         ]
@@ -74,19 +81,19 @@ class TestTable:
     def test_20_rows_by_default(self, tracelink: Run) -> None:
         dumps(Path("dumps"), {rank: steps(rank, 30) for rank in range(2)})
         assert "Last 20 rows; 20 earlier entries (--limit 0 shows all)." in entries(tracelink)
-        assert len(entries(tracelink, "-n", "0").splitlines()) == 1 + 30 + 1
+        assert len(entries(tracelink, "-n", "0").splitlines()) == 2 + 1 + 30 + 1
 
     def test_only_some_ranks(self, tracelink: Run) -> None:
         dumps(Path("dumps"), hang(4, culprit=2))
-        header = entries(tracelink, "--ranks", "0-1,3").splitlines()[0]
+        header = entries(tracelink, "--ranks", "0-1,3").splitlines()[2]
         assert header.split("  ")[-3:] == ["rank 0", "rank 1", "rank 3"]
 
     def test_only_some_groups(self, tracelink: Run) -> None:
         config = process_group("0", [0, 1], "default_pg") | process_group("1", [0, 1], "tp")
         made = {rank: [*steps(rank, 1), *steps(rank, 2, group=("1", "tp"))] for rank in range(2)}
         dumps(Path("dumps"), made, pg_config=config)
-        groups = {line.split("  ")[0] for line in entries(tracelink, "-g", "tp").splitlines()[1:3]}
-        both = {line.split("  ")[0] for line in entries(tracelink, "-g", "tp", "-g", "0").splitlines()[1:4]}
+        groups = {line.split("  ")[0] for line in entries(tracelink, "-g", "tp").splitlines()[3:5]}
+        both = {line.split("  ")[0] for line in entries(tracelink, "-g", "tp", "-g", "0").splitlines()[3:6]}
         assert (groups, both) == ({"1 (tp)"}, {"1 (tp)", "0 (default_pg)"})
 
     def test_messages_by_the_ranks_of_the_job(self, tracelink: Run) -> None:
@@ -94,7 +101,7 @@ class TestTable:
         told = {"group": ("7", "pp"), "is_p2p": True, "p2p_seq_id": 1, "created": CREATED}
         sent = [collective("nccl:send 0->1", completed=CREATED + 9, **told)]
         dumps(Path("dumps"), {1: sent, 3: [collective("nccl:recv 1<-0", **told)]}, pg_config=config)
-        assert entries(tracelink).splitlines()[:2] == [
+        assert entries(tracelink).splitlines()[2:4] == [
             "group   #  call            tensors      rank 1  rank 3",
             "7 (pp)  1  message 1 -> 3  Float 64x16  done    queued",
         ]
@@ -122,17 +129,18 @@ class TestStacks:
     def test_each_stack_once(self, tracelink: Run) -> None:
         dumps(Path("dumps"), hang(3, culprit=2))
         output = entries(tracelink, "--stacks", "-n", "1")
-        assert output.splitlines()[1].split() == [
+        assert output.splitlines()[3].split() == [
             *("0", "(default_pg)", "3", "all_reduce", "Float", "64x16", "1", "queued", "queued", "missing")
         ]
-        assert output.endswith("Stack 1:\n  /home/me/train.py:30   step\n  /home/me/train.py:200  main\n")
+        stack = "Stack 1:\n  /home/me/train.py:30   step\n  /home/me/train.py:200  main\n"
+        assert output.endswith(f"{stack}1 more frame (-v shows it).\n")
 
     def test_a_deviating_stack_is_in_its_cell(self, tracelink: Run) -> None:
         made = healthy(3)
         made[1][1] |= {"frames": stack("other", 77)}
         dumps(Path("dumps"), made)
         output = entries(tracelink, "--stacks", "-n", "1")
-        assert output.splitlines()[1].split("  ")[-2:] == ["stack 2 done", "done"]
+        assert output.splitlines()[3].split("  ")[-2:] == ["stack 2 done", "done"]
         assert "Stack 2:\n  /home/me/train.py:77   other\n" in output
 
 
@@ -155,15 +163,15 @@ class TestCsvAndJson:
             "target": "",
             "input_type": "Float",
             "output_type": "Float",
-            "input_sizes": "[[64, 16]]",
-            "output_sizes": "[[64, 16]]",
+            "input_sizes": "[64, 16]",
+            "output_sizes": "[64, 16]",
             "state": "scheduled",
             "retired": "False",
             "created_ns": "1794983362603438457",
             "started_ns": "",
             "completed_ns": "",
             "timeout_ms": "600000",
-            "stack": "train.py:30 step < train.py:200 main < runpy.py:88 run",
+            "called_at": "train.py:30",
         }
 
     def test_json(self, tracelink: Run) -> None:
@@ -190,7 +198,7 @@ class TestCsvAndJson:
             (0, "_all_gather_base"),
             *((1, name) for _ in range(2) for name in ("_all_gather_base", "coalesced")),
         ]
-        assert entries(tracelink).splitlines()[1].endswith("done    done")
+        assert entries(tracelink).splitlines()[3].endswith("done    done")
 
     def test_all_rows_by_default(self, tracelink: Run) -> None:
         dumps(Path("dumps"), {rank: steps(rank, 30) for rank in range(2)})
@@ -200,14 +208,14 @@ class TestCsvAndJson:
     def test_without_the_dump_only_sizes_are_missing(
         self, tracelink: Run, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        from tracelink.cli import entries as entries_output
+        from tracelink.diagnosis.report import entries as entries_output
 
         dumps(Path("dumps"), healthy(2))
         real = entries_output.Shown.of
 
-        def of(*arguments: Any) -> Any:
+        def of(*arguments: Any, **options: Any) -> Any:
             shutil.rmtree("dumps")
-            return real(*arguments)
+            return real(*arguments, **options)
 
         monkeypatch.setattr(entries_output.Shown, "of", of)
         made = document(tracelink)
@@ -216,7 +224,7 @@ class TestCsvAndJson:
 
 
 class TestInvalidArguments:
-    @pytest.mark.parametrize("option", ["--stacks", "--csv", "--ranks=0", "--group=tp"])
+    @pytest.mark.parametrize("option", ["--stacks", "--ranks=0", "--group=tp"])
     def test_without_entries(self, tracelink: Run, option: str) -> None:
         result = tracelink("diagnose", "dumps", option)
         assert (result.exit_code, "needs --entries" in result.stderr) == (USAGE, True)
@@ -236,9 +244,6 @@ class TestInvalidArguments:
             USAGE,
             True,
         )
-
-    def test_csv_and_json(self, tracelink: Run) -> None:
-        assert tracelink("diagnose", "dumps", "--entries", "--csv", "--json").exit_code == USAGE
 
 
 class TestSelectionOfDumps:
@@ -274,28 +279,46 @@ class TestSelectionOfDumps:
 
 
 class TestColumns:
-    """Which columns fit so many letters."""
+    """Which columns there are, and which fit so many letters."""
 
-    EVEN, ODD = ("done", "done"), ("done", "missing")
+    @pytest.fixture(autouse=True)
+    def folder(self, tmp_path: Path) -> None:
+        self.path = dumps(tmp_path / "dumps", hang(4, culprit=2))
 
-    def made(self, *columns: tuple[str, ...]) -> Table:
-        return Table((), columns, [column.count("missing") for column in columns], ())
+    def test_ranks_with_equal_cells_share_a_column(self) -> None:
+        even, odd = ("done", "done"), ("done", "missing")
+        single = [Column((0,), even, 0), Column((1,), odd, 1), Column((2,), even, 0)]
+        assert folded(single) == [Column((0, 2), even, 0), Column((1,), odd, 1)]
 
-    def names(self, table: Table, room: int) -> tuple[list[str], list[int]]:
-        columns, left_out = columns_that_fit(table, range(len(table.columns)), room)
-        return [column.name for column in columns], left_out
+    def drawn(self, width: int) -> list[str]:
+        """The table at this width, and what is left out."""
+        examined = examine(self.path, jobs=1)
+        journal = examined.journal
+        chosen = np.ones(len(journal), np.bool_)
+        shown = Shown.of(journal, chosen, journal.ranks, None, stacks=False)
+        lines = terminal.draw(side_by_side(shown, examined.diagnosis), width=width).splitlines()
+        start = next(index for index, line in enumerate(lines) if line.startswith("group "))
+        return [line for line in lines[start:] if not line.startswith("queued")]
 
-    def test_one_for_each_rank(self) -> None:
-        assert self.names(self.made(self.EVEN, self.ODD, self.EVEN), 19) == (
-            ["rank 0", "rank 1", "rank 2"],
-            [],
-        )
+    def test_one_for_each_rank_where_they_fit(self) -> None:
+        assert self.drawn(90)[0].split("  ")[-4:] == ["rank 0", "rank 1", "rank 2", " rank 3"]
 
     def test_one_for_equal_ranks_in_a_narrow_terminal(self) -> None:
-        assert self.names(self.made(self.EVEN, self.ODD, self.EVEN), 18) == (["ranks 0, 2", "rank 1"], [])
+        assert self.drawn(66)[:4] == [
+            "group           #  call        tensors      ranks 0-1, 3  rank 2",
+            "0 (default_pg)  1  all_reduce  Float 64x16  done          done",
+            "0 (default_pg)  2  all_reduce  Float 64x16  done          done",
+            "0 (default_pg)  3  all_reduce  Float 64x16  queued        missing",
+        ]
 
     def test_deviating_ranks_in_a_very_narrow_terminal(self) -> None:
-        assert self.names(self.made(self.EVEN, self.ODD, self.EVEN), 7) == (["rank 1"], [0, 2])
+        assert self.drawn(45)[:5] == [
+            "group           #  call        rank 2",
+            "0 (default_pg)  1  all_reduce  done",
+            "0 (default_pg)  2  all_reduce  done",
+            "0 (default_pg)  3  all_reduce  missing",
+            "Left out at this width: tensors, ranks 0-1,",
+        ]
 
 
 @pytest.mark.parametrize(
@@ -322,7 +345,7 @@ def test_ordinals() -> None:
 
 def test_a_deadlock_of_groups(tracelink: Run) -> None:
     folder = str(traces("gloo/deadlock/settled"))
-    assert entries(tracelink, "-n", "2", "-g", "0", "-g", "4", folder=folder).splitlines()[1:3] == [
-        "4 (mesh_tp)     10  all_reduce  BFloat16 4" + 50 * " " + "missing  queued",
+    assert entries(tracelink, "-n", "2", "-g", "0", "-g", "4", folder=folder).splitlines()[3:5] == [
+        "4 (mesh_tp)     10  all_reduce  BFloat16 4" + 6 * "  -     " + "  missing  queued",
         "0 (default_pg)   5  all_reduce  BFloat16 2  " + 7 * "queued  " + " missing",
     ]

@@ -20,7 +20,7 @@ from tracelink.diagnosis.explain import (
     advice_for,
     with_advice,
 )
-from tracelink.diagnosis.model import Checked, Diagnosis, Evidence, Kind, Link, Problem, Role
+from tracelink.diagnosis.model import Diagnosis, Evidence, Kind, Link, Problem, RanksOfDumps, Role
 from tracelink.model.records import Entry, Frame
 
 # Advice for each kind of problem.
@@ -201,7 +201,7 @@ def test_advice_on_timed_out() -> None:
 
 def test_existing_advice_is_kept() -> None:
     known = replace(problem(Kind.STRAGGLER), advice="Buy another one.")
-    made = with_advice(Diagnosis([known, problem(Kind.FAILED)], [], [], list(RANKS), [], {}, Checked()))
+    made = with_advice(Diagnosis(problems=[known, problem(Kind.FAILED)], ranks=RanksOfDumps.of(list(RANKS))))
     first, second = made.problems
     assert first.advice == "Buy another one."
     assert second.advice == advice_for(second, RANKS)
@@ -220,7 +220,7 @@ def test_existing_advice_is_kept() -> None:
 def test_advice_names_hosts(culprits: tuple[int, ...], waiting: tuple[int, ...], words: str) -> None:
     bare = replace(problem(Kind.NEVER_JOINED, culprits=culprits), waiting=waiting)
     hosts = {rank: f"node{rank // 2}" for rank in range(14)}
-    (made,) = with_advice(Diagnosis([bare], [], [], list(RANKS), [], {}, Checked()), hosts).problems
+    (made,) = with_advice(Diagnosis(problems=[bare], ranks=RanksOfDumps.of(list(RANKS))), hosts).problems
     assert made.advice == f"{advice_for(bare, RANKS)} {words}".rstrip()
 
 

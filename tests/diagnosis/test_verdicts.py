@@ -13,7 +13,7 @@ from builders.recorded_jobs import diagnosed, faulty_plans
 from builders.recorder import CREATED, collective
 from generators.recorded_jobs import Fault, Plan, Snapshot, job
 from tracelink.diagnosis.examine import diagnosis_of
-from tracelink.diagnosis.model import Category, Checked, Diagnosis, Kind, Problem, Stage, Standing
+from tracelink.diagnosis.model import Category, Diagnosis, Kind, Problem, RanksOfDumps, Stage, Standing
 from tracelink.diagnosis.stalls import hint_of_file_times
 from tracelink.diagnosis.verdicts import CATEGORY, CATEGORY_IN_WORDS, lawful, with_categories
 from tracelink.model.columns import SECOND
@@ -29,7 +29,7 @@ HANGS = (
 
 def diagnosis(*standings: Standing, missing: Sequence[int] = ()) -> Diagnosis:
     """A diagnosis that found no problem."""
-    return Diagnosis([], standings, [], [0, 1, 2], missing, {}, Checked())
+    return Diagnosis(standings=standings, ranks=RanksOfDumps.of([0, 1, 2], missing))
 
 
 def standing(stage: Stage, *ranks: int, sequence: int | None = 7) -> Standing:
@@ -140,8 +140,6 @@ def test_other_ranks_of_a_connected_job_make_it_doubtful() -> None:
 def test_diagnosis_in_a_few_lines() -> None:
     found = diagnosis_of(journal_of_programs({0: "a1 a2!", 1: "a1 a2!", 2: "a1"}, a=[0, 1, 2]))
     assert repr(found) == (
-        "<Diagnosis: problem\n"
-        "  problem 1: Rank 2 never joined all_reduce #2 of group a; 2 ranks wait.\n"
-        "  checked: 3 ranks, 5 entries\n"
-        "  findings: none>"
+        "<Diagnosis: Rank 2 never joined all_reduce #2 of group a; 2 ranks wait.\n"
+        "  tables: problems 1, standings 2, lateness 0, findings 0>"
     )

@@ -14,7 +14,8 @@ from builders.dumps import dumps, hang
 from builders.recorder import collective
 from peers.peers_cache import cache
 from tracelink.diagnosis.examine import examine
-from tracelink.diagnosis.html.page import write_page
+from tracelink.diagnosis.report import report_of
+from tracelink.show import html
 
 pytestmark = pytest.mark.peer
 
@@ -24,7 +25,9 @@ HOSTILE = '</title></style><script>alert(1)</script><img src="//host/x" onerror=
 
 
 def looked_at(folder: Path, entries: dict[int, Any], browser: str) -> dict[str, Any]:
-    write_page(examine([str(dumps(folder / "dumps", entries))]), str(folder / "report.html"))
+    examined = examine([str(dumps(folder / "dumps", entries))])
+    report = report_of(examined.diagnosis, examined.journal)
+    (folder / "report.html").write_text(html.draw(report), "utf-8")
     run = subprocess.run(
         ["node", str(LOOK), str(folder / "report.html"), browser],
         env=os.environ | {"NODE_PATH": str(cache() / "node_modules")},

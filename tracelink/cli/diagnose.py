@@ -1,28 +1,35 @@
-"""`tracelink diagnose`: why a job hangs, as a page, JSON, HTML, a database, or a table of entries."""
+"""`tracelink diagnose`: why a job hangs, as a report, a database, or a table of entries."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from pathlib import PurePath
 from typing import TYPE_CHECKING, TypedDict
 
 import click
+import numpy as np
+from msgspec import Struct
+from msgspec.structs import replace
 
+from tracelink.cli.answer import print_answer
 from tracelink.cli.console import Console
-from tracelink.cli.diagnosis_page import MOST_PROBLEMS, diagnosis_page, verdict
 from tracelink.cli.main import FINE, IN_FLIGHT, NO
 from tracelink.cli.options import RANKS_OR_RANK, Inputs, collected, command, takes_engine, takes_inputs
-from tracelink.cli.terminal import print_errors, watching
+from tracelink.cli.terminal import watching
 from tracelink.diagnosis.examine import Examined, examine
 from tracelink.diagnosis.model import Diagnosis, Verdict
+from tracelink.diagnosis.report import MOST_PROBLEMS, report_of, verdict_of
 from tracelink.io.engine import Engine
 from tracelink.io.remote.addresses import shown
 from tracelink.model.errors import UsageError
 from tracelink.model.ranges import Numbers
-from tracelink.model.text import size
 
 if TYPE_CHECKING:
-    from tracelink.cli.entries import EntrySelection
     from tracelink.diagnosis.database.tables import Database
+    from tracelink.diagnosis.journal import Journal
+    from tracelink.model.columns import Bools
+    from tracelink.model.results import Result
+    from tracelink.show.document import Report
 
 
 EXIT_CODES: Mapping[Verdict, int] = {"ok": FINE, "problem": NO, "in_flight": IN_FLIGHT}
@@ -31,8 +38,10 @@ EXIT_CODES: Mapping[Verdict, int] = {"ok": FINE, "problem": NO, "in_flight": IN_
 # Options of `diagnose`: which dumps to read, and which entries to show.
 
 
-SHOWN = 20
-"""Rows of the table of entries without --limit."""
+SHOWN, ON_PAGE = 20, 500
+"""Rows of the table of entries without --limit: in a terminal, and in a file for people."""
+ANSWERS = (".html", ".md", ".csv", ".json")
+"""Suffixes of files with the answer; all others are databases of entries."""
 
 
 class DumpKeywords(TypedDict):
@@ -81,24 +90,28 @@ takes_dumps = collected(
 """Adds the options that select dumps; the function gets them as `dumps`."""
 
 
+class EntrySelection(Struct, frozen=True):
+    """The entries that the options select."""
+
+    ranks: Numbers | None
+    groups: Sequence[str]
+    stacks: bool
+
+
 def _entries(
-    entries: bool, only_ranks: str | None, groups: tuple[str, ...], stacks: bool, as_csv: bool
+    entries: bool, only_ranks: str | None, groups: tuple[str, ...], stacks: bool
 ) -> EntrySelection | None:
-    options = {"--ranks": only_ranks, "--group": groups, "--stacks": stacks, "--csv": as_csv}
+    options = {"--ranks": only_ranks, "--group": groups, "--stacks": stacks}
     given = [name for name, value in options.items() if value]
     if given and not entries:
         raise click.UsageError(f"{given[0]} needs --entries.")
     if "=" in (only_ranks or ""):
         raise click.UsageError(RANKS_OR_RANK)
-    context = click.get_current_context()
-    if as_csv and context.obj.json:
-        raise click.UsageError("--csv and --json cannot be combined.")
     if not entries:
         return None
-    from tracelink.cli.entries import EntrySelection
-
-    ranks = None if only_ranks is None else Numbers.parse(only_ranks, "--ranks")
-    return EntrySelection(ranks, groups, stacks, context.params["limit"], as_csv)
+    return EntrySelection(
+        None if only_ranks is None else Numbers.parse(only_ranks, "--ranks"), groups, stacks
+    )
 
 
 takes_entries = collected(
@@ -127,7 +140,6 @@ takes_entries = collected(
         click.option(
             "--stacks", is_flag=True, help="With --entries: also show the Python stack of each entry."
         ),
-        click.option("--csv", "as_csv", is_flag=True, help="With --entries: print a CSV row for each entry."),
     ),
 )
 """Adds the options that show entries; the function gets them as `entries`, None without --entries."""
@@ -142,7 +154,7 @@ takes_entries = collected(
     "tracelink diagnose samples/hung_job/dumps -q || alert-me       one line for each problem",
     "tracelink diagnose samples/hung_job/dumps --json | jq '.problems[0] | {kind, culprits, message}'",
     "tracelink diagnose samples/hung_job/dumps -o flight.sqlite     all entries and stacks, for SQL",
-    "tracelink diagnose samples/hung_job/dumps --html report.html   a page for the ticket",
+    "tracelink diagnose samples/hung_job/dumps -o report.html       a page for the ticket",
     "tracelink diagnose samples/hung_job/dumps --entries            the last calls of all ranks side by side",
     "tracelink diagnose samples/gpu_pair/dumps --kineto samples/gpu_pair   with the operators of profiles",
     "tracelink diagnose now/ --before earlier/",
@@ -166,13 +178,8 @@ takes_entries = collected(
     "--output",
     type=click.Path(),
     metavar="FILE|DIR/",
-    help="Also write all entries to a database: FILE.sqlite, or Parquet files in DIR/ or DIR.parquet.",
-)
-@click.option(
-    "--html",
-    type=click.Path(dir_okay=False),
-    metavar="FILE",
-    help="Also write the diagnosis as one HTML page, to attach to a ticket.",
+    help="Write the answer to FILE.html, .md, .csv or .json; or all entries to a database: FILE.sqlite, or Parquet "
+    "files in DIR/ or DIR.parquet.",
 )
 @takes_engine
 def diagnose(
@@ -182,7 +189,6 @@ def diagnose(
     entries: EntrySelection | None,
     limit: int | None,
     output: str | None,
-    html: str | None,
     engine: Engine,
 ) -> None:
     """Find out why a job hangs: which rank, which collective.
@@ -196,83 +202,89 @@ def diagnose(
     The exit code is 0 if no problem was found, 1 if one was, 2 for wrong arguments, 3 if nothing could be read, and 4
     if ranks are in calls and the dumps do not show whether the job hangs or runs.
     """
-    if html == "-":
-        raise UsageError("--html cannot write to standard output", advice="Name a file, such as report.html.")
-    _check_folders(output, html)
-    database = _database(output) if output else None
+    database = _database_at(output)
     with watching(console, [*inputs.named, *dumps["before"]]) as watch:
         examined = examine(**inputs.keywords(), **dumps, engine=engine, watch=watch)
+    diagnosis = examined.diagnosis
     if database:
         database.write(examined)
-    if entries:
-        show_entries(console, examined, entries)
-    else:
-        _show_diagnosis(console, examined.diagnosis, limit)
+    result, report = (
+        _diagnosis(examined, limit)
+        if entries is None
+        else _entries_of(console, examined, entries, limit, output)
+    )
+    if console.quiet and not console.json:
+        if lines := _verdict(diagnosis, limit):
+            console.result(*lines)
+        report = replace(report, findings=diagnosis.findings)
+    print_answer(console, result, None if database else output, read=inputs.named, report=report)
     if database:
         console.info(f"Wrote {shown(database.path)}: {len(examined.journal):,} entries.", to_stderr=True)
-    if html:
-        console.info(f"Wrote {shown(html)}: {size(_write_page(examined, html))}.", to_stderr=True)
-    click.get_current_context().exit(EXIT_CODES[examined.diagnosis.verdict])
+    click.get_current_context().exit(EXIT_CODES[diagnosis.verdict])
 
 
-def _check_folders(*outputs: str | None) -> None:
-    named = [path for path in outputs if path]
-    if named:
-        from tracelink.io.targets import check_folder
-
-        for path in named:
-            check_folder(path)
+def _suffix(output: str | None) -> str:
+    return PurePath(output or "").suffix.lower()
 
 
-def _database(path: str) -> Database:
+def _database_at(output: str | None) -> Database | None:
+    """The database of all entries that the output names; None if it is the answer."""
+    if output is None:
+        return None
+    if _suffix(output) in ANSWERS:
+        from tracelink.store.results import check_output
+
+        check_output(output)
+        return None
     from tracelink.diagnosis.database.tables import database_at
+    from tracelink.io.targets import check_folder
 
-    return database_at(path)
-
-
-def _write_page(examined: Examined, path: str) -> int:
-    from tracelink.diagnosis.html.page import write_page
-
-    return write_page(examined, path)
+    check_folder(output)
+    return database_at(output)
 
 
-def _show_diagnosis(console: Console, diagnosis: Diagnosis, limit: int | None) -> None:
-    if console.json:
-        from tracelink.cli.documents.diagnosis import diagnosis_document
+def _diagnosis(examined: Examined, limit: int | None) -> tuple[Result, Report]:
+    diagnosis = examined.diagnosis.limited(limit)
+    return diagnosis, report_of(diagnosis, examined.journal, limited=limit is not None)
 
-        console.document(diagnosis_document(diagnosis, limit))
-    elif not console.quiet:
-        console.info(diagnosis_page(diagnosis, verbose=console.verbose, limit=limit))
-    else:
-        if diagnosis.problems:
-            console.result(*verdict(diagnosis, limit))
-        elif diagnosis.blind_spot:
-            console.result(f"No problem found. {diagnosis.blind_spot}")
-        print_errors(console, diagnosis.findings)
+
+def _verdict(diagnosis: Diagnosis, limit: int | None) -> list[str]:
+    """A line for each problem, or what may not be seen."""
+    if diagnosis.problems:
+        return verdict_of(diagnosis.limited(MOST_PROBLEMS if limit is None else limit))
+    return [f"No problem found. {diagnosis.blind_spot}"] if diagnosis.blind_spot else []
 
 
 # `tracelink diagnose --entries`.
 
 
-def show_entries(console: Console, examined: Examined, selection: EntrySelection) -> None:
-    """Prints the selected entries as a table, as CSV or as JSON."""
-    from tracelink.cli.entries import Shown
-    from tracelink.cli.entries_page import entries_document, entries_page, entries_table
+def _entries_of(
+    console: Console, examined: Examined, selection: EntrySelection, limit: int | None, output: str | None
+) -> tuple[Result, Report]:
+    """The selected entries as rows, and side by side."""
+    from tracelink.diagnosis.report.entries import Shown, entries_of, side_by_side
 
-    diagnosis = examined.diagnosis
-    as_table = not (selection.csv or console.json)
-    if as_table and console.quiet:
-        if diagnosis.problems:
-            console.result(*verdict(diagnosis))
-        return
-    shown = Shown.of(examined.journal, selection, selection.last(SHOWN if as_table else None))
-    if console.json:
-        console.document(entries_document(shown, diagnosis, stacks=selection.stacks))
-    elif selection.csv:
-        from tracelink.show.csv import csv_text
+    journal, ranks, default = examined.journal, selection.ranks, ON_PAGE if output else SHOWN
+    every = console.json or _suffix(output) in (".csv", ".json")
+    kept = journal.ranks if ranks is None else journal.ranks[ranks.mark(journal.ranks.astype(np.int64))]
+    if not len(kept):
+        raise UsageError(
+            f"--ranks: no dump of {ranks.called('rank') if ranks else 'any rank'}",
+            advice=f"Dumps were read of {Numbers.of(journal.ranks.tolist()).called('rank')}.",
+        )
+    last = (None if every else default) if limit is None else limit or None
+    shown = Shown.of(journal, _of_groups(journal, selection.groups), kept, last, stacks=selection.stacks)
+    return entries_of(shown, examined.diagnosis), side_by_side(shown, examined.diagnosis)
 
-        table = entries_table(shown, stacks=selection.stacks)
-        console.result(*csv_text([list(table), *zip(*table.values(), strict=True)]).splitlines())
-        print_errors(console, [*diagnosis.findings, *shown.findings])
-    else:
-        console.info(entries_page(shown, diagnosis, verbose=console.verbose))
+
+def _of_groups(journal: Journal, names: Sequence[str]) -> Bools:
+    """The entries of any of these groups; of all groups if none is given."""
+    if not names:
+        return np.ones(len(journal), np.bool_)
+    from tracelink.answers.collectives.listing import groups_named
+
+    named = np.zeros(len(journal.groups) + 1, np.bool_)
+    for name in names:
+        named[:-1] |= groups_named(journal.groups, name)
+    entries: Bools = named[journal.records.group]
+    return entries

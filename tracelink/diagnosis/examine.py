@@ -38,7 +38,7 @@ from tracelink.diagnosis.journal import Journal, journal_of, last_unusable_entri
 from tracelink.diagnosis.lateness import habits_of, lateness_report, with_late_history
 from tracelink.diagnosis.lost_waits import lost_waits
 from tracelink.diagnosis.message_problems import diagnose_messages
-from tracelink.diagnosis.model import Checked, Diagnosis, Kind, Problem
+from tracelink.diagnosis.model import Checked, Diagnosis, Kind, Problem, RanksOfDumps
 from tracelink.diagnosis.participation import Parts, parts_of, positions_of
 from tracelink.diagnosis.programs import Comparison, Programs, comparisons_of
 from tracelink.diagnosis.sizes import exchange_disagreements, with_misfits
@@ -279,9 +279,7 @@ def diagnosis_of(
         problems=with_categories(_worst_first(problems), dumps.missing),
         standings=standings_of(journal, parts, positions, [*waits, *lost.waits]),
         lateness=late.lateness,
-        present=dumps.present,
-        missing=dumps.missing,
-        unreadable=dumps.unreadable,
+        ranks=dumps,
         checked=_checked(journal, parts, messages.count),
         notes=[*notes, *of_sizes, *late.notes],
         findings=[*findings, *two_jobs, *journal.findings, *unusable_findings(journal), *unread],
@@ -364,16 +362,10 @@ def _worst_first(problems: Sequence[Problem]) -> list[Problem]:
     )
 
 
-class _Dumps(Struct, frozen=True):
-    present: list[int]
-    missing: list[int]
-    unreadable: dict[int, str]
-
-
-def _dumps(journal: Journal, truncated: Collection[int], unreadable: Mapping[int, str]) -> _Dumps:
+def _dumps(journal: Journal, truncated: Collection[int], unreadable: Mapping[int, str]) -> RanksOfDumps:
     failed = {**unreadable, **{rank: _why_truncated(journal, rank) for rank in truncated}}
     members = {rank for group in journal.groups for rank in group.ranks}
-    return _Dumps(
+    return RanksOfDumps.of(
         [rank for rank in journal.recordings if rank not in truncated],
         sorted(members - set(journal.recordings) - set(failed)),
         dict(sorted(failed.items())),

@@ -4,19 +4,33 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Annotated, Any, Literal
 
-from msgspec import Struct, field
+from msgspec import field
+from msgspec.structs import force_setattr, replace
 
 from tracelink.diagnosis.dumps.movement import Movement
+from tracelink.diagnosis.witnesses.model import Compiling, Stack, Witnesses
+from tracelink.model.fields import (
+    Count,
+    Doc,
+    FrozenRanks,
+    Nanoseconds,
+    Positive,
+    RankNumber,
+    Ranks,
+    Row,
+    Shown,
+    Text,
+    Unit,
+    UnixNanoseconds,
+)
 from tracelink.model.findings import Finding
-from tracelink.model.records import Entry, Frame
-from tracelink.model.text import counted
+from tracelink.model.records import STACK, Entry, Frame, Frames
+from tracelink.model.results import Result
 from tracelink.model.trace import ProcessGroup
 
 Verdict = Literal["ok", "in_flight", "problem"]
-SHOWN = 3
-"""Problems in a representation."""
 
 
 class Kind(StrEnum):
@@ -42,11 +56,6 @@ class Kind(StrEnum):
     """The job is known to hang, and all recorded calls are finished."""
     IN_FLIGHT = "in_flight"
     """Ranks are in calls, and the dumps do not show whether the job hangs or runs."""
-
-
-if TYPE_CHECKING:
-    from tracelink.diagnosis.witnesses.model import Compiling, Stack, Witnesses
-"""Problems that ranks wait for; the others can also occur without a hang."""
 
 
 class Category(StrEnum):
@@ -76,136 +85,193 @@ class Role(StrEnum):
     WAITING = "waiting"
 
 
-class Evidence(Struct, frozen=True):
-    """The last entries of a rank up to the one that shows the problem, the newest last."""
+class Evidence(Row, frozen=True):
+    """The last entries of a rank up to the one that shows the problem."""
 
-    rank: int
+    rank: RankNumber
     role: Role
-    entries: tuple[Entry, ...]
-    compiler: Frame | None = None
-    """The innermost frame in torch's compiler, if the newest entry was made while it compiled."""
+    entries: Annotated[tuple[Entry, ...], Doc("As recorded, the newest last.", min_length=1)]
+    compiler: Annotated[
+        Frame | None,
+        Doc("The innermost frame in torch's compiler, if the newest entry was made while it compiled."),
+    ] = None
 
 
-class WorkSeen(Struct, frozen=True):
-    """The work of a call: a kernel, or what a thread of a CPU backend does."""
+class WorkSeen(Row, frozen=True):
+    """What carries out a call: a kernel, or work of a thread of a CPU backend."""
 
     name: str
-    where: str
-    """The stream or the thread."""
-    start_ns: int
-    duration_ns: int | None
+    where: Annotated[str, Doc("The stream, or the thread.")]
+    start_ns: UnixNanoseconds
+    duration_ns: Nanoseconds | None
 
 
-class CallSeen(Struct, frozen=True):
-    """A call in a profile."""
+class CallSeen(Row, frozen=True):
+    """A call as profiles show it."""
 
     operation: str
-    group: str
-    sequence: int | None
-    before: int | None
-    """How many calls of its group before the one of the problem: 0 for that one, None if unknown."""
-    operator: str
+    group: Annotated[str, Doc("Empty if no source names it.")]
+    sequence: Count | None
+    before: Annotated[
+        Count | None,
+        Doc("Number of calls of its group before the one in question: 0 for that one; null if not known."),
+    ]
+    operator: Annotated[str, Doc("Such as `c10d::allreduce_`.")]
     thread: str
-    start_ns: int | None
-    duration_ns: int | None
-    around: tuple[str, ...]
-    """Operators, modules and annotations around it, outermost first."""
-    frames: tuple[Frame, ...]
-    """Innermost first; empty if the profile has no stacks."""
-    node: int | None
-    """The id of its node in the execution trace."""
-    work: WorkSeen | None
-    launched: bool | None
-    """Whether it launched work on a device; None if unknown."""
+    start_ns: UnixNanoseconds | None
+    duration_ns: Nanoseconds | None
+    around: Annotated[
+        tuple[str, ...],
+        Doc("Operators, modules and annotations in which it was called, outermost first."),
+    ]
+    frames: Annotated[
+        Frames,
+        Doc(
+            f"{STACK}; lines are those where functions start. Empty if the profile was taken without stacks."
+        ),
+    ]
+    node: Annotated[Count | None, Doc("Number of its node in the execution trace.")]
+    work: Annotated[WorkSeen | None, Doc("The kernel, or what a thread of a CPU backend does for it.")]
+    launched: Annotated[bool | None, Doc("True if it launched anything on a device; null if not known.")]
 
 
-class Running(Struct, frozen=True):
-    """An event that ran for most of a stretch of time."""
+class Running(Row, frozen=True):
+    """Something that ran for most of a stretch of time."""
 
     name: str
-    duration_ns: int
-    """Its part of the stretch."""
+    duration_ns: Annotated[Nanoseconds, Doc("How much of the stretch it took.")]
 
 
-class Stretch(Struct, frozen=True):
-    """What a thread or a stream did during most of a stretch of time."""
+class Stretch(Row, frozen=True):
+    """What a thread or a stream did for most of a stretch of time."""
 
     where: str
-    start_ns: int
-    duration_ns: int
-    running: tuple[Running, ...]
-    """Outermost first."""
+    start_ns: UnixNanoseconds
+    duration_ns: Nanoseconds
+    running: Annotated[tuple[Running, ...], Doc("Outermost first.", min_length=1)]
 
 
-class Sighting(Struct, frozen=True):
-    """What the profiles of a rank show of the call of a problem, and of what the rank did after it."""
+class Sighting(Row, frozen=True):
+    """What the profiles of a rank show of a call that the problem is about, and of what it did after that.
 
-    rank: int
+    Times are in ns since 1970 on the rank's own clock.
+    """
+
+    rank: RankNumber
     role: Role
-    sources: tuple[str, ...]
-    start_ns: int | None
-    end_ns: int | None
-    """When the profile started and ended, by the rank's clock; None if there is only an execution trace."""
-    call: CallSeen | None
-    later: CallSeen | None = None
-    """Its next call, which its dump does not contain."""
-    stretches: tuple[Stretch, ...] = ()
-    """After its last call, until the next one or the end of the profile."""
-    note: str = ""
-    """What the profile does not show, for people."""
+    sources: Annotated[tuple[str, ...], Doc("Paths of the profiles and execution traces.", min_length=1)]
+    start_ns: Annotated[
+        UnixNanoseconds | None,
+        Doc("When the profile starts; null if there is only an execution trace."),
+    ]
+    end_ns: Annotated[UnixNanoseconds | None, Doc("When it ends.")]
+    call: Annotated[
+        CallSeen | None,
+        Doc(
+            "The last call of a culprit, or the call in which another rank waits; if the profile does not "
+            "show it, an earlier call like it; null if there is none."
+        ),
+    ]
+    later: Annotated[
+        CallSeen | None, Doc("What a culprit called next; its dump does not contain that call.")
+    ] = None
+    stretches: Annotated[
+        tuple[Stretch, ...],
+        Doc("What a culprit did after its last call, until the next or until the profile ends, by thread."),
+    ] = ()
+    note: Annotated[str, Doc("Why the call itself is not shown; else empty.")] = ""
 
 
-class Link(Struct, frozen=True):
+class Link(Row, frozen=True):
     """One link of a deadlock: ranks in a collective wait for ranks in the next one."""
 
     group: str
-    sequence: int
+    sequence: Count
     operation: str
-    ranks: tuple[int, ...]
-    waits_for: tuple[int, ...]
+    ranks: Annotated[FrozenRanks, Doc("Ranks that wait in it.")]
+    waits_for: Annotated[
+        FrozenRanks,
+        Doc("Ranks that have not joined, because they are in another collective of the cycle."),
+    ]
 
 
-class Problem(Struct, frozen=True):
-    """One cause; its consequences are not reported separately."""
+class Problem(Row, frozen=True, rename={"category": "class"}):
+    """One cause; consequences of a problem are not reported separately."""
 
-    kind: Kind
-    group: str
-    """The name of the group, as in the dumps."""
-    description: str
-    """The description of the group: `default_pg`, `tp`."""
-    sequence: int | None
-    """The sequence number of the first collective, or message, that shows it."""
-    operation: str
-    """The operation of most ranks there, as recorded."""
-    culprits: tuple[int, ...]
-    """Ranks in the job, in ascending order; empty if unknown."""
-    waiting: tuple[int, ...]
-    """Ranks that wait because of it, directly or indirectly."""
-    message: str
-    advice: str = ""
-    """What to look at next."""
-    tie: bool = False
-    """Whether the culprits differ from each other and it is unknown which of them is wrong."""
-    in_other_order: bool = False
-    """Whether the culprits of a deadlock are known to make all of its calls, and not to have skipped any."""
-    proven: bool = True
-    """Whether the culprits' own dumps show it, and not only those of other ranks."""
-    category: Category = Category.UNKNOWN
-    count: int = 1
-    """How many collectives show it."""
-    waited_ns: int | None = None
-    """How long the waiting ranks have waited, at least."""
-    cycle: tuple[Link, ...] = ()
-    rows: Mapping[int, int] = field(default_factory=dict)
-    """The journal entry that shows it best, of each culprit and of one waiting rank."""
-    evidence: tuple[Evidence, ...] = ()
-    """These entries as recorded; the culprits first."""
-    sightings: tuple[Sighting, ...] = ()
-    """What profiles show of the same ranks."""
-    compiling: tuple[Compiling, ...] = ()
-    """What compile logs show of the culprits."""
-    stacks: tuple[Stack, ...] = ()
-    """What the main threads of culprits were doing, if there are files with their stacks."""
+    kind: Annotated[
+        Kind,
+        Doc(
+            "`in_flight`: ranks are in calls, and the dumps do not show whether the job hangs or runs. "
+            "`absent`: a member of a group left no dump, and no rank is known to wait for it. "
+            "`not_recorded`: the job is known to hang, and all recorded calls are finished."
+        ),
+    ]
+    group: Annotated[str, Doc("Name of the process group, as recorded in the dumps.")]
+    description: Annotated[
+        str, Doc("Description of the group, such as `default_pg` or `tp`; empty if it has none.")
+    ]
+    sequence: Annotated[
+        Count | None,
+        Doc("Number of the first collective, or message, that shows it; null if it has no number."),
+    ]
+    operation: Annotated[str, Doc("What most ranks do there, as recorded.")]
+    culprits: Annotated[FrozenRanks, Doc("In ascending order; empty if the files do not show it.")]
+    waiting: Annotated[FrozenRanks, Doc("Ranks that wait because of it, directly or not.")]
+    message: Annotated[Text, Doc("The problem in one sentence."), Shown(longest=2000)]
+    advice: Annotated[str, Doc("What to look at next."), Shown(hidden=True)] = ""
+    tie: Annotated[
+        bool, Doc("True if the culprits differ from each other and nothing shows which one is wrong.")
+    ] = False
+    in_other_order: Annotated[
+        bool,
+        Doc("True if the culprits of a deadlock are known to make all of its calls, and to skip none."),
+    ] = False
+    proven: Annotated[
+        bool, Doc("True if culprits are known from their own dumps, not only from dumps of others.")
+    ] = True
+    category: Annotated[
+        Category,
+        Doc(
+            "What went wrong. `code_path`: a rank took another way through the program. `not_reached`: it "
+            "is stuck or slow on its host. `busy_compiling`: it is in torch.compile there. "
+            "`process_gone`: it left no dump. `wrong_arguments`. `device_or_network`: "
+            "all ranks got to the call. `in_flight`: the job may run. `unknown`: the files do not show it."
+        ),
+        Shown("class"),
+    ] = Category.UNKNOWN
+    count: Annotated[Positive, Doc("How many collectives show it.")] = 1
+    waited_ns: Annotated[
+        Nanoseconds | None, Doc("How long ranks have waited at least; null if not known.")
+    ] = None
+    cycle: Annotated[
+        tuple[Link, ...], Doc("Of a deadlock the cycle, each link waiting for the next; else empty.")
+    ] = ()
+    rows: Annotated[
+        Mapping[RankNumber, Count],
+        Doc(
+            "By rank the entry that shows it best, of each culprit and of one waiting rank: its number in the "
+            "database of all entries."
+        ),
+    ] = field(default_factory=dict)
+    evidence: Annotated[
+        tuple[Evidence, ...],
+        Doc(
+            "Of the first problems: the last entries of at most three culprits, and those of one other "
+            "rank to compare with."
+        ),
+    ] = ()
+    sightings: Annotated[
+        tuple[Sighting, ...],
+        Doc(
+            "Of the first problems, if there are profiles or execution traces: what these show of the same "
+            "ranks, the culprits first."
+        ),
+    ] = ()
+    compiling: Annotated[
+        tuple[Compiling, ...],
+        Doc("If there are compile logs: what culprits compiled while other ranks waited."),
+    ] = ()
+    stacks: Annotated[tuple[Stack, ...], Doc("If there are files with stacks: those of the culprits.")] = ()
 
     @classmethod
     def at(
@@ -249,82 +315,122 @@ class Stage(StrEnum):
     """Its dump is missing, or does not show it."""
 
 
-class Standing(Struct, frozen=True):
-    """Ranks of a group that are at the same collective."""
+class Standing(Row, frozen=True):
+    """What ranks of a group were last doing there."""
 
     group: str
     description: str
-    sequence: int | None
-    """The sequence number of their last collective there."""
+    sequence: Annotated[Count | None, Doc("Of the last collective there; null if there is none.")]
     operation: str
-    stage: Stage
-    ranks: tuple[int, ...]
+    stage: Annotated[
+        Stage,
+        Doc(
+            "`finished`: and did not join the next one. `ending`: others have finished it. `unknown`: the dump is "
+            "missing, truncated, or no longer contains it."
+        ),
+    ]
+    ranks: Annotated[FrozenRanks, Doc("The ranks in this state.")]
 
 
-class Lateness(Struct, frozen=True):
+class Lateness(Row, frozen=True):
     """How late a rank arrived at collectives in which every rank waits for all others."""
 
-    rank: int
-    collectives: int
-    """At how many it arrived last, of those with known times."""
-    of: int
-    """In how many it took part."""
-    worst_ns: int
-    total_ns: int
-    """How long it was the only missing rank, in total: from the arrival of the last but one."""
+    rank: RankNumber
+    collectives: Annotated[Count, Doc("Number of collectives that it entered last."), Shown("last in")]
+    of: Annotated[Count, Doc("Number of collectives whose times are known.")]
+    worst_ns: Annotated[Nanoseconds, Shown("longest wait")]
+    total_ns: Annotated[Nanoseconds, Doc("How long all other ranks have waited for it."), Shown("total wait")]
     group: str
-    sequence: int
-    """The collective at which it arrived latest."""
+    sequence: Annotated[Count, Unit.NAME, Doc("Where it was latest."), Shown("#")]
 
 
-class Checked(Struct, frozen=True):
-    """What a diagnosis is based on."""
+class Checked(Row, frozen=True):
+    """What the diagnosis is based on."""
 
-    ranks: int = 0
-    entries: int = 0
-    groups: int = 0
-    collectives: int = 0
-    messages: int = 0
+    ranks: Count = 0
+    entries: Count = 0
+    groups: Count = 0
+    collectives: Count = 0
+    messages: Count = 0
 
 
-class Diagnosis(Struct, frozen=True):
-    """The result; the worst problem first."""
+class RanksOfDumps(Row, frozen=True):
+    """Which ranks there are dumps of."""
 
-    problems: Sequence[Problem]
-    standings: Sequence[Standing]
-    lateness: Sequence[Lateness]
-    present: Sequence[int]
-    missing: Sequence[int]
-    """Ranks that groups name and that have no dump."""
-    unreadable: Mapping[int, str]
-    """Why the dump of a rank could not be read, or is truncated."""
-    checked: Checked
-    notes: Sequence[str] = ()
-    """Observations that are not problems."""
+    present: Annotated[Ranks, Doc("Ranks whose dumps were read to the end.")]
+    missing: Annotated[Ranks, Doc("Ranks that process groups name and that have no dump.")]
+    unreadable: Annotated[
+        Ranks,
+        Doc("Ranks whose dumps cannot be read, or not to the end. What precedes the damage is used."),
+    ]
+    reasons: Annotated[Sequence[str], Doc("Why, of each of `unreadable`.")]
+
+    @classmethod
+    def of(
+        cls,
+        present: Sequence[int] = (),
+        missing: Sequence[int] = (),
+        unreadable: Mapping[int, str] | None = None,
+    ) -> RanksOfDumps:
+        """These ranks, and why dumps cannot be read."""
+        failed = unreadable or {}
+        return cls(present, missing, list(failed), list(failed.values()))
+
+
+class Diagnosis(Result, frozen=True, forbid_unknown_fields=True):
+    """Why a job hangs."""
+
+    verdict: Annotated[
+        Verdict,
+        Doc("`ok` if and only if there are no problems; `in_flight` if all problems are of this kind."),
+    ] = "ok"
+    problems: Annotated[
+        Sequence[Problem],
+        Doc("The worst cause first. Consequences of a problem are not reported separately."),
+    ] = ()
+    more_problems: Annotated[Count, Doc("How many problems --limit left out.")] = 0
+    ranks: RanksOfDumps = RanksOfDumps.of()
+    checked: Checked = Checked()
+    standings: Annotated[
+        Sequence[Standing], Doc("What each rank was last doing in each group, of all groups.")
+    ] = ()
+    lateness: Annotated[
+        Sequence[Lateness], Doc("Ranks that entered collectives late, the latest first.")
+    ] = ()
+    movement: Annotated[Movement | None, Doc("null without earlier dumps of the same job.")] = None
+    notes: Annotated[Sequence[str], Doc("What is worth knowing but no problem.")] = ()
+    blind_spot: Annotated[
+        str, Doc("Without problems: where ranks may wait without being seen; it is also a note.")
+    ] = ""
+    witnesses: Annotated[
+        Witnesses | None,
+        Doc("What logs, stacks and NCCL's monitor show; null if there are no such files."),
+    ] = None
     findings: Sequence[Finding] = ()
-    movement: Movement | None = None
-    """What changed since earlier dumps; None without them."""
-    blind_spot: str = ""
-    """Without problems: where ranks may wait without being seen, as in the notes."""
-    witnesses: Witnesses | None = None
-    """What logs, stacks and NCCL's monitor show, if there are any."""
 
-    def __repr__(self) -> str:
-        from tracelink.model import results
+    drawn_by = "tracelink.diagnosis.report"
 
-        shown = {f"problem {place}": one.message for place, one in enumerate(self.problems[:SHOWN], 1)}
-        more = len(self.problems) - len(shown)
-        parts = {**shown, **({"more problems": str(more)} if more > 0 else {})}
-        checked = f"{counted(self.checked.ranks, 'rank')}, {counted(self.checked.entries, 'entry')}"
-        return results.as_text(
-            f"Diagnosis: {self.verdict}",
-            {**parts, "checked": checked, "findings": results.problems(self.findings)},
-        )
+    def __post_init__(self) -> None:
+        undecided = all(problem.kind is Kind.IN_FLIGHT for problem in self.problems)
+        found: Verdict = "in_flight" if undecided else "problem"
+        force_setattr(self, "verdict", found if self.problems else "ok")
 
     @property
-    def verdict(self) -> Verdict:
-        """`ok` if there are no problems, `in_flight` if it is unknown whether the job hangs."""
-        if not self.problems:
-            return "ok"
-        undecided = all(problem.kind is Kind.IN_FLIGHT for problem in self.problems)
-        return "in_flight" if undecided else "problem"
+    def present(self) -> Sequence[int]:
+        """Ranks whose dumps were read to the end."""
+        return self.ranks.present
+
+    @property
+    def missing(self) -> Sequence[int]:
+        """Ranks that groups name and that have no dump."""
+        return self.ranks.missing
+
+    @property
+    def unreadable(self) -> Mapping[int, str]:
+        """Why the dump of a rank could not be read, or is truncated."""
+        return dict(zip(self.ranks.unreadable, self.ranks.reasons, strict=True))
+
+    def limited(self, most: int | None) -> Diagnosis:
+        """The same with at most so many problems; 0 and None are no limit."""
+        rest = len(self.problems) - most if most else 0
+        return replace(self, problems=self.problems[:most], more_problems=rest) if rest > 0 else self

@@ -254,12 +254,6 @@ def diagnosis_of_lines(journal: Journal, claims: Sequence[Claim], positions: Seq
     records = journal.records
     collectives = set(zip(records.group.tolist(), records.sequence.tolist(), strict=True))
     diagnosis = Diagnosis(
-        problems=[],
-        standings=[],
-        lateness=[],
-        present=[],
-        missing=[],
-        unreadable={},
         checked=Checked(len(journal.recordings), len(journal), len(journal.groups), len(collectives)),
     )
     return with_claims(diagnosis, claims, positions)

@@ -73,6 +73,8 @@ Text = Annotated[str, Meta(min_length=1)]
 Identifier = Annotated[int, Unit.NAME]
 RankNumber = Annotated[int, Meta(ge=0), Unit.NAME]
 Ranks = Annotated[Sequence[RankNumber], Meta(extra_json_schema={"uniqueItems": True}), Unit.RANKS]
+FrozenRanks = Annotated[tuple[RankNumber, ...], Meta(extra_json_schema={"uniqueItems": True}), Unit.RANKS]
+"""Ranks that can be a key."""
 Nanoseconds = Annotated[int, Meta(ge=0), Unit.DURATION]
 SignedNanoseconds = Annotated[int, Unit.DURATION]
 UnixNanoseconds = Annotated[int, Unit.TIME]
@@ -180,7 +182,7 @@ def _is_flat(kind: Any) -> bool:
     if issubclass(origin, Mapping) or issubclass(origin, Struct):
         return False
     if issubclass(origin, Sequence) and not issubclass(origin, str | bytes):
-        return all(_is_flat(inner) and not _is_sequence(inner) for inner in elements_of(kind))
+        return all(map(_is_flat, elements_of(kind)))
     return True
 
 

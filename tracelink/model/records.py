@@ -8,20 +8,37 @@ from collections.abc import Mapping, Sequence
 from enum import IntEnum
 from itertools import dropwhile
 from pathlib import PurePath
+from typing import Annotated
 
 from msgspec import Struct, field
 
 from tracelink.model.columns import UNKNOWN, Bools, Codes, Int8s, Int32s, Int64s, Table, Times
+from tracelink.model.fields import Count, Doc, Row, Unit, UnixNanoseconds
 from tracelink.model.findings import Finding
 from tracelink.model.trace import NoPayloads, Payloads, ProcessGroup, SourceInfo
 
 
-class Frame(Struct, frozen=True):
+class Frame(Row, frozen=True):
     """One frame of a Python stack."""
 
     name: str
     filename: str
-    line: int
+    line: Count
+
+
+Frames = tuple[Frame, ...]
+STACK = "The Python stack, innermost first, without frames of torch"
+"""What frames of the program are, for descriptions."""
+Sizes = Annotated[Sequence[Sequence[int]], Doc("One list for each tensor.")]
+SequenceNumber = Annotated[
+    Count | None,
+    Unit.NAME,
+    Doc("Its number within the group; messages and collectives are numbered separately."),
+]
+Retired = Annotated[bool | None, Doc("True if it has left the list of work: finished, failed or timed out.")]
+Created = Annotated[
+    UnixNanoseconds | None, Doc("When it was requested, in ns since 1970 on the rank's own clock.")
+]
 
 
 COMPILER = re.compile(r"(?:^|/)torch/_(?:dynamo|inductor)/")
@@ -47,23 +64,25 @@ def compiler_frame(frames: Sequence[Frame]) -> Frame | None:
     return inside[0] if compiles else None
 
 
-class Entry(Struct, frozen=True):
-    """One entry of a flight recorder, as recorded."""
+class Entry(Row, frozen=True):
+    """An entry of the flight recorder, as recorded."""
 
     group: str
     description: str
-    sequence: int | None
-    operation: str
-    input_sizes: Sequence[Sequence[int]]
-    output_sizes: Sequence[Sequence[int]]
+    sequence: SequenceNumber
+    operation: Annotated[str, Doc("As recorded: `nccl:all_reduce`, `nccl:send 1->2`.")]
+    input_sizes: Sizes
+    output_sizes: Sizes
     input_types: Sequence[str]
     output_types: Sequence[str]
-    state: str
-    retired: bool | None
-    created_ns: int | None
-    timeout_ms: int | None
-    frames: tuple[Frame, ...]
-    """Innermost first; without the frames of torch itself."""
+    state: Annotated[
+        str,
+        Doc("`scheduled`, `started` or `completed`; empty if not recorded. On gloo always `scheduled`."),
+    ]
+    retired: Retired
+    created_ns: Created
+    timeout_ms: Count | None
+    frames: Annotated[Frames, Doc(f"{STACK}; empty if no stacks were recorded.")]
 
 
 # Entries as columns

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from enum import StrEnum
+from typing import Annotated
 
 from msgspec import Struct
 
+from tracelink.model.fields import Count, Doc, RankNumber, Row, Shown, Unit
 from tracelink.model.findings import Finding
 from tracelink.model.trace import SourceInfo
 
@@ -32,31 +34,47 @@ class Sign(StrEnum):
     """A rank passed a monitored barrier that others did not."""
 
 
-class Report(Struct, frozen=True):
+class Report(Row, frozen=True):
     """One line of a log. What it does not say is None or empty."""
 
-    sign: Sign
-    rank: int | None = None
-    """In the job, as the line says."""
-    label: int | None = None
-    """The number that a launcher puts in front of the line: the task of Slurm, or the local rank of torchelastic."""
-    at_ns: int | None = None
-    """Since the start of the year, by the clock of the host."""
-    group: str = ""
-    """A name that is the same on all ranks."""
+    sign: Annotated[
+        Sign,
+        Doc(
+            "`timed_out`: NCCL's watchdog gave up a collective. `status`: the last enqueued and completed "
+            "collectives of a group. `heartbeat`: the watchdog is stuck itself. `gave_up`, `lost`: a gloo operation "
+            "exceeded its timeout, a connection was lost. `barrier`: which members of a group did not pass a monitored "
+            "barrier. `passed`: that this one did."
+        ),
+        Shown("line"),
+    ]
+    rank: Annotated[RankNumber | None, Doc("In the job; null if neither the line nor the file shows it.")] = (
+        None
+    )
+    label: Annotated[
+        int | None,
+        Doc(
+            "The number that a launcher puts in front of the line: the task of Slurm, or the local rank of "
+            "torchelastic."
+        ),
+        Shown(hidden=True),
+    ] = None
+    at_ns: Annotated[
+        int | None, Doc("Since the start of the year, by the clock of the host."), Shown(hidden=True)
+    ] = None
+    group: Annotated[
+        str, Doc("A name that is the same on all ranks; empty if the line does not name it.")
+    ] = ""
     description: str = ""
-    member: int | None = None
-    """The rank within the group."""
-    sequence: int | None = None
+    member: Annotated[Count | None, Doc("The rank within the group.")] = None
+    sequence: Annotated[Count | None, Unit.NAME, Shown("#")] = None
     operation: str = ""
-    elements_in: int | None = None
-    elements_out: int | None = None
-    timeout_ms: int | None = None
-    ran_ms: int | None = None
-    enqueued: int | None = None
+    elements_in: Annotated[Count | None, Shown("elements")] = None
+    elements_out: Count | None = None
+    timeout_ms: Annotated[Count | None, Shown("timeout (ms)")] = None
+    ran_ms: Annotated[Count | None, Shown("ran (ms)")] = None
+    enqueued: Annotated[int | None, Doc("-1 if nothing was enqueued.")] = None
     completed: int | None = None
-    members: tuple[int, ...] = ()
-    """Ranks within the group that did not pass a barrier."""
+    members: Annotated[tuple[Count, ...], Doc("Ranks within the group that did not pass a barrier.")] = ()
 
 
 class WatchdogLog(Struct, frozen=True):
@@ -70,38 +88,49 @@ class WatchdogLog(Struct, frozen=True):
 # NCCL's own monitor (RAS).
 
 
-class MemberStatus(Struct, frozen=True):
+class MemberStatus(Row, frozen=True):
     """A rank of a communicator."""
 
-    rank: int
-    """Within the communicator."""
+    rank: Annotated[int, Doc("Within the communicator; -1 if it is not known.", ge=-1)]
     host: str
     pid: int | None
-    counts: Mapping[str, int]
-    """Number of collectives that it launched, by operation; empty if unknown."""
-    state: str = "running"
-    """`running`, `initializing`, `finalizing`, `aborted`, `error`, `missing`, `unresponsive` or `dead`."""
+    counts: Annotated[Mapping[str, Count], Doc("How many of each operation it launched; empty if unknown.")]
+    state: Annotated[
+        str,
+        Doc(
+            "`running`, `initializing`, `finalizing`, `aborted`, `error`, `missing`, `unresponsive` or `dead`."
+        ),
+    ] = "running"
 
 
-class CommunicatorStatus(Struct, frozen=True):
+class Launched(Row, frozen=True):
+    """How many ranks launched up to how many of an operation."""
+
+    operation: str
+    ranks: Count
+    count: Count
+
+
+class CommunicatorStatus(Row, frozen=True):
     """A communicator of NCCL at the time of a query."""
 
-    name: str
-    """Its hash."""
-    size: int | None
-    members: Sequence[MemberStatus]
-    """All of them in JSON; in text only those that differ from the others."""
-    others: Mapping[str, Sequence[tuple[int, int]]]
-    """By operation, how many ranks launched up to how many: only in text, which does not list all ranks."""
+    name: Annotated[str, Doc("Its hash.")]
+    size: Count | None
+    members: Annotated[
+        Sequence[MemberStatus], Doc("Of text only those that it lists: ranks that differ from the others.")
+    ]
+    launched: Annotated[Sequence[Launched], Doc("Of text only, which does not list all ranks.")] = ()
 
 
-class CommunicatorReport(Struct, frozen=True):
-    """One answer of NCCL's monitor."""
+class MonitorAnswer(Row, frozen=True):
+    """One answer of NCCL's monitor (RAS)."""
 
-    source: SourceInfo
-    time: str
-    """As written: in the time zone of the host; empty in text."""
+    source: Annotated[str, Doc("Path of the file.")]
+    version: Annotated[str, Doc("Of NCCL; empty if unknown.")]
+    time: Annotated[str, Doc("As written, in the time zone of the host; empty in text.")]
     communicators: Sequence[CommunicatorStatus]
-    dead: Sequence[MemberStatus] = ()
-    """Processes that the monitor considers dead, whatever their communicators; `rank` is -1."""
+    dead: Annotated[
+        Sequence[MemberStatus],
+        Doc("Processes that the monitor considers dead, whatever their communicators."),
+    ] = ()
     findings: Sequence[Finding] = ()

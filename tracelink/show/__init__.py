@@ -4,6 +4,7 @@ __all__ = [
     "cells",
     "charts",
     "csv",
+    "diagrams",
     "document",
     "frames",
     "html",

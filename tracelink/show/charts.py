@@ -42,11 +42,15 @@ _NAMESPACES = re.compile(r"^void |\(anonymous namespace\)::|\b\w+::")
 LOGARITHMIC = 1000
 """The ratio of the largest to the smallest value from which an axis of sizes and times is logarithmic."""
 
-STYLE = """
+STYLE = (
+    """
 .tracelink-chart {
   --page: #fff; --text: #1b1d22; --soft: #565b66; --line: #d3d7de; --c0: #9498a0; --c1: #4269d0; --c2: #ff725c;
   --c3: #efb118; --c4: #3ca98f; --c5: #a463f2; --c6: #97bbf5; --c7: #9c6b4e;
   --h0: #eef1f5; --h1: #cfe0f7; --h2: #9fc2ef; --h3: #6a9fe4; --h4: #3b78cf; --h5: #1d4f9e; --dot: #b3261e;
+  --worst: #b3261e; --on-worst: #ffffff; --bad: #a84a00; --on-bad: #ffffff; --late: #e89a1c; --on-late: #221500;
+  --waiting: #f5d65a; --on-waiting: #221a00; --done: #d9ecdf; --on-done: #14532d;
+  --unknown: #dcdfe5; --on-unknown: #33363d;
   background: var(--page); max-width: 100%; height: auto;
   font: 12px system-ui, -apple-system, "Segoe UI", Roboto, "Noto Sans", sans-serif;
 }
@@ -55,6 +59,9 @@ STYLE = """
     --page: #16181d; --text: #e7e9ee; --soft: #a6acb8; --line: #3b404a; --c0: #7b808a; --c1: #6f90ee; --c2: #f0705c;
     --c3: #e0a81f; --c4: #5cb8a2; --c5: #b685f5; --c6: #a9c6f8; --c7: #c49a80;
     --h0: #23272f; --h1: #1f3350; --h2: #264b7d; --h3: #3568ab; --h4: #5b92dc; --h5: #a8ccff; --dot: #ff8a80;
+    --worst: #ff8a80; --on-worst: #2b0300; --bad: #ffb066; --on-bad: #2b1400; --late: #c98212; --on-late: #1d1000;
+    --waiting: #7d6712; --on-waiting: #ffffff; --done: #1f3b2b; --on-done: #bdebcd;
+    --unknown: #3a3e47; --on-unknown: #dfe2e8;
   }
 }
 .tracelink-chart text { fill: var(--text); }
@@ -62,10 +69,20 @@ STYLE = """
 .tracelink-chart .soft { fill: var(--soft); }
 .tracelink-chart .grid { stroke: var(--line); }
 .tracelink-chart a rect { stroke: var(--page); stroke-width: .6; }
-""" + "".join(
-    f".tracelink-chart .c{color} {{ fill: var(--c{color}); }}\n"
-    f".tracelink-chart polyline.c{color} {{ fill: none; stroke: var(--c{color}); stroke-width: 1.6; }}\n"
-    for color in range(COLORS + 1)
+.tracelink-chart .node { fill: var(--page); stroke: var(--soft); }
+.tracelink-chart .arrow { fill: none; stroke: var(--worst); stroke-width: 2; }
+.tracelink-chart .head { fill: var(--worst); }
+"""
+    + "".join(
+        f".tracelink-chart .c{color} {{ fill: var(--c{color}); }}\n"
+        f".tracelink-chart polyline.c{color} {{ fill: none; stroke: var(--c{color}); stroke-width: 1.6; }}\n"
+        for color in range(COLORS + 1)
+    )
+    + "".join(
+        f".tracelink-chart .{look} rect {{ fill: var(--{look}); }}\n"
+        f".tracelink-chart .{look} text {{ fill: var(--on-{look}); }}\n"
+        for look in ("worst", "bad", "late", "waiting", "done", "unknown")
+    )
 )
 STYLE += "".join(f".tracelink-chart .h{shade} {{ fill: var(--h{shade}); }}\n" for shade in range(SHADES))
 STYLE += ".tracelink-chart .dot { fill: var(--dot); }\n"
@@ -120,13 +137,13 @@ def bars(title: str, labels: Sequence[str], parts: Mapping[str, Values], unit: s
     drawn: list[Child] = [_vertical_grid(axis, top, top + len(shown) * ROW)]
     for row, (label, values) in enumerate(zip(shown, rows, strict=True)):
         y = top + row * ROW
-        drawn.append(_text(_short_name(label), LABEL - 8, y + 15, "end", tip=label))
+        drawn.append(text_at(_short_name(label), LABEL - 8, y + 15, "end", tip=label))
         drawn.extend(_stack(label, y, dict(zip(parts, values, strict=True)), colors, axis))
         end = axis.at(max(sum(max(value, 0) for value in values), 0))
-        drawn.append(_text(axis.words(sum(values)), end + 6, y + 15, "start", class_="soft"))
+        drawn.append(text_at(axis.words(sum(values)), end + 6, y + 15, "start", class_="soft"))
     bottom = top + len(shown) * ROW + AXIS - 12
-    drawn.append(_text(axis.title, WIDTH - TOTAL, bottom, "end", class_="soft"))
-    return _plot(
+    drawn.append(text_at(axis.title, WIDTH - TOTAL, bottom, "end", class_="soft"))
+    return drawing(
         title, bottom + 12, [legend, drawn], _hidden(len(labels) - len(shown), "bar") or _nothing(rows)
     )
 
@@ -177,7 +194,7 @@ def timeline(title: str, rows: Sequence[str], boxes: Sequence[Box], colors: Mapp
     top, legend = _legend({kind: color for kind, color in colors.items() if kind in used})
     height = len(rows[:MOST_BARS]) * ROW
     labels = (
-        _text(_short_name(label), LABEL - 8, top + row * ROW + 15, "end", tip=label)
+        text_at(_short_name(label), LABEL - 8, top + row * ROW + 15, "end", tip=label)
         for row, label in enumerate(rows[:MOST_BARS])
     )
     drawn = (
@@ -188,10 +205,10 @@ def timeline(title: str, rows: Sequence[str], boxes: Sequence[Box], colors: Mapp
     bottom = top + height + AXIS - 12
     axes: list[Child] = [
         _vertical_grid(axis, top, top + height),
-        _text(axis.title, WIDTH - RIGHT, bottom, "end", class_="soft"),
+        text_at(axis.title, WIDTH - RIGHT, bottom, "end", class_="soft"),
     ]
     notes = _hidden(len(boxes) - len(shown), "shorter box"), _hidden(len(rows) - MOST_BARS, "row")
-    return _plot(title, bottom + 12, [legend, axes, labels, drawn], " ".join(filter(None, notes)))
+    return drawing(title, bottom + 12, [legend, axes, labels, drawn], " ".join(filter(None, notes)))
 
 
 def _box(box: Box, left: float, right: float, top: float, colors: Mapping[str, str]) -> Markup:
@@ -226,17 +243,17 @@ def heat_map(title: str, columns: Sequence[str], rows: Mapping[str, Mapping[str,
     drawn: list[Child] = []
     for index, (name, cells) in enumerate(shown):
         y = TITLE + index * ROW
-        drawn.append(_text(both_ends(name, LONGEST_LABEL), LABEL - 8, y + 15, "end", tip=name))
+        drawn.append(text_at(both_ends(name, LONGEST_LABEL), LABEL - 8, y + 15, "end", tip=name))
         most = max((cell.value for cell in cells.values()), default=0)
         for column, cell in cells.items():
             if column in x_of:
                 drawn += _heat(cell, x_of[column], y, most)
     bottom = TITLE + len(shown) * ROW
     for name in columns[: MOST_COLUMNS : max(-(-len(x_of) // MOST_NAMES), 1)]:
-        drawn.append(_text(name, x_of[name] + CELL / 2, bottom + 14, "middle", class_="soft"))
+        drawn.append(text_at(name, x_of[name] + CELL / 2, bottom + 14, "middle", class_="soft"))
     notes = _hidden(len(rows) - len(shown), "row"), _hidden(len(columns) - len(x_of), "column")
     width = max(WIDTH, LABEL + len(x_of) * CELL + RIGHT)
-    return _plot(title, bottom + 20, drawn, " ".join(filter(None, notes)) or _nothing(shown), width=width)
+    return drawing(title, bottom + 20, drawn, " ".join(filter(None, notes)) or _nothing(shown), width=width)
 
 
 def _heat(cell: Cell, x: float, y: float, most: float) -> Iterator[Markup]:
@@ -295,15 +312,15 @@ def _graph(
     axes: list[Child] = [
         _vertical_grid(across, top, top + HEIGHT),
         _horizontal_grid(upward),
-        _text(across.title, WIDTH - RIGHT, bottom - 6, "end", class_="soft"),
-        _text(upward.title, LEFT, top - 6, "start", class_="soft"),
+        text_at(across.title, WIDTH - RIGHT, bottom - 6, "end", class_="soft"),
+        text_at(upward.title, LEFT, top - 6, "start", class_="soft"),
     ]
     notes = [
         _nothing(everything),
         _hidden(len(series) - len(shown), "series", "series"),
         _hidden(hidden, "point"),
     ]
-    return _plot(title, bottom, [legend, axes, drawn], " ".join(filter(None, notes)))
+    return drawing(title, bottom, [legend, axes, drawn], " ".join(filter(None, notes)))
 
 
 def _known(series: Series) -> list[list[tuple[float, float]]]:
@@ -415,14 +432,14 @@ def _vertical_grid(axis: _Axis, top: float, bottom: float) -> Iterator[Markup]:
     for value, label in axis.ticks():
         x = f"{axis.at(value):.1f}"
         yield element("line", x1=x, x2=x, y1=top, y2=bottom, class_="grid")
-        yield _text(label, axis.at(value), bottom + 15, "middle", class_="soft")
+        yield text_at(label, axis.at(value), bottom + 15, "middle", class_="soft")
 
 
 def _horizontal_grid(axis: _Axis) -> Iterator[Markup]:
     for value, label in axis.ticks():
         y = f"{axis.at(value):.1f}"
         yield element("line", x1=LEFT, x2=WIDTH - RIGHT, y1=y, y2=y, class_="grid")
-        yield _text(label, LEFT - 6, axis.at(value) + 4, "end", class_="soft")
+        yield text_at(label, LEFT - 6, axis.at(value) + 4, "end", class_="soft")
 
 
 # Parts of every chart
@@ -445,12 +462,13 @@ def _legend(colors: Mapping[str, str]) -> tuple[float, list[Markup]]:
         if x + width > WIDTH and x > 8:
             x, y = 8.0, y + 18
         keys.append(element("rect", x=f"{x:.1f}", y=y, width=10, height=10, class_=color))
-        keys.append(_text(label, x + 15, y + 9.5, "start", tip=name))
+        keys.append(text_at(label, x + 15, y + 9.5, "start", tip=name))
         x += width
     return y + 38, keys
 
 
-def _text(text: str, x: float, y: float, side: str, *, tip: str = "", class_: str | None = None) -> Markup:
+def text_at(text: str, x: float, y: float, side: str, *, tip: str = "", class_: str | None = None) -> Markup:
+    """A line of text, whose `side` (start, middle, end) is at x; `tip` is its whole text."""
     more = element("title", tip) if tip and tip != text else None
     return element("text", text, more, x=f"{x:.1f}", y=f"{y:.1f}", text_anchor=side, class_=class_)
 
@@ -472,18 +490,19 @@ def _nothing(values: Sequence[object]) -> str:
     return "" if values else "No values to draw."
 
 
-def _plot(title: str, height: float, parts: Iterable[Child], note: str, *, width: float = WIDTH) -> Plot:
+def drawing(title: str, height: float, parts: Iterable[Child], note: str, *, width: float = WIDTH) -> Plot:
+    """A chart of these parts, below the title, and of this height without the note."""
     total = height + (18 if note else 0)
     drawn = element(
         "svg",
         element("title", title),
         element("style", Markup(STYLE)),
-        _text(shortened(title, 100), 8, 16, "start", class_="heading"),
+        text_at(shortened(title, 100), 8, 16, "start", class_="heading"),
         parts,
-        _text(note, 8, height + 12, "start", class_="soft") if note else None,
+        text_at(note, 8, height + 12, "start", class_="soft") if note else None,
         xmlns="http://www.w3.org/2000/svg",
-        viewBox=f"0 0 {width} {total:.0f}",
-        width=width,
+        viewBox=f"0 0 {width:.0f} {total:.0f}",
+        width=f"{width:.0f}",
         height=f"{total:.0f}",
         role="img",
         aria_label=title,

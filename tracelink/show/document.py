@@ -46,6 +46,12 @@ class Paragraph(Struct, frozen=True):
     indent: int = 0
 
 
+class Heading(Struct, frozen=True):
+    """The title of the blocks that follow it in a section."""
+
+    text: str
+
+
 class Items(Struct, frozen=True):
     """Short texts, each with an item of its own."""
 
@@ -94,6 +100,8 @@ class Table(Struct, frozen=True):
     """The instant from which times are counted; None: times are dates."""
     most: int = 500
     """Rows of a page."""
+    narrow: Table | None = None
+    """What a terminal shows instead if the columns do not fit."""
 
     def columns_of(self, rows: Sequence[Any], *, page: bool = False) -> list[Column]:
         """The columns of some rows that have any value; a page has those that it draws, too."""
@@ -177,7 +185,9 @@ class Element(Struct, frozen=True):
     child: Child
 
 
-Block = Paragraph | Items | Facts | Table | Legend | Frames | Code | Chart | Details | Only | Element
+Block = (
+    Paragraph | Heading | Items | Facts | Table | Legend | Frames | Code | Chart | Details | Only | Element
+)
 
 
 class Section(Struct, frozen=True):

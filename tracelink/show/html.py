@@ -22,6 +22,7 @@ from tracelink.show.document import (
     Element,
     Facts,
     Frames,
+    Heading,
     Items,
     Medium,
     Only,
@@ -102,6 +103,8 @@ def _drawn(block: Block, live: bool) -> Iterator[Markup]:
     match block:
         case Paragraph():
             yield element("p", block.text, class_=block.tone.value or None)
+        case Heading():
+            yield element("h3", block.text)
         case Items() if block.texts:
             yield element("ul", (element("li", text) for text in block.texts[:MOST_ITEMS]))
             yield from _present(left_out(block.texts, MOST_ITEMS, block.thing))

@@ -14,6 +14,7 @@ from tracelink.show.document import (
     Details,
     Facts,
     Frames,
+    Heading,
     Items,
     Medium,
     Only,
@@ -55,6 +56,8 @@ def _drawn(block: Block) -> Iterator[str]:
     match block:
         case Paragraph():
             yield from (markdown_escaped(block.text), "")
+        case Heading():
+            yield from (f"#### {markdown_escaped(block.text)}", "")
         case Items() if block.texts:
             yield from (*(f"- {markdown_escaped(text)}" for text in block.texts), "")
         case Facts() if block.values:

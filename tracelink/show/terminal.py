@@ -24,6 +24,7 @@ from tracelink.show.document import (
     Details,
     Facts,
     Frames,
+    Heading,
     Items,
     Legend,
     Medium,
@@ -70,7 +71,7 @@ def draw(
     """
     page = Page(width, styled=styled, verbose=verbose, blocks=blocks)
     if report.headline:
-        page.line(report.headline, Tone.STRONG)
+        page.line(report.headline, Tone.STRONG, report.tone)
     page.blocks(report.summary)
     for section in report.sections:
         page.section(section)
@@ -100,10 +101,10 @@ class Page:
         """The text, without a newline at the end."""
         return PageText("\n".join(self._lines).rstrip("\n"))
 
-    def line(self, text: str = "", tone: Tone = Tone.PLAIN, *, path: str = "", indent: int = 0) -> None:
+    def line(self, text: str = "", *tones: Tone, path: str = "", indent: int = 0) -> None:
         """Adds a paragraph; it is wrapped between words, and not within the path that it contains."""
         for line in wrapped(printable(text), self.width - indent, printable(path)):
-            self._add(" " * indent + self._toned(line, tone))
+            self._add(" " * indent + self._toned(line, *tones))
 
     def gap(self) -> None:
         """Adds an empty line, unless the page is empty or ends with one."""
@@ -133,6 +134,9 @@ class Page:
         match block:
             case Paragraph():
                 self.line(block.text, block.tone, path=block.path, indent=block.indent)
+            case Heading():
+                self.gap()
+                self.line(block.text, Tone.STRONG)
             case Items():
                 self._items(block)
             case Facts():
@@ -159,8 +163,8 @@ class Page:
     def _add(self, line: str) -> None:
         self._lines.append(line.rstrip(" "))
 
-    def _toned(self, text: str, tone: Tone) -> str:
-        code = _CODES.get(tone)
+    def _toned(self, text: str, *tones: Tone) -> str:
+        code = ";".join(_CODES[tone] for tone in tones if tone in _CODES)
         return f"\x1b[{code}m{text}\x1b[0m" if self._styled and code and text else text
 
     def _items(self, items: Items) -> None:
@@ -193,6 +197,9 @@ class Page:
         if not columns:
             return
         kept, dropped = fitted(columns, self.width, from_right=table.from_right)
+        if table.narrow and (dropped or kept is None):
+            self._table(table.narrow)
+            return
         if kept is None:
             self._paragraphs(columns)
         else:

@@ -14,10 +14,10 @@ from tracelink.converters.monitors.ras import NcclRasReader
 from tracelink.engines.processes import Processes
 from tracelink.io.sources import discover_inputs
 from tracelink.model.errors import UnreadableError
-from tracelink.model.witnesses import CommunicatorReport, CommunicatorStatus, MemberStatus
+from tracelink.model.witnesses import CommunicatorStatus, Launched, MemberStatus, MonitorAnswer
 
 
-def read(folder: Path, data: bytes) -> CommunicatorReport:
+def read(folder: Path, data: bytes) -> MonitorAnswer:
     path = folder / "ras"
     path.write_bytes(data)
     (source,) = discover_inputs([path]).sources
@@ -26,7 +26,7 @@ def read(folder: Path, data: bytes) -> CommunicatorReport:
 
 def test_json(tmp_path: Path) -> None:
     found = read(tmp_path, as_json(communicator([21, 20, None]), timeouts=2))
-    assert (found.time, found.source.version, found.dead) == ("2026-11-19 14:00:00", "2.29.1", [])
+    assert (found.time, found.version, found.dead) == ("2026-11-19 14:00:00", "2.29.1", [])
     assert found.communicators == [
         CommunicatorStatus(
             "0xae94",
@@ -36,7 +36,6 @@ def test_json(tmp_path: Path) -> None:
                 MemberStatus(1, "10.0.0.1", 101, {"Broadcast": 1, "AllReduce": 20}),
                 MemberStatus(2, "10.0.0.1", 102, {}, "unresponsive"),
             ],
-            {},
         )
     ]
     assert [finding.reason for finding in found.findings] == ["ras_timeouts"]
@@ -65,7 +64,7 @@ def test_dead_ranks(tmp_path: Path) -> None:
 
 def test_text(tmp_path: Path) -> None:
     found = read(tmp_path, TEXT.encode())
-    assert (found.time, found.source.version) == ("", "2.27.3")
+    assert (found.time, found.version) == ("", "2.27.3")
     assert found.dead == [MemberStatus(-1, "172.16.64.213", 3487984, {}, "dead")]
     assert found.communicators == [
         CommunicatorStatus(
@@ -76,7 +75,7 @@ def test_text(tmp_path: Path) -> None:
                 MemberStatus(2, "172.16.64.210", 483074, {"AllReduce": 6649}),
                 MemberStatus(21, "", None, {}, "missing"),
             ],
-            {"AllReduce": [(29, 6650), (2, 6649)]},
+            [Launched("AllReduce", 29, 6650), Launched("AllReduce", 2, 6649)],
         )
     ]
 
@@ -89,7 +88,7 @@ def test_text_of_single_ranks_and_of_nccl_2_24(tmp_path: Path) -> None:
         "  Rank 2 has not launched any operations -- GPU 2 managed by process 7 on node a\n"
     )
     (one,) = read(tmp_path, text.encode()).communicators
-    assert one.others == {"collective": [(3, 20), (1, 0)]}
+    assert one.launched == [Launched("collective", 3, 20), Launched("collective", 1, 0)]
     assert one.members == [MemberStatus(2, "a", 7, {"collective": 0})]
 
 
@@ -111,7 +110,7 @@ def test_answers_that_were_appended_to_one_file(tmp_path: Path) -> None:
     path.write_text(TEXT.replace("6649", "12") + TEXT)
     (source,) = discover_inputs([path]).sources
     (last,) = NcclRasReader().read_answers(source, Processes(1))
-    assert last.communicators[0].others == {"AllReduce": [(29, 6650), (2, 6649)]}
+    assert last.communicators[0].launched == [Launched("AllReduce", 29, 6650), Launched("AllReduce", 2, 6649)]
 
 
 def test_json_that_was_asked_for_without_the_client(tmp_path: Path) -> None:

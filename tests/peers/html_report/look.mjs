@@ -1,4 +1,4 @@
-// Opens a page of `tracelink diagnose --html` from disk, narrow and wide, light and dark, and on paper.
+// Opens a page of `tracelink diagnose -o page.html` from disk, narrow and wide, light and dark, and on paper.
 //   node look.mjs PAGE.html CHROMIUM
 // Needs playwright-core: NODE_PATH names the folder that it is in. Prints what the browser complains of, what it asks
 // for beside the page, and how wide each picture is, as JSON.

@@ -1,3 +1,3 @@
 """What `--json` prints: one struct for each document, of which the JSON Schemas are made."""
 
-__all__ = ["diagnosis", "results", "witnesses"]
+__all__ = ["results"]

@@ -7,11 +7,13 @@ and `Movement`, for people. Entries are matched by record id and creation time, 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
+from typing import Annotated
 
 import numpy as np
 from msgspec import Struct
 
 from tracelink.model.columns import NO_TIME, Bools, Int64s
+from tracelink.model.fields import Doc, FrozenRanks, Row, UnixNanoseconds
 from tracelink.model.records import Recording
 from tracelink.model.text import lowered, ranks_in_words, time_of_day
 
@@ -96,16 +98,16 @@ def _last_id(recording: Recording) -> int:
 # Two dumps of each rank.
 
 
-class Movement(Struct, frozen=True):
-    """Which ranks recorded something since earlier dumps of the job."""
+class Movement(Row, frozen=True):
+    """What ranks did since earlier dumps of the job (`--before`, or a folder with dumps of several moments)."""
 
-    moved: tuple[int, ...]
-    """Ranks with new entries, or entries in a new state."""
-    unmoved: tuple[int, ...]
-    unknown: tuple[int, ...]
-    """Ranks without an earlier dump, or with one that does not show it."""
-    before_ns: int | None
-    """The latest time in the earlier dumps: they were written then or later."""
+    moved: Annotated[FrozenRanks, Doc("Ranks with new entries, or entries in a new state.")]
+    unmoved: Annotated[FrozenRanks, Doc("Ranks that recorded nothing.")]
+    unknown: Annotated[FrozenRanks, Doc("Ranks without an earlier dump to compare with.")]
+    before_ns: Annotated[
+        UnixNanoseconds | None,
+        Doc("The latest time in the earlier dumps: they were written then or later."),
+    ]
 
 
 class Earlier(Struct, frozen=True):

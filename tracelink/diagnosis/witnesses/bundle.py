@@ -15,13 +15,13 @@ from msgspec import Struct, field
 import tracelink.plugins as plugins
 from tracelink.diagnosis.dumps.recordings import compile_logs_among, profiles_among
 from tracelink.diagnosis.witnesses.log_ranks import of_last_hang, reports_by_rank
-from tracelink.diagnosis.witnesses.model import RankReport, Use
+from tracelink.diagnosis.witnesses.model import MOST_REPORTS, Conflict, RankReport, Use, Witnesses
 from tracelink.diagnosis.witnesses.stacks import Stacks, stacks_among
 from tracelink.io.engine import Engine
 from tracelink.io.sources import Source
 from tracelink.model.errors import UnreadableError
 from tracelink.model.findings import Finding, Severity
-from tracelink.model.witnesses import CommunicatorReport, WatchdogLog
+from tracelink.model.witnesses import MonitorAnswer, WatchdogLog
 from tracelink.pipeline.reading import Task
 from tracelink.plugins import MetricsReader
 
@@ -61,7 +61,7 @@ class _LogReader(Protocol):
 
 
 class _StatusReader(Protocol):
-    def read_answers(self, source: Source, engine: Engine) -> list[CommunicatorReport]: ...
+    def read_answers(self, source: Source, engine: Engine) -> list[MonitorAnswer]: ...
 
 
 class Bundle(Struct):
@@ -75,7 +75,7 @@ class Bundle(Struct):
     """Paths of logs without any."""
     empty_logs: list[str] = field(default_factory=list)
     """Many ranks write nothing to one of their streams."""
-    statuses: Sequence[CommunicatorReport] = ()
+    statuses: Sequence[MonitorAnswer] = ()
     stacks: Stacks = field(default_factory=lambda: Stacks({}, (), (), ()))
     unused: dict[str, list[str]] = field(default_factory=lambda: defaultdict(list))
     findings: list[Finding] = field(default_factory=list)
@@ -83,13 +83,19 @@ class Bundle(Struct):
     @property
     def recognised(self) -> set[str]:
         """The files that were used."""
-        answers = [status.source.path for status in self.statuses]
+        answers = [status.source for status in self.statuses]
         return {*self.logs, *self.quiet, *self.empty_logs, *self.stacks.recognised, *answers}
+
+    def witnesses(self, conflicts: Sequence[Conflict]) -> Witnesses:
+        """What the files show, and where they contradict each other."""
+        return Witnesses(
+            self.reports[:MOST_REPORTS], self.stacks.folded, self.statuses, conflicts, self.uses()
+        )
 
     def uses(self) -> list[Use]:
         """What was used for what, and what was not used."""
         stacks = list(self.stacks.recognised)
-        answers = list(dict.fromkeys(status.source.path for status in self.statuses))
+        answers = list(dict.fromkeys(status.source for status in self.statuses))
         used = [
             ("logs with watchdog lines", list(self.logs), "timeouts, last collectives"),
             ("logs without watchdog lines", list(self.quiet), "searched"),
@@ -140,8 +146,8 @@ def _kind(source: Source) -> str:
     return OTHER_BINARY if CONTROL.search(head[:SHORTEST_TEXT]) else "text"
 
 
-def _statuses(sources: Sequence[Source], engine: Engine, bundle: Bundle) -> list[CommunicatorReport]:
-    found: list[CommunicatorReport] = []
+def _statuses(sources: Sequence[Source], engine: Engine, bundle: Bundle) -> list[MonitorAnswer]:
+    found: list[MonitorAnswer] = []
     reader = cast(_StatusReader, plugins.reader(NCCL_RAS)) if sources else None
     for source in sources:
         assert reader

@@ -13,7 +13,7 @@ from msgspec import Struct
 from tracelink.diagnosis.witnesses.model import Claim, Testimony
 from tracelink.model.errors import printable
 from tracelink.model.text import counted, ranks_in_words
-from tracelink.model.witnesses import CommunicatorReport, CommunicatorStatus, MemberStatus
+from tracelink.model.witnesses import CommunicatorStatus, MemberStatus, MonitorAnswer
 
 AGAIN = (
     "Query twice, a minute apart, and give both files: ncclras -f json > ras_1.json. Counts that stay the same show "
@@ -27,17 +27,17 @@ _Places = Mapping[_Process, int]
 class Answers(Struct, frozen=True):
     """The newest answer, and what changed since the one before."""
 
-    newest: CommunicatorReport
+    newest: MonitorAnswer
     still: bool
     """Whether no rank launched anything in between."""
     note: str
 
 
-def answers_of(reports: Sequence[CommunicatorReport]) -> Answers | None:
+def answers_of(reports: Sequence[MonitorAnswer]) -> Answers | None:
     """The newest of these answers, by time, else by name; None if there are none."""
     if not reports:
         return None
-    ordered = sorted(reports, key=lambda report: (report.time, report.source.path))
+    ordered = sorted(reports, key=lambda report: (report.time, report.source))
     newest = ordered[-1]
     before = next((report for report in ordered[-2::-1] if report.time != newest.time), None)
     still = before is not None and bool(newest.time) and _counts(before) == _counts(newest)
@@ -46,7 +46,7 @@ def answers_of(reports: Sequence[CommunicatorReport]) -> Answers | None:
         moved = "no rank launched a collective" if still else "ranks launched collectives"
         note = f"NCCL RAS: {moved} between {printable(before.time)} and {printable(newest.time)}."
     elif len(ordered) > 1:
-        note = f"NCCL RAS: {counted(len(ordered), 'answer')} were read; {newest.source.path} was used."
+        note = f"NCCL RAS: {counted(len(ordered), 'answer')} were read; {newest.source} was used."
     return Answers(newest, still, note)
 
 
@@ -66,13 +66,13 @@ def testimony_of(answers: Answers | None, *, hung: bool) -> Testimony:
     return Testimony(claims, (), [answers.note] if answers.note else [], newest.findings)
 
 
-def _counts(report: CommunicatorReport) -> dict[tuple[str, int], dict[str, int]]:
+def _counts(report: MonitorAnswer) -> dict[tuple[str, int], dict[str, int]]:
     return {
         (one.name, member.rank): dict(member.counts) for one in report.communicators for member in one.members
     }
 
 
-def _places(report: CommunicatorReport) -> _Places:
+def _places(report: MonitorAnswer) -> _Places:
     """The rank in the job of each process: its rank in the communicator that has all processes; empty if none has."""
     sized = [one for one in report.communicators if one.size is not None]
     if not sized:
@@ -126,7 +126,7 @@ def _claims_of(
 
 def _operations(one: CommunicatorStatus) -> list[str]:
     names = dict.fromkeys(name for member in one.members for name in member.counts)
-    return list({**names, **dict.fromkeys(one.others)})
+    return list({**names, **dict.fromkeys(part.operation for part in one.launched)})
 
 
 def _uneven(
@@ -138,8 +138,8 @@ def _uneven(
     """
     listed = {member.rank: member for member in one.members if operation in member.counts}
     groups = Counter(member.counts[operation] for member in listed.values())
-    if operation in one.others:
-        groups = Counter({count: ranks for ranks, count in one.others[operation]})
+    if stated := {part.count: part.ranks for part in one.launched if part.operation == operation}:
+        groups = Counter(stated)
     if len(groups) < 2:
         return None
     front = max(groups)
@@ -191,7 +191,7 @@ def _silent(
     )
 
 
-def _dead(report: CommunicatorReport, places: _Places) -> list[Claim]:
+def _dead(report: MonitorAnswer, places: _Places) -> list[Claim]:
     """Processes that the monitor could not reach for a minute."""
     processes = {(member.host, member.pid): member for member in report.dead}
     if not processes:
@@ -223,7 +223,7 @@ def _dead(report: CommunicatorReport, places: _Places) -> list[Claim]:
     return [claim]
 
 
-def _nothing_to_see(report: CommunicatorReport, *, stuck: bool) -> Claim:
+def _nothing_to_see(report: MonitorAnswer, *, stuck: bool) -> Claim:
     count = counted(len(report.communicators), "communicator")
     message = (
         f"In all of {count} of NCCL, all ranks launched the same number of collectives: whether they finished them is "

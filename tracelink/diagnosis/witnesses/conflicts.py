@@ -66,16 +66,16 @@ def log_conflicts(
     """Whether watchdog lines and dumps say the same of how far ranks got."""
     places = {(position.group, rank): position for position in positions for rank in position.ranks}
     last = {
-        (one.report.group, one.rank): one
+        (one.group, one.rank): one
         for one in reports
-        if one.report.sign is Sign.STATUS and one.report.group and one.rank is not None
+        if one.sign is Sign.STATUS and one.group and one.rank is not None
     }
     alike: dict[tuple[str, str, str, int, int], list[tuple[int, str]]] = defaultdict(list)
     agreeing: set[int] = set()
     inside: set[int] = set()
     for (group, rank), one in last.items():
         place = places.get((group, rank))
-        enqueued = one.report.enqueued
+        enqueued = one.enqueued
         if place is None or place.stage == "unknown" or enqueued is None or rank is None or rank not in paths:
             continue
         recorded = place.sequence or 0

@@ -53,7 +53,7 @@ def without_dumps(bundle: Bundle, error: UnreadableError, *, hung: bool) -> Show
         logs.positions,
         [_basis(bundle), *logs.notes, *monitor.notes],
         [*bundle.findings, *logs.findings, *monitor.findings],
-        Witnesses(bundle.reports, bundle.stacks.folded, bundle.statuses, conflicts, bundle.uses()),
+        bundle.witnesses(conflicts),
     )
 
 
@@ -83,7 +83,7 @@ def next_to_dumps(
         logs.positions if compared.same_run else (),
         [*notes, *compared.notes, *logs.notes, *monitor.notes],
         [*bundle.findings, *logs.findings, *monitor.findings],
-        Witnesses(bundle.reports, bundle.stacks.folded, bundle.statuses, conflicts, bundle.uses()),
+        bundle.witnesses(conflicts),
     )
 
 
@@ -153,7 +153,7 @@ def recordings_of(reports: Sequence[RankReport]) -> dict[int, Recording]:
     """By rank the collectives that its lines name: those that it gave up, and the last ones that it finished."""
     by_rank: dict[int, list[RankReport]] = defaultdict(list)
     for one in reports:
-        if one.rank is not None and one.report.sign in (Sign.TIMED_OUT, Sign.STATUS):
+        if one.rank is not None and one.sign in (Sign.TIMED_OUT, Sign.STATUS):
             by_rank[one.rank].append(one)
     return {rank: _recording(rank, own) for rank, own in sorted(by_rank.items())}
 
@@ -173,7 +173,7 @@ def _recording(rank: int, reports: Sequence[RankReport]) -> Recording:
     named = group_names(reports)
     strings = StringTable()
     rows = sorted(
-        (_row(one.report, named.get(id(one.report), one.report.group), strings) for one in reports),
+        (_row(one, named.get(id(one), one.group), strings) for one in reports),
         key=lambda row: (row["group"], row["sequence"]),
     )
     rows = [row for row in rows if row["sequence"] > 0]
@@ -182,7 +182,7 @@ def _recording(rank: int, reports: Sequence[RankReport]) -> Recording:
     )
     numbers = {request: number for number, request in enumerate(requests)}
     operation, elements_in, elements_out = zip(*requests, strict=True) if requests else ((), (), ())
-    groups = {one.report.group: one.report.description for one in reports if one.report.group}
+    groups = {one.group: one.description for one in reports if one.group}
     source = SourceInfo(path=reports[0].source, format="watchdog-log", rank=rank, records=len(rows))
     return Recording(
         source,

@@ -6,7 +6,7 @@ import re
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 
-from msgspec.structs import replace
+from msgspec.structs import asdict, replace
 
 from tracelink.diagnosis.witnesses.model import RankReport
 from tracelink.io.sources import LARGEST_RANK, Source
@@ -119,7 +119,7 @@ def _ranked(
                 continue
             rank = weak.get((source.path, report.label)) if report.label is not None else None
             rank = own if rank is None and (report.label is None or len(certain) <= 1) else rank
-        found.append(RankReport(rank, report, source.path))
+        found.append(RankReport(**asdict(replace(report, rank=rank)), source=source.path))
     return found
 
 
@@ -137,19 +137,17 @@ def _count_without_rank(reports: Sequence[RankReport], findings: list[Finding]) 
 
 def of_last_hang(reports: Sequence[RankReport], findings: list[Finding]) -> list[RankReport]:
     """Without lines of earlier hangs in the same logs: no rank times out twice within one timeout."""
-    times = [one.report.at_ns for one in reports if one.report.at_ns is not None]
+    times = [one.at_ns for one in reports if one.at_ns is not None]
     if not times:
         return list(reports)
     wraps = max(times) - min(times) > YEAR // 2
-    ended = [
-        one.report for one in reports if one.report.sign is Sign.TIMED_OUT and one.report.at_ns is not None
-    ]
+    ended = [one for one in reports if one.sign is Sign.TIMED_OUT and one.at_ns is not None]
     last = max(ended, key=lambda report: _time(report, wraps), default=None)
     if last is None:
         first = max(_shifted(time, wraps) for time in times) - SAME_HANG
     else:
         first = _time(last, wraps) - (last.timeout_ms or 600_000) * 1_000_000
-    kept = [one for one in reports if one.report.at_ns is None or _time(one.report, wraps) >= first]
+    kept = [one for one in reports if one.at_ns is None or _time(one, wraps) >= first]
     if older := len(reports) - len(kept):
         message = f"{counted(older, 'watchdog line')} of earlier hangs in the same logs were not used."
         findings.append(Finding(Severity.INFO, "older_reports", message, older))

@@ -3,12 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Annotated, Literal
 
 from msgspec import Struct
 
+from tracelink.model.fields import (
+    Count,
+    Doc,
+    FrozenRanks,
+    Nanoseconds,
+    RankNumber,
+    Row,
+    Shown,
+    UnixNanoseconds,
+)
 from tracelink.model.findings import Finding
-from tracelink.model.records import Frame
-from tracelink.model.witnesses import CommunicatorReport, Report
+from tracelink.model.records import Frame, Frames
+from tracelink.model.witnesses import MonitorAnswer, Report
+
+Program = Literal["py-spy", "faulthandler"]
+Sources = Annotated[tuple[str, ...], Doc("Paths of files.")]
+MOST_REPORTS = 2000
+"""Watchdog lines in a result."""
 
 
 class Wait(Struct, frozen=True):
@@ -25,42 +41,40 @@ class Wait(Struct, frozen=True):
     """Whether its process was there when dumps were written."""
 
 
-class Compiling(Struct, frozen=True):
-    """What torch.compile compiled in the process of a culprit while other ranks waited for it."""
+class Compiling(Row, frozen=True):
+    """What torch.compile compiled in the process of a culprit while other ranks waited for it, by its compile log."""
 
-    rank: int
-    id: str
-    """`3/2`; empty outside of a compilation."""
-    function: str
-    phases: tuple[str, ...]
-    """Outermost first."""
-    since_ns: int
-    """By the rank's own clock."""
-    duration_ns: int
-    """Until its end, else until the latest time in the log and in all dumps."""
-    open: bool
-    """Whether the log ends within it."""
-    cold: bool | None
-    """Whether the function was not compiled before; None if the function is unknown."""
-    sources: tuple[str, ...]
-    guard: str = ""
-    """Why it was compiled again: the guard that failed; empty if the log does not state it."""
-    guard_frame: Frame | None = None
-    """The line of the program that needs this guard."""
+    rank: RankNumber
+    id: Annotated[str, Doc("The compile id, such as `3/2`; empty outside of a compilation.")]
+    function: Annotated[str, Doc("The name of the function; empty if unknown.")]
+    phases: Annotated[tuple[str, ...], Doc("Phases of the compiler, outermost first.", min_length=1)]
+    since_ns: Annotated[UnixNanoseconds, Doc("In ns since 1970 on the rank's own clock.")]
+    duration_ns: Annotated[
+        Nanoseconds, Doc("Until its end, else until the latest time in the log and in all dumps.")
+    ]
+    open: Annotated[bool, Doc("True if the log ends within it.")]
+    cold: Annotated[
+        bool | None,
+        Doc("True if the function was compiled for the first time, false if again (warm); null if unknown."),
+    ]
+    sources: Annotated[tuple[str, ...], Doc("Paths of the compile logs.", min_length=1)]
+    guard: Annotated[
+        str, Doc("Why it was compiled again: the guard that failed; empty if the log does not state it.")
+    ] = ""
+    guard_frame: Annotated[
+        Frame | None, Doc("The line of the program that needs this guard; null if unknown.")
+    ] = None
 
 
-class Stack(Struct, frozen=True):
-    """What the main thread of a process was doing when its stack was written to a file."""
+class Stack(Row, frozen=True):
+    """The stack of a culprit's main thread, from a file of py-spy dump or faulthandler."""
 
-    rank: int
-    program: str
-    """`py-spy` or `faulthandler`."""
-    thread: str
-    """As the file names it."""
-    frames: tuple[Frame, ...]
-    """Innermost first, with those of torch."""
-    in_compiler: bool
-    source: str
+    rank: RankNumber
+    program: Program
+    thread: Annotated[str, Doc("As the file names it.")]
+    frames: Annotated[Frames, Doc("Innermost first, with those of torch.", min_length=1)]
+    in_compiler: Annotated[bool, Doc("True if it is in torch's compiler.")]
+    source: Annotated[str, Doc("Path of the file.")]
 
 
 # What logs and monitors show without dumps, or next to them.
@@ -94,12 +108,10 @@ class Position(Struct, frozen=True):
     ranks: tuple[int, ...]
 
 
-class RankReport(Struct, frozen=True):
-    """A line of a log, of a known rank if possible, and the file that contains it."""
+class RankReport(Report, frozen=True):
+    """One line of a log, of a known rank if possible, and the file that contains it."""
 
-    rank: int | None
-    report: Report
-    source: str
+    source: Annotated[str, Shown(drop=1)] = ""
 
 
 class Testimony(Struct, frozen=True):
@@ -111,43 +123,39 @@ class Testimony(Struct, frozen=True):
     findings: Sequence[Finding] = ()
 
 
-class FoldedStack(Struct, frozen=True):
-    """A stack of one or more main threads, all of which have the same frames."""
+class FoldedStack(Row, frozen=True):
+    """The main threads with one stack."""
 
-    ranks: tuple[int, ...]
-    processes: tuple[str, ...]
-    """Those of unknown rank: `pid 4711`."""
-    program: str
-    frames: tuple[Frame, ...]
-    """Innermost first."""
+    ranks: FrozenRanks
+    processes: Annotated[tuple[str, ...], Doc("Those whose rank is not known: `pid 4711`.")]
+    program: Program
+    frames: Annotated[Frames, Doc("Innermost first, with those of torch.", min_length=1)]
     in_compiler: bool
-    sources: tuple[str, ...]
+    sources: Sources
 
 
-class Conflict(Struct, frozen=True):
-    """Two sources that do not fit together."""
+class Conflict(Row, frozen=True):
+    """Sources that contradict each other."""
 
-    ranks: tuple[int, ...]
+    ranks: FrozenRanks
     message: str
-    sources: tuple[str, ...]
+    sources: Sources
 
 
-class Use(Struct, frozen=True):
+class Use(Row, frozen=True):
     """What files of one kind were used for."""
 
-    what: str
-    count: int
-    purpose: str
-    """Empty if they were not used."""
-    example: str
+    what: Annotated[str, Shown("files")]
+    count: Count
+    purpose: Annotated[str, Doc("Empty if they were not used."), Shown("used for")]
+    example: Annotated[str, Doc("The path of one of them."), Shown("such as", drop=1)]
 
 
-class Witnesses(Struct, frozen=True):
-    """What other files than dumps show of a job."""
+class Witnesses(Row, frozen=True):
+    """What other files than dumps and profiles show."""
 
-    reports: Sequence[RankReport] = ()
-    stacks: Sequence[FoldedStack] = ()
-    """The least common ones first."""
-    communicators: Sequence[CommunicatorReport] = ()
+    reports: Annotated[Sequence[RankReport], Doc(f"The first {MOST_REPORTS:,} watchdog lines.")] = ()
+    stacks: Annotated[Sequence[FoldedStack], Doc("Equal stacks once, the least common first.")] = ()
+    answers: Annotated[Sequence[MonitorAnswer], Doc("What `ncclras` printed.")] = ()
     conflicts: Sequence[Conflict] = ()
-    used: Sequence[Use] = ()
+    used: Annotated[Sequence[Use], Doc("All files, by what they are.")] = ()

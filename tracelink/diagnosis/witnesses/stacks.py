@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from msgspec import Struct, field
 
-from tracelink.diagnosis.witnesses.model import FoldedStack, Stack
+from tracelink.diagnosis.witnesses.model import FoldedStack, Program, Stack
 from tracelink.io.sources import Source
 from tracelink.model.errors import UnreadableError
 from tracelink.model.findings import Finding, UnknownRank
@@ -42,7 +42,7 @@ OUTERMOST = frozenset({"<module>", "_run_module_as_main", "_run_code"})
 
 
 class _Thread(Struct):
-    program: str
+    program: Program
     identity: str
     name: str
     pid: str
@@ -99,7 +99,7 @@ def _stack(rank: int, process: _Process) -> Stack:
 
 def _folded(processes: Sequence[_Process]) -> list[FoldedStack]:
     """Equal stacks once, those of the fewest processes first."""
-    alike: dict[tuple[str, tuple[Frame, ...]], list[_Process]] = {}
+    alike: dict[tuple[Program, tuple[Frame, ...]], list[_Process]] = {}
     for process in processes:
         alike.setdefault((process.thread.program, tuple(process.thread.frames)), []).append(process)
     folded = [

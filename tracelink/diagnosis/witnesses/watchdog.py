@@ -87,7 +87,7 @@ def testimony_of(reports: Sequence[RankReport], ranks: Collection[int]) -> Testi
     ]
     claims.sort(key=lambda claim: (not claim.culprits, -len(claim.waiting)))
     claims += _without_group(reports, groups)
-    gloo = [one for one in reports if one.report.sign in GIVEN_UP]
+    gloo = [one for one in reports if one.sign in GIVEN_UP]
     if gloo:
         claims.append(_gloo(gloo, ranks))
     if not claims and reports:
@@ -110,11 +110,11 @@ def missed_calls(claims: Sequence[Claim]) -> dict[int, str]:
 
 def group_names(reports: Sequence[RankReport]) -> dict[int, str]:
     """By `id` of a line the group of a collective that was given up, if a status of the rank names its number."""
-    statuses = [one for one in reports if one.report.sign is Sign.STATUS]
+    statuses = [one for one in reports if one.sign is Sign.STATUS]
     return {
-        id(one.report): name
+        id(one): name
         for one in reports
-        if one.report.sign is Sign.TIMED_OUT and (name := one.report.group or _group_at(one, statuses))
+        if one.sign is Sign.TIMED_OUT and (name := one.group or _group_at(one, statuses))
     }
 
 
@@ -125,24 +125,24 @@ def _groups(reports: Sequence[RankReport]) -> list[_Group]:
     found: dict[str, _Group] = {}
     names = group_names(reports)
     for one in reports:
-        report = one.report
+        report = one
         if report.sign is Sign.STATUS and report.group and one.rank is not None:
             group = found.setdefault(report.group, _Group(report.group, report.description))
             group.status[one.rank] = report
     for one in reports:
-        if one.report.sign is not Sign.TIMED_OUT or one.rank is None:
+        if one.sign is not Sign.TIMED_OUT or one.rank is None:
             continue
-        if name := names.get(id(one.report)):
-            _give_up(found.setdefault(name, _Group(name, "")), one.rank, one.report)
+        if name := names.get(id(one)):
+            _give_up(found.setdefault(name, _Group(name, "")), one.rank, one)
     return list(found.values())
 
 
 def _group_at(one: RankReport, statuses: Sequence[RankReport]) -> str:
     """The group of a collective that was given up, from the status that names the same number; empty if unclear."""
     names = {
-        other.report.group
+        other.group
         for other in statuses
-        if other.rank == one.rank and other.report.sequence == one.report.sequence is not None
+        if other.rank == one.rank and other.sequence == one.sequence is not None
     }
     return names.pop() if len(names) == 1 else ""
 
@@ -392,23 +392,23 @@ def _without_group(reports: Sequence[RankReport], groups: Sequence[_Group]) -> l
     left = [
         one
         for one in reports
-        if one.report.sign is Sign.TIMED_OUT
-        and id(one.report) not in used
-        and (one.rank, one.report.sequence) not in named
+        if one.sign is Sign.TIMED_OUT
+        and id(one) not in used
+        and (one.rank, one.sequence) not in named
         and not (one.rank is not None and any(one.rank in group.timed_out for group in groups))
     ]
     if not left:
         return []
     ranks = sorted({one.rank for one in left if one.rank is not None})
     calls = Counter(
-        f"{operation_in_words(one.report.operation)} #{one.report.sequence}"
-        if one.report.sequence is not None
-        else operation_in_words(one.report.operation)
+        f"{operation_in_words(one.operation)} #{one.sequence}"
+        if one.sequence is not None
+        else operation_in_words(one.operation)
         for one in left
     )
     named_calls = ", ".join(f"{call} ({count})" for call, count in calls.most_common(4))
     who = ranks_in_words(ranks) if ranks else counted(len(left), "rank")
-    first = left[0].report
+    first = left[0]
     return [
         Claim(
             "timed_out",
@@ -422,7 +422,7 @@ def _without_group(reports: Sequence[RankReport], groups: Sequence[_Group]) -> l
             "The logs do not show which rank is to blame.",
             NOBODY_BEHIND,
             proven=False,
-            waited_ns=_waited(dict(enumerate(one.report for one in left))),
+            waited_ns=_waited(dict(enumerate(left))),
         )
     ]
 
@@ -473,15 +473,15 @@ def _place(group: _Group, rank: int) -> tuple[int | None, str, str]:
 
 
 def _gloo(reports: Sequence[RankReport], ranks: Collection[int]) -> Claim:
-    barriers = [one for one in reports if one.report.sign is Sign.BARRIER]
+    barriers = [one for one in reports if one.sign is Sign.BARRIER]
     if barriers:
         return _barrier(barriers, reports, ranks)
     signs: dict[Sign, set[int]] = defaultdict(set)
     for one in reports:
         if one.rank is not None:
-            signs[one.report.sign].add(one.rank)
+            signs[one.sign].add(one.rank)
     gave_up, lost = sorted(signs[Sign.GAVE_UP]), sorted(signs[Sign.LOST] - signs[Sign.GAVE_UP])
-    timeouts = [one.report.timeout_ms for one in reports if one.report.timeout_ms is not None]
+    timeouts = [one.timeout_ms for one in reports if one.timeout_ms is not None]
     parts = []
     if gave_up or timeouts:
         who = ranks_in_words(gave_up) if gave_up else "A rank of unknown number"
@@ -509,13 +509,9 @@ def _gloo(reports: Sequence[RankReport], ranks: Collection[int]) -> Claim:
 
 
 def _barrier(barriers: Sequence[RankReport], reports: Sequence[RankReport], ranks: Collection[int]) -> Claim:
-    failed = sorted({member for one in barriers for member in one.report.members})
-    timeout = max(one.report.timeout_ms or 0 for one in barriers)
-    passed = {
-        (one.report.member, one.rank)
-        for one in reports
-        if one.report.sign is Sign.PASSED and one.rank is not None
-    }
+    failed = sorted({member for one in barriers for member in one.members})
+    timeout = max(one.timeout_ms or 0 for one in barriers)
+    passed = {(one.member, one.rank) for one in reports if one.sign is Sign.PASSED and one.rank is not None}
     by_rank_0 = {(0, one.rank) for one in barriers if one.rank is not None}
     culprits = _ranks_of_members(failed, passed | by_rank_0, ranks)
     waiting = {rank for _, rank in passed | by_rank_0 if rank is not None} - set(culprits)
@@ -555,9 +551,7 @@ def _ranks_of_members(
 
 
 def _note_on_heartbeats(reports: Sequence[RankReport]) -> str:
-    ranks = sorted(
-        {one.rank for one in reports if one.report.sign is Sign.HEARTBEAT and one.rank is not None}
-    )
+    ranks = sorted({one.rank for one in reports if one.sign is Sign.HEARTBEAT and one.rank is not None})
     if not ranks:
         return ""
     return (

@@ -1,9 +1,9 @@
-"""Recent calls: the collectives and messages around the worst problem, a column for each, a row for each rank."""
+"""The calls around the worst problem as a picture: a column for each collective and message, a row for each rank."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterator, Sequence
 from enum import Enum
 
 import numpy as np
@@ -16,15 +16,14 @@ from tracelink.diagnosis.participation import Outcome, outcomes
 from tracelink.model.columns import NO_TIME, UNKNOWN, Bools, Int8s
 from tracelink.model.ranges import Numbers
 from tracelink.model.text import counted, duration, group_name, moment, name_in_words, numbered, shortened
-from tracelink.show.markup import Child, Markup, element, table
+from tracelink.show.diagrams import Heading, Look, Tile, grid
+from tracelink.show.document import Block, Chart, Paragraph
 
 MOST_RANKS = 24
 BEFORE = 20
 """Columns before the problem."""
 AFTER = 9
 """Columns after the problem."""
-HUES = 8
-"""Colours of groups; more groups share them."""
 LONGEST_GROUP = 14
 LONGEST_OPERATION = 20
 MOST_GROUPS = 8
@@ -60,6 +59,12 @@ class Column(Struct, frozen=True):
     cells: dict[int, Cell]
     """By rank; without ranks that have no part in it."""
 
+    @property
+    def kind(self) -> str:
+        """The description of its groups."""
+        name, description = self.groups[0] if self.groups else ("", "")
+        return description or name
+
 
 class Cell(Struct, frozen=True):
     """What one rank does."""
@@ -72,17 +77,17 @@ class Cell(Struct, frozen=True):
 
 
 class Mark(Enum):
-    """The style class, sign and words for what a rank does in a collective."""
+    """The look, the sign and the words for what a rank does in a collective."""
 
-    JOINED = "joined", "✓", "joined, and finished as far as its dump shows"
-    WAITING = "waiting", "…", "joined and has not finished"
-    DROPPED = "dropped", "!", "joined and gave up"
-    DIFFERS = "differs", "≠", "differs from most ranks"
-    ABSENT = "absent", "\N{MULTIPLICATION SIGN}", "missing: has no entry"
-    LOST = "unknown", "?", "unknown: not covered by its dump"
+    JOINED = Look.DONE, "✓", "joined, and finished as far as its dump shows"
+    WAITING = Look.WAITING, "…", "joined and has not finished"
+    DROPPED = Look.LATE, "!", "joined and gave up"
+    DIFFERS = Look.BAD, "≠", "differs from most ranks"
+    ABSENT = Look.WORST, "\N{MULTIPLICATION SIGN}", "missing: has no entry"
+    LOST = Look.UNKNOWN, "?", "unknown: not covered by its dump"
 
-    def __init__(self, style: str, sign: str, words: str) -> None:
-        self.style = style
+    def __init__(self, look: Look, sign: str, words: str) -> None:
+        self.look = look
         self.sign = sign
         self.words = words
 
@@ -177,43 +182,27 @@ def _mark(outcome: int) -> Mark:
     return {Outcome.OPEN: Mark.WAITING, Outcome.DROPPED: Mark.DROPPED}.get(Outcome(outcome), Mark.JOINED)
 
 
-# The table.
+# The picture.
 
 
-def recent_section(recent: Recent, present: int, culprits: Iterable[int]) -> Child:
-    """The table, its legend, and what is not shown."""
+def recent_chart(diagnosis: Diagnosis, journal: Journal) -> Iterator[Block]:
+    """The picture, and what it does not show."""
+    recent = recent_of(diagnosis, journal)
     if not recent.columns:
-        return element("p", "The dumps have no entries.")
-    kinds = list(dict.fromkeys(_group_kind(column) for column in recent.columns))
-    hues = {name: index % HUES for index, name in enumerate(kinds)}
-    header: list[Child] = [
-        "rank",
-        *(_heading(column, hues[_group_kind(column)]) for column in recent.columns),
-    ]
-    rows: list[list[Child]] = [
-        [f"{rank}", *(_cell(column, rank, hues[_group_kind(column)]) for column in recent.columns)]
-        for rank in recent.ranks
-    ]
-    caption = "In program order from left to right; hover over a cell for times"
-    frame = element("div", table(caption, header, rows), class_="recent")
-    return [_legend(recent), frame, element("p", _not_shown(recent, present, culprits), class_="aside")]
-
-
-def _legend(recent: Recent) -> Markup:
+        yield Paragraph("The dumps have no entries.")
+        return
+    title = "In program order from left to right; empty cells: not a member"
+    kinds = list(dict.fromkeys(column.kind for column in recent.columns))
+    columns = [_heading(column, kinds.index(column.kind)) for column in recent.columns]
+    rows = [(f"rank {rank}", [_cell(column, rank) for column in recent.columns]) for rank in recent.ranks]
     used = {cell.mark for column in recent.columns for cell in column.cells.values()}
-    shown = [
-        element(
-            "li", element("span", mark.sign, class_=f"cell {mark.style}", aria_hidden="true"), " ", mark.words
-        )
-        for mark in Mark
-        if mark in used
-    ]
-    shown.append(element("li", "empty: not a member"))
-    return element("ul", shown, class_="legend", aria_label="Signs")
+    legend = [(Tile(mark.sign, mark.look), mark.words) for mark in Mark if mark in used]
+    culprits = {rank for problem in diagnosis.problems for rank in problem.culprits}
+    note = _not_shown(recent, len(journal.ranks), sorted(culprits - set(recent.ranks)))
+    yield Chart(grid(title, rows, columns, legend).svg, "Calls around the problem", note)
 
 
-def _not_shown(recent: Recent, present: int, culprits: Iterable[int]) -> str:
-    absent = sorted(set(culprits) - set(recent.ranks))
+def _not_shown(recent: Recent, present: int, absent: Sequence[int]) -> str:
     parts = [f"{len(recent.ranks)} of {counted(present, 'dump')}"]
     parts += [f"not among them: {Numbers.of(absent).called('rank')}"] if 0 < len(absent) <= FEW else []
     parts += [f"{counted(recent.earlier, 'earlier column')} not shown"] if recent.earlier else []
@@ -221,25 +210,16 @@ def _not_shown(recent: Recent, present: int, culprits: Iterable[int]) -> str:
     return "; ".join(parts) + "."
 
 
-def _group_kind(column: Column) -> str:
-    """The description of its groups."""
-    name, description = column.groups[0] if column.groups else ("", "")
-    return description or name
-
-
-def _heading(column: Column, hue: int) -> Markup:
-    group = element("span", shortened(_group_kind(column), LONGEST_GROUP), class_=f"hue hue{hue}")
+def _heading(column: Column, color: int) -> Heading:
+    group = shortened(column.kind, LONGEST_GROUP)
     if column.ends:
         what = "message " + " to ".join("?" if end == UNKNOWN else f"{end}" for end in column.ends)
     else:
         what = shortened(numbered(column.operation, None), LONGEST_OPERATION)
         what += "" if column.sequence is None else f" #{column.sequence}"
-    return element("span", group, " ", what, class_="upright", title=_column_in_words(column))
-
-
-def _column_in_words(column: Column) -> str:
     started = "" if column.started == NO_TIME else f", began {moment(column.started)}"
-    return f"{numbered(column.operation, column.sequence)} of {_groups(column)}{started}"
+    words = f"{numbered(column.operation, column.sequence)} of {_groups(column)}{started}"
+    return Heading(f"{group} {what}", words, color)
 
 
 def _groups(column: Column) -> str:
@@ -250,16 +230,11 @@ def _groups(column: Column) -> str:
     return f"groups {names}{more}" if names else "an unknown group"
 
 
-def _cell(column: Column, rank: int, hue: int) -> Child:
+def _cell(column: Column, rank: int) -> Tile | None:
     cell = column.cells.get(rank)
     if cell is None:
         return None
-    style = f"cell {cell.mark.style} hue{hue}"
-    return element("span", cell.mark.sign, class_=style, title=f"rank {rank}: {_cell_in_words(column, cell)}")
-
-
-def _cell_in_words(column: Column, cell: Cell) -> str:
-    words = f"{cell.mark.words}{f', {numbered(cell.operation, None)}' if cell.operation else ''}"
-    if NO_TIME in (cell.created, column.started):
-        return words
-    return f"{words}, {duration(cell.created - column.started)} after the first"
+    words = f"rank {rank}: {cell.mark.words}{f', {numbered(cell.operation, None)}' if cell.operation else ''}"
+    if NO_TIME not in (cell.created, column.started):
+        words += f", {duration(cell.created - column.started)} after the first"
+    return Tile(cell.mark.sign, cell.mark.look, words)

@@ -1,4 +1,4 @@
-"""The page of `tracelink diagnose`."""
+"""The document of a diagnosis in a terminal."""
 
 from __future__ import annotations
 
@@ -7,14 +7,6 @@ from collections.abc import Sequence
 import pytest
 from msgspec.structs import replace
 
-from tracelink.cli.diagnosis_page import (
-    MOST_EXPLAINED,
-    MOST_GROUPS,
-    MOST_NOTES,
-    MOST_PROBLEMS,
-    diagnosis_page,
-    verdict,
-)
 from tracelink.diagnosis.model import (
     Checked,
     Diagnosis,
@@ -23,16 +15,22 @@ from tracelink.diagnosis.model import (
     Lateness,
     Link,
     Problem,
+    RanksOfDumps,
     Role,
     Stage,
     Standing,
 )
+from tracelink.diagnosis.report import MOST_PROBLEMS, report_of, verdict_of
+from tracelink.diagnosis.report.diagnosis import MOST_NOTES
+from tracelink.diagnosis.report.problems import MOST_EXPLAINED
+from tracelink.diagnosis.report.standings import MOST_GROUPS
 from tracelink.model.findings import Finding, Severity
 from tracelink.model.records import Entry, Frame
+from tracelink.show import terminal
 
 SECOND = 1_000_000_000
 MANY = 512
-OK = Diagnosis([], [], [], range(MANY), [], {}, Checked(MANY, 1_024_000, 300, 93_000, 12))
+OK = Diagnosis(ranks=RanksOfDumps.of(range(MANY)), checked=Checked(MANY, 1_024_000, 300, 93_000, 12))
 HANG = Problem(
     Kind.NEVER_JOINED, "0", "", 9, "nccl:all_reduce", (3,), tuple(range(4, MANY)), "Rank 3 is gone."
 )
@@ -66,7 +64,7 @@ def shown(problem: Problem, *entries: Entry, rank: int = 3, role: Role = Role.CU
 
 
 def page(diagnosis: Diagnosis, *, verbose: bool = False) -> list[str]:
-    return diagnosis_page(diagnosis, verbose=verbose).splitlines()
+    return terminal.draw(report_of(diagnosis), verbose=verbose).splitlines()
 
 
 def test_a_healthy_job_is_one_sentence() -> None:
@@ -77,19 +75,19 @@ def test_a_healthy_job_is_one_sentence() -> None:
 
 
 def test_a_healthy_job_with_missing_ranks() -> None:
-    first, _, second = page(replace(OK, missing=[512, 513]))
+    first, _, second = page(replace(OK, ranks=RanksOfDumps.of(range(MANY), [512, 513])))
     assert first.startswith("No problem found: 512 of 514 ranks, 300 groups, ")
     assert second == "No dump of ranks 512 and 513. The other dumps do not show how far they got."
 
 
 def test_a_healthy_job_of_one_rank_and_one_entry() -> None:
-    assert page(replace(OK, present=[0], checked=Checked(1, 1, 1, 1))) == [
+    assert page(replace(OK, ranks=RanksOfDumps.of([0]), checked=Checked(1, 1, 1, 1))) == [
         "No problem found: 1 rank, 1 group, 1 collective, 1 entry. All ranks joined; operations, types and sizes agree."
     ]
 
 
 def test_one_dump_of_several_ranks_is_not_compared() -> None:
-    first, *_ = page(replace(OK, present=[0], missing=[1, 2], checked=Checked(1, 5, 1, 5)))
+    first, *_ = page(replace(OK, ranks=RanksOfDumps.of([0], [1, 2]), checked=Checked(1, 5, 1, 5)))
     assert first == (
         "No problem found: 1 of 3 ranks, 1 group, 5 collectives, 5 entries. "
         "There is no dump of another rank to compare with."
@@ -97,7 +95,7 @@ def test_one_dump_of_several_ranks_is_not_compared() -> None:
 
 
 def test_without_entries_there_is_no_verdict() -> None:
-    first, *_ = page(replace(OK, present=[0], missing=[1], checked=Checked(1, 0, 1, 0)))
+    first, *_ = page(replace(OK, ranks=RanksOfDumps.of([0], [1]), checked=Checked(1, 0, 1, 0)))
     assert first == "No verdict: the recordings of 1 of 2 ranks contain no entries."
 
 
@@ -108,7 +106,7 @@ def test_ranks_at_the_same_collective_are_listed_as_ranges() -> None:
         "",
         "group  ranks     last collective  state",
         "0      3         all_reduce #8    finished, did not join #9",
-        "       0, 4-511  all_reduce #9    joined, not finished",
+        "0      0, 4-511  all_reduce #9    joined, not finished",
     ]
 
 
@@ -154,7 +152,7 @@ def test_many_groups_are_shortened_without_verbose() -> None:
     diagnosis = replace(OK, problems=[HANG], standings=standings)
     lines = page(diagnosis)
     assert len(lines) == 3 + 2 * MOST_GROUPS + 1
-    assert lines[-1] == "12 more groups with ranks at different collectives (-v shows them)."
+    assert lines[-1] == "24 more rows with ranks at different collectives (-v shows them)."
     assert [line.split()[0] for line in page(diagnosis, verbose=True)[3::2]] == names
 
 
@@ -169,11 +167,14 @@ def test_many_problems_are_numbered_and_the_first_are_explained() -> None:
     problems = [replace(HANG, message=f"Problem {number}.", advice="Look.") for number in range(1, 13)]
     lines = page(replace(OK, problems=problems))
     assert lines[:MOST_PROBLEMS] == [f"{number}. Problem {number}." for number in range(1, MOST_PROBLEMS + 1)]
-    assert lines[MOST_PROBLEMS] == "2 more problems (--limit 0 shows them)."
+    assert lines[MOST_PROBLEMS] == "2 more problems (-v shows them)."
     explained = [f"{number}. Problem {number}." for number in range(1, MOST_EXPLAINED + 1)]
     assert [line for line in lines[MOST_PROBLEMS + 1 :] if ". Problem" in line] == explained
     assert lines.count("Next: Look.") == 1
-    assert verdict(replace(OK, problems=problems)) == lines[: MOST_PROBLEMS + 1]
+    assert verdict_of(replace(OK, problems=problems).limited(MOST_PROBLEMS)) == [
+        *lines[:MOST_PROBLEMS],
+        "2 more problems (--limit 0 shows them).",
+    ]
 
 
 def test_columns_without_values_are_left_out() -> None:
@@ -232,7 +233,9 @@ def test_stacks_have_no_frames_of_python_itself() -> None:
     frames = [Frame(f"f{depth}", "train.py", depth) for depth in range(6)]
     start = Frame("run", "/usr/lib/python3.11/runpy.py", 88), Frame("<module>", "<string>", 1)
     diagnosis = shown(HANG, entry(frames=(*frames, *start)))
-    assert page(diagnosis)[-4:] == [f"  train.py:{depth}  f{depth}" for depth in range(4)]
+    *_, first, second, third, fourth, rest = page(diagnosis)
+    assert [first, second, third, fourth] == [f"  train.py:{depth}  f{depth}" for depth in range(4)]
+    assert rest == "4 more frames (-v shows them)."
     assert len([line for line in page(diagnosis, verbose=True) if line.startswith("  ")]) == 8
     assert page(shown(HANG, entry(frames=start)))[-1].split() == ["<string>:1", "<module>"]
 
@@ -277,25 +280,28 @@ def test_collectives_that_a_missing_rank_must_have_joined() -> None:
         standing("2", Stage.UNKNOWN, [7], 5),
         standing("3", Stage.FINISHED, [6], 5),
     ]
-    assert page(replace(OK, missing=[6], standings=standings))[2] == (
+    assert page(replace(OK, ranks=RanksOfDumps.of((), [6]), standings=standings))[2] == (
         "No dump of rank 6. The other dumps show that it joined #8 of group 0, but not what came after."
     )
 
 
 def test_a_missing_culprit_refers_to_the_problem() -> None:
-    lines = page(replace(OK, problems=[HANG], missing=[3]))
+    lines = page(replace(OK, problems=[HANG], ranks=RanksOfDumps.of((), [3])))
     assert lines[-1] == "No dump of rank 3. See the problem above for what the other dumps show about it."
 
 
 def test_many_damaged_dumps_share_a_line() -> None:
     why = {rank: f"d/{rank}: it is broken." for rank in range(8, 16)}
     findings = [Finding(Severity.ERROR, "unreadable", text) for text in why.values()]
-    diagnosis = replace(OK, unreadable=why, findings=findings)
+    diagnosis = replace(OK, ranks=RanksOfDumps.of([], [], why), findings=findings)
     assert page(diagnosis)[2:] == [
-        "The dumps of ranks 8-15 are damaged. The other dumps do not show how far they got. The first: d/8: it is "
-        "broken."
+        "The dumps of ranks 8-15 are damaged. The other dumps do not show how far they got.",
+        "Rank 8: d/8: it is broken.",
+        "7 more damaged dumps (-v shows them).",
     ]
-    assert len(page(diagnosis, verbose=True)[2:]) == 8
+    assert [line.split(":")[0] for line in page(diagnosis, verbose=True)[3:]] == [
+        f"Rank {rank}" for rank in why
+    ]
 
 
 def test_notes_and_wrapped_buffers() -> None:
@@ -314,7 +320,7 @@ def test_notes_and_wrapped_buffers() -> None:
 
 def test_findings_come_last() -> None:
     finding = Finding(Severity.WARNING, "odd", "something is odd")
-    assert page(replace(OK, findings=[finding]))[1:] == ["", "warning: something is odd"]
+    assert page(replace(OK, findings=[finding]))[1:] == ["warning: something is odd"]
 
 
 def test_text_of_a_dump_cannot_control_the_terminal() -> None:

@@ -1,4 +1,4 @@
-"""The page of a diagnosis: content, safety, and size."""
+"""The document of a diagnosis as a page: content, safety, and size."""
 
 from __future__ import annotations
 
@@ -23,9 +23,6 @@ from builders.kineto import cpu_op, python_frame
 from builders.profiles import call, loading, profile
 from builders.programs import diagnosis_of_programs, journal_of_programs
 from tracelink import show
-from tracelink.diagnosis import html as package
-from tracelink.diagnosis.html.page import html_report
-from tracelink.diagnosis.html.problems import MOST_IN_BRIEF, MOST_IN_FULL
 from tracelink.diagnosis.journal import Journal
 from tracelink.diagnosis.model import (
     Checked,
@@ -35,14 +32,20 @@ from tracelink.diagnosis.model import (
     Lateness,
     Link,
     Problem,
+    RanksOfDumps,
     Role,
     Stage,
     Standing,
 )
+from tracelink.diagnosis.report import report_of
+from tracelink.diagnosis.report.problems import MOST_IN_FULL
 from tracelink.model.errors import printable
 from tracelink.model.findings import Finding, Severity
 from tracelink.model.records import Entry, Frame
 from tracelink.model.text import clipped
+from tracelink.show import html
+from tracelink.show.charts import STYLE as CHARTS
+from tracelink.show.html import MOST_ITEMS
 from tracelink.show.markup import LONGEST
 
 # The complete page.
@@ -55,14 +58,14 @@ def words_of(text: str) -> frozenset[str]:
 ELEMENTS = words_of(
     """
     html head meta title style body header nav main section footer h1 h2 h3 p a small span strong code ul ol li
-    dl dt dd div table caption thead tbody tr th td svg defs pattern marker g rect circle path text script
+    dl dt dd div table caption thead tbody tr th td svg g rect circle path polygon text script button label input
+    figure figcaption details summary
     """
 )
 ATTRIBUTES = words_of(
     """
     charset http-equiv content name lang dir class id href title role tabindex aria-label aria-labelledby
-    aria-hidden scope width height viewbox x y rx cx cy r d fill refx refy markerwidth markerheight orient
-    marker-end patternunits
+    aria-hidden scope width height viewbox x y rx cx cy r d points transform text-anchor xmlns type hidden data-value
     """
 )
 HOSTILE = (
@@ -80,23 +83,19 @@ HOSTILE = (
     "",
 )
 PAIRS = (
-    *(
-        (f"--on-{look}", f"--{look}")
-        for look in ("never", "behind", "earlier", "waiting", "finished", "unknown")
-    ),
-    *(
-        (f"--{name}", "--page")
-        for name in ("text", "soft", "link", "problem", *(f"hue{hue}" for hue in range(8)))
-    ),
-    ("--text", "--advice"),
-    ("--soft", "--advice"),
+    *((f"--on-{look}", f"--{look}") for look in ("worst", "bad", "late", "waiting", "done", "unknown")),
+    *((f"--{name}", "--page") for name in ("text", "soft", "link", "problem")),
     ("--text", "--panel"),
 )
 """Colours of letters and of what is under them."""
 
 
 def page(diagnosis: Diagnosis, journal: Journal) -> Element:
-    return read_html(html_report(diagnosis, journal))
+    return read_html(written(diagnosis, journal))
+
+
+def written(diagnosis: Diagnosis, journal: Journal) -> str:
+    return html.draw(report_of(diagnosis, journal))
 
 
 def everywhere(text: str) -> Diagnosis:
@@ -125,9 +124,7 @@ def everywhere(text: str) -> Diagnosis:
             Standing(f"{text}2", text, 2, text, Stage.FINISHED, tuple(range(40))),
         ],
         lateness=[Lateness(0, 1, 2, 3, 4, text, 5)],
-        present=[0, 1, 2],
-        missing=[3],
-        unreadable={4: text},
+        ranks=RanksOfDumps.of([0, 1, 2], [3], {4: text}),
         checked=Checked(3, 4, 5, 6, 7),
         notes=[text],
         findings=[Finding(Severity.WARNING, text, text, 2, text, text)],
@@ -160,26 +157,25 @@ def check_harmless(root: Element) -> None:
     assert len(set(places)) == len(places)
     targets = {one.attributes["href"] for one in everything if "href" in one.attributes}
     assert targets <= {f"#{place}" for place in places}
-    drawn = {value for one in everything for value in one.attributes.values() if "url(" in value}
-    assert drawn <= {f"url(#{place})" for place in places}
+    assert not any("url(" in value for one in everything for value in one.attributes.values())
 
 
 @pytest.mark.parametrize("text", HOSTILE, ids=lambda text: repr(text)[:20])
 def test_hostile_text_is_shown_as_text(text: str) -> None:
     root = page(everywhere(text), renamed(WAITING, text))
     check_harmless(root)
-    shown = printable(clipped(text, LONGEST))
-    assert root.one("h1").text == shown
-    assert [one.text for one in root.all("p", class_="message")] == [shown, shown]
-    assert root.one("head").one("title").text == printable(clipped(f"tracelink: {text}", LONGEST))
+    first, second = (printable(clipped(f"{number}. {text}", LONGEST)) for number in (1, 2))
+    assert root.one("h1").text == first
+    assert [one.text for one in root.all("h3") if one.text in (first, second)] == [first, second]
+    assert root.one("head").one("title").text == printable(clipped(f"tracelink: 1. {text}", LONGEST))
 
 
 @settings(max_examples=30, deadline=None)
 @given(st.text(st.characters(categories=None, exclude_categories=())))
 def test_any_text_is_harmless(text: str) -> None:
-    written = html_report(everywhere(text), renamed(WAITING, text))
-    assert written.encode().decode() == written
-    check_harmless(read_html(written))
+    made = written(everywhere(text), renamed(WAITING, text))
+    assert made.encode().decode() == made
+    check_harmless(read_html(made))
 
 
 def test_content_security_policy() -> None:
@@ -200,8 +196,8 @@ def test_single_problem() -> None:
     assert root.one("h1").text.startswith(message)
     assert root.one("body").text.count(message) == 1
     assert [one.text for one in root.all("h2")] == [
-        "Problem never joined",
         "How far each rank got",
+        "Problem: never joined",
         "Calls around the problem",
         "Dumps",
     ]
@@ -209,32 +205,37 @@ def test_single_problem() -> None:
 
 def test_many_problems() -> None:
     first = JUDGED.problems[0]
-    problems = [replace(first, message=f"Problem {number}!") for number in range(MOST_IN_BRIEF + 5)]
+    problems = [replace(first, message=f"Problem {number}!") for number in range(1, MOST_ITEMS + 7)]
     root = page(replace(JUDGED, problems=problems), WAITING)
-    assert "And 204 more problems; the worst comes first." in root.one("header").text
-    assert [one.text for one in root.all("p", class_="message")] == [
-        f"Problem {number}!" for number in range(MOST_IN_FULL)
+    assert [one.text for one in root.all("h3") if "!" in one.text] == [
+        f"{number}. Problem {number}!" for number in range(1, MOST_IN_FULL + 1)
     ]
-    assert f"Problem {MOST_IN_BRIEF - 1}!" in root.text
-    assert "5 more problems are not shown." in root.text
+    listed = root.one("header").all("li")
+    assert [one.text for one in listed] == [
+        f"{number}. Problem {number}!" for number in range(2, MOST_ITEMS + 2)
+    ]
+    assert "5 problems not shown." in root.one("header").text
 
 
 def test_healthy_job() -> None:
     told = {0: "a1 a2", 1: "a1 a2"}
     root = page(diagnosis_of_programs(told, a=[0, 1]), journal_of_programs(told, a=[0, 1]))
-    assert root.one("h1").text == "No problems in the dumps of 2 ranks."
-    assert "Checked: 2 ranks, 4 entries, 1 group, 2 collectives. All ranks joined" in root.one("header").text
-    assert [one.text for one in root.all("h2")] == ["How far each rank got", "Dumps"]
+    assert root.one("h1").text == (
+        "No problem found: 2 ranks, 1 group, 2 collectives, 4 entries. "
+        "All ranks joined; operations, types and sizes agree."
+    )
+    assert [one.text for one in root.all("h2")] == [
+        "How far each rank got",
+        "Groups whose ranks are all at the same collective",
+        "Dumps",
+    ]
 
 
 def test_missing_and_damaged_dumps() -> None:
-    root = page(
-        replace(JUDGED, present=[0, 1], missing=[5, 6], unreadable={2: "truncated at byte 7"}), WAITING
-    )
-    assert "2 dumps missing. 1 dump unreadable or truncated." in root.one("header").text
-    assert root.rows("Dumps that are unreadable") == [["rank 2", "truncated at byte 7"]]
-    facts = root.all("dl")[-1].text
-    assert "Missing2 ranks: 5-6" in facts.replace("\n", "")
+    root = page(replace(JUDGED, ranks=RanksOfDumps.of([0, 1], [5, 6], {2: "truncated at byte 7."})), WAITING)
+    assert "The dump of rank 2 is damaged: truncated at byte 7." in root.text
+    listed = root.all("dl")[-1].text.replace("\n", "")
+    assert listed == "Read2 ranks: 0-1Missing2 ranks: 5-6Unreadable or truncated1 rank: 2"
 
 
 def test_accessibility() -> None:
@@ -245,8 +246,7 @@ def test_accessibility() -> None:
     assert levels.count(1) == 1
     assert all(after <= before + 1 for before, after in pairwise(levels))
     for table in root.all("table"):
-        assert table.one("caption").text
-        assert {one.attributes.get("scope") for one in table.all("th")} == {"col", "row"}
+        assert {one.attributes.get("scope") for one in table.all("th")} == {"col"}
     for frame in root.all("div", class_="frame"):
         assert frame.attributes["tabindex"] == "0"
         assert frame.attributes["aria-label"]
@@ -256,8 +256,7 @@ def test_accessibility() -> None:
 
 def colours(scheme: str) -> dict[str, str]:
     found: dict[str, str] = {}
-    for home, name in ((show, "base.css"), (package, "style.css")):
-        style = resources.files(home).joinpath(name).read_text("utf-8")
+    for style in (resources.files(show).joinpath("base.css").read_text("utf-8"), CHARTS):
         light, _, rest = style.partition("prefers-color-scheme: dark")
         text = light if scheme == "light" else rest.partition("\n}\n")[0]
         found |= re.findall(r"(--[\w-]+): (#[0-9a-f]{6});", text)
@@ -286,16 +285,29 @@ def test_size_with_many_ranks() -> None:
         for last, some in ((1, ranks[::2]), (2, ranks[1::2]))
     ]
     diagnosis = replace(
-        JUDGED, standings=standings, missing=ranks[3:], lateness=everywhere("x").lateness * 4096
+        JUDGED,
+        standings=standings,
+        ranks=RanksOfDumps.of((), ranks[3:]),
+        lateness=everywhere("x").lateness * 4096,
     )
-    assert len(html_report(diagnosis, WAITING)) < 2_000_000
+    assert len(written(diagnosis, WAITING)) < 2_000_000
 
 
 WORLD = "0 (default_pg)"
 
 
 def cells(root: Element) -> Mapping[str, list[str]]:
-    return {first: others for first, *others in root.rows("Last collective of each rank")}
+    """The signs in the row of each group of the first picture."""
+    picture, *_ = root.all("svg")
+    found: dict[str, list[str]] = {}
+    for one in picture.all("text"):
+        if one.attributes["text-anchor"] == "end":
+            row = found.setdefault(one.children[0] if isinstance(one.children[0], str) else one.text, [])
+            heights = one.attributes["y"]
+            row += [
+                sign.text for sign in picture.all("text") if sign.attributes["y"] == heights.split(".")[0]
+            ]
+    return found
 
 
 @pytest.mark.parametrize(
@@ -314,7 +326,7 @@ def cells(root: Element) -> Mapping[str, list[str]]:
             "mesh_dp (2 groups)",
             ",".join(["✓ 14", "… 13"] * 4),
         ),
-        ("healthy", "No problems in the dumps of 8 ranks.", WORLD, ""),
+        ("healthy", "No problem found: 8 ranks, ", WORLD, ""),
     ],
 )
 def test_generated_jobs(case: str, verdict: str, group: str, last: str) -> None:
@@ -322,9 +334,7 @@ def test_generated_jobs(case: str, verdict: str, group: str, last: str) -> None:
     root = page(examined.diagnosis, examined.journal)
     check_harmless(root)
     assert root.one("h1").text.startswith(verdict)
-    assert len(root.all("svg", class_="ring")) == (
-        examined.diagnosis.problems[:1] != [] and "deadlock" in case
-    )
+    assert len(root.all("path", class_="arrow")) == (2 if "deadlock" in case else 0)
     if last:
         assert ",".join(cells(root)[group]) == last
 
@@ -342,38 +352,36 @@ def page_of_job(folder: Path) -> str:
     profile(folder / "traces", 2, call(1), call(2), loading(2.3, 6.8))
     profile(folder / "traces", 0, call(1), until=2)
     examined = tracelink.examine(folder, jobs=1)
-    return html_report(examined.diagnosis, examined.journal)
+    return written(examined.diagnosis, examined.journal)
 
 
 def facts(text: str, rank: int) -> list[tuple[str, str]]:
     """What stands under the heading of a rank."""
-    _, _, below = text.partition(f"In the profile of rank {rank} ")
+    _, _, below = text.partition(f"In the profile of rank {rank}")
     own = below.partition("<h3>")[0].partition("<h2")[0]
     return [(name, TAG.sub("", said)) for name, said in FACT.findall(own)]
 
 
 def test_profile_of_the_culprit(tmp_path: Path) -> None:
     assert facts(page_of_job(tmp_path), 2) == [
-        ("Call", "all_reduce #2"),
         (
-            "Operators",
-            "DistributedDataParallel.forward → c10d::allreduce_ → record_param_comms on thread 4200",
+            "all_reduce #2",
+            "DistributedDataParallel.forward &gt; c10d::allreduce_ &gt; record_param_comms, on thread 4200",
         ),
-        ("Functions", "main (train.py:100) → step (train.py:20)"),
-        ("Carried out by", "ncclDevKernel_AllReduce_Sum_f32_RING_LL on stream 20, 1.0 ms"),
+        ("kernel", "ncclDevKernel_AllReduce_Sum_f32_RING_LL on stream 20, 1.0 ms"),
         (
-            "Then",
-            "for 4.5 s of 5.0 s main (train.py:100) → batches (data.py:12) → "
-            "enumerate(DataLoader)#_MultiProcessingDataLoaderIter.__next__ on thread 4200",
+            "then, on thread 4200",
+            "for 4.5 s of 5.0 s main (train.py:100) &gt; batches (data.py:12) &gt; "
+            "enumerate(DataLoader)#_MultiProcessingDataLoaderIter.__next__",
         ),
-        ("It ends at", "06:29:26.603435 UTC"),
+        ("it ends at", "06:29:26.603435 UTC"),
     ]
 
 
 def test_profile_that_ends_before_the_call(tmp_path: Path) -> None:
     text = page_of_job(tmp_path)
-    assert "Note: it ends 1.0 s before this call." in text
-    assert facts(text, 0)[0] == ("Call", "all_reduce #1 (2 before this one)")
+    assert "In the profile of rank 0 (it ends 1.0 s before this call):" in text
+    assert facts(text, 0)[0][0] == "all_reduce #1, 2 calls earlier"
 
 
 def test_names_in_profiles_are_escaped(tmp_path: Path) -> None:
@@ -384,7 +392,7 @@ def test_names_in_profiles_are_escaped(tmp_path: Path) -> None:
     ]
     profile(tmp_path / "traces", 2, around, call(2))
     examined = tracelink.examine(tmp_path, jobs=1)
-    text = html_report(examined.diagnosis, examined.journal)
+    text = written(examined.diagnosis, examined.journal)
     assert "&lt;script&gt;alert(1)" in text
     assert "<script>alert" not in text
     assert "<b>" not in text

@@ -1,3 +1,0 @@
-"""A diagnosis as one HTML page."""
-
-__all__ = ["page"]

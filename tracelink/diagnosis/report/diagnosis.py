@@ -1,0 +1,346 @@
+"""The document of a diagnosis: the verdict first, below it the evidence, what to do next, and notes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Annotated
+
+from tracelink.diagnosis.dumps.movement import movement_in_words
+from tracelink.diagnosis.journal import Journal
+from tracelink.diagnosis.model import Diagnosis, Lateness, Stage, Standing
+from tracelink.diagnosis.report.problems import problem_sections, stack_of
+from tracelink.diagnosis.report.standings import standings_sections
+from tracelink.diagnosis.witnesses.model import FoldedStack, Use, Witnesses
+from tracelink.model.columns import NO_TIME, SECOND
+from tracelink.model.fields import Count, Doc, RankNumber, Row, Shown
+from tracelink.model.findings import Finding
+from tracelink.model.records import Frame, line_in_words
+from tracelink.model.text import (
+    counted,
+    duration,
+    group_in_words,
+    lowered,
+    moment,
+    number,
+    rank_list,
+    ranks_cell,
+    ranks_in_words,
+    shortened,
+)
+from tracelink.show.document import (
+    Block,
+    Details,
+    Facts,
+    Items,
+    Medium,
+    Only,
+    Paragraph,
+    Report,
+    Section,
+    Table,
+    Tone,
+)
+
+MOST_PROBLEMS = 10
+"""Problems that a terminal lists without -v."""
+MOST_NOTES = 3
+"""Notes that a terminal shows of a job without problems; next to a problem they are only counted."""
+SELECTION = frozenset({"attempts", "generations"})
+"""The reasons of findings on dumps that were not diagnosed because there are newer ones."""
+WRAPPED = "wrapped"
+"""The reason of the finding that a ring buffer has overwritten its first entries."""
+TONES = {"ok": Tone.GOOD, "in_flight": Tone.WARNING, "problem": Tone.PROBLEM}
+
+
+def report_of(diagnosis: Diagnosis, journal: Journal | None = None, *, limited: bool = False) -> Report:
+    """The document of a diagnosis.
+
+    Args:
+        diagnosis: The result.
+        journal: The entries that it is based on: a page shows the calls around the problem, and the files.
+        limited: Whether all of its problems are listed in a terminal, because their number was chosen.
+    """
+    headline, *others = verdict_of(diagnosis)
+    brief = None if limited else MOST_PROBLEMS - 1
+    return Report(
+        "diagnose",
+        headline,
+        TONES[diagnosis.verdict],
+        summary=[Items(others, brief, "problem"), *_basis(diagnosis, journal)],
+        sections=[
+            *standings_sections(diagnosis),
+            *problem_sections(diagnosis, journal),
+            *(_witness_sections(diagnosis.witnesses) if diagnosis.witnesses else ()),
+            Section("Dumps", list(_dumps(diagnosis, journal)), anchor="dumps"),
+            Section("Late ranks", [*_straggler(diagnosis.lateness)]),
+            Section("Lateness of ranks", [*_lateness(diagnosis.lateness)], verbose=True),
+            Section("Notes", _notes(diagnosis)),
+        ],
+        findings=_findings(diagnosis),
+    )
+
+
+def verdict_of(diagnosis: Diagnosis) -> list[str]:
+    """A sentence for each problem, numbered if there are several; or that there is none."""
+    messages = [problem.message for problem in diagnosis.problems]
+    if not messages:
+        return [_healthy(diagnosis)]
+    rest = diagnosis.more_problems
+    if len(messages) + rest == 1:
+        return messages
+    lines = [f"{index}. {message}" for index, message in enumerate(messages, 1)]
+    return [*lines, f"{counted(rest, 'more problem')} (--limit 0 shows them)."] if rest else lines
+
+
+def _healthy(diagnosis: Diagnosis) -> str:
+    checked = diagnosis.checked
+    total = len({*diagnosis.present, *diagnosis.missing, *diagnosis.unreadable})
+    of = f" of {number(total)}" if total > checked.ranks else ""
+    ranks = f"{number(checked.ranks)}{of} rank{'s' if total != 1 else ''}"
+    if not checked.entries:
+        return f"No verdict: the recordings of {ranks} contain no entries."
+    operations = [counted(checked.collectives, "collective")]
+    if checked.messages:
+        operations.append(counted(checked.messages, "message"))
+    compared = (
+        "There is no dump of another rank to compare with."
+        if checked.ranks == 1 < total
+        else "All ranks joined; operations, types and sizes agree."
+    )
+    return (
+        f"No problem found: {ranks}, {counted(checked.groups, 'group')}, {' and '.join(operations)}, "
+        f"{counted(checked.entries, 'entry')}. {compared}"
+    )
+
+
+def _basis(diagnosis: Diagnosis, journal: Journal | None) -> Iterator[Block]:
+    """Which dumps were diagnosed, and what ranks did since earlier ones."""
+    yield from (Paragraph(one.message) for one in diagnosis.findings if one.reason in SELECTION)
+    if diagnosis.movement:
+        yield Paragraph(movement_in_words(diagnosis.movement))
+    last = int(journal.records.created.max()) if journal and len(journal) else NO_TIME
+    created = f" The last entry was created at {moment(last)}." if last != NO_TIME else ""
+    checked = f"Checked: {checked_in_words(diagnosis)}.{created}"
+    yield Only([Medium.HTML], [Paragraph(checked, Tone.ASIDE)])
+
+
+def checked_in_words(diagnosis: Diagnosis) -> str:
+    """`8 ranks, 424 entries, 8 groups, 60 collectives`."""
+    checked = diagnosis.checked
+    counts = {
+        "rank": checked.ranks,
+        "entry": checked.entries,
+        "group": checked.groups,
+        "collective": checked.collectives,
+    }
+    counts |= {"message": checked.messages} if checked.messages else {}
+    return ", ".join(counted(count, thing) for thing, count in counts.items())
+
+
+def _notes(diagnosis: Diagnosis) -> list[Block]:
+    brief = 0 if diagnosis.problems else MOST_NOTES
+    count = sum(finding.reason == WRAPPED for finding in diagnosis.findings)
+    buffers = f"buffers of {number(count)} ranks have" if count > 1 else "buffer of 1 rank has"
+    wrapped = f"Note: The ring {buffers} wrapped: the first entries are lost."
+    return [
+        Paragraph(wrapped) if count else Items([]),
+        Items([f"Note: {note}" for note in diagnosis.notes], brief),
+    ]
+
+
+def _findings(diagnosis: Diagnosis) -> list[Finding]:
+    """The findings that nothing else reports."""
+    reported = set(diagnosis.unreadable.values())
+    return [
+        finding
+        for finding in diagnosis.findings
+        if finding.message not in reported and finding.reason not in (*SELECTION, WRAPPED)
+    ]
+
+
+# Ranks without a complete dump, and what the dumps of the other ranks show about them.
+
+
+MOST_COLLECTIVES = 4
+"""Collectives that are named of those that absent ranks joined."""
+MOST_FILES = 16
+
+
+class DumpRow(Row, frozen=True):
+    """The file of a rank."""
+
+    rank: RankNumber
+    file: Annotated[str, Shown(longest=400)]
+    version: str
+    entries: Count
+    overwritten: Annotated[Count, Shown("overwritten entries")]
+
+
+def _dumps(diagnosis: Diagnosis, journal: Journal | None) -> Iterator[Block]:
+    """The ranks without a complete dump; on a page also those with one, and their files."""
+    if diagnosis.missing:
+        text = f"No dump of {lowered(ranks_in_words(diagnosis.missing))}. {_reached(diagnosis, diagnosis.missing)}"
+        yield Paragraph(text, Tone.WARNING)
+    damaged = list(diagnosis.unreadable)
+    if len(damaged) > 1:
+        yield Paragraph(
+            f"The dumps of {lowered(ranks_in_words(damaged))} are damaged. {_reached(diagnosis, damaged)}",
+            Tone.WARNING,
+        )
+        reasons = [f"Rank {rank}: {reason}" for rank, reason in diagnosis.unreadable.items()]
+        yield Items(reasons, 1, "damaged dump")
+    for rank in damaged if len(damaged) == 1 else ():
+        reason = diagnosis.unreadable[rank]
+        text = f"The dump of rank {rank} is damaged: {reason} {_reached(diagnosis, [rank])}"
+        yield Paragraph(text, Tone.WARNING)
+    if journal:
+        yield Only([Medium.HTML], [*_read(diagnosis, journal)])
+
+
+def _read(diagnosis: Diagnosis, journal: Journal) -> Iterator[Block]:
+    named = {
+        "Read": diagnosis.present,
+        "Missing": diagnosis.missing,
+        "Unreadable or truncated": list(diagnosis.unreadable),
+    }
+    yield Facts(
+        {name: f"{counted(len(ranks), 'rank')}: {rank_list(ranks)}" for name, ranks in named.items() if ranks}
+    )
+    rows = [
+        DumpRow(
+            rank,
+            recording.source.path,
+            recording.source.version,
+            int(journal.bounds[index + 1] - journal.bounds[index]),
+            recording.overwritten,
+        )
+        for index, (rank, recording) in enumerate(journal.recordings.items())
+    ]
+    yield Table(rows, "Files", most=MOST_FILES, thing="file")
+
+
+def _reached(diagnosis: Diagnosis, ranks: Sequence[int]) -> str:
+    """What the dumps of the other ranks show about these."""
+    they, them = ("they", "them") if len(ranks) > 1 else ("it", "it")
+    if any(not set(problem.culprits).isdisjoint(ranks) for problem in diagnosis.problems):
+        return f"See the problem above for what the other dumps show about {them}."
+    joined = _joined(diagnosis.standings, ranks)
+    if not joined:
+        return f"The other dumps do not show how far {they} got."
+    return f"The other dumps show that {they} joined {', '.join(joined)}, but not what came after."
+
+
+def _joined(standings: Sequence[Standing], ranks: Sequence[int]) -> list[str]:
+    """The last collectives that these ranks must have joined, because other ranks finished them."""
+    last: dict[str, int] = {}
+    for standing in standings:
+        unknown = standing.stage is Stage.UNKNOWN and not set(standing.ranks).isdisjoint(ranks)
+        if unknown and standing.sequence is not None:
+            group = group_in_words(standing.group, standing.description)
+            last[group] = max(last.get(group, 0), standing.sequence)
+    return [f"#{sequence} of {group}" for group, sequence in last.items()][:MOST_COLLECTIVES]
+
+
+# Lateness: which ranks arrived last in collectives.
+
+
+STANDS_OUT = 4
+"""A rank stands out if the other ranks waited this many times as long for it as for any other."""
+
+
+def _straggler(lateness: Sequence[Lateness]) -> Iterator[Block]:
+    """The rank that stands out, if any."""
+    if not lateness:
+        return
+    first, *others = lateness
+    if first.total_ns >= SECOND and all(
+        first.total_ns >= STANDS_OUT * second.total_ns for second in others[:1]
+    ):
+        yield Paragraph(
+            f"Straggler: rank {first.rank} arrived last in {number(first.collectives)} of "
+            f"{counted(first.of, 'collective')}; the other ranks waited {duration(first.total_ns)} for it in total, "
+            f"at most {duration(first.worst_ns)} at once (#{first.sequence} of group {first.group})."
+        )
+
+
+def _lateness(lateness: Sequence[Lateness]) -> Iterator[Block]:
+    if lateness:
+        yield Paragraph("Ranks that arrived last, and how long the other ranks waited for them:", Tone.STRONG)
+        yield Table(lateness, thing="rank")
+
+
+# Logs, stacks and NCCL's monitor, and what was read.
+
+
+MOST_STACKS = 16
+"""Stacks of a page."""
+MOST_CALLERS = 3
+LONGEST_FUNCTION = 60
+"""Characters of the name of a function."""
+NOT_OF_PROGRAM = ("torch/", "threading.py", "selectors.py")
+"""Parts of the names of files that are not of the program."""
+
+
+class StackRow(Row, frozen=True):
+    """Processes with one stack, in a line."""
+
+    ranks: Annotated[str, Doc("And processes whose rank is unknown.")]
+    innermost: Annotated[str, Shown("innermost call", longest=120)]
+    callers: Annotated[str, Shown("called from", longest=300)]
+
+
+def _witness_sections(witnesses: Witnesses) -> Iterator[Section]:
+    conflicts = [f"{one.message} ({', '.join(one.sources)})" for one in witnesses.conflicts]
+    title = "Sources that contradict each other"
+    yield Section(title, [Items(conflicts, 3, "contradiction")], anchor="conflicts", titled=True)
+    if sum(len(stack.ranks) + len(stack.processes) for stack in witnesses.stacks) > 1:
+        yield Section("Stacks", [*_stacks(witnesses.stacks)])
+    if witnesses.reports:
+        table = Table(witnesses.reports, columns=REPORTS, brief=100, most=200, thing="line")
+        yield Section("Watchdog lines", [table], anchor="watchdog", verbose=True, titled=True)
+    yield Section("Files", [*_files(witnesses.used)])
+
+
+REPORTS = (
+    "rank", "sign", "group", "description", "operation", "sequence", "elements_in", "timeout_ms", "enqueued",
+    "completed",
+)  # fmt: skip
+"""Columns of watchdog lines."""
+
+
+def _stacks(stacks: Sequence[FoldedStack]) -> Iterator[Block]:
+    processes = sum(len(stack.ranks) + len(stack.processes) for stack in stacks)
+    yield Paragraph(f"Stacks of {number(processes)} processes, the least common first:", Tone.STRONG)
+    yield Table([_stack_row(stack) for stack in stacks], brief=4, thing="stack", most=MOST_STACKS)
+    details = [
+        Details(f"{_who(stack)} ({stack.program})", [stack_of(stack.frames)])
+        for stack in stacks[:MOST_STACKS]
+    ]
+    yield Only([Medium.HTML], details)
+
+
+def _who(stack: FoldedStack) -> str:
+    return ", ".join([*([ranks_cell(stack.ranks)] if stack.ranks else []), *stack.processes[:MOST_STACKS]])
+
+
+def _stack_row(stack: FoldedStack) -> StackRow:
+    callers = [frame for frame in stack.frames[1:] if _of_program(frame)][:MOST_CALLERS]
+    return StackRow(_who(stack), _frame(stack.frames[0]), " < ".join(map(_frame, callers)))
+
+
+def _of_program(frame: Frame) -> bool:
+    return frame.line > 0 and not any(part in frame.filename for part in NOT_OF_PROGRAM)
+
+
+def _frame(frame: Frame) -> str:
+    return f"{shortened(frame.name, LONGEST_FUNCTION)} ({line_in_words(frame)})"
+
+
+def _files(used: Sequence[Use]) -> Iterator[Block]:
+    """What was read, and what was not used: a line in a terminal."""
+    read = [f"{use.what}: {number(use.count)} ({use.purpose})" for use in used if use.purpose]
+    left = [f"{use.what}: {number(use.count)}" for use in used if not use.purpose]
+    none = "" if any(use.what == "dumps" for use in used) else "No dump. "
+    lines = [f"{none}Read: {'; '.join(read)}."] + ([f"Not used: {'; '.join(left)}."] if left else [])
+    yield Only([Medium.TERMINAL, Medium.MARKDOWN], [Paragraph(line) for line in lines])
+    yield Only([Medium.HTML], [Table(used, "Files", thing="kind of file", things="kinds of files")])
