@@ -165,6 +165,7 @@ def test_many_problems_are_counted(tracelink: Run) -> None:
         "20 compilations of 20 functions took 20.0 s: 0 recompiled, 0 graph breaks, 20 failed.",
     ]
     assert len(tracelink("compile", path, "-q").stdout.splitlines()) == 20
+    assert tracelink("compile", str(write(0, GOOD)), "-q").stdout == ""
 
 
 def test_collectives_that_waited_for_a_compilation(tracelink: Run) -> None:
@@ -304,7 +305,7 @@ def test_answers_as_files(tracelink: Run) -> None:
     assert Path("a.json").read_text() == document.rstrip("\n")
     assert "tensor 'x' size mismatch" in Path("a.md").read_text()
     lines = Path("a.compiles.csv").read_text().splitlines()
-    assert (lines[0].split(",")[:4], len(lines)) == (["rank", "id", "function", "status"], 3)
+    assert (lines[0].split(",")[:4], len(lines)) == (["rank", "id", "function", "reason"], 3)
 
 
 def test_an_input_is_not_overwritten(tracelink: Run) -> None:

@@ -58,7 +58,7 @@ def test_status_of_compilations(tmp_path: Path) -> None:
         ("4/0", "", "unknown"),
         ("5/0", "", "open"),
     ]
-    assert found.failures == [Failure(0, "3/0", "bad", "Unsupported", "why\nmore")]
+    assert found.failures == [Failure(0, "3/0", "bad", "why\nmore", type="Unsupported")]
     assert not found.is_clean
 
 
@@ -79,8 +79,8 @@ def test_graph_breaks(tmp_path: Path) -> None:
     breaks = [artifact("dynamo_graph_break_reason", text, "0/0")] * 2
     found = report(tmp_path, log(*breaks, artifact("dynamo_graph_break_reason", "no place", "1/0")))
     assert found.graph_breaks == [
-        GraphBreak(0, "0/0", "Failed to trace print\n  Hint: none", "/home/me/train.py", 17, 2),
-        GraphBreak(0, "1/0", "no place", "", None, 1),
+        GraphBreak(0, "0/0", "", "Failed to trace print\n  Hint: none", "/home/me/train.py", 17, 2),
+        GraphBreak(0, "1/0", "", "no place"),
     ]
 
 

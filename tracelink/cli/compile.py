@@ -82,8 +82,8 @@ def compile(  # noqa: A001  its name as a command
         report = replace(report, diff=compared(report, later), findings=findings)
     if artifacts:
         _write_artifacts(console, logs, artifacts)
-    if console.quiet:
-        console.result(*problems(report))
+    if console.quiet and (lines := problems(report)):
+        console.result(*lines)
     files = [*logs.sources, *([after] if after else [])]
     code = print_answer(
         console, report, output, read=files, report=report_of(report, logs) if output else None

@@ -55,26 +55,31 @@ Reason = Annotated[str, Shown(longest=100)]
 Function = Annotated[str, Shown(longest=60)]
 
 
-class Compiled(Row, frozen=True):
-    """One compilation of a function, or of its backward graph."""
+class OfFunction(Row, frozen=True):
+    """What happened to a function, why, and where it is or where that happened."""
 
     rank: RankNumber
     id: Id
-    function: Function
+    function: Function = ""
+    reason: Annotated[Reason, Doc("The guard that failed, the error, or the reason of a graph break.")] = ""
+    file: Annotated[File, Shown(drop=1)] = ""
+    line: Annotated[Line, Shown(drop=2)] = None
+
+
+class Compiled(OfFunction, frozen=True, kw_only=True):
+    """One compilation of a function, or of its backward graph."""
+
     status: Status
-    start_ns: Annotated[UnixNanoseconds | None, Shown(drop=3)]
-    duration_ns: Annotated[Nanoseconds | None, Shown("time")]
+    start_ns: Annotated[UnixNanoseconds | None, Shown(drop=3)] = None
+    duration_ns: Annotated[Nanoseconds | None, Shown("time")] = None
     runtime_ns: Annotated[
         Nanoseconds | None,
         Doc("How long the compiled code ran, in the profiles of its process among the inputs."),
-    ]
+    ] = None
     recompile_of: Annotated[
         str, Doc("The compilation whose guard failed; empty if there is none."), Shown(drop=4)
-    ]
-    reason: Annotated[Reason, Doc("The guard that failed."), Shown("because", drop=2, longest=100)]
+    ] = ""
     backward: bool = False
-    file: File = ""
-    line: Line = None
     operations: Count | None = None
     guards: Count | None = None
     restarts: Count = 0
@@ -86,14 +91,9 @@ class Compiled(Row, frozen=True):
     ] = ""
 
 
-class GraphBreak(Row, frozen=True):
+class GraphBreak(OfFunction, frozen=True):
     """Where the compiler gave up a graph."""
 
-    rank: RankNumber
-    id: Id
-    reason: Reason
-    file: File
-    line: Line
     count: Positive = 1
     cost_ns: Annotated[
         Nanoseconds,
@@ -101,16 +101,10 @@ class GraphBreak(Row, frozen=True):
     ] = 0
 
 
-class Failure(Row, frozen=True):
+class Failure(OfFunction, frozen=True, kw_only=True):
     """A compilation that failed."""
 
-    rank: RankNumber
-    id: Id
-    function: Function
     type: Text
-    reason: Reason
-    file: Annotated[File, Shown(drop=1)] = ""
-    line: Annotated[Line, Shown(drop=2)] = None
 
 
 class OpenPhase(Row, frozen=True):

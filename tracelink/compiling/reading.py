@@ -318,29 +318,34 @@ def _no_logs(discovery: Discovery) -> UnreadableError:
 # Tables.
 
 
+def _names(log: CompileLog) -> dict[str, str]:
+    """The name of each function by its number."""
+    return {_frame_of(one.compile_id): one.function for one in log.compilations if one.function}
+
+
 def _compiled(rank: int, log: CompileLog) -> Iterator[Compiled]:
-    names = {_frame_of(one.compile_id): one.function for one in log.compilations if one.function}
+    names = _names(log)
     for one in log.compilations:
         recompile_of, reason = _recompile(one.recompile_reason)
+        line = LINE_OF_GUARD.search(one.recompile_reason) if recompile_of else None
         yield Compiled(
             rank,
             one.compile_id,
             one.function or names.get(_frame_of(one.compile_id), ""),
-            _status(one),
-            one.start_ns,
-            one.duration_ns,
-            None,
-            recompile_of,
             reason,
-            one.backward,
             one.file,
             one.line,
-            one.operations,
-            one.guards,
-            len(one.restarts),
-            caller_in_words(log.called_at.get(one.compile_id, ()), one.function),
-            one.stages,
-            guard_at=line[1] if recompile_of and (line := LINE_OF_GUARD.search(one.recompile_reason)) else "",
+            status=_status(one),
+            start_ns=one.start_ns,
+            duration_ns=one.duration_ns,
+            recompile_of=recompile_of,
+            backward=one.backward,
+            operations=one.operations,
+            guards=one.guards,
+            restarts=len(one.restarts),
+            called_at=caller_in_words(log.called_at.get(one.compile_id, ()), one.function),
+            stages=one.stages,
+            guard_at=line[1] if line else "",
         )
     ended = {one.compile_id for one in log.compilations}
     began = {
@@ -355,12 +360,8 @@ def _compiled(rank: int, log: CompileLog) -> Iterator[Compiled]:
             rank,
             id_,
             function,
-            Status.OPEN if phase else Status.UNKNOWN,
-            phase.start_ns if phase else None,
-            None,
-            None,
-            "",
-            "",
+            status=Status.OPEN if phase else Status.UNKNOWN,
+            start_ns=phase.start_ns if phase else None,
             file=frame.filename if frame else "",
             line=frame.line if frame else None,
             called_at=caller_in_words(stack, function),
@@ -420,7 +421,11 @@ def _graph_breaks(rank: int, log: CompileLog) -> list[GraphBreak]:
         key = (artifact.compile_id, *_break(artifact))
         counts[key] += 1
         costs[key] += cost
-    return [GraphBreak(rank, *key, count, costs[key]) for key, count in counts.items()]
+    names = _names(log)
+    return [
+        GraphBreak(rank, key[0], names.get(_frame_of(key[0]), ""), *key[1:], count, costs[key])
+        for key, count in counts.items()
+    ]
 
 
 def _costs_of_breaks(log: CompileLog, breaks: Sequence[Artifact]) -> list[int]:
@@ -457,18 +462,12 @@ def _break(artifact: Artifact) -> tuple[str, str, int | None]:
 
 
 def _failures(rank: int, log: CompileLog) -> Iterator[Failure]:
-    names = {_frame_of(one.compile_id): one.function for one in log.compilations if one.function}
+    names = _names(log)
     for one in log.compilations:
         if one.fail_type:
-            yield Failure(
-                rank,
-                one.compile_id,
-                one.function or names.get(_frame_of(one.compile_id), ""),
-                one.fail_type,
-                one.fail_reason,
-                one.fail_file,
-                one.fail_line,
-            )
+            function = one.function or names.get(_frame_of(one.compile_id), "")
+            where = one.fail_file, one.fail_line
+            yield Failure(rank, one.compile_id, function, one.fail_reason, *where, type=one.fail_type)
 
 
 def _open(rank: int, log: CompileLog) -> Iterator[OpenPhase]:

@@ -320,9 +320,10 @@ def _steps(ids: Sequence[str]) -> str:
     return "; ".join(f"[{id_}]{f' x {count}' if count > 1 else ''}" for id_, count in counts)
 
 
-class Timed(Compiled, frozen=True):
+class Timed(Compiled, frozen=True, kw_only=True):
     """A compilation with its stages in words."""
 
+    reason: Annotated[str, Shown("because", drop=2, longest=100)] = ""
     stage_times: Annotated[str, Shown("stages", drop=1, longest=100)] = ""
 
 
