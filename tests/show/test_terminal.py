@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Annotated
 
 from hypothesis import given
 from hypothesis import strategies as st
 from rich.cells import cell_len
 
-from tracelink.model.fields import Nanoseconds, Row, Shown
+from tracelink.model.fields import Nanoseconds, Row, Shown, Unit
 from tracelink.model.findings import Finding, Severity
 from tracelink.show.document import (
     Chart,
@@ -17,6 +18,7 @@ from tracelink.show.document import (
     Facts,
     Frames,
     Items,
+    Legend,
     Medium,
     Only,
     Paragraph,
@@ -66,6 +68,34 @@ def test_a_narrow_table_says_what_it_leaves_out() -> None:
         "width: launched by,",
         "line.",
     ]
+
+
+def test_long_texts_are_as_wide_as_there_is_room() -> None:
+    long = Kernel("ampere_sgemm_128x64t", 2_500_000, "aten::mm")
+    for width, name in ((38, "ampere_sgemm_128x64t"), (36, "ampere_sg…m_128x64t"), (34, "ampere_s…_128x64t")):
+        assert text(Table([long]), width=width).splitlines()[2].split()[0] == name
+
+
+def test_bars_are_of_blocks_or_of_ascii() -> None:
+    class Shares(Row, frozen=True):
+        rank: int
+        parts: Annotated[Sequence[float], Unit.PARTS, Shown(" ")]
+
+    report = Report("x", summary=[Legend("Time", ["busy", "idle"]), Table([Shares(0, [0.75, 0.25])])])
+    assert draw(report).splitlines() == [
+        "Time: # busy  = idle",
+        "rank",
+        f"   0  {'#' * 24}{'=' * 8}",
+    ]
+    assert draw(report, blocks=True).splitlines()[-1] == f"   0  {'█' * 24}{'▓' * 8}"
+
+
+def test_some_rows_are_shown_without_verbose() -> None:
+    rows = [Kernel(name, 1) for name in "abcd"]
+    chosen = text(Table(rows, brief=[0, 3])).splitlines()
+    assert [line.split()[0] for line in chosen] == ["kernel", "a", "d", "2"]
+    capped = Table(rows, brief=1, more="--json")
+    assert text(capped, verbose=True).splitlines()[-1] == "3 more rows (--json shows them)."
 
 
 def test_a_table_that_is_too_narrow_for_its_words_is_paragraphs() -> None:

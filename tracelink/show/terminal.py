@@ -353,20 +353,17 @@ def _widened(columns: Sequence[Column], widths: Sequence[int], spare: int) -> li
         added = min(spare, max(_width(column) - found[index], 0))
         found[index] += added
         spare -= added
-    headings = [printable(column.heading) for column in columns]
+    headings = [" ".join(printable(column.heading).split()) for column in columns]
     while spare > 0:
         lines = [len(wrapped(heading, width)) for heading, width in zip(headings, found, strict=True)]
         tallest = lines.index(max(lines))
-        wider = (
-            more
-            for more in range(spare + 1)
-            if len(wrapped(headings[tallest], found[tallest] + more)) < lines[tallest]
-        )
-        added = next(wider, 0)
-        if not added:
+        heading, width = headings[tallest], found[tallest]
+        wider = range(width + 1, min(width + spare, cell_len(heading)) + 1)
+        least = next((one for one in wider if len(wrapped(heading, one)) < lines[tallest]), None)
+        if least is None:
             break
-        found[tallest] += added
-        spare -= added
+        found[tallest] = least
+        spare -= least - width
     return found
 
 
