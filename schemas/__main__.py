@@ -15,7 +15,6 @@ from tracelink.answers.model.results import Summary
 from tracelink.api.inspection import Inspection
 from tracelink.api.outputs import Written
 from tracelink.cli.answer import Failed
-from tracelink.cli.documents import results
 from tracelink.cli.formats import Completion, Formats
 from tracelink.cli.open import Opened
 from tracelink.cli.run import Run
@@ -25,6 +24,7 @@ from tracelink.converters.chakra.validation.rules import Validation
 from tracelink.diagnosis.model import Diagnosis
 from tracelink.diagnosis.report.entries import Entries
 from tracelink.model.clock import Clocks
+from tracelink.sql.results import Queries, Query
 
 DRAFT = "https://json-schema.org/draft/2020-12/schema"
 
@@ -41,8 +41,8 @@ DOCUMENTS: dict[str, type[msgspec.Struct]] = {
     "inspect": Inspection,
     "merge": Written,
     "open": Opened,
-    "queries": results.Queries,
-    "query": results.Query,
+    "queries": Queries,
+    "query": Query,
     "run": Run,
     "diff": Comparison,
     "summary": Summary,

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import io
 import json
+import sqlite3
+from contextlib import closing
 from pathlib import Path
 
 import jsonschema
@@ -54,7 +56,7 @@ def test_traces_need_no_file_in_between(tracelink: Run) -> None:
 def test_rows_in_other_forms(tracelink: Run, dataset: str, tmp_path: Path, form: str, text: str) -> None:
     assert tracelink("query", dataset, COUNTS, "--format", form).stdout == text
     result = tracelink("query", dataset, COUNTS, "-o", str(tmp_path / f"rows.{form}"))
-    assert (result.exit_code, result.stdout) == (0, f"{tmp_path}/rows.{form}: 2 rows\n")
+    assert (result.exit_code, result.stdout) == (0, f"Wrote {tmp_path}/rows.{form} (2 rows).\n")
     assert (tmp_path / f"rows.{form}").read_text() == text
 
 
@@ -64,6 +66,25 @@ def test_rows_as_parquet(tracelink: Run, dataset: str, tmp_path: Path) -> None:
     assert pq.read_table(tmp_path / "rows.parquet").to_pylist() == rows
     result = tracelink("query", dataset, COUNTS, "--format", "parquet")
     assert pq.read_table(io.BytesIO(result.stdout_bytes)).to_pylist() == rows
+
+
+def test_rows_as_a_page_and_as_a_table_of_a_database(tracelink: Run, dataset: str, tmp_path: Path) -> None:
+    sql = COUNTS.replace("count(*)", "sum(2.5)")
+    for suffix in ("html", "md", "sqlite"):
+        result = tracelink("query", dataset, sql, "-o", str(tmp_path / f"rows.{suffix}"))
+        assert (result.exit_code, result.stdout) == (0, f"Wrote {tmp_path}/rows.{suffix} (2 rows).\n")
+    assert "<td>node</td>" in (tmp_path / "rows.html").read_text()
+    assert "| node | 980.0 |" in (tmp_path / "rows.md").read_text()
+    with closing(sqlite3.connect(tmp_path / "rows.sqlite")) as connection:
+        assert connection.execute("SELECT * FROM rows").fetchall() == [("node", 980.0), ("operator", 840.0)]
+
+
+def test_columns_of_any_name_have_names_in_a_database(tracelink: Run, dataset: str, tmp_path: Path) -> None:
+    sql = 'SELECT 1 AS a, 2 AS a, count(*), NULL AS "group", 3 AS "4"'
+    assert tracelink("query", dataset, sql, "-o", str(tmp_path / "rows.sqlite")).exit_code == 0
+    with closing(sqlite3.connect(tmp_path / "rows.sqlite")) as connection:
+        cursor = connection.execute("SELECT * FROM rows")
+        assert [column[0] for column in cursor.description] == ["a", "a_1", "count_star__", "group", "_4"]
 
 
 def test_a_query_by_its_name_and_parameters(tracelink: Run, dataset: str) -> None:
@@ -76,7 +97,8 @@ def test_a_query_by_its_name_and_parameters(tracelink: Run, dataset: str) -> Non
 
 
 def test_the_list_of_queries(tracelink: Run) -> None:
-    lines = tracelink("query", "--list").stdout.splitlines()
+    headline, _, *lines = tracelink("query", "--list").stdout.splitlines()
+    assert headline == "12 queries"
     assert lines[0].split() == ["query", "answers", "parameters"]
     assert len(lines) == 13
     document = json.loads(tracelink("query", "--list", "--json").stdout)
@@ -100,8 +122,8 @@ def test_long_tables_and_cells_are_cut_with_advice(tracelink: Run, dataset: str)
     result = tracelink("query", dataset, "SELECT repeat('x', 100) AS a FROM range(1001)")
     lines = result.stdout.splitlines()
     assert (lines[1], len(lines)) == ("x" * 59 + "…", 1002)
-    assert lines[-1] == "1 more rows: write them with -o rows.csv"
-    assert tracelink("query", dataset, "SELECT 1 AS a LIMIT 0").stdout == "a\nNo rows.\n"
+    assert lines[-1] == "1 more row: write them with -o rows.csv"
+    assert tracelink("query", dataset, "SELECT 1 AS a LIMIT 0").stdout == "No rows.\n"
 
 
 def test_names_cannot_control_the_terminal(tracelink: Run, dataset: str) -> None:
@@ -119,8 +141,8 @@ def test_names_cannot_control_the_terminal(tracelink: Run, dataset: str) -> None
         (("--name", "top"), "there is no query 'top'"),
         (("--name", "top-kernels", "-p", "most=1"), "has no parameter 'most'"),
         (("--name", "top-kernels", "-p", "limit"), "is not of the form NAME=VALUE"),
-        (("SELECT 1", "-o", "rows.txt"), "rows.txt does not say how rows are written"),
-        (("SELECT 1", "-o", "rows.xml"), "rows.xml does not say how rows are written"),
+        (("SELECT 1", "-o", "rows.txt"), "rows.txt: unknown suffix '.txt'. There are: .html, .md, .csv"),
+        (("SELECT 1", "-o", "rows.xml"), "rows.xml: unknown suffix '.xml'. Did you mean .html?"),
         (("SELECT 1", "-o", "missing/rows.csv"), "there is no folder missing"),
         (("SELECT 1", "--format", "parquet", "--json"), "Parquet is not for a terminal"),
         (("COPY events TO 'x.csv'",), "not one statement that selects"),

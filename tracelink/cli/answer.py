@@ -16,6 +16,7 @@ from tracelink.model.findings import Finding, Severity
 from tracelink.model.text import size
 
 if TYPE_CHECKING:
+    from tracelink.model.errors import PageText
     from tracelink.model.results import Result
     from tracelink.show.document import Report
 
@@ -84,16 +85,19 @@ def print_answer(
 
 
 def show(console: Console, report: Report, *, to_stderr: bool = False) -> None:
-    """Prints a report for people: fitted to the terminal, plain and unwrapped elsewhere."""
+    """Prints a report for people, unless --quiet."""
+    console.info(page_of(console, report, to_stderr=to_stderr), to_stderr=to_stderr)
+
+
+def page_of(console: Console, report: Report, *, to_stderr: bool = False) -> PageText:
+    """A report for people as text: fitted to the terminal, plain and unwrapped elsewhere."""
     from tracelink.show.cells import BLOCKS
     from tracelink.show.terminal import UNWRAPPED, draw
 
     terminal = is_terminal(stderr=to_stderr)
     width = shutil.get_terminal_size().columns if terminal else UNWRAPPED
-    text = draw(
-        report, width=width, styled=terminal, verbose=console.verbose, blocks=terminal and shows(BLOCKS)
-    )
-    console.info(text, to_stderr=to_stderr)
+    blocks = terminal and shows(BLOCKS)
+    return draw(report, width=width, styled=terminal, verbose=console.verbose, blocks=blocks)
 
 
 def print_errors(console: Console, findings: Sequence[Finding]) -> None:

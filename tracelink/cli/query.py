@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 import click
 from click.shell_completion import CompletionItem
 from msgspec import Struct
+from msgspec.structs import replace
 
+from tracelink.cli.answer import page_of, print_answer, print_errors, takes_output
 from tracelink.cli.console import Console, is_terminal
-from tracelink.cli.documents import results
 from tracelink.cli.main import FINE, NO
 from tracelink.cli.options import (
     Words,
@@ -29,16 +30,18 @@ from tracelink.cli.options import (
     takes_metrics,
     takes_ranks_of_files,
 )
-from tracelink.cli.terminal import EMPTY, Page, print_errors, watching
+from tracelink.cli.terminal import watching
 from tracelink.io.engine import Engine
-from tracelink.io.targets import STDOUT, FileTarget, RemoteTarget, check_folder, target_of
-from tracelink.model.errors import UsageError, printable
+from tracelink.io.targets import STDOUT, FileTarget, RemoteTarget, target_of
+from tracelink.model.errors import UsageError
 from tracelink.model.findings import Severity
-from tracelink.model.text import counted, number, shortened
+from tracelink.model.text import counted
 from tracelink.show.csv import csv_text
 from tracelink.show.json import json_text
+from tracelink.sql.results import SHOWN, Queries, Query
 from tracelink.sql.session import Cells, QueryColumn, QueryRows, open_query, plain
-from tracelink.sql.shipped import ShippedQuery, Value, shipped_queries, value_of
+from tracelink.sql.shipped import Value, shipped_queries, value_of
+from tracelink.store.results import save
 
 if TYPE_CHECKING:
     from pyarrow import RecordBatch
@@ -47,11 +50,7 @@ if TYPE_CHECKING:
 
 TABLE, CSV, JSON, PARQUET = FORMATS = ("table", "csv", "json", "parquet")
 SUFFIXES = {".csv": CSV, ".json": JSON, ".parquet": PARQUET}
-
-SHOWN = 1000
-"""Rows of a table for people."""
-WIDEST = 60
-"""Characters of a cell of it."""
+"""Forms that are written while rows are found."""
 
 STATEMENT = re.compile(r"\s*(select|from|with|describe|summarize|show|values|pivot)\s", re.IGNORECASE)
 """What no name of an input starts with."""
@@ -137,19 +136,12 @@ takes_request = collected(
     "tracelink query samples/gpu_pair --name top-kernels --param limit=5",
     "tracelink query --list",
     "tracelink merge samples/gpu_pair -o job.duckdb",
-    'tracelink query job.duckdb "FROM breakdown ORDER BY rank, step" --format csv',
+    'tracelink query job.duckdb "FROM breakdown ORDER BY rank, step" -o breakdown.csv',
     "tracelink query job.duckdb --name slowest-collectives -o slowest.parquet",
 )
 @takes_request
-@click.option(
-    "--format",
-    "form",
-    type=Words(FORMATS),
-    help="How rows are written. Default: by the name of the output, else table.",
-)
-@click.option(
-    "-o", "--output", type=click.Path(), metavar="FILE|-", help="Output file: .csv, .json or .parquet."
-)
+@takes_output
+@click.option("--format", "form", type=Words(FORMATS), help="How rows are printed. Default: table.")
 @click.option(
     "--args",
     "with_arguments",
@@ -188,7 +180,7 @@ def query(
     docs/sql.md describes the tables. It can read these tables, and nothing else.
     """
     if request is None:
-        _list(console)
+        print_answer(console, Queries(list(shipped_queries().values())), output)
         return
     written = _Written.of(form, output, console)
     with ExitStack() as stack:
@@ -224,25 +216,19 @@ class _Written(Struct, frozen=True):
     """Where rows go, and how."""
 
     form: str
+    """Empty if they are written to a file when all are found."""
     output: str | None
 
     @classmethod
     def of(cls, form: str | None, output: str | None, console: Console) -> _Written:
-        """From the options; raises `UsageError` if the name of the output says nothing."""
-        if output in (None, "-"):
-            chosen = form or TABLE
-            if chosen == PARQUET and (is_terminal() or console.json):
-                raise UsageError("Parquet is not for a terminal", advice="Name a file: -o rows.parquet")
-            return cls(chosen, None)
-        assert output
-        check_folder(output)
-        known = SUFFIXES.get(Path(output).suffix)
-        if not (form or known):
-            raise UsageError(
-                f"{output} does not say how rows are written",
-                advice="Name it .csv, .json or .parquet, or use --format.",
-            )
-        return cls(form or known or TABLE, output)
+        """From the options."""
+        if output is not None:
+            if form:
+                raise UsageError("--format is for rows that are printed", advice="Leave it out: -o rows.csv")
+            return cls(SUFFIXES.get(Path(output).suffix.lower(), ""), output)
+        if form == PARQUET and (is_terminal() or console.json):
+            raise UsageError("Parquet is not for a terminal", advice="Name a file: -o rows.parquet")
+        return cls(form or TABLE, None)
 
     def cells(self, console: Console) -> Cells:
         """What rows are made of."""
@@ -252,46 +238,52 @@ class _Written(Struct, frozen=True):
 
     def write(self, rows: QueryRows, console: Console) -> None:
         """Writes the rows; to standard output unless that has a document."""
+        if self.form in (JSON, PARQUET):
+            check_names(rows.names)
         if self.output is None:
             self._print(rows, console)
             return
-        if self.form in (JSON, PARQUET):
-            check_names(rows.names)
-        target = target_of(self.output)
-        if not isinstance(target, FileTarget | RemoteTarget):
-            raise UsageError(f"{target.path()} is a folder", advice="Name a file: rows.parquet")
-        with target.file() as stream:
-            count = self._write(rows, stream)
+        if self.form:
+            target = target_of(self.output)
+            if not isinstance(target, FileTarget | RemoteTarget):
+                raise UsageError(f"{target.path()} is a folder", advice="Name a file: rows.parquet")
+            with target.file() as stream:
+                self._write(rows, stream)
+        else:
+            save(_collected(rows), self.output)
         if console.json:
-            console.document(query_document(rows, [], count, self.output))
-        console.info(f"{self.output}: {counted(count, 'row')}")
+            console.document(Query(rows.columns, rows.count, [], self.output, rows.findings))
+        console.info(f"Wrote {self.output} ({counted(rows.count, 'row')}).")
 
     def _print(self, rows: QueryRows, console: Console) -> None:
         if console.json:
-            found = [row for batch in rows for row in _rows(batch, rows.columns)]
-            console.document(query_document(rows, found, len(found), None))
+            console.document(_collected(rows, as_json=True))
         elif self.form == TABLE:
-            console.result(query_page(rows))
+            report = _collected(rows, most=SHOWN).report()
+            console.result(page_of(console, replace(report, headline="", findings=())))
         elif self.form == PARQUET:
-            check_names(rows.names)
             with target_of(STDOUT).file() as stream:
                 self._write(rows, stream)
         else:
-            if self.form == JSON:
-                check_names(rows.names)
             for text in (_csv if self.form == CSV else _json)(rows):
                 console.result(*text.removesuffix("\n").split("\n"))
 
-    def _write(self, rows: QueryRows, stream: BinaryIO) -> int:
-        """Writes the rows as they are found; returns how many."""
+    def _write(self, rows: QueryRows, stream: BinaryIO) -> None:
+        """Writes the rows as they are found."""
         if self.form == PARQUET:
-            return _write_parquet(rows, stream)
-        if self.form == TABLE:
-            stream.write(f"{query_page(rows)}\n".encode())
-            return rows.count
+            _write_parquet(rows, stream)
+            return
         for text in (_csv if self.form == CSV else _json)(rows):
             stream.write(text.encode("utf-8", "replace"))
-        return rows.count
+
+
+def _collected(rows: QueryRows, *, as_json: bool = False, most: int | None = None) -> Query:
+    """The rows in memory, at most so many."""
+    found: list[list[Any]] = []
+    for batch in rows:
+        some = batch if most is None else batch.slice(0, most - len(found))
+        found += _rows(some, rows.columns, as_json=as_json)
+    return Query(rows.columns, rows.count, found, None, rows.findings)
 
 
 def check_names(columns: Sequence[str]) -> None:
@@ -303,7 +295,7 @@ def check_names(columns: Sequence[str]) -> None:
             )
 
 
-def _write_parquet(rows: QueryRows, stream: BinaryIO) -> int:
+def _write_parquet(rows: QueryRows, stream: BinaryIO) -> None:
     """Writes Parquet batch by batch; sums of 128 bits are integers of 64 bits if those of the first batch fit."""
     import pyarrow as pa
     import pyarrow.parquet as pq
@@ -327,7 +319,6 @@ def _write_parquet(rows: QueryRows, stream: BinaryIO) -> int:
         raise UsageError(
             f"the rows do not fit into Parquet: {error}", advice="Cast the column to VARCHAR or DOUBLE."
         ) from error
-    return rows.count
 
 
 def _csv(rows: QueryRows) -> Iterator[str]:
@@ -351,86 +342,16 @@ def _json(rows: QueryRows) -> Iterator[str]:
     yield f"{waiting}\n]\n" if waiting else "[]\n"
 
 
-def _rows(batch: RecordBatch, described: Sequence[QueryColumn]) -> list[list[Any]]:
+def _rows(batch: RecordBatch, described: Sequence[QueryColumn], *, as_json: bool = True) -> list[list[Any]]:
     """The rows of a batch as values of JSON."""
     columns = [
         [
-            json.loads(value) if one.is_json and value is not None else _value(value)
+            json.loads(value) if as_json and one.is_nested and value is not None else _value(value)
             for value in column.to_pylist()
         ]
         for one, column in zip(described, batch.columns, strict=True)
     ]
     return [list(row) for row in zip(*columns, strict=True)]
-
-
-def query_page(found: QueryRows) -> str:
-    """The first rows as a table that fits the terminal."""
-    page = Page()
-    columns: list[list[Any]] = [[] for _ in found.names]
-    for batch in found:
-        for values, column in zip(columns, batch.columns, strict=True):
-            values += column.slice(0, SHOWN - len(values)).to_pylist()
-    names = [shortened(printable(name), WIDEST) for name in found.names]
-    numbers = [
-        name
-        for name, values in zip(names, columns, strict=True)
-        if any(isinstance(value, int | float) for value in values)
-    ]
-    rows = [[_cell(value) for value in row] for row in zip(*columns, strict=True)]
-    page.table(names, rows, numbers=numbers)
-    if found.count > SHOWN:
-        page.line(f"{number(found.count - SHOWN)} more rows: write them with -o rows.csv")
-    elif not rows:
-        page.line("No rows.")
-    return page.text
-
-
-def _cell(value: Any) -> str:
-    match value:
-        case None:
-            return EMPTY
-        case bool():
-            return "yes" if value else "no"
-        case float():
-            return f"{value:.6g}"
-        case _:
-            return shortened(str(value), WIDEST)
-
-
-# The queries that come with tracelink.
-
-
-def _list(console: Console) -> None:
-    known = list(shipped_queries().values())
-    if console.json:
-        console.document(queries_document(known))
-        return
-    page = Page()
-    page.table(
-        ("query", "answers", "parameters"),
-        [
-            (each.name, each.title, " ".join(f"{one.name}={_cell(one.default)}" for one in each.parameters))
-            for each in known
-        ],
-    )
-    console.info(page.text)
-
-
-# The results for `--json`.
-
-
-def query_document(
-    found: QueryRows, rows: Sequence[list[Any]], count: int, output: str | None
-) -> results.Query:
-    """The result of a query; without its rows if they are in a file."""
-    columns = [results.QueryColumn(column.name, column.type) for column in found.columns]
-    return results.Query(
-        columns=columns,
-        count=count,
-        rows=rows,
-        output=output,
-        findings=results.findings_of(found.findings),
-    )
 
 
 def _value(value: Any) -> Any:
@@ -446,19 +367,3 @@ def _value(value: Any) -> Any:
             return int(value)
         case _:
             return str(value)
-
-
-def queries_document(known: Sequence[ShippedQuery]) -> results.Queries:
-    """The queries that come with tracelink."""
-    return results.Queries(
-        [
-            results.NamedQuery(
-                each.name,
-                each.title,
-                each.text,
-                each.sql,
-                [results.QueryParameter(one.name, one.default, one.text) for one in each.parameters],
-            )
-            for each in known
-        ]
-    )

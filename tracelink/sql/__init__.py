@@ -1,3 +1,3 @@
 """SQL on the tables of a job: statements of the user, and queries that come with tracelink."""
 
-__all__ = ["session", "shipped"]
+__all__ = ["results", "session", "shipped"]

@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import closing, contextmanager, suppress
 from enum import Enum
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar, Unpack
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar, Unpack
 
 from msgspec import Struct
 
@@ -24,6 +24,7 @@ from tracelink.model import MANIFEST
 from tracelink.model.clock import ClockMode, Clocks
 from tracelink.model.columns import frame_of_arrow, not_installed
 from tracelink.model.errors import UnreadableError, UsageError, choices
+from tracelink.model.fields import Doc, Row, Text
 from tracelink.model.findings import Finding
 from tracelink.pipeline.job_reader import read_job, separated
 from tracelink.pipeline.ranks import FoundTasks
@@ -285,14 +286,16 @@ INTERRUPTED = 0.1
 """Seconds after which a query is interrupted again."""
 
 
-class QueryColumn(Struct, frozen=True):
+class QueryColumn(Row, frozen=True):
     """A column of the rows."""
 
     name: str
-    type: str
-    """The type in DuckDB."""
-    is_json: bool = False
-    """Whether its cells are texts of JSON."""
+    type: Annotated[Text, Doc("The type in DuckDB.")]
+
+    @property
+    def is_nested(self) -> bool:
+        """Whether its values are lists, structs or maps: texts of JSON, if rows are made of these."""
+        return self.type.endswith("]") or self.type.partition("(")[0].lower() in NESTED
 
 
 class _Statement(Struct, frozen=True):
@@ -307,12 +310,10 @@ class _Statement(Struct, frozen=True):
         """The rows and their columns."""
         found = self._relation(self.sql)
         names, kinds = list(found.columns), [kind.id for kind in found.types]
+        described = list(map(QueryColumn, names, map(str, found.types)))
         if cells is Cells.VALUES or PLAIN.issuperset(kinds):
-            return found, [
-                QueryColumn(name, str(kind)) for name, kind in zip(names, found.types, strict=True)
-            ]
+            return found, described
         nested = [cells is Cells.JSON and kind in NESTED for kind in kinds]
-        described = list(map(QueryColumn, names, map(str, found.types), nested))
         columns = [f"c{number}" for number in range(len(names))]
         chosen = ", ".join(
             f"to_json({column})::VARCHAR" if is_nested else column if kind in PLAIN else f"{column}::VARCHAR"

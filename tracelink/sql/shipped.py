@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
-
-from msgspec import Struct
+from typing import Annotated
 
 from tracelink.model.errors import UsageError, choices
+from tracelink.model.fields import Doc, Row, Shown, Text
 
 FOLDER = Path(__file__).with_name("queries")
 
@@ -19,26 +19,26 @@ Value = int | float | str | None
 PARAMETER = re.compile(r"-- \$(\w+) = (\S+): (.+)")
 NUMBER = re.compile(r"-?\d{1,18}(\.\d+)?")
 NULL = "null"
+SENTENCE = 120
+"""Characters of what a query answers."""
 
 
-class Parameter(Struct, frozen=True):
+class Parameter(Row, frozen=True):
     """A parameter of a query."""
 
-    name: str
+    name: Text
     default: Value
-    text: str
+    text: Annotated[str, Doc("What it means.")]
 
 
-class ShippedQuery(Struct, frozen=True):
+class ShippedQuery(Row, frozen=True):
     """A query that comes with tracelink."""
 
-    name: str
-    title: str
-    """What it answers, in one sentence."""
-    text: str
-    """What its columns mean."""
-    sql: str
-    parameters: tuple[Parameter, ...] = ()
+    name: Annotated[Text, Shown("query")]
+    title: Annotated[str, Doc("What it answers."), Shown("answers", longest=SENTENCE)]
+    text: Annotated[str, Doc("What its columns mean."), Shown(hidden=True)]
+    sql: Annotated[Text, Shown(hidden=True)]
+    parameters: Sequence[Parameter] = ()
 
     @classmethod
     def parsed(cls, name: str, sql: str) -> ShippedQuery:

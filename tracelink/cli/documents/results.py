@@ -7,7 +7,7 @@ their own.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Annotated, Any
+from typing import Annotated
 
 from msgspec import UNSET, Meta, Struct, UnsetType
 
@@ -46,49 +46,3 @@ def findings_of(findings: Sequence[findings.Finding]) -> list[Finding]:
         )
         for finding in findings
     ]
-
-
-# query
-
-
-class QueryColumn(Struct, frozen=True):
-    """A column of the rows."""
-
-    name: str
-    type: Annotated[Text, Meta(description="The type in DuckDB.")]
-
-
-class Query(Struct, frozen=True):
-    """Result of `tracelink query --json`."""
-
-    columns: Sequence[QueryColumn]
-    count: Annotated[Count, Meta(description="Number of rows.")]
-    rows: Annotated[
-        Sequence[Sequence[Any]], Meta(description="The rows; empty if they were written to a file.")
-    ]
-    output: Annotated[str | None, Meta(description="The file; null if there is none.")]
-    findings: Sequence[Finding]
-
-
-class QueryParameter(Struct, frozen=True):
-    """A parameter of a query."""
-
-    name: Text
-    default: int | float | str | None
-    text: Annotated[str, Meta(description="What it means.")]
-
-
-class NamedQuery(Struct, frozen=True):
-    """A query that comes with tracelink."""
-
-    name: Text
-    title: Annotated[str, Meta(description="What it answers.")]
-    text: Annotated[str, Meta(description="What its columns mean.")]
-    sql: Text
-    parameters: Sequence[QueryParameter]
-
-
-class Queries(Struct, frozen=True):
-    """Result of `tracelink query --list --json`."""
-
-    queries: Sequence[NamedQuery]
