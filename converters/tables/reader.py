@@ -177,12 +177,8 @@ def _only_ranks(job: Job, manifest: Manifest) -> Job:
 
 def _inspected(tables: Tables, source: Source, name: str) -> list[Inspected]:
     """What it is, for each rank."""
-    job = _job(tables, Numbers())
-    found = []
-    for part in job.parts:
-        assert isinstance(part, TablesPart)
-        found.append(_inspected_rank(part, source, name))
-    return found
+    parts = _job(tables, Numbers()).parts
+    return [_inspected_rank(part, source, name) for part in parts if isinstance(part, TablesPart)]
 
 
 def _inspected_rank(part: TablesPart, source: Source, name: str) -> Inspected:
@@ -206,52 +202,50 @@ def _inspected_rank(part: TablesPart, source: Source, name: str) -> Inspected:
     return Inspected(replace(source, path=info.path), info)
 
 
-class DatasetReader:
+class _TablesReader:
+    """Reads the tables of a whole job."""
+
+    name: str
+
+    def read_job(self, source: Source, engine: Engine, wanted: Numbers) -> Job:
+        """The job; its ranks are read when they are loaded."""
+        return _job(self._tables(source), wanted)
+
+    def inspect(self, source: Source, engine: Engine) -> list[Inspected]:
+        """The ranks of the job."""
+        return _inspected(self._tables(source), source, self.name)
+
+    def read(self, source: Source, engine: Engine) -> RankTrace:
+        """The tables of a whole job are no rank trace."""
+        raise UnreadableError(
+            "it contains linked traces of a whole job", source=source.path, advice="Use it as the only input."
+        )
+
+    def _tables(self, source: Source) -> Tables:
+        if not source.is_whole:
+            raise _not_local(source)
+        return self._opened(source)
+
+    def _opened(self, source: Source) -> Tables:
+        raise NotImplementedError
+
+
+class DatasetReader(_TablesReader):
     """Reads the folder of Parquet tables that `merge -o job.parquet` writes."""
 
     name = "parquet"
 
-    def read_job(self, source: Source, engine: Engine, wanted: Numbers) -> Job:
-        """The job; its ranks are read when they are loaded."""
-        return _job(_dataset(source), wanted)
-
-    def inspect(self, source: Source, engine: Engine) -> list[Inspected]:
-        """The ranks of the dataset."""
-        return _inspected(_dataset(source), source, self.name)
-
-    def read(self, source: Source, engine: Engine) -> RankTrace:
-        """A dataset is no rank trace."""
-        raise _whole(source)
+    def _opened(self, source: Source) -> DatasetTables:
+        return DatasetTables(source.path, again(source).rpartition("/")[0] or ".", manifest_of(source))
 
 
-class DatabaseReader:
+class DatabaseReader(_TablesReader):
     """Reads the DuckDB file that `merge -o job.duckdb` writes."""
 
     name = "duckdb"
 
-    def read_job(self, source: Source, engine: Engine, wanted: Numbers) -> Job:
-        """The job; its ranks are read when they are loaded."""
-        return _job(_database(source), wanted)
-
-    def inspect(self, source: Source, engine: Engine) -> list[Inspected]:
-        """The ranks of the database."""
-        return _inspected(_database(source), source, self.name)
-
-    def read(self, source: Source, engine: Engine) -> RankTrace:
-        """A database is no rank trace."""
-        raise _whole(source)
-
-
-def _dataset(source: Source) -> DatasetTables:
-    if not source.is_whole:
-        raise _not_local(source)
-    return DatasetTables(source.path, again(source).rpartition("/")[0] or ".", manifest_of(source))
-
-
-def _database(source: Source) -> DatabaseTables:
-    if not source.is_whole:
-        raise _not_local(source)
-    return DatabaseTables.of(source.path, source.local or lasting_copy(again(source)))
+    def _opened(self, source: Source) -> DatabaseTables:
+        return DatabaseTables.of(source.path, source.local or lasting_copy(again(source)))
 
 
 def _not_local(source: Source) -> UnreadableError:
@@ -260,9 +254,3 @@ def _not_local(source: Source) -> UnreadableError:
             "it cannot be read from standard input", source=source.path, advice="Name the file instead."
         )
     return UnreadableError("it cannot be read within an archive", source=source.path, advice="Unpack it.")
-
-
-def _whole(source: Source) -> UnreadableError:
-    return UnreadableError(
-        "it contains linked traces of a whole job", source=source.path, advice="Use it as the only input."
-    )

@@ -6,7 +6,6 @@ import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from importlib import import_module
-from itertools import starmap
 from pathlib import PurePath
 from typing import TYPE_CHECKING
 
@@ -101,7 +100,7 @@ def _parquet(result: Result, path: str, report: Report | None) -> list[str]:
 
 
 def _database(module: str, result: Result, path: str, report: Report | None) -> list[str]:
-    tables = dict(starmap(stored, result.tables().items()))
+    tables = dict(stored(name, table) for name, table in result.tables().items() if table.flat)
     import_module(module).write(tables, tables.values(), path)
     return [file_target(path).path()]
 
