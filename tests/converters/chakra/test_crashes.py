@@ -32,7 +32,7 @@ def damaged(case: str, sound: Path, damage: str) -> Path:
 
 
 @pytest.mark.filterwarnings("error::RuntimeWarning")
-@pytest.mark.parametrize("damage", [*"12345678", *foreign(*(f"crashes/chakra-{case}" for case in CHAKRA))])
+@pytest.mark.parametrize("damage", [*"1234", *foreign(*(f"crashes/chakra-{case}" for case in CHAKRA))])
 def test_a_damaged_file_next_to_that_of_another_rank(damage: str, tmp_path: Path) -> None:
     tracelink.merge(SOUND, output=tmp_path / "et" / "job", to="chakra", jobs=1)
     paths = [damaged("chakra", tmp_path / "et" / "job.0.et", damage), tmp_path / "et" / "job.1.et"]
@@ -45,9 +45,7 @@ def test_a_damaged_file_next_to_that_of_another_rank(damage: str, tmp_path: Path
 
 
 @pytest.mark.filterwarnings("error::RuntimeWarning")
-@pytest.mark.parametrize(
-    "damage", [*"12345678", *foreign(*(f"crashes/chakrajson-{case}" for case in LINKED))]
-)
+@pytest.mark.parametrize("damage", [*"1234", *foreign(*(f"crashes/chakrajson-{case}" for case in LINKED))])
 def test_a_damaged_linked_trace(damage: str, tmp_path: Path) -> None:
     tracelink.merge(SOUND, output=tmp_path / "linked", to="chakra-json", jobs=1)
     linked = tmp_path / "linked"
