@@ -44,9 +44,6 @@ class Status(StrEnum):
 
 Id = Annotated[str, Doc("frame/compile, as torch prints it in brackets; empty if unknown."), Shown("id")]
 RunNumber = Annotated[Positive, Doc("Of the runs in the folder, from 1."), Unit.NAME]
-GraphNumber = Annotated[
-    Positive, Doc("Of the graphs of a compilation, from 1; the second is often the backward one."), Unit.NAME
-]
 File = Annotated[str, Shown(longest=48)]
 Line = Annotated[int | None, Unit.NAME]
 Ids = Annotated[Sequence[Id], Shown("ids", longest=40)]
@@ -157,12 +154,21 @@ class PartialHit(Row, frozen=True):
     run: Annotated[RunNumber, Shown(hidden=True)] = 1
 
 
-class Schedule(Row, frozen=True):
-    """The collectives of one graph, in the order in which inductor will call them."""
+class OfGraph(Row, frozen=True):
+    """What a rank has of one graph of a compilation."""
 
     rank: RankNumber
     id: Id
-    graph: GraphNumber
+    graph: Annotated[
+        Positive,
+        Unit.NAME,
+        Doc("Of the graphs of a compilation, from 1; the second is often the backward one."),
+    ]
+
+
+class Schedule(OfGraph, frozen=True):
+    """The collectives of one graph, in the order in which inductor will call them."""
+
     operations: Operations
     runs: Annotated[
         Count | None,
@@ -182,12 +188,9 @@ class Unscheduled(Row, frozen=True):
     function: Annotated[Function, Shown("ran other collectives than scheduled", longest=60)] = ""
 
 
-class Estimate(Row, frozen=True):
+class Estimate(OfGraph, frozen=True):
     """What inductor thinks that one run of a graph takes."""
 
-    rank: RankNumber
-    id: Id
-    graph: GraphNumber
     operations: Annotated[Count, Shown(drop=2)]
     collectives: Annotated[Count, Shown(drop=3)]
     time_ns: Nanoseconds
