@@ -1,191 +1,28 @@
-"""Pages, findings and the progress bar."""
+"""Findings and the progress bar."""
 
 from __future__ import annotations
 
 import gzip
 import io
 import os
-import shutil
 import sys
 import threading
-import tracemalloc
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from pathlib import Path
 
-import click
 import pytest
 
 from builders.command_line import Job, Run
 from tracelink.cli import terminal as progress
 from tracelink.cli.console import Console
-from tracelink.cli.terminal import Page, total_bytes, watching
+from tracelink.cli.terminal import total_bytes, watching
 from tracelink.model.findings import Finding, Severity
-
-# Tables for a person: as wide as they are in a pipe, fitted to a terminal.
-
-
-HEADER = ("rank", "events", "same recorder kineto")
-ROW = ("0", "1,234,567", "46 of 46")
 
 
 class Terminal(io.StringIO):
     def isatty(self) -> bool:
         return True
-
-
-def page(monkeypatch: pytest.MonkeyPatch, columns: int) -> Page:
-    monkeypatch.setenv("TERM", "xterm")
-    monkeypatch.setattr(shutil, "get_terminal_size", lambda: os.terminal_size((columns, 24)))
-    with redirect_stdout(Terminal()):
-        return Page()
-
-
-def lines(made: Page) -> list[str]:
-    return click.unstyle(made.text).splitlines()
-
-
-def test_a_pipe_gets_one_unstyled_line_for_each_row() -> None:
-    made = Page()
-    made.table(("path", "size"), [("a" * 500, "0 of 9")])
-    made.line("loud", "bold red")
-    assert made.text.splitlines()[1:] == [f"{'a' * 500}  0 of 9", "loud"]
-
-
-def test_a_huge_name_makes_no_huge_table() -> None:
-    made = Page()
-    made.table(("path", "size"), [("a", "1"), ("b" * 1_000_000, "2")] * 50)
-    made.beneath([("a", "1"), ("b" * 1_000_000, "2")] * 50)
-    made.line("word " * 10_000)
-    found = made.text.splitlines()
-    assert len(found) == 202
-    assert max(map(len, found[:-1])) < 5000
-    assert found[2] == f"{'b' * 4095}…  2"
-    assert len(found[-1]) == 49_999
-
-
-def test_a_wide_terminal_gets_one_line_for_each_row(monkeypatch: pytest.MonkeyPatch) -> None:
-    made = page(monkeypatch, 80)
-    made.table(HEADER, [ROW], numbers=HEADER)
-    assert len(lines(made)) == 2
-
-
-def test_a_narrow_terminal_wraps_headings_before_numbers(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    made = page(monkeypatch, 30)
-    made.table(HEADER, [ROW], numbers=HEADER)
-    assert lines(made)[-1].split() == ["0", "1,234,567", "46", "of", "46"]
-    assert len(lines(made)) == 4
-
-
-def test_optional_columns_are_left_out_of_a_narrow_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
-    header, row = ("rank", "host", "events"), ("0", "node7", "1,234,567")
-    for columns, left in ((24, ["rank", "host", "events"]), (18, ["rank", "events"])):
-        made = page(monkeypatch, columns)
-        made.table(header, [row], optional=("host",))
-        assert [name for name in header if name in made.text] == left
-
-
-def test_rows_that_are_too_wide_are_paragraphs(monkeypatch: pytest.MonkeyPatch) -> None:
-    made = page(monkeypatch, 30)
-    made.entries(("path", "format", "host"), [("traces/" + "a" * 20, "kineto", "-")])
-    assert click.unstyle(made.text).split() == ["traces/" + "a" * 20, "format", "kineto"]
-
-
-@pytest.mark.parametrize("columns", [1, 10, 20])
-def test_only_a_word_is_wider_than_the_terminal(monkeypatch: pytest.MonkeyPatch, columns: int) -> None:
-    made = page(monkeypatch, columns)
-    made.table(HEADER, [ROW], numbers=HEADER)
-    made.entries(HEADER, [ROW], numbers=HEADER)
-    assert all(len(line) <= columns or len(line.split()) == 1 for line in lines(made))
-
-
-PATH = "/data/jobs/2026-11-19/a folder/with blanks/kineto_trace_of_rank_0.json.gz"
-
-
-@pytest.mark.parametrize("columns", [1, 20, 40, 80])
-def test_no_path_is_broken_by_a_terminal(monkeypatch: pytest.MonkeyPatch, columns: int) -> None:
-    made = page(monkeypatch, columns)
-    made.line(f"error: {PATH}: it is cut off at byte 12,345,678.", "red", path=PATH)
-    made.entries(("path", "format"), [(PATH, "kineto"), ("b", "kineto")])
-    made.beneath([(PATH.replace(" ", "_"), "step")])
-    shown = [line for line in lines(made) if "kineto_trace" in line]
-    assert len(shown) == 3
-    assert [PATH in line for line in shown] == [True, True, False]
-    assert PATH.replace(" ", "_") in shown[2]
-
-
-def test_no_word_in_a_table_is_broken_by_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
-    header, row = (
-        ("trace", "longest chain of", "share"),
-        ("et/job.0.et", "1.128 ms (31 %)", "65 of 66 (98 %)"),
-    )
-    for columns in range(1, 60):
-        made = page(monkeypatch, columns)
-        made.table(header, [row])
-        words = " ".join(lines(made)).replace(",", "").split()
-        assert {word for text in (*header, *row) for word in text.split()} == set(words)
-
-
-def test_a_table_that_cannot_fit_is_a_paragraph_for_each_row(monkeypatch: pytest.MonkeyPatch) -> None:
-    made = page(monkeypatch, 24)
-    made.table(
-        ("rank", "group", "operation"), [("3", "default_process_group", "all_reduce"), ("", "tp", "-")]
-    )
-    assert lines(made) == [
-        "rank 3",
-        "  group",
-        "  default_process_group,",
-        "  operation all_reduce",
-        "  group tp",
-    ]
-
-
-def test_no_line_of_a_terminal_ends_with_blanks(monkeypatch: pytest.MonkeyPatch) -> None:
-    made = page(monkeypatch, 30)
-    made.line("a sentence that is longer than thirty characters", "yellow")
-    made.table(("a", "state"), [("1", "x"), ("2", "a longer text")])
-    assert [line for line in lines(made) if line.endswith(" ")] == []
-
-
-@pytest.mark.parametrize(("columns", "header"), [(40, ["path", "rank", "size"]), (20, ["path", "rank"])])
-def test_entries_lose_optional_columns_before_they_become_paragraphs(
-    monkeypatch: pytest.MonkeyPatch, columns: int, header: list[str]
-) -> None:
-    made = page(monkeypatch, columns)
-    made.entries(("path", "rank", "size"), [("k.json.gz", "3", "12.0 MB")], optional=("size",))
-    assert lines(made)[0].split() == header
-    assert len(lines(made)) == 2
-
-
-def test_a_gap_is_one_empty_line_and_none_at_the_top() -> None:
-    made = Page()
-    made.gap()
-    made.line("first")
-    made.gap()
-    made.gap()
-    made.line("second")
-    made.gap()
-    assert made.text == "first\n\nsecond"
-
-
-def test_rows_beneath_a_line_are_indented() -> None:
-    made = Page()
-    made.line("stack:")
-    made.beneath([("train.py:10", "step"), ("train.py:200", "main")])
-    made.beneath([])
-    assert made.text == "stack:\n  train.py:10   step\n  train.py:200  main"
-
-
-def test_many_rows_beneath_a_line_take_memory_in_proportion_to_their_text() -> None:
-    made, rows = Page(), [(f"node {number} is an operator of the host",) for number in range(1_000)]
-    tracemalloc.start()
-    made.beneath(rows)
-    text, (_, peak) = made.text, tracemalloc.get_traced_memory()
-    tracemalloc.stop()
-    assert len(text.splitlines()) == len(rows)
-    assert peak < 50 << 20
 
 
 # Findings in words: what did not fit, one paragraph each, the worst first.

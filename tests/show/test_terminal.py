@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from collections.abc import Sequence
 from typing import Annotated
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from rich.cells import cell_len
 
-from tracelink.model.fields import Nanoseconds, Row, Shown, Unit
+from tracelink.model.fields import PATH, Nanoseconds, Row, Shown, Unit
 from tracelink.model.findings import Finding, Severity
 from tracelink.show.document import (
     Chart,
@@ -27,7 +29,7 @@ from tracelink.show.document import (
     Table,
     Tone,
 )
-from tracelink.show.terminal import draw
+from tracelink.show.terminal import UNWRAPPED, draw
 
 
 class Kernel(Row, frozen=True):
@@ -194,3 +196,52 @@ def test_headings_are_wrapped_before_columns_are_left_out() -> None:
         "         (ms)",
         "gemm    2.500  aten::mm",
     ]
+
+
+class File(Row, frozen=True):
+    path: Annotated[str, Shown(longest=PATH)]
+    format: str = "kineto"
+    share: Annotated[str, Shown(right=True)] = "65 of 66 (98 %)"
+
+
+LONG = "/data/jobs/2026-11-19/a folder/with blanks/kineto_trace_of_rank_0.json.gz"
+
+
+@pytest.mark.parametrize("width", [1, 20, 40, 80])
+def test_no_path_is_broken(width: int) -> None:
+    paragraph = Paragraph(f"error: {LONG}: it is cut off at byte 12,345,678.", path=LONG)
+    frames = Frames([(LONG.replace(" ", "_"), "step")])
+    lines = text(paragraph, Table([File(LONG), File("b")]), frames, width=width).splitlines()
+    shown = [line for line in lines if "kineto_trace" in line]
+    assert [LONG in line for line in shown] == [True, True, False]
+    assert LONG.replace(" ", "_") in shown[2]
+
+
+@pytest.mark.parametrize("width", range(1, 60))
+def test_no_word_of_a_table_is_broken_and_only_a_word_is_wider_than_the_line(width: int) -> None:
+    lines = text(Table([File("et/job.0.et")]), width=width).splitlines()
+    words = " ".join(lines).replace(",", "").split()
+    assert set(words) == {
+        "path",
+        "et/job.0.et",
+        "format",
+        "kineto",
+        "share",
+        *["65", "of", "66", "(98", "%)"],
+    }
+    assert all(len(line) <= width or len(line.split()) == 1 for line in lines)
+    assert not [line for line in lines if line.endswith(" ")]
+
+
+def test_a_huge_name_makes_no_huge_table() -> None:
+    lines = text(Table([File("a"), File("b" * 1_000_000)] * 50), width=UNWRAPPED).splitlines()
+    assert (len(lines), max(map(len, lines)) < 5000) == (101, True)
+    assert lines[2].startswith(f"{'b' * (PATH - 1)}… ")
+
+
+def test_many_lines_take_memory_in_proportion_to_their_text() -> None:
+    items = Items([f"node {number} is an operator of the host" for number in range(1_000)])
+    tracemalloc.start()
+    drawn, (_, peak) = text(items), tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert (len(drawn.splitlines()), peak < 50 << 20) == (1_000, True)

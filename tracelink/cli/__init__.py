@@ -2,4 +2,4 @@
 
 from tracelink.cli.main import main
 
-__all__ = ["answer", "documents", "formats", "main", "open", "run"]
+__all__ = ["answer", "formats", "main", "open", "run"]

@@ -6,7 +6,6 @@ terminal, reorder the page, or look like more than one line.
 
 from __future__ import annotations
 
-import io
 import os
 import re
 import sys
@@ -105,17 +104,6 @@ def is_terminal(*, stderr: bool = False) -> bool:
     """True if standard output, or standard error, is a terminal."""
     stream: TextIO | None = sys.stderr if stderr else sys.stdout
     return stream is not None and stream.isatty()
-
-
-def canvas(width: int, *, styled: bool) -> tuple[RichConsole, io.StringIO]:
-    """What draws a page, and the text that it draws into."""
-    from rich.console import Console as RichConsole
-
-    text = io.StringIO()
-    drawing = RichConsole(
-        file=text, force_terminal=styled, width=width, highlight=False, emoji=False, markup=False
-    )
-    return drawing, text
 
 
 def progress_canvas() -> RichConsole:

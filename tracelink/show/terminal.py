@@ -13,7 +13,7 @@ from typing import Any
 from rich.cells import cell_len
 
 from tracelink.model.errors import PageText, printable
-from tracelink.model.fields import Unit
+from tracelink.model.fields import PATH, Unit
 from tracelink.model.findings import Finding, Severity
 from tracelink.model.text import both_ends, counted, number, shortened
 from tracelink.show.cells import BLOCKS, EMPTY, Column
@@ -371,7 +371,11 @@ def _with_wrapped_cells(columns: Sequence[Column], width: int) -> list[Sized] | 
     """Columns whose texts are wrapped between words, the widest first; None if a word is too wide."""
     texts = [[*printable(column.heading).split(), *column.cells] for column in columns]
     least = [
-        max(cell_len(word) for cell in cells for word in ([cell] if column.right else cell.split() or [""]))
+        max(
+            cell_len(word)
+            for cell in cells
+            for word in ([cell] if _is_whole(column) else cell.split() or [""])
+        )
         for column, cells in zip(columns, texts, strict=True)
     ]
     widths = [max(map(cell_len, cells)) for cells in texts]
@@ -382,6 +386,11 @@ def _with_wrapped_cells(columns: Sequence[Column], width: int) -> list[Sized] | 
         wider = (index for index in range(len(widths)) if widths[index] > least[index])
         widths[max(wider, key=widths.__getitem__)] -= 1
     return [Sized(column, size, wrapping=True) for column, size in zip(columns, widths, strict=True)]
+
+
+def _is_whole(column: Column) -> bool:
+    """Whether its cells are not wrapped: numbers, and paths, which people copy."""
+    return column.right or column.field.shown.longest >= PATH
 
 
 def _lines_of(cells: Sequence[Sequence[str]]) -> Iterator[list[str]]:
