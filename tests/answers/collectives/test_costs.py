@@ -130,6 +130,8 @@ def test_waits_and_transfers_fit_into_the_time_that_ranks_spend(entries: list[li
     row = row_of(job)
     assert row.residence_ns == sum(60 - start for starts in entries for start in starts) * MS
     assert row.wait_ns == sum(max(starts) - start for starts in entries for start in starts) * MS
+    assert row.residence_ns is not None
+    assert row.wait_ns is not None
     assert 0 <= row.excess_ns <= row.residence_ns - row.wait_ns
     assert sum(waits.wait_ns for waits in row.by_rank) == row.wait_ns
     assert sum(waits.last for waits in row.by_rank) == row.count

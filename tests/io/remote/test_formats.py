@@ -108,15 +108,15 @@ def test_reports_in_stores(memory: Any) -> None:
     put(memory, SAMPLES / "gpu_pair", "run")
     put(memory, SAMPLES / "hung_job", "hung")
     put(memory, SAMPLES / "compile_job", "compiled")
-    assert "Wrote memory://out/r.html" in run("report", "memory://run", "-o", "memory://out/r.html").output
-    assert "tables to memory://out/csv/." in run("report", "memory://run", "--csv", "memory://out/csv").output
+    assert "Wrote memory://out/r.html" in run("summary", "memory://run", "-o", "memory://out/r.html").output
+    run("summary", "memory://run", "-o", "memory://out/r.csv")
     diagnosed = run(
         "diagnose", "memory://hung/dumps", "-o", "memory://out/d.sqlite", "--html", "memory://out/d.html"
     )
     assert "Wrote memory://out/d.sqlite" in diagnosed.output
     run("compile", "memory://compiled", "-o", "memory://out/c.html")
     names = {name.removeprefix("/out/") for name in memory.find("/out")}
-    assert {"r.html", "csv/steps.csv", "d.sqlite", "d.html", "c.html"} <= names
+    assert {"r.html", "r.steps.csv", "d.sqlite", "d.html", "c.html"} <= names
     assert memory.cat_file("/out/d.sqlite").startswith(b"SQLite format 3")
 
 
@@ -142,7 +142,7 @@ def test_no_error_of_a_command_has_the_secrets_of_an_address() -> None:
         ("merge", sample, "--clock", address, "-o", "memory://out/job.json"),
         ("open", address),
         ("diagnose", sample, "-o", address),
-        ("report", sample, "-o", f"{address}.html"),
+        ("summary", sample, "-o", f"{address}.html"),
         ("validate", address, "--groups", address),
     ):
         result = CliRunner().invoke(main, words, prog_name="tracelink")

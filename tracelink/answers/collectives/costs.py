@@ -139,7 +139,7 @@ def collective_rows(spent: Measured) -> list[CollectiveRow]:
     scopes = [_scope_of(spent.job, group) for group in spent.job.groups]
     rows = [_row(spent, rows, scopes) for rows in classes]
     return sorted(
-        rows, key=lambda row: (-row.residence_ns, -row.count, row.group, row.operation, row.bytes or 0)
+        rows, key=lambda row: (-(row.residence_ns or 0), -row.count, row.group, row.operation, row.bytes or 0)
     )
 
 
@@ -189,8 +189,8 @@ def _row(spent: Measured, rows: Int64s, scopes: Sequence[Scope]) -> CollectiveRo
         len(timed),
         cost,
         why,
-        stay,
-        wait,
+        stay if len(timed) else None,
+        wait if len(timed) else None,
         int(np.median(transfer)) if len(timed) else None,
         baseline,
         excess,

@@ -82,10 +82,11 @@ class CollectiveRow(Row, frozen=True):
     cost: Annotated[CostKind, Shown("mostly")]
     why: Annotated[str, Doc("Why it is inconclusive; else empty."), Shown("why inconclusive")]
     residence_ns: Annotated[
-        Nanoseconds, Doc("The time that all ranks together spent in those that are measured.")
+        Nanoseconds | None,
+        Doc("The time that all ranks together spent in those that are measured; null if none is."),
     ]
     wait_ns: Annotated[
-        Nanoseconds, Doc("The part of it in which they waited for the last rank."), Shown("waits")
+        Nanoseconds | None, Doc("The part of it in which they waited for the last rank."), Shown("waits")
     ]
     transfer_ns: Annotated[
         Nanoseconds | None, Doc("The median time from the arrival of the last rank to the end.")
