@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from typing import Annotated
 
+from msgspec.structs import replace
+
 from tracelink.model.fields import Doc
-from tracelink.store.schema import KEY, References, StoredRow, declared
+from tracelink.model.findings import Finding
+from tracelink.store.schema import KEY, References, StoredRow, Table, columns_of, declared
 
 VERSION = 1
 """Version of the tables: it increases if a column changes its name or its meaning."""
@@ -232,19 +235,6 @@ class LatenessRow(StoredRow, frozen=True):
     worst_collective_id: Annotated[Number, COLLECTIVE, Doc("The collective with the longest time.")]
 
 
-class FindingRow(StoredRow, frozen=True):
-    """Findings of reading and diagnosing."""
-
-    table = "findings"
-
-    severity: Annotated[Words, Doc("`error`, `warning` or `info`.")]
-    reason: Annotated[Words, Doc("The kind of finding.")]
-    message: Annotated[Words, Doc("A description for people.")]
-    count: Annotated[Number, Doc("Number of occurrences.")]
-    source: Annotated[Words, Doc("The input.")]
-    example: Annotated[Words, Doc("One occurrence.")]
-
-
 ROWS: tuple[type[StoredRow], ...] = (
     RankRow,
     GroupRow,
@@ -257,6 +247,10 @@ ROWS: tuple[type[StoredRow], ...] = (
     ProblemRow,
     ProblemRankRow,
     LatenessRow,
-    FindingRow,
 )
-TABLES = {kind.table: declared(kind) for kind in ROWS}
+FINDINGS = Table(
+    "findings",
+    "Findings of reading and diagnosing.",
+    tuple(replace(column, required=False) for column in columns_of(Finding)),
+)
+TABLES = {table.name: table for table in (*map(declared, ROWS), FINDINGS)}

@@ -7,14 +7,14 @@ from itertools import chain
 from pathlib import PurePath
 
 import numpy as np
-from msgspec import Struct
+from msgspec import Struct, to_builtins
 
 from tracelink.diagnosis.database.entries import EntryTables, Numbering, listed, numbering_of, times
 from tracelink.diagnosis.database.schema import (
+    FINDINGS,
     TABLES,
     VERSION,
     CollectiveRow,
-    FindingRow,
     GroupRow,
     LatenessRow,
     MemberRow,
@@ -31,6 +31,7 @@ from tracelink.io.targets import folder_target, is_folder, names_folder
 from tracelink.io.temporary import abandoned_files_removed
 from tracelink.model.columns import NO_TIME, UNKNOWN, Bools, Int32s, Int64s, distinct
 from tracelink.model.errors import UsageError, encodable
+from tracelink.model.fields import fields_of
 from tracelink.model.findings import Finding
 from tracelink.model.operations import operation_of
 from tracelink.store import parquet, sqlite
@@ -308,15 +309,5 @@ def _worst(late: Lateness, numbering: Numbering) -> int | None:
 
 def findings_table(findings: Sequence[Finding]) -> Batch:
     """Findings of reading and diagnosing."""
-    rows = [
-        FindingRow(
-            finding.severity.value,
-            finding.reason,
-            encodable(finding.message),
-            finding.count,
-            encodable(finding.source) or None,
-            encodable(finding.example) or None,
-        )
-        for finding in findings
-    ]
-    return Batch.of(FindingRow, rows)
+    rows = encodable([to_builtins(finding) for finding in findings])
+    return Batch(FINDINGS.name, {name: [row[name] or None for row in rows] for name in fields_of(Finding)})
