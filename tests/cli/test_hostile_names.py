@@ -252,7 +252,7 @@ def test_hostile_names_are_in_these_outputs(run: tuple[str, ...], inputs: Path, 
 
 def test_warnings_of_libraries_are_printable(tracelink: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
-        console.Console, "info", lambda *_: warnings.warn(HOSTILE, RuntimeWarning, stacklevel=1)
+        console.Console, "info", lambda *_, **__: warnings.warn(HOSTILE, RuntimeWarning, stacklevel=1)
     )
     (line,) = tracelink("formats").stderr.splitlines()
     assert line.startswith("tracelink: RuntimeWarning: \\x1b]52;")

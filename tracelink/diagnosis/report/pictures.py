@@ -208,7 +208,7 @@ def cycle_chart(
     """The cycle, unless it is too large: `names` are those of its groups, `next_nodes` what each link waits for."""
     if not 1 < len(cycle) <= MOST_NODES:
         return
-    title = "The cycle of the deadlock; an arrow leads from ranks that wait to those they wait for"
+    title = "The cycle of the deadlock"
     lines = [
         (
             f"rank{'s' if len(link.ranks) != 1 else ''} {rank_list(link.ranks)}",
@@ -218,4 +218,5 @@ def cycle_chart(
         for link, name in zip(cycle, names, strict=True)
     ]
     arrows = [(index, other) for index, others in enumerate(next_nodes) for other in others]
-    yield Chart(ring(title, lines, arrows).svg, title)
+    note = "An arrow leads from ranks that wait to those they wait for."
+    yield Chart(ring(title, lines, arrows).svg, title, note)
