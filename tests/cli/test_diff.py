@@ -38,7 +38,7 @@ def test_exit_codes(tracelink: Run, arguments: tuple[str, ...], code: int) -> No
 def test_page(tracelink: Run) -> None:
     lines = tracelink("diff", *RUNS, "--gate", "aten::mm > +10%").stdout.splitlines()
     assert lines[0] == (
-        "A step takes 1.401 ms, 0.329 ms (30.6%) longer than before: mostly idle: data loading +0.133 ms and "
+        "A step takes 1.401 ms, 0.329 ms (31 %) longer than before: mostly idle: data loading +0.133 ms and "
         "ncclDevKernel_AllReduce_Sum_f32_RING_LL: waiting for rank +0.111 ms."
     )
     assert lines[1] == (

@@ -46,11 +46,9 @@ class RoundTrips(Table, frozen=True):
     """By the clock of the rank."""
 
 
-class Communications(Table, frozen=True):
-    """One row for each event that declares something about communication, as its source recorded it."""
+class CommunicationColumns(Table, frozen=True):
+    """What is declared about a communication."""
 
-    row: Rows
-    """The event."""
     operation: Codes
     """As the source writes it: `allreduce`, `nccl:send 1->2`, `c10d::allreduce_`."""
     group: Codes
@@ -82,6 +80,13 @@ class Communications(Table, frozen=True):
     """The sizes of the input tensors as JSON, to distinguish similar operations."""
 
 
+class Communications(CommunicationColumns, frozen=True):
+    """One row for each event that declares something about communication, as its source recorded it."""
+
+    row: Rows
+    """The event."""
+
+
 class Evidence(IntEnum):
     """What the start and the end of a call are based on, from the weakest to the best."""
 
@@ -98,26 +103,12 @@ class Evidence(IntEnum):
 Evidences = Annotated[Int32s, Unknown(Evidence.NONE), Evidence]
 
 
-class Calls(Table, frozen=True):
+class Calls(CommunicationColumns, frozen=True):
     """One row for each communication of one rank, joined from all events that describe it.
 
-    Columns are as in `Communications`, except that `operation` is the common name that `operation_of` returns.
+    `operation` is the common name that `operation_of` returns.
     """
 
-    operation: Codes
-    group: Codes
-    sequence: Int64s
-    point_to_point: Bools
-    source: Int32s
-    target: Int32s
-    global_ranks: Bools
-    tag: Int64s
-    elements_in: Int64s
-    elements_out: Int64s
-    type: Codes
-    size: Int32s
-    members: Codes
-    shape: Codes
     record: Rows
     """The flight-recorder entry."""
     operator: Rows

@@ -319,28 +319,19 @@ def _splits(collectives: Collectives, world_size: int) -> Int64s:
 # M13 and X3: a message that is sent to a rank is received there, with the same tag and size.
 
 
-class _MessageEnds(Struct, frozen=True):
+class _MessageEnds(Messages, frozen=True):
     """The ends of messages on all ranks, one row each."""
 
     rank: Int64s
-    node: Int64s
-    sent: Bools
-    peer: Int64s
-    tag: Int64s
-    size: Int64s
-    complete: Bools
 
     @classmethod
     def of(cls, messages: Mapping[int, Messages]) -> _MessageEnds:
         parts = list(messages.values())
+        columns = (
+            np.concatenate([getattr(part, name) for part in parts]) for name in Messages.__struct_fields__
+        )
         return cls(
-            np.repeat(np.array(list(messages), np.int64), [len(part.node) for part in parts]),
-            np.concatenate([part.node for part in parts]),
-            np.concatenate([part.sent for part in parts]),
-            np.concatenate([part.peer for part in parts]),
-            np.concatenate([part.tag for part in parts]),
-            np.concatenate([part.size for part in parts]),
-            np.concatenate([part.complete for part in parts]),
+            *columns, np.repeat(np.array(list(messages), np.int64), [len(part.node) for part in parts])
         )
 
     @property

@@ -38,7 +38,7 @@ def compared() -> Comparison:
 
 def test_whole_comment() -> None:
     assert markdown.draw(report_of(compared())).splitlines() == [
-        r"**A step takes 1.200 ms, 0.200 ms \(20.0%\) longer than before\: mostly idle\: \<b\>\|x \+0.200 ms.**",
+        r"**A step takes 1.200 ms, 0.200 ms \(20 %\) longer than before\: mostly idle\: \<b\>\|x \+0.200 ms.**",
         "",
         r"gate idle \> 5%\: failed; 1.000 ms before, 1.200 ms after \(\+0.200 ms, limit \+0.050 ms\)",
         "",
@@ -87,7 +87,7 @@ def changed(before: int, after: int, causes: dict[str, int], *, whole: bool = Fa
 
 
 def test_a_second_cause_in_the_headline_is_notable() -> None:
-    start = "A step takes 2.000 ms, 1.000 ms (100.0%) longer than before: mostly "
+    start = "A step takes 2.000 ms, 1.000 ms (100 %) longer than before: mostly "
     assert headline(changed(10**6, 2 * 10**6, {"a": 960_000, "b": 40_000})) == f"{start}a +0.960 ms."
     assert (
         headline(changed(10**6, 2 * 10**6, {"a": 900_000, "b": 100_000}))
@@ -106,7 +106,7 @@ def test_changes_that_round_to_zero_have_no_sign() -> None:
 
 def test_recordings_without_steps() -> None:
     found = changed(10**6, 2 * 10**6, {}, whole=True)
-    assert headline(found) == "A recording takes 2.000 ms, 1.000 ms (100.0%) longer than before."
+    assert headline(found) == "A recording takes 2.000 ms, 1.000 ms (100 %) longer than before."
     (parts,) = report_of(found).sections[0].blocks
     assert isinstance(parts, Table)
     assert [row.name for row in parts.rows] == ["recording"]

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import Annotated
 
 from tracelink.answers.compare.model import Change, Comparison, Gate, GateState, Status
+from tracelink.answers.model.words import percent
 from tracelink.model.fields import Shown
 from tracelink.model.text import counted, shortened, span
 from tracelink.show.document import Block, Paragraph, Report, Section, Table, Tone
@@ -43,8 +44,8 @@ def unit(result: Comparison) -> str:
 def headline(result: Comparison) -> str:
     """How the step changed, whether that is noise, and the largest causes."""
     step = result.step
-    percentage = f"{abs(step.delta_ns) / step.before_ns:.1%}" if step.before_ns else ""
-    share = f" ({percentage})" if percentage not in ("", "0.0%") else ""
+    percentage = percent(abs(step.delta_ns), step.before_ns) if step.before_ns else ""
+    share = f" ({percentage})" if percentage not in ("", "0.0 %", "0 %") else ""
     takes = f"A {unit(result)} takes {span(step.after_ns)}"
     if not result.comparable:
         return f"The runs are not comparable. {takes} after, {span(step.before_ns)} before."
