@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from builders.data import shared
+from builders.data import foreign, traces
 from builders.job import JobBuilder
 from generators import many_hosts
 from tracelink import plugins, samples
@@ -109,13 +109,13 @@ class TestNearToWhatIsWritten:
         ],
     )
     def test_of_a_recorded_job(self, path: str, name: str, options: dict[str, str], check: Check) -> None:
-        check(read(shared(path)), name, options)
+        check(read(traces(path)), name, options)
 
-    @pytest.mark.foreign
+    @pytest.mark.parametrize("path", ["one_iteration", *foreign("kineto/cuda_graphs.json.gz")])
     def test_of_graphs_that_are_launched_again_and_again(
-        self, name: str, options: dict[str, str], check: Check
+        self, path: str, name: str, options: dict[str, str], check: Check
     ) -> None:
-        check(read(shared("kineto/cuda_graphs.json.gz")), name, options, PLAIN, REPETITIVE)
+        check(read(traces(path)), name, options, PLAIN, REPETITIVE)
 
 
 @dataclass(frozen=True)
