@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import jsonschema
 import pytest
@@ -11,7 +12,9 @@ from msgspec.structs import replace
 from builders.command_line import Job, Run
 from builders.job import START, JobBuilder
 from tracelink import schemas
+from tracelink.cli.answer import FORMS
 from tracelink.model.clock import Clock
+from tracelink.store.results import SUFFIXES
 
 MS = 10**6
 FIRST = Clock(0, "a", low_ns=0, high_ns=0, constraints=12, reference_ns=START)
@@ -149,3 +152,17 @@ def test_hosts_cannot_control_the_terminal(tracelink: Run, job: Job) -> None:
 def test_quiet_prints_nothing(tracelink: Run, clocks: None) -> None:
     result = tracelink("clocks", "traces/", "-q")
     assert (result.stdout, result.stderr, result.exit_code) == ("", "", 0)
+
+
+@pytest.mark.parametrize("suffix", SUFFIXES)
+def test_every_form_that_the_option_lists_is_written(
+    tracelink: Run, clocks: None, tmp_path: Path, suffix: str
+) -> None:
+    if suffix in (".parquet", ".duckdb"):
+        pytest.importorskip("duckdb")
+        pytest.importorskip("pyarrow")
+    path = tmp_path / f"out{suffix}"
+    result = tracelink("clocks", "traces/", "-o", str(path))
+    assert suffix in FORMS
+    assert (result.exit_code, result.stdout.splitlines()[-1].split(" (")[0]) == (0, f"Wrote {path}")
+    assert [file.name for file in tmp_path.iterdir()] == [path.name]
