@@ -7,14 +7,13 @@ import hashlib
 import html
 
 from tracelink.show.markup import element
-from tracelink.show.page import Assets, closing, left_out, opening, page_header, section, sections_of
+from tracelink.show.page import Assets, closing, left_out, opening, page_header
 
 
 def test_page_in_whole() -> None:
     assets = Assets("p { margin: 0 }", "follow();")
     headline = page_header("2 < 3", element("p", "why"), sections=[("a", "First")], class_="ok")
-    content = headline.text + section("a", "First", "text").text
-    page = opening("2 < 3", assets) + content + closing("merge", assets)
+    page = opening("2 < 3", assets) + headline.text + closing("merge", assets)
     style, script = (
         base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
         for text in (assets.style, assets.script)
@@ -31,7 +30,6 @@ def test_page_in_whole() -> None:
         "<style>p { margin: 0 }</style></head>\n<body>\n"
         '<header class="ok"><h1>2 &lt; 3</h1>\n<p>why</p>\n'
         '<nav aria-label="Sections"><a href="#a">First</a> </nav></header>'
-        '<section aria-labelledby="a"><h2 id="a">First</h2>\ntext</section>\n'
         "<footer>Written by tracelink merge.</footer><script>follow();</script>\n</body>\n</html>\n"
     )
 
@@ -41,13 +39,6 @@ def test_page_without_script_allows_none() -> None:
     assert closing("diagnose", Assets("p {}")) == (
         "<footer>Written by tracelink diagnose.</footer></body>\n</html>\n"
     )
-
-
-def test_sections_without_content_are_left_out() -> None:
-    found = sections_of({("a", "First"): None, ("b", "Second"): "text"})
-    assert [one.text for one in found] == [
-        '<section aria-labelledby="b"><h2 id="b">Second</h2>\ntext</section>\n'
-    ]
 
 
 def test_left_out() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import html
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 
 from msgspec import Struct
 
@@ -62,17 +62,6 @@ def inner(child: Child) -> str:
 def escaped(text: str) -> str:
     """Any text as content or as an attribute's value: it is shown, and has no effect."""
     return html.escape(printable(clipped(text, LONGEST)), quote=True)
-
-
-def table(caption: str, header: Sequence[Child], rows: Sequence[Sequence[Child]]) -> Markup:
-    """A table; the first cell of a row is its header."""
-    head = element("tr", (element("th", name, scope="col") for name in header))
-    body = (
-        element("tr", element("th", first, scope="row"), (element("td", cell) for cell in others))
-        for first, *others in rows
-    )
-    parts = element("caption", caption), element("thead", head), element("tbody", body)
-    return framed(caption, element("table", parts))
 
 
 def framed(label: str, *wide: Child) -> Markup:

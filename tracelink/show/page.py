@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
-from collections.abc import Iterable, Mapping, Sized
+from collections.abc import Iterable, Sized
 from functools import cache
 from importlib import resources
 
@@ -17,9 +17,6 @@ from tracelink.show.markup import Child, Markup, element
 HERE, STYLE, SCRIPT = "tracelink.show", "base.css", "script.js"
 LONG = 160
 """Characters of a headline from which it is set in smaller letters."""
-
-Sections = Mapping[tuple[str, str], Child]
-"""The content of each section by its anchor and its title; None leaves a section out."""
 
 
 class Assets(Struct, frozen=True):
@@ -71,16 +68,6 @@ def page_header(headline: str, *content: Child, sections: Iterable[tuple[str, st
         element("nav", links, aria_label="Sections"),
         class_=class_,
     )
-
-
-def section(anchor: str, title: str, content: Child) -> Markup:
-    """A section with its heading."""
-    return element("section", element("h2", title, id=anchor), content, aria_labelledby=anchor)
-
-
-def sections_of(sections: Sections) -> list[Markup]:
-    """The sections that have content, in order."""
-    return [section(*names, content) for names, content in sections.items() if content is not None]
 
 
 def left_out(listed: Sized, most: int, thing: str) -> Child:
