@@ -80,7 +80,7 @@ def validate(
             watch=watch,
         )
     examples = None if everything else limit or EXAMPLES
-    report = report_of(validation, examples=examples, verbose=console.verbose)
+    report = report_of(validation, examples=examples, verbose=console.verbose or output is not None)
     if console.quiet and not (validation.valid or console.json):
         console.result(report.headline)
     print_answer(console, validation, output, read=paths, report=report)
