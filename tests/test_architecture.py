@@ -8,6 +8,7 @@ from collections import defaultdict
 from collections.abc import Iterator
 from functools import cache
 from importlib import import_module
+from itertools import combinations
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
@@ -206,3 +207,64 @@ def test_a_module_is_more_than_a_function_of_its_importer() -> None:
         if path.name != "__init__.py" and len(importers[name]) == 1 and len(_public_names(name)) == 1
     }
     assert small - set(SMALL_MODULES) == set()
+
+
+LEAST_FIELDS, SAME_SHARE = 4, 0.7
+"""Classes repeat each other if they share so many names of fields, and this share of those of the larger one."""
+
+KINETO = "decoders of one format for its three layouts: one class would decode slower"
+NODES = "decoders of the nodes of several torch versions"
+COLUMNS_AND_ROW = "the columns of a table, and one row of it while a source is read"
+REPEATED = {
+    ("CommunicationColumns", "Statement"): COLUMNS_AND_ROW,
+    ("Crossed", "Crossings"): "times of a job, and the same as observations of clocks",
+    ("Clock", "_RankInFile"): "what a clock file may contain, with bounds of hostile numbers",
+    ("Difference", "Disagreement"): "numbers of rows, and what these are in words",
+    ("Element", "ExactElement"): KINETO,
+    ("Element", "MixedElement"): KINETO,
+    ("ExactElement", "MixedElement"): KINETO,
+    ("Events", "_Event"): COLUMNS_AND_ROW,
+    ("Field", "Read"): "a field of a message, and the columns of many",
+    ("Folded", "LinkedRank"): "a rank while it is linked, and its phases",
+    ("GapRow", "WaitRow"): "tables of different things that have a place in the program",
+    ("Group", "ProcessGroup"): "a group as a capture file has it",
+    ("HostPieces", "Pieces"): "columns of a part of the critical path",
+    ("KernelRow", "KernelTotal"): "sums of one rank, and the row of all ranks with shares",
+    ("Layout", "_Values"): "positions of fields in a dump, and their values",
+    ("Node", "PositionalNode"): NODES,
+    ("Position", "Standing"): "how far ranks got by logs, and by dumps",
+    ("Process", "ProcessFact"): "a process of a timeline, and as a native trace states it",
+    ("Shape", "Trace"): "columns of a history of memory, and how a pickle contains them",
+    ("Shown", "Testimony"): "witnesses, and what is shown of them",
+    ("Ties", "_CrossRankFlows"): "edges between ranks, and how a format writes them",
+    ("Waits", "_Slices"): "waits, and the slices that they are drawn as",
+}
+"""Classes with the same fields, and why they are two. Only to be shortened."""
+
+
+def _fields_of_classes() -> Iterator[tuple[str, frozenset[str]]]:
+    for name in modules():
+        for node in ast.walk(_tree(name)):
+            if isinstance(node, ast.ClassDef):
+                fields = (one.target for one in node.body if isinstance(one, ast.AnnAssign))
+                yield node.name, frozenset(one.id for one in fields if isinstance(one, ast.Name))
+
+
+def test_no_class_repeats_the_fields_of_another() -> None:
+    classes = [(name, fields) for name, fields in _fields_of_classes() if len(fields) >= LEAST_FIELDS]
+    same = {
+        tuple(sorted((one, other)))
+        for (one, fields), (other, others) in combinations(classes, 2)
+        if len(fields & others) >= max(LEAST_FIELDS, SAME_SHARE * max(len(fields), len(others)))
+    }
+    assert same == set(REPEATED)
+
+
+def test_tables_are_drawn_by_one_room() -> None:
+    drawn = [
+        name
+        for name, path in modules().items()
+        if not name.startswith("tracelink.show")
+        and re.search(r'page\.table\(|element\("table"', path.read_text())
+    ]
+    assert drawn == []

@@ -125,32 +125,13 @@ class InputKeywords(InputOptions, total=False):
 class Inputs(Struct, frozen=True):
     """The inputs that the command line names."""
 
-    paths: tuple[str, ...] = ()
-    et: tuple[str, ...] = ()
-    kineto: tuple[str, ...] = ()
-    fr: tuple[str, ...] = ()
-    rank_of: tuple[tuple[str, int], ...] = ()
-    max_unpacked: int | None = None
-    metrics: Metrics | None = None
-    include: tuple[str, ...] = ()
-
-    @property
-    def named(self) -> tuple[str, ...]:
-        """All paths, of every format."""
-        return self.paths + self.et + self.kineto + self.fr
+    named: tuple[str, ...]
+    """All paths, of every format."""
+    options: InputKeywords
 
     def keywords(self) -> InputKeywords:
         """The inputs as arguments of the functions of the library."""
-        return {
-            "paths": self.paths,
-            "et": self.et,
-            "kineto": self.kineto,
-            "fr": self.fr,
-            "rank_of": dict(self.rank_of),
-            "max_unpacked": self.max_unpacked,
-            "metrics": self.metrics,
-            "include": self.include,
-        }
+        return self.options
 
 
 def _ranks_of_files(
@@ -181,11 +162,20 @@ def _inputs(
     device_map: tuple[str, ...],
     include: tuple[str, ...],
 ) -> Inputs:
-    metrics = _metrics(tz, metrics_start, interval, device_map)
-    inputs = Inputs(paths, et, kineto, fr, rank_of, max_unpacked, metrics, include)
-    if not inputs.named:
+    named = paths + et + kineto + fr
+    if not named:
         raise click.UsageError("No input: name files or directories, or use --et, --kineto or --fr.")
-    return inputs
+    options: InputKeywords = {
+        "paths": paths,
+        "et": et,
+        "kineto": kineto,
+        "fr": fr,
+        "rank_of": dict(rank_of),
+        "max_unpacked": max_unpacked,
+        "metrics": _metrics(tz, metrics_start, interval, device_map),
+        "include": include,
+    }
+    return Inputs(named, options)
 
 
 def _metrics(

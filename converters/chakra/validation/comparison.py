@@ -327,12 +327,12 @@ class _MessageEnds(Messages, frozen=True):
     @classmethod
     def of(cls, messages: Mapping[int, Messages]) -> _MessageEnds:
         parts = list(messages.values())
-        columns = (
-            np.concatenate([getattr(part, name) for part in parts]) for name in Messages.__struct_fields__
-        )
-        return cls(
-            *columns, np.repeat(np.array(list(messages), np.int64), [len(part.node) for part in parts])
-        )
+        columns = {
+            name: np.concatenate([getattr(part, name) for part in parts])
+            for name in Messages.__struct_fields__
+        }
+        rank = np.repeat(np.array(list(messages), np.int64), [len(part.node) for part in parts])
+        return cls(**columns, rank=rank)
 
     @property
     def source(self) -> Int64s:
