@@ -31,7 +31,7 @@ from generators.clock_errors import mistime_job
 from generators.files import KINETO, RECORDER, Kept
 from generators.fleet_dumps import Fleet
 from generators.job import HostClock
-from generators.many_hosts import job as many_hosts
+from generators.jobs import write_cluster as many_hosts
 
 RANKS = (8, 32, 128)
 LARGEST = 4

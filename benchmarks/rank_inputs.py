@@ -20,10 +20,9 @@ from inputs import Input, Step, Template
 
 import generators
 from builders.recorder import pickled
-from generators.cluster import Cluster, train
 from generators.files import KINETO, Kept, write_files
 from generators.fleet_dumps import Fleet, write_dumps
-from generators.job import BASE_NS, DEVICE_COUNT
+from generators.job import BASE_NS, DEVICE_COUNT, Cluster
 from generators.kineto import process_number
 from generators.training import simulate
 
@@ -100,7 +99,7 @@ def long_profiles(ranks: int, size: int) -> list[Input]:
 
     def fill(folder: Path) -> int:
         job = Cluster(ranks=ranks, tensor_parallel=min(4, ranks // 2), sequence_numbers=True, layers=4)
-        recordings = simulate(job, train)
+        recordings = simulate(job)
         end = max(recording.window[1] for recording in recordings)
         work = Work(original, size, end - BASE_NS + inputs.GAP_NS)
 

@@ -17,10 +17,9 @@ import pytest
 from _pytest.mark.structures import ParameterSet
 
 from builders.recorder import as_json
-from generators import gpu_pair, many_hosts
-from generators.cluster import Cluster
+from generators import jobs
 from generators.files import KINETO, Kept
-from generators.job import Job
+from generators.job import Cluster, Job
 from generators.older_profiles import of_2021, of_2023, on_rocm, rewritten
 from generators.recorded_jobs import Fault, Plan, Snapshot
 from generators.recorded_jobs import job as recorded_job
@@ -151,8 +150,7 @@ class DataParallel(Job):
     layers: int = 5
     clock_skew_ns: int = 0
 
-    def tensor_group(self, rank: int) -> None:
-        """No group."""
+    roles = ()
 
 
 def _older(change: Callable[[Any], Any], *ranks: int) -> Callable[[Path], None]:
@@ -169,7 +167,7 @@ def _older(change: Callable[[Any], Any], *ranks: int) -> Callable[[Path], None]:
 
 def _one_iteration(folder: Path) -> None:
     """A profile of twelve steps, and the execution trace of the seventh, without numbers in common."""
-    gpu_pair.write(Job(ranks=1, steps=12), folder, compressed=False)
+    jobs.write(Job(ranks=1, steps=12), folder)
     profile, nodes = folder / "kineto_0.json", folder / "et_0.json"
     document = json.loads(profile.read_bytes(), parse_float=Decimal)
     profile.write_text(json.dumps(of_2023(document)))
@@ -191,8 +189,8 @@ def _three_compilers(folder: Path) -> None:
 
 CLUSTER = Cluster(ranks=8, tensor_parallel=2, steps=2, clock_skew_ns=0, drift_ppm=0.0)
 GENERATED: Mapping[str, Callable[[Path], object]] = {
-    "data_parallel": lambda folder: gpu_pair.write(DataParallel(), folder, Kept([KINETO])),
-    "cluster": lambda folder: many_hosts.write(CLUSTER, folder),
+    "data_parallel": lambda folder: jobs.write(DataParallel(), folder, Kept([KINETO]), compressed=True),
+    "cluster": lambda folder: jobs.write(CLUSTER, folder),
     "gpu_2021": _older(of_2021, 0),
     "gpu_2023": _older(of_2023, 0, 1),
     "gpu_rocm": _older(on_rocm, 0),

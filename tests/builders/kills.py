@@ -23,7 +23,7 @@ from enum import StrEnum
 from pathlib import Path
 from random import Random
 
-from generators import many_hosts
+from generators.jobs import write_cluster
 
 COMMAND = (sys.executable, "-m", "tracelink")
 FORMATS = (("perfetto-json", "out/job.json"), ("perfetto", "out/job.pftrace"), ("chakra", "out/job"))
@@ -78,7 +78,7 @@ class Bench:
     def __init__(self, folder: Path, *, steps: int = 20) -> None:
         self.inputs = folder / "job"
         self.folder = folder
-        many_hosts.job(self.inputs, ranks=8, ranks_per_host=4, steps=steps)
+        write_cluster(self.inputs, ranks=8, ranks_per_host=4, steps=steps)
         self.whole: dict[str, dict[str, bytes]] = {}
         self.seconds: dict[str, float] = {}
         for format_name, output in FORMATS:

@@ -18,7 +18,7 @@ from urllib.parse import parse_qs, urlsplit
 import pytest
 
 from builders.kills import Bench, Goal, Kill, random_kills, run
-from generators import many_hosts
+from generators.jobs import write_cluster
 from tracelink import samples
 from tracelink.open.server import HEAD_END, HOST, UI
 
@@ -37,7 +37,7 @@ def tracelink(*arguments: object, **options: object) -> subprocess.CompletedProc
 def job(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A job of 8 ranks with enough events for several processes."""
     folder = tmp_path_factory.mktemp("job")
-    many_hosts.job(folder, ranks=8, ranks_per_host=4, steps=10)
+    write_cluster(folder, ranks=8, ranks_per_host=4, steps=10)
     return folder
 
 

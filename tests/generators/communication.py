@@ -10,12 +10,9 @@ from typing import Any
 
 from generators.job import COMPUTE_STREAM, Group
 from generators.machine import Machine, Meeting, Program, kernel_shape
-from generators.recording import Input, Operation, Participation, Tensor
+from generators.recording import Footprint, Input, Operation, Participation, Tensor
 
 # Kinds of communication, with the names that each tool uses.
-
-
-SEND_RECEIVE_KERNEL = "ncclDevKernel_SendRecv(ncclDevKernelArgsStorage<4096ul>)"
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,39 +29,20 @@ class Kind:
     """Whether a profile tells how much is sent."""
 
 
-ALL_REDUCE = Kind(
-    "c10d::allreduce_",
-    "all_reduce",
-    "allreduce",
-    "ncclDevKernel_AllReduce_Sum_f32_RING_LL(ncclDevKernelArgsStorage<4096ul>)",
-)
-ALL_GATHER = Kind(
-    "c10d::_allgather_base_",
-    "_all_gather_base",
-    "_allgather_base",
-    "ncclDevKernel_AllGather_RING_LL(ncclDevKernelArgsStorage<4096ul>)",
-)
+def _nccl(function: str) -> str:
+    return f"ncclDevKernel_{function}(ncclDevKernelArgsStorage<4096ul>)"
+
+
+SEND_RECEIVE = _nccl("SendRecv")
+ALL_REDUCE = Kind("c10d::allreduce_", "all_reduce", "allreduce", _nccl("AllReduce_Sum_f32_RING_LL"))
+ALL_GATHER = Kind("c10d::_allgather_base_", "_all_gather_base", "_allgather_base", _nccl("AllGather_RING_LL"))
 REDUCE_SCATTER = Kind(
-    "c10d::_reduce_scatter_base_",
-    "_reduce_scatter_base",
-    "_reduce_scatter_base",
-    "ncclDevKernel_ReduceScatter_Sum_f32_RING_LL(ncclDevKernelArgsStorage<4096ul>)",
+    *("c10d::_reduce_scatter_base_", "_reduce_scatter_base", "_reduce_scatter_base"),
+    _nccl("ReduceScatter_Sum_f32_RING_LL"),
 )
-BROADCAST = Kind(
-    "c10d::broadcast_",
-    "broadcast",
-    "broadcast",
-    "ncclDevKernel_Broadcast_RING_LL(ncclDevKernelArgsStorage<4096ul>)",
-    from_root=True,
-)
-ALL_TO_ALL = Kind("c10d::alltoall_base_", "all_to_all", "all_to_allv", SEND_RECEIVE_KERNEL)
-BARRIER = replace(
-    ALL_REDUCE,
-    operator="c10d::barrier",
-    annotation="all_reduce_barrier",
-    parameter_name="barrier",
-    sized=False,
-)
+BROADCAST = Kind("c10d::broadcast_", "broadcast", "broadcast", _nccl("Broadcast_RING_LL"), from_root=True)
+ALL_TO_ALL = Kind("c10d::alltoall_base_", "all_to_all", "all_to_allv", SEND_RECEIVE)
+BARRIER = Kind("c10d::barrier", "all_reduce_barrier", "barrier", ALL_REDUCE.kernel, sized=False)
 
 
 # Collectives: operators, kernel, and the records of each tool.
@@ -74,6 +52,10 @@ LISTED_NUMBERS = 30
 """A profile writes no more of a list of ranks or of sizes than this."""
 
 BYTES_PER_US = 20_000
+Peers = tuple[int, int]
+"""Source and destination, as global ranks."""
+Splits = tuple[Sequence[int], Sequence[int]]
+"""How much goes to and comes from each member, where that differs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,10 +66,8 @@ class Exchange:
     group: Group
     outgoing: Tensor
     incoming: Tensor
-    peers: tuple[int, int] | None = None
-    """(source, destination) as global ranks."""
-    splits: tuple[Sequence[int], Sequence[int]] = ((), ())
-    """How much goes to and comes from each member, where that differs."""
+    peers: Peers | None = None
+    splits: Splits = ((), ())
 
     @property
     def meeting_ranks(self) -> tuple[int, ...]:
@@ -102,6 +82,18 @@ class Exchange:
             return self.peers[:1]
         return self.meeting_ranks
 
+    def peer_of(self, rank: int) -> int | None:
+        """The other end of a send or receive, by its number in the group."""
+        if self.peers is None:
+            return None
+        source, destination = self.peers
+        return self.group.ranks.index(destination if rank == source else source)
+
+    @property
+    def shapes(self) -> tuple[tuple[int, ...], ...]:
+        """What goes out and what comes in."""
+        return self.outgoing.shape, self.incoming.shape
+
 
 def collective(
     machine: Machine,
@@ -109,7 +101,7 @@ def collective(
     group: Group,
     outgoing: Tensor,
     incoming: Tensor,
-    splits: tuple[Sequence[int], Sequence[int]] = ((), ()),
+    splits: Splits = ((), ()),
 ) -> Program:
     """A collective of a whole group."""
     yield from communicate(machine, Exchange(kind, group, outgoing, incoming, splits=splits))
@@ -117,73 +109,67 @@ def collective(
 
 def communicate(machine: Machine, exchange: Exchange) -> Program:
     """Operator, parameters, annotation, kernel; and what the flight recorder keeps of it."""
-    sequence = machine.next_sequence(exchange.group, point_to_point=exchange.peers is not None)
-    message = 0 if exchange.peers is None else machine.next_message(exchange.group, exchange.peers)
+    group, kind, peers = exchange.group, exchange.kind, exchange.peers
+    sequence = machine.next_sequence(group, point_to_point=peers is not None)
+    message = 0 if peers is None else machine.next_message(group, peers)
     fields = communication_fields(machine, exchange, sequence)
-    stream = machine.job.communication_stream(exchange.group)
+    stream = machine.job.communication_stream(group)
     with machine.footprint() as footprint, parameters(machine, exchange, sequence, fields) as noted:
         machine.stream_waits_for_stream(stream, COMPUTE_STREAM)
-        with machine.annotation(f"nccl:{exchange.kind.annotation}", [exchange.outgoing]):
+        with machine.annotation(f"nccl:{kind.annotation}", [exchange.outgoing]):
             enqueued = machine.now
             call = machine.call("cudaLaunchKernelExC", kernels=1)
             start = machine.ready(call, stream)
-            end = yield meeting(machine, exchange, message or sequence, start)
-            machine.place(
-                call,
-                "kernel",
-                exchange.kind.kernel,
-                stream,
-                (start, end),
-                **kernel_arguments(machine, fields),
+            name = "collective" if peers is None else f"from {peers[0]} to {peers[1]}"
+            end = yield Meeting(
+                (group.number, name, message or sequence),
+                exchange.meeting_ranks,
+                start,
+                transfer(machine, exchange.outgoing.elements),
+                exchange.awaited(machine),
             )
-    part = Participation(
+            told = {name: value for name, value in fields.items() if not name.startswith("Global rank")}
+            shape = kernel_shape(machine.random) | told
+            machine.place(call, "kernel", kind.kernel, stream, (start, end), **shape)
+    part = _part(machine, group, kind.annotation, sequence, noted, footprint, exchange, message=message)
+    times: dict[str, Any] = {"enqueued": enqueued, "started": start, "finished": end}
+    machine.recording.participations.append(
+        replace(part, correlation=call.correlation, kernel=kind.kernel, **times)
+    )
+
+
+def _part(
+    machine: Machine,
+    group: Group,
+    operation: str,
+    sequence: int,
+    noted: Operation,
+    footprint: Footprint,
+    exchange: Exchange | None = None,
+    **more: Any,
+) -> Participation:
+    """The part of this rank in a communication, or in the end of a batch, without times."""
+    return Participation(
         machine.rank,
-        exchange.group,
-        exchange.kind.annotation,
+        group,
+        operation,
         sequence,
-        exchange.peers is not None,
-        machine.next_order(exchange.group),
+        exchange is None or exchange.peers is not None,
+        machine.next_order(group),
         len(machine.recording.participations),
         noted.external_id,
         noted.record_function,
-        call.correlation,
-        shapes_of(exchange),
-        *(enqueued, start, end),
-        footprint=footprint,
-        sequences=machine.sequences_of(exchange.group),
-        kernel=exchange.kind.kernel,
-        peers=exchange.peers,
-        message=message,
-    )
-    machine.recording.participations.append(part)
-
-
-def kernel_arguments(machine: Machine, fields: dict[str, Any]) -> dict[str, Any]:
-    """The launch shape of a kernel, and the arguments that describe its communication."""
-    told = {name: value for name, value in fields.items() if not name.startswith("Global rank")}
-    return kernel_shape(machine.random) | told
-
-
-def shapes_of(exchange: Exchange) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """What goes out and what comes in."""
-    return exchange.outgoing.shape, exchange.incoming.shape
-
-
-def meeting(machine: Machine, exchange: Exchange, number: int, ready: int) -> Meeting:
-    """Where the ranks of an exchange meet."""
-    kind = "collective" if exchange.peers is None else f"from {exchange.peers[0]} to {exchange.peers[1]}"
-    return Meeting(
-        (exchange.group.number, kind, number),
-        exchange.meeting_ranks,
-        ready,
-        transfer(machine, exchange.outgoing.elements),
-        exchange.awaited(machine),
+        footprint,
+        machine.sequences_of(group),
+        shapes=exchange.shapes if exchange else (),
+        peers=exchange.peers if exchange else None,
+        **more,
     )
 
 
 def transfer(machine: Machine, elements: int) -> int:
     """How long it takes to bring so many numbers to all, as this rank sees it."""
-    jitter = machine.job.end_jitter_ns
+    jitter = machine.job.jitter_ns
     seen = machine.random.randint(0, jitter) if jitter else 0
     return 8_000 + elements * 4 * 1_000 // BYTES_PER_US + seen
 
@@ -193,17 +179,15 @@ def parameters(
     machine: Machine, exchange: Exchange, sequence: int, fields: dict[str, Any]
 ) -> Iterator[Operation]:
     """The operator, and in it the operator that holds the parameters of the communication."""
-    group = exchange.group
+    group, peer = exchange.group, exchange.peer_of(machine.rank)
     tensors: list[Input] = [[exchange.outgoing]]
-    peer = peer_of(machine.rank, exchange)
     described: list[Input] = [
         *tensors,
         sequence,
         [group.name, group.description],
         machine.rank if peer is None else peer,
         exchange.kind.parameter_name,
-        list(exchange.splits[0]),
-        list(exchange.splits[1]),
+        *map(list, exchange.splits),
         fields["Global rank start"],
         fields["Global rank stride"],
         len(group.ranks),
@@ -217,29 +201,47 @@ def parameters(
         yield noted
 
 
+WAIT: dict[str, Any] = {
+    "Collective name": "wait",
+    "In msg nelems": 0,
+    "Out msg nelems": 0,
+    "Group size": 1,
+    "dtype": "Byte",
+    "In split size": "[]",
+    "Out split size": "[]",
+    "Global rank start": -1,
+    "Global rank stride": -1,
+    "Process Group Name": "",
+    "Process Group Description": "",
+    "Process Group Ranks": "[]",
+}
+"""What a profile says of a wait: no group."""
+
+
 def communication_fields(machine: Machine, exchange: Exchange, sequence: int) -> dict[str, Any]:
     """What a profile says of a communication."""
-    group, kind = exchange.group, exchange.kind
-    stride = group.ranks[1] - group.ranks[0] if len(group.ranks) > 1 else 1
-    peer = peer_of(machine.rank, exchange)
+    group, kind, ranks = exchange.group, exchange.kind, exchange.group.ranks
+    sized: dict[str, Any] = {
+        "In msg nelems": exchange.outgoing.elements,
+        "Out msg nelems": exchange.incoming.elements,
+        "dtype": "Float",
+    }
+    peer = exchange.peer_of(machine.rank)
     direction = "Dst Rank" if kind.parameter_name == "send" else "Src Rank"
-    # A profile names the peer by its number in the job, though the recorder and the operator do not.
-    peers = {} if peer is None else {direction: group.ranks[peer]}
-    outgoing, incoming = exchange.outgoing.elements, exchange.incoming.elements
     return {
+        **WAIT,
+        **(sized if kind.sized else {}),
         "Collective name": kind.parameter_name,
-        "In msg nelems": outgoing if kind.sized else 0,
-        "Out msg nelems": incoming if kind.sized else 0,
-        "Group size": len(group.ranks),
-        "dtype": "Float" if kind.sized else "Byte",
+        "Group size": len(ranks),
         "In split size": listed(exchange.splits[0]),
         "Out split size": listed(exchange.splits[1]),
-        "Global rank start": group.ranks[0],
-        "Global rank stride": stride,
+        "Global rank start": ranks[0],
+        "Global rank stride": ranks[1] - ranks[0] if len(ranks) > 1 else 1,
         "Process Group Name": group.name,
         "Process Group Description": group.description,
-        "Process Group Ranks": listed(group.ranks),
-        **peers,
+        "Process Group Ranks": listed(ranks),
+        # A profile names the peer by its number in the job, though the recorder and the operator do not.
+        **({} if peer is None else {direction: ranks[peer]}),
         **numbered(machine, group.name, sequence, point_to_point=peer is not None),
     }
 
@@ -252,47 +254,22 @@ def listed(numbers: Sequence[int]) -> str:
 
 def numbered(machine: Machine, group: str, sequence: int, *, point_to_point: bool) -> dict[str, int]:
     """The number of a communication, and a hash of what identifies it, where profiles tell them."""
-    if not machine.job.numbered:
+    if not machine.job.sequence_numbers:
         return {}
     digest = sha256(f"{group} {sequence} {point_to_point}".encode()).digest()
     return {"Seq": sequence, "Comms Id": int.from_bytes(digest[:8])}
 
 
-def peer_of(rank: int, exchange: Exchange) -> int | None:
-    """The other end of a send or receive, by its number in the group."""
-    if exchange.peers is None:
-        return None
-    source, destination = exchange.peers
-    return exchange.group.ranks.index(destination if rank == source else source)
-
-
-def wait(machine: Machine, group: Group, sequence: int) -> None:
-    """The compute stream waits for the communication of a group; the record names the collective waited for."""
+def wait(machine: Machine, group: Group, *, message: bool = False) -> None:
+    """The compute stream waits for the last collective, or message, of a group, which the record names."""
+    sequence = machine.sequences_of(group)[message]
     described: list[Input] = [sequence, ["", ""], machine.rank, "wait", [], [], -1, -1, 1]
-    fields = {
-        "Collective name": "wait",
-        "In msg nelems": 0,
-        "Out msg nelems": 0,
-        "Group size": 1,
-        "dtype": "Byte",
-        "In split size": "[]",
-        "Out split size": "[]",
-        "Global rank start": -1,
-        "Global rank stride": -1,
-        "Process Group Name": "",
-        "Process Group Description": "",
-        "Process Group Ranks": "[]",
-        **numbered(machine, "", sequence, point_to_point=False),
-    }
+    fields = WAIT | numbered(machine, "", sequence, point_to_point=False)
     with machine.operation("record_param_comms", described, communication=fields):
         machine.stream_waits_for_stream(COMPUTE_STREAM, machine.job.communication_stream(group))
 
 
 # Messages: single and batched sends and receives.
-
-
-Peers = tuple[int, int]
-"""Source and destination, as global ranks."""
 
 
 def point_to_point(machine: Machine, group: Group, tensor: Tensor, peers: Peers) -> Program:
@@ -304,9 +281,9 @@ def exchange_of(machine: Machine, group: Group, tensor: Tensor, peers: Peers) ->
     """This rank's end of a message."""
     source, destination = (group.ranks.index(peer) for peer in peers)
     if machine.rank == peers[0]:
-        kind = Kind("c10d::send", f"send {source}->{destination}", "send", SEND_RECEIVE_KERNEL)
+        kind = Kind("c10d::send", f"send {source}->{destination}", "send", SEND_RECEIVE)
     else:
-        kind = Kind("c10d::recv_", f"recv {destination}<-{source}", "recv", SEND_RECEIVE_KERNEL)
+        kind = Kind("c10d::recv_", f"recv {destination}<-{source}", "recv", SEND_RECEIVE)
     return Exchange(kind, group, tensor, tensor, peers)
 
 
@@ -314,7 +291,7 @@ def batched(machine: Machine, group: Group, tensor: Tensor, messages: Sequence[P
     """Messages issued as one by all of a group: a record of each, and one kernel that tells nothing."""
     sequence = machine.next_sequence(group, point_to_point=True)
     exchanges = [exchange_of(machine, group, tensor, peers) for peers in messages if machine.rank in peers]
-    members = [member(machine, exchange, sequence) for exchange in exchanges]
+    members = [_member(machine, exchange, sequence) for exchange in exchanges]
     stream = machine.job.communication_stream(group)
     with machine.footprint() as footprint, machine.annotation("nccl:coalesced") as noted:
         machine.stream_waits_for_stream(stream, COMPUTE_STREAM)
@@ -325,57 +302,21 @@ def batched(machine: Machine, group: Group, tensor: Tensor, messages: Sequence[P
         key = (group.number, "batch", sequence)
         end = yield Meeting(key, group.ranks, start, transfer(machine, tensor.elements), awaited)
         shape = kernel_shape(machine.random)
-        machine.place(call, "kernel", SEND_RECEIVE_KERNEL, stream, (start, end), **shape)
+        machine.place(call, "kernel", SEND_RECEIVE, stream, (start, end), **shape)
     recorded = machine.recording.participations
+    ran: dict[str, Any] = {"correlation": call.correlation, "started": start, "finished": end}
     for part in members:
-        recorded.append(
-            replace(part, record=len(recorded), correlation=call.correlation, started=start, finished=end)
-        )
-    closing = Participation(
-        machine.rank,
-        group,
-        "coalesced",
-        sequence,
-        True,
-        machine.next_order(group),
-        len(recorded),
-        noted.external_id,
-        noted.record_function,
-        call.correlation,
-        (),
-        *(enqueued, start, end),
-        footprint=footprint,
-        sequences=machine.sequences_of(group),
-        kernel=SEND_RECEIVE_KERNEL,
-    )
-    recorded.append(closing)
+        recorded.append(replace(part, record=len(recorded), **ran))
+    closing = _part(machine, group, "coalesced", sequence, noted, footprint)
+    recorded.append(replace(closing, enqueued=enqueued, kernel=SEND_RECEIVE, **ran))
 
 
-def member(machine: Machine, exchange: Exchange, sequence: int) -> Participation:
+def _member(machine: Machine, exchange: Exchange, sequence: int) -> Participation:
     """One message of a batch, issued but not begun."""
     assert exchange.peers
-    with (
-        machine.footprint() as footprint,
-        parameters(machine, exchange, sequence, communication_fields(machine, exchange, sequence)) as noted,
-    ):
+    group, fields = exchange.group, communication_fields(machine, exchange, sequence)
+    with machine.footprint() as footprint, parameters(machine, exchange, sequence, fields) as noted:
         enqueued = machine.now
         machine.work(400, 1_200)
-    return Participation(
-        machine.rank,
-        exchange.group,
-        exchange.kind.annotation,
-        sequence,
-        True,
-        machine.next_order(exchange.group),
-        0,
-        noted.external_id,
-        noted.record_function,
-        0,
-        shapes_of(exchange),
-        *(enqueued, 0, 0),
-        footprint=footprint,
-        sequences=machine.sequences_of(exchange.group),
-        peers=exchange.peers,
-        message=machine.next_message(exchange.group, exchange.peers),
-        batched=True,
-    )
+    part = _part(machine, group, exchange.kind.annotation, sequence, noted, footprint, exchange, batched=True)
+    return replace(part, enqueued=enqueued, message=machine.next_message(group, exchange.peers))

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import gzip
-import json
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 from builders.recorder import pickled
 from generators.execution_trace import execution_trace
@@ -140,9 +138,3 @@ def write_files(
                 continue
             with file.open("wb") as stream:
                 stream.writelines(pieces)
-
-
-def write_truth(folder: Path, facts: dict[str, Any], indent: int | None = 1) -> None:
-    """Writes `truth.json` next to the files."""
-    folder.mkdir(parents=True, exist_ok=True)
-    (folder / "truth.json").write_text(json.dumps(facts, indent=indent) + "\n")

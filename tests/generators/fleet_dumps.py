@@ -18,8 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from builders.recorder import collective, dump, frame, pickled, progress, tensors
-from generators.cluster import Cluster
-from generators.job import Group
+from generators.job import Cluster, Group
 from generators.recorded_plan import START_NS
 
 TENSOR, DATA, PIPELINE, WORLD = "tensor", "data", "pipeline", "world"

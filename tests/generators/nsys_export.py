@@ -1,11 +1,10 @@
 """Large Nsight Systems exports: operators of torch, the calls that they make and the kernels that these launch.
 
-python tests/generators/nsys_export.py OUTPUT.sqlite [--kernels 1000000] [--ranges 10000000] [--ranks 8]
+PYTHONPATH=tests python -m generators nsys_export OUTPUT.sqlite [--kernels 1000000] [--ranges 10000000] [--ranks 8]
 """
 
 from __future__ import annotations
 
-import argparse
 import sqlite3
 from collections.abc import Iterator
 from pathlib import Path
@@ -50,7 +49,7 @@ GAP_NS = 4000
 """Between two operators of a rank."""
 
 
-def write_export(path: Path, kernels: int, ranges: int, ranks: int) -> None:
+def write_export(path: Path, kernels: int = 1_000_000, ranges: int = 10_000_000, ranks: int = 8) -> None:
     """Writes an export with as many calls as kernels; rows of ranks alternate, as they were recorded."""
     path.unlink(missing_ok=True)
     connection = sqlite3.connect(path, isolation_level=None)
@@ -122,20 +121,3 @@ def _work(count: int, ranks: int, every: int) -> Iterator[tuple[int, ...]]:
         start, rank = _time(number // ranks * every * ranks, ranks) + 5000, number % ranks
         pid, name = _global_thread(_pid(rank)), 101 + number % len(KERNELS)
         yield start, start + 3000, rank, 1, 7, number + 1, pid, name, 64, 1, 1, 128, 1, 1
-
-
-def main() -> None:
-    """Writes the export that the command line asks for."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("output", type=Path)
-    parser.add_argument("--kernels", type=int, default=1_000_000)
-    parser.add_argument("--ranges", type=int, default=10_000_000)
-    parser.add_argument("--ranks", type=int, default=8)
-    arguments = parser.parse_args()
-    write_export(arguments.output, arguments.kernels, arguments.ranges, arguments.ranks)
-
-
-if __name__ == "__main__":
-    main()

@@ -1,6 +1,6 @@
 """Records one process that compiles with faults: everything that a compile log can show, in a few small functions.
 
-PYTHONPATH=tests python -m generators.record_compile_faults FOLDER
+PYTHONPATH=tests python -m generators compile_faults FOLDER
 
 FOLDER receives the compile logs of the process and of one that it forks, `kineto.json.gz` and `et.json.gz`. A function
 is compiled before the process group exists; others have a graph break, are compiled again until the limit is reached,
@@ -10,7 +10,6 @@ fail in their backend, run under compiled autograd, and become C++ kernels. Path
 
 from __future__ import annotations
 
-import argparse
 import gzip
 import os
 import sys
@@ -142,14 +141,3 @@ def record(folder: Path) -> None:
         job = Job(1, free_port(), Path(scratch), folder)
         multiprocessing.spawn(record_process, args=(job,), nprocs=1, join=True)
         keep(job)
-
-
-def main() -> None:
-    """The command line."""
-    parser = argparse.ArgumentParser(description="Record a process that compiles with faults.")
-    parser.add_argument("folder", type=Path)
-    record(parser.parse_args().folder)
-
-
-if __name__ == "__main__":
-    main()

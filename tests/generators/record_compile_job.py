@@ -1,6 +1,6 @@
 """Records a real job with compiled functions: torch.compile and gloo on one machine, and everything that it leaves.
 
-PYTHONPATH=tests python -m generators.record_compile_job FOLDER [--ranks N]
+PYTHONPATH=tests python -m generators compile_job FOLDER [--ranks N]
 
 FOLDER receives, for each rank R, `dedicated_log_torch_trace_rank_R_sample.log.gz` (compile log), `kineto_R.json.gz` and
 `dumps/comm_lib_trace_rank_R`. On all ranks a function is compiled twice, because the size of its
@@ -9,12 +9,10 @@ input changes; on the last rank another one has a graph break. Paths and names o
 
 from __future__ import annotations
 
-import argparse
 import gzip
 import hashlib
 import os
 import re
-import sys
 import tempfile
 from pathlib import Path
 
@@ -91,7 +89,7 @@ def _with_digest(record: bytes) -> bytes:
     return DIGEST.sub(rb"\g<1>" + digest + rb"\g<2>", first) + b"\n" + stored
 
 
-def record(folder: Path, ranks: int) -> None:
+def record(folder: Path, ranks: int = 2) -> None:
     """Runs the job and keeps what it leaves in `folder`."""
     folder.mkdir(parents=True, exist_ok=True)
     os.environ["TORCH_FR_BUFFER_SIZE"] = "2000"
@@ -100,17 +98,3 @@ def record(folder: Path, ranks: int) -> None:
         os.environ.update(TORCH_TRACE=str(Path(scratch) / LOGS), TORCHINDUCTOR_COMPILE_THREADS="1")
         job = Job(ranks, free_port(), Path(scratch), folder)
         multiprocessing.spawn(record_rank, args=(job,), nprocs=ranks, join=True)
-
-
-def main() -> None:
-    """The command line."""
-    parser = argparse.ArgumentParser(description="Record a job with torch.compile and gloo.")
-    parser.add_argument("folder", type=Path)
-    parser.add_argument("--ranks", type=int, default=2)
-    arguments = parser.parse_args()
-    record(arguments.folder, arguments.ranks)
-    sys.stdout.write(f"wrote {arguments.folder}\n")
-
-
-if __name__ == "__main__":
-    main()

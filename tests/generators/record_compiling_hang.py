@@ -1,6 +1,6 @@
 """Records a real job that looks hung: the last rank compiles a long function while the others wait in an all-reduce.
 
-PYTHONPATH=tests python -m generators.record_compiling_hang FOLDER [--ranks N] [--seconds S] [--then-hang]
+PYTHONPATH=tests python -m generators compiling_hang FOLDER [--ranks N] [--seconds S] [--then-hang]
 
 FOLDER receives `traces/` (compile logs) and, S seconds after the last common step, `dumps/` (flight recorder).
 With `--then-hang` the function is short, and the rank sleeps after its compilation, from which S counts.
@@ -8,9 +8,7 @@ With `--then-hang` the function is short, and the rank sleeps after its compilat
 
 from __future__ import annotations
 
-import argparse
 import os
-import sys
 import threading
 import time
 from contextlib import suppress
@@ -76,7 +74,7 @@ def run_rank(rank: int, hang: Hang) -> None:
     time.sleep(FOREVER)
 
 
-def record(folder: Path, ranks: int, seconds: float, *, then_hang: bool) -> None:
+def record(folder: Path, ranks: int = 3, seconds: float = 40.0, *, then_hang: bool = False) -> None:
     """Runs the job and keeps what it leaves in `folder`."""
     for name in ("dumps", "traces", "scratch"):
         (folder / name).mkdir(parents=True)
@@ -88,19 +86,3 @@ def record(folder: Path, ranks: int, seconds: float, *, then_hang: bool) -> None
     )
     hang = Hang(Job(ranks, free_port(), folder / "scratch", folder), seconds, then_hang)
     multiprocessing.spawn(run_rank, args=(hang,), nprocs=ranks, join=True)
-
-
-def main() -> None:
-    """The command line."""
-    parser = argparse.ArgumentParser(description="Record a job in which one rank compiles and others wait.")
-    parser.add_argument("folder", type=Path)
-    parser.add_argument("--ranks", type=int, default=3)
-    parser.add_argument("--seconds", type=float, default=40)
-    parser.add_argument("--then-hang", action="store_true")
-    arguments = parser.parse_args()
-    record(arguments.folder, arguments.ranks, arguments.seconds, then_hang=arguments.then_hang)
-    sys.stdout.write(f"wrote {arguments.folder}\n")
-
-
-if __name__ == "__main__":
-    main()

@@ -1,6 +1,6 @@
 """Records a real CPU job with `tracelink.capture`: torch and gloo, one machine, and everything that it leaves behind.
 
-PYTHONPATH=tests python -m generators.record_cpu_job FOLDER [--ranks N]
+PYTHONPATH=tests python -m generators cpu_job FOLDER [--ranks N]
 
 FOLDER receives, for each rank R, `et_R.json.gz` (execution trace), `kineto_R.json.gz` (profile), `capture_R.json` and
 `fr/comm_lib_trace_rank_R` (flight recorder). Paths and names of the machine are replaced.
@@ -8,7 +8,6 @@ FOLDER receives, for each rank R, `et_R.json.gz` (execution trace), `kineto_R.js
 
 from __future__ import annotations
 
-import argparse
 import datetime
 import gzip
 import os
@@ -202,23 +201,10 @@ def free_port() -> int:
         return int(probe.getsockname()[1])
 
 
-def record(folder: Path, ranks: int) -> None:
+def record(folder: Path, ranks: int = 2) -> None:
     """Runs the job and keeps what it leaves behind in `folder`."""
     folder.mkdir(parents=True, exist_ok=True)
     os.environ["TORCH_FR_BUFFER_SIZE"] = "2000"
     with tempfile.TemporaryDirectory() as scratch:
         job = Job(ranks, free_port(), Path(scratch), folder)
         multiprocessing.spawn(record_rank, args=(job,), nprocs=ranks, join=True)
-
-
-def main() -> None:
-    """The command line."""
-    parser = argparse.ArgumentParser(description="Record a CPU job with torch and gloo.")
-    parser.add_argument("folder", type=Path)
-    parser.add_argument("--ranks", type=int, default=2)
-    arguments = parser.parse_args()
-    record(arguments.folder, arguments.ranks)
-
-
-if __name__ == "__main__":
-    main()

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from random import Random
 
-from generators.job import Group, parallel_groups
+from generators.job import Group, parallel_ranks
 
 # The program of a rank: calls, compute and waits, in order.
 
@@ -224,9 +224,8 @@ def _groups(world: int, tensor: int, stages: int, triangle: bool) -> tuple[Group
 
 def _members(world: int, tensor: int, stages: int) -> Iterator[tuple[str, Sequence[int]]]:
     yield WORLD, range(world)
-    groups = parallel_groups(world, tensor, stages)
-    replicated = groups["data"]
-    made = ((TENSOR, groups["tensor"]), (DATA, replicated), (PIPELINE, groups["pipeline"]))
+    parallel, replicated, staged = parallel_ranks(world, tensor, stages).values()
+    made = ((TENSOR, parallel), (DATA, replicated), (PIPELINE, staged))
     for role, all_ranks in (*made, (EXPERT, replicated), (CONTEXT, replicated)):
         yield from ((role, ranks) for ranks in all_ranks if len(ranks) > 1)
 

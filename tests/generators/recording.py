@@ -140,15 +140,15 @@ class Participation:
     record: int
     external_id: int
     record_function: int
-    correlation: int
-    shapes: tuple[tuple[int, ...], ...]
-    """Of what goes out and of what comes in; none of what closes a batch."""
-    enqueued: int
-    started: int
-    finished: int
     footprint: Footprint
     sequences: tuple[int, int]
     """How many collectives, and how many messages or batches, the group had issued by then."""
+    correlation: int = 0
+    enqueued: int = 0
+    started: int = 0
+    finished: int = 0
+    shapes: tuple[tuple[int, ...], ...] = ()
+    """Of what goes out and of what comes in; none of what closes a batch."""
     kernel: str = ""
     """Empty for a member of a batch, which has no kernel of its own."""
     peers: tuple[int, int] | None = None

@@ -1,16 +1,28 @@
-"""The program of each rank of the GPU sample, and all ranks run together."""
+"""The programs of ranks, and all ranks run together."""
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import TypeVar
+from itertools import pairwise
+from typing import Any, TypeVar
 
-from generators.communication import ALL_GATHER, ALL_REDUCE, collective, point_to_point, wait
-from generators.job import BACKWARD_THREAD, COMPUTE_STREAM, MAIN_THREAD, Job
+from generators.communication import (
+    ALL_GATHER,
+    ALL_REDUCE,
+    ALL_TO_ALL,
+    BARRIER,
+    BROADCAST,
+    REDUCE_SCATTER,
+    batched,
+    collective,
+    point_to_point,
+    wait,
+)
+from generators.job import BACKWARD_THREAD, COMPUTE_STREAM, MAIN_THREAD, TENSOR, Cluster, Group, Job
 from generators.machine import Machine, Meeting, Program, kernel_shape
-from generators.recording import Operation, Recording, Tensor
+from generators.recording import Call, Operation, Recording, Tensor
 
 # The program of each rank: steps of a network whose layers are split over pairs of ranks.
 
@@ -23,6 +35,7 @@ ELEMENTWISE_KERNEL = (
 )
 GRAPH_KERNELS = (MATRIX_KERNEL, "triton_poi_fused_gelu_0", "triton_red_fused_native_layer_norm_1")
 SCRIPT = "train.py"
+AnyJob = TypeVar("AnyJob", bound=Job)
 
 
 @dataclass(slots=True)
@@ -34,21 +47,23 @@ class Step:
     gradients: list[Tensor] = field(default_factory=list)
 
 
-def train(machine: Machine, job: Job) -> Program:
+def train(machine: Machine, job: AnyJob, step: Callable[[Machine, AnyJob, int], Program]) -> Program:
     """All steps of one rank."""
     begin = machine.now
     machine.work(20_000, 40_000)
     with machine.frame(f"{SCRIPT}(80): main"):
         for number in range(1, job.steps + 1):
+            if number > 1 and job.pause_ns:
+                machine.work(job.pause_ns, job.pause_ns)
             with (
                 machine.frame(f"{SCRIPT}(41): train_step"),
                 machine.annotation(f"ProfilerStep#{number}"),
             ):
-                yield from train_step(machine, job)
+                yield from step(machine, job, number)
     machine.recording.window = (begin, machine.now + 20_000)
 
 
-def train_step(machine: Machine, job: Job) -> Program:
+def train_step(machine: Machine, job: Job, _number: int) -> Program:
     """Load, forward, backward, update; then everyone waits for its own device."""
     step = Step()
     batch = load_batch(machine)
@@ -56,7 +71,9 @@ def train_step(machine: Machine, job: Job) -> Program:
         for layer in range(job.layers):
             yield from forward_layer(machine, job, layer, batch, step)
         replay_graph(machine)
-    yield from exchange_with_neighbour(machine, job, batch)
+    # The first of a pair sends to the second.
+    if pair := job.group(TENSOR, machine.rank):
+        yield from point_to_point(machine, pair, batch, (pair.ranks[0], pair.ranks[1]))
     loss(machine, step, batch)
     with (
         machine.annotation("## backward ##"),
@@ -82,15 +99,7 @@ def load_batch(machine: Machine) -> Tensor:
             call = machine.call("cudaMemcpyAsync", kernels=1)
             start = machine.ready(call, COMPUTE_STREAM)
             size = batch.elements * 4
-            machine.place(
-                call,
-                "gpu_memcpy",
-                "Memcpy HtoD (Pageable -> Device)",
-                COMPUTE_STREAM,
-                (start, start + 24_000),
-                bytes=size,
-                **{"memory bandwidth (GB/s)": size / 24_000},
-            )
+            _move(machine, call, "gpu_memcpy", "Memcpy HtoD (Pageable -> Device)", start, 24_000, size)
             machine.wait_for_stream(COMPUTE_STREAM)
     return batch
 
@@ -108,17 +117,17 @@ def forward_layer(machine: Machine, job: Job, layer: int, batch: Tensor, step: S
         ):
             machine.launch(ELEMENTWISE_KERNEL.format(op="at::native::ClampMinFunctor<float>"))
     step.forward.append(("ReluBackward0", recorded))
-    pair = job.tensor_group(machine.rank)
+    pair = job.group(TENSOR, machine.rank)
     if pair is None:
         return
     with machine.frame("torch/distributed/distributed_c10d.py(2770): all_reduce"):
         yield from collective(machine, ALL_REDUCE, pair, result, result)
-        wait(machine, pair, machine.group_sequences[pair.number, False])
+        wait(machine, pair)
     if layer == 0:
         gathered = machine.tensor(BATCH * len(pair.ranks), WIDTH)
         with machine.frame("torch/distributed/distributed_c10d.py(3706): all_gather_into_tensor"):
             yield from collective(machine, ALL_GATHER, pair, result, gathered)
-            wait(machine, pair, machine.group_sequences[pair.number, False])
+            wait(machine, pair)
 
 
 def linear(machine: Machine, step: Step, batch: Tensor, weight: Tensor, result: Tensor) -> None:
@@ -150,13 +159,6 @@ def replay_graph(machine: Machine) -> None:
                 unlinked, "kernel", kernel, COMPUTE_STREAM, (start, end), **kernel_shape(machine.random)
             )
             start = end + 1_200
-
-
-def exchange_with_neighbour(machine: Machine, job: Job, batch: Tensor) -> Program:
-    """The first of a pair sends to the second."""
-    pair = job.tensor_group(machine.rank)
-    if pair is not None:
-        yield from point_to_point(machine, pair, batch, (pair.ranks[0], pair.ranks[1]))
 
 
 def loss(machine: Machine, step: Step, batch: Tensor) -> None:
@@ -219,8 +221,7 @@ def accumulate(machine: Machine, gradient: Tensor) -> None:
 
 def update(machine: Machine, job: Job) -> None:
     """The optimizer waits for the reduced gradients, changes the weights and clears the gradients."""
-    group = job.gradient_group(machine.rank)
-    wait(machine, group, machine.group_sequences.get((group.number, False), 0))
+    wait(machine, job.gradient_group(machine.rank))
     with (
         machine.frame("torch/optim/optimizer.py(473): wrapper"),
         machine.annotation("Optimizer.step#SGD.step"),
@@ -237,27 +238,98 @@ def clear(machine: Machine, size: int) -> None:
     """Memory set to zero."""
     call = machine.call("cudaMemsetAsync", kernels=1)
     start = machine.ready(call, COMPUTE_STREAM)
-    machine.place(
-        call,
-        "gpu_memset",
-        "Memset (Device)",
-        COMPUTE_STREAM,
-        (start, start + 3_000),
-        bytes=size,
-        **{"memory bandwidth (GB/s)": size / 3_000},
-    )
+    _move(machine, call, "gpu_memset", "Memset (Device)", start, 3_000, size)
+
+
+def _move(machine: Machine, call: Call, category: str, name: str, start: int, ns: int, size: int) -> None:
+    bandwidth = {"memory bandwidth (GB/s)": size / ns}
+    machine.place(call, category, name, COMPUTE_STREAM, (start, start + ns), bytes=size, **bandwidth)
+
+
+# The second of two runs: kernels are slower and a data loader makes a rank late.
+
+
+SLOWER = 1.3
+"""How many times as long matrix kernels take."""
+LATE_RANK, LATE_NS = 1, 250_000
+
+
+def slow_step(machine: Machine, job: Job, number: int) -> Program:
+    """A step of the second run."""
+    machine.slower[MATRIX_KERNEL] = SLOWER
+    if machine.rank == LATE_RANK:
+        with (
+            machine.frame("torch/utils/data/dataloader.py(701): __next__"),
+            machine.annotation("enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__"),
+        ):
+            machine.work(LATE_NS, LATE_NS + 20_000)
+    yield from train_step(machine, job, number)
+
+
+# Many hosts: tensor, data and pipeline parallel at once.
+
+
+TOKENS = 512
+"""How many numbers the first rank of a tensor-parallel group sends to each; the second twice that, and so on."""
+
+
+def cluster_step(machine: Machine, job: Cluster, number: int) -> Program:
+    """Broadcasts the hyperparameters, sends batches through the stages and gradients back, then waits in a barrier."""
+    step, (everyone, *_, pipeline) = Step(), job.groups(machine.rank)
+    rate = machine.tensor(1)
+    yield from collective(machine, BROADCAST, everyone, rate, rate)
+    batch = load_batch(machine)
+    if machine.rank == job.straggler(number):
+        machine.launch(MATRIX_KERNEL, job.straggler_ns, job.straggler_ns)
+    yield from through_the_pipeline(machine, job, pipeline, batch, step)
+    loss(machine, step, batch)
+    with machine.annotation("## backward ##"):
+        yield from backward(machine, job, step)
+    if job.stages > 1:
+        # Each stage sends to the next one, and the last to the first.
+        ring = [*pairwise(pipeline.ranks), (pipeline.ranks[-1], pipeline.ranks[0])]
+        yield from batched(machine, pipeline, batch, ring)
+    update(machine, job)
+    flag = machine.tensor(1)
+    yield from collective(machine, BARRIER, everyone, flag, flag)
+    machine.wait_for_device()
+
+
+def through_the_pipeline(machine: Machine, job: Cluster, group: Group, batch: Tensor, step: Step) -> Program:
+    """What the stage before sends is computed on and sent to the stage behind."""
+    stage = job.stage(machine.rank)
+    if stage > 0:
+        yield from point_to_point(machine, group, batch, (group.ranks[stage - 1], machine.rank))
+        wait(machine, group, message=True)
+    with machine.annotation("## forward ##"), machine.frame("nn.Module: Network_0", module=True):
+        for layer in range(job.layers):
+            machine.launch(MATRIX_KERNEL, 1_000, 1_000 + job.lateness_ns)
+            yield from forward_layer(machine, job, layer, batch, step)
+        yield from to_the_experts(machine, job)
+    if stage < job.stages - 1:
+        yield from point_to_point(machine, group, batch, (machine.rank, group.ranks[stage + 1]))
+
+
+def to_the_experts(machine: Machine, job: Cluster) -> Program:
+    """Of a tensor-parallel group, each sends more than the one before it; then the results are shared."""
+    group = job.groups(machine.rank)[1]
+    sizes = [TOKENS * (place + 1) for place in range(len(group.ranks))]
+    own = sizes[group.ranks.index(machine.rank)]
+    outgoing, incoming = machine.tensor(own * len(sizes)), machine.tensor(sum(sizes))
+    yield from collective(machine, ALL_TO_ALL, group, outgoing, incoming, ([own] * len(sizes), sizes))
+    whole, part = machine.tensor(BATCH * len(sizes), WIDTH), machine.tensor(BATCH, WIDTH)
+    yield from collective(machine, REDUCE_SCATTER, group, whole, part)
+    wait(machine, group)
 
 
 # Execution of all ranks together: a communication ends after its participants have arrived.
 
 
-AnyJob = TypeVar("AnyJob", bound=Job)
-
-
-def simulate(job: AnyJob, program: Callable[[Machine, AnyJob], Program]) -> list[Recording]:
-    """What each rank of the job records when all run the same program."""
+def simulate(job: Job, step: Callable[[Machine, Any, int], Program] | None = None) -> list[Recording]:
+    """What each rank of the job records when all do the same steps: those of jobs of its class, unless given."""
+    usual: Callable[[Machine, Any, int], Program] = cluster_step if isinstance(job, Cluster) else train_step
     machines = [Machine(job, rank) for rank in range(job.ranks)]
-    programs = [program(machine, job) for machine in machines]
+    programs = [train(machine, job, step or usual) for machine in machines]
     waiting: dict[tuple[int, str, int], dict[int, Meeting]] = {}
     runnable: deque[tuple[int, int | None]] = deque((rank, None) for rank in range(job.ranks))
     while runnable:

@@ -1,43 +1,83 @@
-"""What is true of a synthetic job: links, collectives, messages and clock offsets."""
+"""What is true of a synthetic job: links, collectives, messages and clock offsets, by the ids in the files."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
 from generators.files import SOURCES, Kept
-from generators.job import Group, Job
+from generators.job import Cluster, Job
 from generators.recording import Participation, Recording
 
-# Collectives, messages and clock offsets, by the ids in the files.
 
-
-def clock_truth(job: Job, rank: int) -> dict[str, Any]:
-    """Where the clock of a rank stands: at the true time `clock_reference_ns` it shows so much more."""
-    clock = job.clock(rank)
+def truth(job: Job, recordings: Sequence[Recording], kept: Kept) -> dict[str, Any]:
+    """The whole truth; of a job on many hosts without the links within ranks, which are very many."""
+    many = isinstance(job, Cluster)
+    steps = range(1, job.steps + 1)
+    shared = _Shared(job, recordings, kept)
+    groups = {group.number: group for rank in range(job.ranks) for group in job.groups(rank)}
     return {
-        "rank": rank,
-        "host": job.host(rank),
-        "clock_offset_ns": clock.offset_ns,
-        "clock_drift_ppm": clock.drift_ppm,
-        "clock_reference_ns": clock.reference_ns,
-        "clock_step_ns": clock.step_ns,
-        "clock_step_at_ns": clock.step_at_ns,
+        "job": asdict(job),
+        "ranks": [clock(job, one.rank) | ({} if many else links(one)) for one in recordings],
+        **({"stragglers": [*map(job.straggler, steps)]} if isinstance(job, Cluster) else {}),
+        "groups": [
+            {"name": group.name, "description": group.description, "ranks": list(group.ranks)}
+            for _, group in sorted(groups.items())
+        ],
+        "collectives": shared.collectives(),
+        "messages": shared.messages(),
     }
 
 
-def groups(job: Job) -> list[dict[str, Any]]:
-    """Every process group."""
-    found: dict[str, Group] = {group.name: group for rank in range(job.ranks) for group in job.groups(rank)}
-    return [
-        {"name": group.name, "description": group.description, "ranks": list(group.ranks)}
-        for group in sorted(found.values(), key=lambda group: group.number)
-    ]
+def clock(job: Job, rank: int) -> dict[str, Any]:
+    """Where the clock of a rank stands: at the true time `clock_reference_ns` it shows so much more."""
+    own = job.clock(rank)
+    return {
+        "rank": rank,
+        "host": job.host(rank),
+        "clock_offset_ns": own.offset_ns,
+        "clock_drift_ppm": own.drift_ppm,
+        "clock_reference_ns": own.reference_ns,
+        "clock_step_ns": own.step_ns,
+        "clock_step_at_ns": own.step_at_ns,
+    }
 
 
-class SharedTruth:
+def links(recording: Recording) -> dict[str, Any]:
+    """The links of one rank, and how many events with a duration there are, by category."""
+    slices = Counter(operation.category for operation in recording.operations)
+    slices.update(event.category for event in recording.gpu)
+    slices.update(python_function=len(recording.frames), cuda_runtime=len(recording.calls))
+    slices.update(overhead=1, Trace=1)
+    return {
+        "slices": dict(sorted(slices.items())),
+        "launches": [
+            {
+                "correlation": call.correlation,
+                "call": call.name,
+                "external_id": call.external_id,
+                "gpu_events": call.kernels,
+            }
+            for call in recording.calls
+            if call.kernels
+        ],
+        "backward_of": [
+            {"forward": forward.external_id, "backward": backward.external_id}
+            for forward, backward in recording.backward_of
+        ],
+        "same_et_kineto": [
+            {"node": operation.node, "record_function": operation.record_function}
+            for operation in recording.operations
+        ],
+        "same_recorder_kineto": [
+            {"record": part.record, "external_id": part.external_id} for part in recording.participations
+        ],
+    }
+
+
+class _Shared:
     """Collectives and messages with true times, and with what the clocks of the ranks showed."""
 
     def __init__(self, job: Job, recordings: Sequence[Recording], kept: Kept) -> None:
@@ -59,32 +99,30 @@ class SharedTruth:
         return [self.collective(members) for _, members in sorted(found.items())]
 
     def collective(self, members: Sequence[Participation]) -> dict[str, Any]:
-        """One collective."""
-        first = members[0]
-        last = max(members, key=lambda part: part.started)
+        first, last = members[0], max(members, key=lambda part: part.started)
+        start = min(part.started for part in members)
         return {
             "group": first.group.name,
             "ranks": list(first.group.ranks),
             "operation": first.operation,
             "sequence": first.sequence,
-            "start_ns": min(part.started for part in members),
+            "start_ns": start,
             "end_ns": max(part.finished for part in members),
             "last_rank": last.rank,
-            "skew_ns": last.started - min(part.started for part in members),
+            "skew_ns": last.started - start,
             "members": [self.member(part) for part in members],
         }
 
     def messages(self) -> list[dict[str, Any]]:
         """Every message with both its ends."""
-        found: dict[tuple[int, tuple[int, int], int], dict[str, Participation]] = {}
+        found: dict[tuple[Any, ...], dict[str, Participation]] = {}
         for part in self.parts:
             if part.peers is not None:
                 key = (part.group.number, part.peers, part.message)
                 found.setdefault(key, {})[part.operation.split()[0]] = part
-        return [self.message(ends["send"], ends["recv"]) for _, ends in sorted(found.items(), key=_key)]
+        return [self.message(found[key]["send"], found[key]["recv"]) for key in sorted(found)]
 
     def message(self, send: Participation, receive: Participation) -> dict[str, Any]:
-        """One message."""
         assert send.peers
         return {
             "group": send.group.name,
@@ -116,68 +154,3 @@ class SharedTruth:
             "external_id": part.external_id,
             "sources": [source for source in SOURCES if (part.rank, part.record) in self.shown[source]],
         }
-
-
-def _key(item: tuple[Any, Any]) -> Any:
-    return item[0]
-
-
-def shared_truth(job: Job, recordings: Sequence[Recording], kept: Kept) -> dict[str, Any]:
-    """Groups, collectives and messages."""
-    known = SharedTruth(job, recordings, kept)
-    return {"groups": groups(job), "collectives": known.collectives(), "messages": known.messages()}
-
-
-def clocks(job: Job, ranks: Iterable[int]) -> list[dict[str, Any]]:
-    """The clocks of ranks."""
-    return [clock_truth(job, rank) for rank in ranks]
-
-
-# Links and collectives of each rank, by the ids in the files.
-
-
-def truth(job: Job, recordings: Sequence[Recording]) -> dict[str, Any]:
-    """The whole truth."""
-    return {
-        "job": asdict(job),
-        "ranks": [rank_truth(job, recording) for recording in recordings],
-        **shared_truth(job, recordings, Kept()),
-    }
-
-
-def rank_truth(job: Job, recording: Recording) -> dict[str, Any]:
-    """The links of one rank."""
-    return {
-        **clock_truth(job, recording.rank),
-        "slices": slices(recording),
-        "launches": [
-            {
-                "correlation": call.correlation,
-                "call": call.name,
-                "external_id": call.external_id,
-                "gpu_events": call.kernels,
-            }
-            for call in recording.calls
-            if call.kernels
-        ],
-        "backward_of": [
-            {"forward": forward.external_id, "backward": backward.external_id}
-            for forward, backward in recording.backward_of
-        ],
-        "same_et_kineto": [
-            {"node": operation.node, "record_function": operation.record_function}
-            for operation in recording.operations
-        ],
-        "same_recorder_kineto": [
-            {"record": part.record, "external_id": part.external_id} for part in recording.participations
-        ],
-    }
-
-
-def slices(recording: Recording) -> dict[str, int]:
-    """How many events with a duration there are, by category."""
-    counts = Counter(operation.category for operation in recording.operations)
-    counts.update(event.category for event in recording.gpu)
-    counts.update(python_function=len(recording.frames), cuda_runtime=len(recording.calls))
-    counts.update(overhead=1, Trace=1)
-    return dict(sorted(counts.items()))

@@ -9,10 +9,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from generators.cluster import Cluster
 from generators.files import EXECUTION_TRACE, KINETO, RECORDER, Kept, Missing
-from generators.job import HostClock
-from generators.many_hosts import job
+from generators.job import Cluster, HostClock
+from generators.jobs import write_cluster as job
 from tracelink import EventGraph, load
 from tracelink.model.columns import NO_TIME
 

@@ -15,9 +15,9 @@ import numpy as np
 import pytest
 
 from builders.data import shared, traces, truth
-from generators import many_hosts
-from generators.cluster import Cluster
+from generators import jobs
 from generators.files import KINETO, Kept
+from generators.job import Cluster
 from tracelink import Job, RankConflictError, collectives
 from tracelink.model.columns import NO_TIME, UNKNOWN
 from tracelink.model.communications import Calls
@@ -324,7 +324,7 @@ class TestNotOneJob:
 
     def test_two_jobs_with_different_ranks_are_told_and_not_matched(self, tmp_path: Path) -> None:
         other = Cluster(ranks=8, tensor_parallel=2, start_ns=Cluster().start_ns + 10**15)
-        many_hosts.write(other, tmp_path, Kept([KINETO], absent_ranks=range(6)))
+        jobs.write(other, tmp_path, Kept([KINETO], absent_ranks=range(6)))
         job = collectives([traces("data_parallel"), *tmp_path.glob("kineto*")])
         assert [ranks for ranks in takers(job) if min(ranks) < 6] == [[0, 1, 2, 3]] * 15
         assert told(job)["two_jobs"].endswith(

@@ -19,7 +19,7 @@ RANKS = 3
 
 
 def diagnosis(folder: Path, *options: str) -> Diagnosis:
-    recorder = [sys.executable, "-m", "generators.record_compiling_hang", str(folder), *options]
+    recorder = [sys.executable, "-m", "generators", "compiling_hang", str(folder), *options]
     run = subprocess.run(recorder, cwd=TESTS, capture_output=True, text=True, check=False, timeout=300)
     assert run.returncode == 0, run.stderr
     return diagnose([folder / "dumps", folder / "traces"])

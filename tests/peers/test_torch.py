@@ -23,7 +23,7 @@ WITHOUT_OPERATOR = "[pytorch|profiler|execution_trace|"
 @pytest.fixture(scope="module")
 def merged(tmp_path_factory: pytest.TempPathFactory) -> Merged:
     folder = tmp_path_factory.mktemp("job")
-    recorder = [sys.executable, "-m", "generators.record_cpu_job", str(folder), "--ranks", str(RANKS)]
+    recorder = [sys.executable, "-m", "generators", "cpu_job", str(folder), "--ranks", str(RANKS)]
     run = subprocess.run(recorder, cwd=TESTS, capture_output=True, text=True, check=False, timeout=300)
     assert run.returncode == 0, run.stderr
     output = tmp_path_factory.mktemp("merged") / "merged.json"

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import tracelink
-from generators.gpu_metrics import LEVELS, NAME, ROUNDS, text
+from generators.jobs import LEVELS, METRICS, ROUNDS, gpu_metrics
 from tracelink import Metrics, samples
 
 
-def test_the_sample_is_what_the_generator_writes() -> None:
-    assert (samples.path("gpu_metrics") / NAME).read_text() == text()
+def test_the_sample_is_what_the_generator_writes(tmp_path: Path) -> None:
+    gpu_metrics(tmp_path)
+    assert (samples.path("gpu_metrics") / METRICS).read_text() == (tmp_path / METRICS).read_text()
 
 
 def test_the_slow_gpu_is_named_and_each_gpu_is_on_its_rank() -> None:

@@ -5,14 +5,13 @@ from __future__ import annotations
 import gzip
 from pathlib import Path
 
-from generators.gpu_pair import write
-from generators.job import Job
+from generators.jobs import gpu_pair
 from tracelink import samples
 
 
 def test_the_sample_is_what_the_generator_writes(tmp_path: Path) -> None:
     sample = samples.path("gpu_pair")
-    write(Job(), tmp_path)
+    gpu_pair(tmp_path)
     names = sorted(path.relative_to(sample) for path in sample.rglob("*") if path.is_file())
     assert names == sorted(path.relative_to(tmp_path) for path in tmp_path.rglob("*") if path.is_file())
     assert [content(tmp_path / name) for name in names] == [content(sample / name) for name in names]

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from generators.hung_job import hung_job, write
+from generators.jobs import hung_job
 from tracelink import diagnose, samples
 
 SAMPLE = samples.path("hung_job")
@@ -23,7 +23,7 @@ def files(folder: Path) -> dict[str, bytes]:
 
 
 def test_the_sample_is_what_the_generator_writes(tmp_path: Path) -> None:
-    write(hung_job(), tmp_path)
+    hung_job(tmp_path)
     assert files(tmp_path) == files(SAMPLE)
 
 
@@ -40,7 +40,7 @@ def test_the_diagnosis_is_the_truth() -> None:
 
 @pytest.mark.parametrize("fault", ["skipped", "deadlock"])
 def test_other_faults_are_asked_for_by_name(tmp_path: Path, fault: str) -> None:
-    command = [sys.executable, "-m", "generators.hung_job", str(tmp_path), "--fault", fault]
+    command = [sys.executable, "-m", "generators", "hung_job", str(tmp_path), "--fault", fault]
     subprocess.run(command, cwd=TESTS, check=True, timeout=60)
     assert json.loads((tmp_path / "truth.json").read_text("utf-8"))["fault"] == fault
     assert len(list((tmp_path / "dumps").iterdir())) == 8

@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from generators.cluster import Cluster, train
 from generators.files import KINETO, RECORDER, Kept, Missing
-from generators.job import HostClock
-from generators.many_hosts import job, write
+from generators.job import Cluster, HostClock
+from generators.jobs import write
+from generators.jobs import write_cluster as job
 from generators.training import simulate
 
 SMALL: dict[str, Any] = {"ranks": 16, "ranks_per_host": 4, "tensor_parallel": 2, "steps": 2, "layers": 2}
@@ -255,5 +255,5 @@ def test_padding_stands_behind_the_events_and_on_the_clock_of_its_rank(tmp_path:
 
 
 def test_a_job_of_one_stage_sends_nothing() -> None:
-    recordings = simulate(Cluster(ranks=4, tensor_parallel=2, stages=1, steps=1, layers=1), train)
+    recordings = simulate(Cluster(ranks=4, tensor_parallel=2, stages=1, steps=1, layers=1))
     assert not any(part.point_to_point for recording in recordings for part in recording.participations)

@@ -5,12 +5,12 @@ from __future__ import annotations
 import gzip
 from pathlib import Path
 
-from generators.two_runs import write
+from generators.jobs import two_runs
 from tracelink import samples
 
 
 def test_the_samples_are_what_the_generator_writes(tmp_path: Path) -> None:
-    write(tmp_path)
+    two_runs(tmp_path)
     for sample in ("run_before", "run_after"):
         made = sorted(path.name for path in (tmp_path / sample).iterdir())
         assert made == sorted(path.name for path in samples.path(sample).iterdir())

@@ -13,8 +13,8 @@ import tracelink
 from builders.data import foreign, traces
 from builders.job import START, JobBuilder
 from builders.paths import US, generated, path_in_words, pieces_of, ranks_of_pieces
-from generators.gpu_pair import write
 from generators.job import Job as Made
+from generators.jobs import write
 from tracelink.answers.path.job import JobPieces
 from tracelink.answers.path.nodes import PieceKind
 from tracelink.answers.path.replay import Model, replayed

@@ -17,9 +17,8 @@ import tracelink
 from builders.data import foreign, traces
 from builders.job import JobBuilder
 from builders.paths import US, generated, pieces_of, ranks_of_pieces
-from generators import many_hosts
-from generators.gpu_pair import write
 from generators.job import Job as Made
+from generators.jobs import write, write_cluster
 from generators.machine import Machine
 from tracelink.answers.model.results import WhatIf
 from tracelink.answers.path.questions import Change, changes_in
@@ -223,8 +222,8 @@ def test_the_stragglers_of_a_cluster_are_on_the_path_and_without_them_steps_are_
 ) -> None:
     """Pipeline, tensor and data parallel; a different rank of each step keeps the others waiting for 2 ms."""
     size = {"ranks": 16, "steps": 3, "drift_ppm": 0.0, "clock_skew_ns": 0}
-    truth = many_hosts.job(tmp_path / "late", straggler_ns=2_000_000, **size)
-    many_hosts.job(tmp_path / "on time", straggler_ns=0, **size)
+    truth = write_cluster(tmp_path / "late", straggler_ns=2_000_000, **size)
+    write_cluster(tmp_path / "on time", straggler_ns=0, **size)
     path = tracelink.summarize(tmp_path / "late").critical_path
     assert path is not None
     longest = [max(step.by_rank, key=lambda rank: step.by_rank[rank]) for step in path.steps]

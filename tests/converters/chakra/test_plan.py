@@ -13,7 +13,7 @@ from builders.data import shared
 from builders.execution_trace import node, process_root, tensor
 from builders.job import START
 from builders.ordering import RankBuilder
-from generators import gpu_pair
+from generators import jobs
 from generators.job import Job as Training
 from generators.machine import Machine
 from tracelink.api import merge
@@ -112,7 +112,7 @@ def test_the_longest_chain_is_about_as_long_as_the_step(
             wait(machine)
 
     monkeypatch.setattr(Machine, "wait_for_device", wait_in_an_operator)
-    gpu_pair.write(Training(), tmp_path / "traces")
+    jobs.write(Training(), tmp_path / "traces")
     merge(tmp_path / "traces", output=tmp_path / "job", to="chakra")
     is_as_long_as_the_step(tmp_path, rank)
 

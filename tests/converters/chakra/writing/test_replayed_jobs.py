@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from builders.job import JobBuilder
-from generators.many_hosts import job as write_cluster
+from generators.jobs import write_cluster
 from tracelink.api import merge, write
 from tracelink.converters.chakra.validation import Validation, validate
 from tracelink.model.events import EventKind, TrackKind

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from builders.data import foreign, traces
 from builders.job import JobBuilder
-from generators import many_hosts
+from generators.jobs import write_cluster
 from tracelink import plugins, samples
 from tracelink.engines.processes import Processes
 from tracelink.io.sources import discover_inputs
@@ -48,7 +48,7 @@ def read(path: Path) -> Job:
 @pytest.fixture(scope="module")
 def synthetic(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("synthetic")
-    many_hosts.job(folder, ranks=8)
+    write_cluster(folder, ranks=8)
     return folder
 
 
