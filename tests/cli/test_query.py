@@ -80,11 +80,18 @@ def test_rows_as_a_page_and_as_a_table_of_a_database(tracelink: Run, dataset: st
 
 
 def test_columns_of_any_name_have_names_in_a_database(tracelink: Run, dataset: str, tmp_path: Path) -> None:
-    sql = 'SELECT 1 AS a, 2 AS a, count(*), NULL AS "group", 3 AS "4"'
+    sql = 'SELECT 1 AS a, 2 AS a, count(*), NULL AS "group", 3 AS "4", 4 AS class'
     assert tracelink("query", dataset, sql, "-o", str(tmp_path / "rows.sqlite")).exit_code == 0
     with closing(sqlite3.connect(tmp_path / "rows.sqlite")) as connection:
         cursor = connection.execute("SELECT * FROM rows")
-        assert [column[0] for column in cursor.description] == ["a", "a_1", "count_star__", "group", "_4"]
+        assert [column[0] for column in cursor.description] == [
+            "a",
+            "a_1",
+            "count_star",
+            "group",
+            "column_4",
+            "column_class",
+        ]
 
 
 def test_a_query_by_its_name_and_parameters(tracelink: Run, dataset: str) -> None:

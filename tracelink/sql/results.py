@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
+from keyword import iskeyword
 from typing import Annotated, Any
 
 from msgspec import defstruct
@@ -113,8 +114,8 @@ def _row_type(
     """A class of rows with a field for each column; `numeric` are those that tables align at the right."""
     names: list[str] = []
     for column in columns:
-        name = re.sub(r"\W", "_", column.name) or "column"
-        name = name if name.isidentifier() else f"_{name}"
+        name = re.sub(r"\W", "_", column.name).strip("_")  # Python changes names that begin with two
+        name = name if name.isidentifier() and not iskeyword(name) else f"column_{name}"
         names.append(name if name not in names else f"{name}_{len(names)}")
     fields = [
         (name, Annotated[kind | None, *_shown(column, kind, bool(numeric and numeric[index]))])
