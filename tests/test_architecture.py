@@ -229,7 +229,6 @@ REPEATED = {
     ("GapRow", "WaitRow"): "tables of different things that have a place in the program",
     ("Group", "ProcessGroup"): "a group as a capture file has it",
     ("HostPieces", "Pieces"): "columns of a part of the critical path",
-    ("KernelRow", "KernelTotal"): "sums of one rank, and the row of all ranks with shares",
     ("Layout", "_Values"): "positions of fields in a dump, and their values",
     ("Node", "PositionalNode"): NODES,
     ("Position", "Standing"): "how far ranks got by logs, and by dumps",

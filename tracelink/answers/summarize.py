@@ -16,6 +16,7 @@ from tracelink.answers.model.results import (
     OWN,
     GapRow,
     KernelRow,
+    KernelTotal,
     LineRow,
     Metric,
     ModuleRow,
@@ -32,7 +33,7 @@ from tracelink.answers.path.rank import RankPieces, contracted
 from tracelink.answers.path.report import path_of, totals_of
 from tracelink.answers.path.times import unusable_times
 from tracelink.answers.rank.account import Account, account_of
-from tracelink.answers.rank.tables import KernelTotal, Rows, Tables, Texts
+from tracelink.answers.rank.tables import Rows, Tables, Texts
 from tracelink.answers.verdict import MOST_SENTENCES, verdict_on
 from tracelink.answers.what_if import answers_of_ranks
 from tracelink.clock.clock import clock_choice

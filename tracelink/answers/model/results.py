@@ -257,18 +257,15 @@ class RankSummary(Row, frozen=True):
     later_work_ns: Annotated[Nanoseconds, Doc("Device work that ran in a later step than its launch.")] = 0
 
 
-class KernelRow(Row, frozen=True):
-    """All kernels of one name on all ranks."""
+class KernelTotal(Row, frozen=True):
+    """All kernels of one name on a rank, and where most of their time was launched."""
 
     name: Annotated[str, Shown("kernel", longest=62, text=kernel_in_words)]
+    communication: bool
     count: Count
     total_ns: Nanoseconds
-    mean_ns: Nanoseconds
-    ranks: Annotated[Count, Doc("Number of ranks that ran it.")]
-    share: Annotated[Share, Doc("Of the time of all kernels.")]
     low_ns: Annotated[Nanoseconds, Doc("The shortest."), Shown("shortest")]
     high_ns: Annotated[Nanoseconds, Doc("The longest."), Shown("longest")]
-    communication: bool
     queue_ns: Annotated[
         Nanoseconds, Doc("From the end of the launch until its stream was free, of all."), Shown("queued")
     ]
@@ -291,7 +288,15 @@ class KernelRow(Row, frozen=True):
         Sequence[str],
         Doc("The calls around the launch of the longest, innermost first; of the longest kernels."),
         Shown(hidden=True),
-    ] = ()
+    ]
+
+
+class KernelRow(KernelTotal, frozen=True):
+    """All kernels of one name on all ranks."""
+
+    mean_ns: Nanoseconds
+    ranks: Annotated[Count, Doc("Number of ranks that ran it.")]
+    share: Annotated[Share, Doc("Of the time of all kernels.")]
 
 
 class CallRow(Row, frozen=True):

@@ -11,6 +11,7 @@ import numpy as np
 from msgspec import Struct
 
 from tracelink.answers.model.intervals import covered
+from tracelink.answers.model.results import KernelTotal
 from tracelink.answers.rank.call_sites import (
     MODULE,
     CallSites,
@@ -47,24 +48,6 @@ LONGEST_SHAPES = 240
 
 Texts = tuple[str, ...]
 Rows = dict[Texts, list[int]]
-
-
-class KernelTotal(Struct, frozen=True):
-    """All kernels of one name on a rank, and where most of their time was launched."""
-
-    name: str
-    communication: bool
-    count: int
-    total_ns: int
-    low_ns: int
-    high_ns: int
-    queue_ns: int
-    launch_ns: int
-    operator: str
-    module: str
-    line: str
-    source_lines: str
-    stack: Sequence[str]
 
 
 class Tables(Struct, frozen=True):
