@@ -59,6 +59,8 @@ def schema_of(name: str) -> dict[str, Any]:
     """The JSON Schema of one document."""
     struct = DOCUMENTS[name]
     _, parts = msgspec.json.schema_components([struct], ref_template="#/$defs/{name}")
+    for class_name, present in _present_keys(struct).items():
+        parts[class_name]["required"] = present
     document = parts.pop(struct.__name__)
     title = document.pop("description").rstrip(".")
     for part in parts.values():
@@ -72,6 +74,32 @@ def schema_of(name: str) -> dict[str, Any]:
         "title": title,
         **({"$defs": definitions} if definitions else {}),
     }
+
+
+def _present_keys(struct: type[msgspec.Struct]) -> dict[str, list[str]]:
+    """By the class of each object, the keys that it always has: all but those left out where they have no value."""
+    found: dict[str, list[str]] = {}
+    waiting: list[Any] = [msgspec.inspect.type_info(struct)]
+    while waiting:
+        node = waiting.pop()
+        if isinstance(node, msgspec.inspect.StructType):
+            if node.cls.__name__ in found:
+                continue
+            shows_defaults = not node.cls.__struct_config__.omit_defaults
+            found[node.cls.__name__] = [
+                one.encode_name
+                for one in node.fields
+                if one.required or (shows_defaults and _has_default(one))
+            ]
+        values = node if isinstance(node, tuple) else (getattr(node, name) for name in node.__struct_fields__)
+        kinds = (msgspec.inspect.Type, msgspec.inspect.Field, tuple)
+        waiting += [value for value in values if isinstance(value, kinds)]
+    return found
+
+
+def _has_default(field: msgspec.inspect.Field) -> bool:
+    """False for UNSET, which leaves the key out."""
+    return not (field.default is field.default_factory is msgspec.NODEFAULT)
 
 
 def _text(schema: dict[str, Any]) -> str:
