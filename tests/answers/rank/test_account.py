@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from builders.job import START, JobBuilder
-from tracelink.answers.model.results import Cause, Portion, Step, WorkIn
+from tracelink.answers.model.results import Cause, Launches, Portion, Step, WorkIn
 from tracelink.answers.rank.account import Account, account_of
 from tracelink.model.columns import MICROSECOND
 from tracelink.model.communications import Evidence
@@ -312,3 +312,26 @@ def test_parts_and_causes_of_any_timeline_add_up(
             assert step.duration_ns - step.idle_ns == US * np.count_nonzero(
                 busy[first : first + step.duration_ns // US]
             )
+
+
+def test_work_that_is_launched_ahead_waits_in_its_queue() -> None:
+    line = Timeline()
+    line.step(1, 0, 1000)
+    for number in range(20):  # launched every 2 µs, each takes 10 µs
+        line.run("gemm", 10 + 10 * number, 20 + 10 * number, launched=1 + 2 * number)
+    assert line.account().summary.launches == Launches(
+        rank=0,
+        count=20,
+        unknown=0,
+        calls=20,
+        calls_ns=20 * US,
+        queue_p50_ns=88 * US,
+        queue_p90_ns=152 * US,
+        queue_p99_ns=160 * US,
+        launch_p50_ns=0,
+        launch_p90_ns=0,
+        shorter_than_launch=0,
+        graph_launches=0,
+        graph_work=0,
+        graph_ns=0,
+    )

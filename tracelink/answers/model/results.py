@@ -191,6 +191,9 @@ class Launches(Row, frozen=True):
     calls_ns: Annotated[Nanoseconds, Doc("Time of these calls."), Shown("in calls")]
     queue_p50_ns: Annotated[Nanoseconds, Shown("queued, median")]
     queue_p90_ns: Annotated[Nanoseconds, Shown("queued, p90")]
+    queue_p99_ns: Annotated[
+        Nanoseconds, Doc("Of work behind other work of its stream."), Shown("queued, p99")
+    ]
     launch_p50_ns: Annotated[Nanoseconds, Shown("launching, median")]
     launch_p90_ns: Annotated[Nanoseconds, Shown("launching, p90")]
     shorter_than_launch: Annotated[Count, Doc("Kernels that are shorter than their launch.")]

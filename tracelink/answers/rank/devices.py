@@ -65,6 +65,7 @@ def launches_of(view: RankView, windows: Windows) -> Launches | None:
         calls_ns=int(calls_ns.sum()),
         queue_p50_ns=_quantile(queue[known & ~of_graph], 0.5),
         queue_p90_ns=_quantile(queue[known & ~of_graph], 0.9),
+        queue_p99_ns=_quantile(queue[known & ~of_graph], 0.99),
         launch_p50_ns=_quantile(launch[known & ~of_graph], 0.5),
         launch_p90_ns=_quantile(launch[known & ~of_graph], 0.9),
         shorter_than_launch=int(np.count_nonzero(shorter)),
