@@ -225,7 +225,7 @@ def test_a_full_standard_error_does_not_change_the_exit_code(tmp_path: Path) -> 
         (("merge", "PAIR", "-o", "OUT/out.pftrace"), 60_000, "cannot"),
         (("merge", "JOB", "-j", "4", "--to", "chakra-json", "-o", "OUT/et/"), 1_500_000, "cannot"),
         (("diagnose", "HUNG", "-o", "OUT/x.sqlite"), 20_000, "OUT/x.sqlite: cannot"),
-        (("diagnose", "HUNG", "--html", "OUT/x.html"), 20_000, "OUT/x.html: cannot"),
+        (("diagnose", "HUNG", "-o", "OUT/x.html"), 20_000, "OUT/x.html: cannot"),
     ],
 )
 def test_a_full_disk_leaves_nothing(

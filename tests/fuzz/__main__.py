@@ -34,7 +34,7 @@ COMMANDS: dict[str, list[list[str]]] = {
     ],
     "flight-recorder": [
         ["diagnose"],
-        ["diagnose", "--html", "{out}/x.html"],
+        ["diagnose", "-o", "{out}/x.html"],
         ["diagnose", "-o", "{out}/x.sqlite"],
         ["diagnose", "--entries"],
     ],
@@ -47,7 +47,7 @@ COMMANDS: dict[str, list[list[str]]] = {
         ["inspect", "--tz", "+02:00", "--map", "0-1=0-1,n1:0=7"],
     ],
     "torch-trace": [["compile"]],
-    "watchdog-log": [["diagnose"], ["diagnose", "-v"], ["diagnose", "--html", "{out}/x.html"]],
+    "watchdog-log": [["diagnose"], ["diagnose", "-v"], ["diagnose", "-o", "{out}/x.html"]],
     "nccl-ras": [["diagnose"], ["diagnose", "--hung", "--json"]],
 }
 """Commands for all formats, and those for one."""
