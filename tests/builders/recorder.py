@@ -11,7 +11,7 @@ from __future__ import annotations
 import struct
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from functools import cache
+from functools import cache, lru_cache
 from typing import Any
 
 import orjson
@@ -132,40 +132,39 @@ class _Writer:
     def __init__(self, content: Any) -> None:
         self.parts: list[bytes] = []
         self._content = content
-        self._texts: dict[str, int] = {}
-        self._dicts: dict[int, int] = {}
+        self._texts: dict[str, bytes] = {}
+        self._dicts: dict[int, bytes] = {}
+        """What gets each text and each dict that was put into the memo."""
         self._uses = Counter(map(id, _dicts_in(content)))
 
     def value(self, value: Any) -> None:
         """Writes one value."""
-        if isinstance(value, str):
-            self._text(value)
-        elif value is None or isinstance(value, bool):
-            self.parts.append(CONSTANTS[value])
-        elif isinstance(value, int):
+        kind = type(value)
+        if kind is str:
+            self.parts.append(self._texts.get(value) or self._new_text(value))
+        elif kind is int:
             self.parts.append(_integer(value))
-        elif isinstance(value, dict):
+        elif kind is dict:
             self._dict(value)
-        elif isinstance(value, tuple) and len(value) == 2:
+        elif kind is tuple and len(value) == 2:
             self.value(value[0])
             self.value(value[1])
             self.parts.append(b"\x86")
-        elif isinstance(value, float):
+        elif kind is float:
             self.parts.append(b"G" + struct.pack(">d", value))
+        elif value is None or kind is bool:
+            self.parts.append(CONSTANTS[value])
         else:
             self._list(value)
 
-    def _text(self, text: str) -> None:
-        if text in self._texts:
-            self._get(self._texts[text])
-            return
+    def _new_text(self, text: str) -> bytes:
         encoded = text.encode()
-        self.parts.append(b"X" + struct.pack("<I", len(encoded)) + encoded)
-        self._texts[text] = self._put()
+        put, self._texts[text] = _memo(len(self._texts) + len(self._dicts))
+        return b"X" + struct.pack("<I", len(encoded)) + encoded + put
 
     def _dict(self, value: Mapping[Any, Any]) -> None:
         if id(value) in self._dicts:
-            self._get(self._dicts[id(value)])
+            self.parts.append(self._dicts[id(value)])
             return
         self.parts.append(b"}(")
         for key, part in value.items():
@@ -173,7 +172,8 @@ class _Writer:
             self.value(part)
         self.parts.append(b"u")
         if value is self._content or self._uses[id(value)] > 1:
-            self._dicts[id(value)] = self._put()
+            put, self._dicts[id(value)] = _memo(len(self._texts) + len(self._dicts))
+            self.parts.append(put)
 
     def _list(self, values: Sequence[Any]) -> None:
         self.parts.append(b"](")
@@ -181,13 +181,13 @@ class _Writer:
             self.value(value)
         self.parts.append(b"e")
 
-    def _put(self) -> int:
-        index = len(self._texts) + len(self._dicts)
-        self.parts.append(b"q" + bytes([index]) if index < 256 else b"r" + struct.pack("<I", index))
-        return index
 
-    def _get(self, index: int) -> None:
-        self.parts.append(_got(index))
+@cache
+def _memo(index: int) -> tuple[bytes, bytes]:
+    """What puts a value into the memo, and what gets it again."""
+    if index < 256:
+        return b"q" + bytes([index]), b"h" + bytes([index])
+    return b"r" + struct.pack("<I", index), b"j" + struct.pack("<I", index)
 
 
 def _dicts_in(content: Any) -> Iterator[Any]:
@@ -201,11 +201,7 @@ def _dicts_in(content: Any) -> Iterator[Any]:
             left.extend(value)
 
 
-@cache
-def _got(index: int) -> bytes:
-    return b"h" + bytes([index]) if index < 256 else b"j" + struct.pack("<I", index)
-
-
+@lru_cache(100_000)
 def _integer(value: int) -> bytes:
     if 0 <= value < 1 << 8:
         return b"K" + bytes([value])
