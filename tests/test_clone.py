@@ -18,6 +18,7 @@ ROOT = Path(__file__).parents[1]
 LOAD = (
     "import sys, tracelink; graph = tracelink.load(sys.argv[1]); print(len(graph)); print(tracelink.__file__)"
 )
+pytestmark = pytest.mark.slow
 DEPENDENCIES = ("click", "isal", "msgspec", "networkx", "numpy", "orjson", "rich", "google.protobuf")
 
 

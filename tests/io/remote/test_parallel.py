@@ -7,7 +7,11 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from builders.stores import BUCKET, S3
+
+pytestmark = pytest.mark.slow
 
 SCRIPT = r"""
 import os, sys, threading
