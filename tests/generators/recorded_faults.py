@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import islice
 from random import Random
 from typing import Any
 
@@ -73,9 +72,16 @@ class Place:
     step: int
 
     @property
+    def plan(self) -> Plan:
+        return self.scene.plan
+
+    @property
     def program(self) -> Program:
-        """Of its rank."""
         return self.scene.programs[self.rank]
+
+    @property
+    def part(self) -> Part:
+        return self.call.parts[0]
 
     @property
     def others(self) -> tuple[int, ...]:
@@ -88,28 +94,19 @@ class Place:
         return (each for each in self.scene.places(self.rank) if each.index > self.index)
 
     @property
-    def next(self) -> Place | None:
-        """The next call of the rank."""
-        return next(self.later, None)
-
-    @property
     def following(self) -> Place | None:
         """The next collective of the group, or its next message."""
         like = (self.call.group, self.call.messages)
         return next((each for each in self.later if (each.call.group, each.call.messages) == like), None)
 
     @property
-    def collective(self) -> bool:
-        return not self.call.messages
-
-    @property
     def known_group(self) -> bool:
         """Whether it is a collective, and not the first of its group."""
-        return self.collective and self.number > 1
+        return not self.call.messages and self.number > 1
 
     @property
     def uneven(self) -> bool:
-        return self.call.parts[0].operation == "all_to_all"
+        return self.part.operation == "all_to_all"
 
     @property
     def queued(self) -> int:
@@ -120,50 +117,24 @@ class Place:
                 break
             if isinstance(item, Call):
                 count += item.group == self.call.group and not item.messages
-                if self.scene.plan.blocks and item.waits:
+                if self.plan.blocks and item.waits:
                     break
         return count - 1
 
     @property
-    def recorded(self) -> tuple[Part, ...]:
-        """The operations that the recorder keeps."""
-        return recorded(self.call, self.scene.plan.blocks)
-
-    @property
     def looks(self) -> tuple[tuple[object, ...], ...]:
         """The recorded arguments that must be equal on all ranks."""
-        return tuple(part.agreement for part in self.recorded)
-
-    def with_call(self, call: Call) -> Place:
-        """The same place with another call."""
-        return replace(self, call=call)
+        return tuple(part.agreement for part in recorded(self.call, self.plan.blocks))
 
     def reaches(self, later: Place) -> bool:
         """Whether a rank that leaves out this call still issues a later one, though the others are stuck."""
         called = False
         for item in self.program[self.index + 1 : later.index]:
             called |= isinstance(item, Call)
-            blocked = self.scene.plan.blocks and isinstance(item, Call) and item.waits
+            blocked = self.plan.blocks and isinstance(item, Call) and item.waits
             if (called and isinstance(item, Settle)) or blocked:
                 return False
         return True
-
-    def ends(self, rank: int, operation: str, peer: int | None) -> Iterator[Place]:
-        """The single messages of a rank, to or from another of the same group."""
-        for each in self.scene.places(rank):
-            part = each.call.parts[0]
-            same = each.call.group == self.call.group and not each.call.closing
-            if same and (part.operation, part.peer) == (operation, peer):
-                yield each
-
-    @property
-    def counterpart(self) -> Place:
-        """The other end of a single message."""
-        part, members = self.call.parts[0], self.call.group.ranks
-        own = [each.index for each in self.ends(self.rank, part.operation, part.peer)]
-        other = "recv" if part.sends else "send"
-        ends = self.ends(members[part.peer or 0], other, members.index(self.rank))
-        return next(islice(ends, own.index(self.index), None))
 
     def put(self, *items: Item, instead: int = 1) -> Program:
         """The program with some items here, instead of so many that stood there."""
@@ -174,69 +145,69 @@ class Place:
         without = (*self.program[: other.index], *self.program[other.index + 1 :])
         return (*without[: self.index], other.call, *without[self.index :])
 
-    def truth(self, fault: str, kind: str, **more: Any) -> Truth:
+    def with_part(self, part: Part, old: Part | None = None, *, lost: bool = False) -> Call:
+        """The call with another operation in place of an old one, or of the first."""
+        parts = tuple(part if each is (old or self.part) else each for each in self.call.parts)
+        return replace(self.call, parts=parts, lost=lost)
+
+    def truth(self, fault: str, kind: str) -> Truth:
         """What all truths have in common."""
         unjoined: dict[str, int] = {}
         for each in self.scene.places(self.rank):
-            if each.index >= self.index and each.collective:
+            if each.index >= self.index and not each.call.messages:
                 unjoined.setdefault(each.call.group.name, each.number)
-        known = Truth(
-            fault=fault,
-            kind=kind,
-            group=self.call.group.name,
-            sequence=self.number,
+        # Of several operations, the entry that ends them.
+        last = recorded(self.call, self.plan.blocks)[-1]
+        return Truth(
+            fault,
+            kind,
+            self.call.group.name,
+            self.number,
             culprits=(self.rank,),
             waiting=self.others,
             members=self.call.group.ranks,
-            # Of several operations, the entry that ends them.
-            operation=f"{self.scene.plan.backend}:{self.recorded[-1].operation}",
+            operation=f"{self.plan.backend}:{last.operation}",
             point_to_point=self.call.messages,
             places=tuple(unjoined.items()),
         )
-        return replace(known, **more)
-
-
-def changed(call: Call, part: Part, *, lost: bool = False) -> Call:
-    """A call with another first operation."""
-    return replace(call, parts=(part, *call.parts[1:]), lost=lost)
 
 
 # Faults of collectives.
 
 
+Injected = tuple[Mapping[int, Program], Mapping[str, Any]]
+"""The programs that differ, and what is true besides what all truths have in common."""
+
 MORE_ROWS = 100
 """Large enough that a wrong size is never the right size of another rank."""
-
-Injected = tuple[Mapping[int, Program], Truth]
-"""The programs that differ, and what is wrong."""
-
-Suits = Callable[[Place], bool]
-Apply = Callable[[Place], Injected]
 
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """A kind of fault: where it makes sense, and what it does there."""
+    """A kind of fault: what a diagnosis should call it, where it makes sense, and what it does there."""
 
-    suits: Suits
-    apply: Apply
+    verdict: str
+    suits: Callable[[Place], bool]
+    inject: Callable[[Place], Injected]
+    also: frozenset[str] = frozenset()
     needs_majority: bool = False
     """Whether a group of two cannot tell who is wrong."""
 
 
-def _stops(fault: str, kind: str, *also: str) -> Apply:
-    def apply(place: Place) -> Injected:
-        stopped = (*place.program[: place.index], Stop())
-        return {place.rank: stopped}, place.truth(fault, kind, also=frozenset(also))
+def _known(place: Place) -> bool:
+    return place.known_group
 
-    return apply
+
+def _stops(place: Place) -> Injected:
+    return {place.rank: (*place.program[: place.index], Stop())}, {}
 
 
 def _skipped(place: Place) -> Injected:
     # Unless others go on, nothing but the habit of the job tells a skip from another operation.
     seen = place.queued and len(place.others) > 1
-    also = frozenset() if seen else _difference(place)
-    return {place.rank: place.put()}, place.truth("skipped", "skipped", also=also)
+    names = {tuple(part[0] for part in each.looks) for each in (place, place.following) if each}
+    also = {"size_mismatch"} if len(names) == 1 else {"size_mismatch", "operation_mismatch"}
+    return {place.rank: place.put()}, {"also": frozenset(() if seen else also)}
 
 
 def _skip_shows(place: Place) -> bool:
@@ -244,38 +215,29 @@ def _skip_shows(place: Place) -> bool:
     return following is not None and place.reaches(following) and following.looks != place.looks
 
 
-def _difference(place: Place) -> frozenset[str]:
-    names = {tuple(part[0] for part in each.looks) for each in (place, place.following) if each}
-    sizes = frozenset({"size_mismatch"})
-    return sizes if len(names) == 1 else sizes | {"operation_mismatch"}
-
-
 def _extra(place: Place) -> Injected:
-    other = Part(_another(place.call.parts[0].operation), ((5, 3),), ((5, 3),), "Float")
+    other = Part(_another(place.part.operation), ((5, 3),), ((5, 3),), "Float")
     call = replace(place.call, parts=(other,), site="extra", closing="")
-    truth = place.truth("extra", "operation_mismatch", also=frozenset({"skipped"}))
-    return {place.rank: place.put(call, instead=0)}, truth
+    return {place.rank: place.put(call, instead=0)}, {}
 
 
 def _another(operation: str) -> str:
     return "all_reduce" if "broadcast" in operation else "broadcast"
 
 
-def _replaced(fault: str, change: Callable[[Part], Part], hangs: bool) -> Kind:
+def _replaced(verdict: str, change: Callable[[Part], Part], hangs: bool) -> Kind:
     def suits(place: Place) -> bool:
         if not place.known_group or place.uneven:
             return False
-        return place.recorded != place.with_call(other(place)).recorded
+        calls = (place.call, place.with_part(change(place.part)))
+        own, other = (recorded(call, place.plan.blocks) for call in calls)
+        return own != other
 
-    def other(place: Place) -> Call:
-        return changed(place.call, change(place.call.parts[0]))
+    def inject(place: Place) -> Injected:
+        more = {"places": (), "hangs": hangs, "waiting": place.others if hangs else ()}
+        return {place.rank: place.put(place.with_part(change(place.part)))}, more
 
-    def apply(place: Place) -> Injected:
-        waiting = place.others if hangs else ()
-        truth = place.truth(fault, fault, hangs=hangs, places=(), waiting=waiting)
-        return {place.rank: place.put(other(place))}, truth
-
-    return Kind(suits, apply, needs_majority=True)
+    return Kind(verdict, suits, inject, needs_majority=True)
 
 
 def _other_operation(part: Part) -> Part:
@@ -301,57 +263,47 @@ def _larger(shapes: Shapes, rows: int) -> Shapes:
 
 
 def _split_mismatch(place: Place) -> Injected:
-    part = place.call.parts[0]
-    outputs = tuple((rows + 1, *rest) for rows, *rest in part.outputs)
+    outputs = tuple((rows + 1, *rest) for rows, *rest in place.part.outputs)
+    call = place.with_part(replace(place.part, outputs=outputs), lost=True)
     # Of single tensors only the sums are recorded, and a sum does not tell whose part of it is wrong.
-    truth = place.truth("split_mismatch", "size_mismatch", places=(), tie=len(outputs) == 1)
-    return {place.rank: place.put(changed(place.call, replace(part, outputs=outputs), lost=True))}, truth
+    return {place.rank: place.put(call)}, {"places": (), "tie": len(outputs) == 1}
 
 
 def _not_started(place: Place) -> Injected:
-    truth = place.truth("not_started", "failed", also=frozenset({"lagging"}))
-    return {place.rank: place.put(Compute(None), instead=0)}, truth
+    return {place.rank: place.put(Compute(None), instead=0)}, {}
 
 
 def _timed_out(place: Place) -> Injected:
     members = place.call.group.ranks
-    wanted = (place.call.group, True, place.number)
-    found = [
-        each
+    wanted = (place.call.group, False, place.number)
+    programs = {
+        each.rank: each.put(replace(each.call, lost=True))
         for rank in members
         for each in place.scene.places(rank)
-        if (each.call.group, each.collective, each.number) == wanted
-    ]
-    programs = {each.rank: each.put(replace(each.call, lost=True)) for each in found}
-    return programs, place.truth("timed_out", "timed_out", culprits=(), waiting=members, places=())
+        if (each.call.group, each.call.messages, each.number) == wanted
+    }
+    return programs, {"culprits": (), "waiting": members, "places": ()}
 
 
 def _straggler(place: Place) -> Injected:
-    plan, program = place.scene.plan, place.program
-    computing = sum(item.ns or 0 for item in program if isinstance(item, Compute))
-    pause = Pause(round(place.scene.share * computing / plan.steps))
+    computing = sum(item.ns or 0 for item in place.program if isinstance(item, Compute))
+    pause = Pause(round(place.scene.share * computing / place.plan.steps))
     late: list[Item] = []
-    for item in program:
+    for item in place.program:
         late += [item, pause] if isinstance(item, Settle) else [item]
-    everyone = tuple(rank for rank in range(plan.world) if rank != place.rank)
+    everyone = tuple(rank for rank in range(place.plan.world) if rank != place.rank)
     unknown: dict[str, Any] = {"group": "", "sequence": None, "operation": "", "places": (), "members": ()}
-    return {place.rank: tuple(late)}, place.truth(
-        "straggler", "straggler", **unknown, hangs=False, waiting=everyone
-    )
+    return {place.rank: tuple(late)}, {**unknown, "hangs": False, "waiting": everyone}
 
 
 def _swapped_with(place: Place) -> Place | None:
     """The next call, if another member of both groups waits for this one before it comes to that."""
-    following = place.next if place.collective and place.call.waits else None
-    if (
-        following is None
-        or following.call.messages
-        or not following.call.waits
-        or following.step != place.step
-    ):
+    following = next(place.later, None)
+    if place.call.messages or following is None or following.call.messages:
         return None
+    wait = place.call.waits and following.call.waits and following.step == place.step
     differ = following.call.group != place.call.group
-    return following if differ and set(following.others) & set(place.others) else None
+    return following if wait and differ and set(following.others) & set(place.others) else None
 
 
 def _deadlock(place: Place) -> Injected:
@@ -362,7 +314,7 @@ def _deadlock(place: Place) -> Injected:
         (place.call.group.name, place.number, peer, place.rank),
         (other.call.group.name, other.number, place.rank, peer),
     )
-    return {place.rank: place.exchanged(other)}, place.truth("deadlock", "deadlock", cycle=cycle)
+    return {place.rank: place.exchanged(other)}, {"cycle": cycle}
 
 
 def _corner(place: Place) -> bool:
@@ -371,39 +323,43 @@ def _corner(place: Place) -> bool:
 
 
 def _deadlock_of_three(place: Place) -> Injected:
-    plan = place.scene.plan
-    groups = {role: group for rank in (0, 1) for role, group in plan.groups(rank).items()}
+    groups = {role: group for rank in (0, 1) for role, group in place.plan.groups(rank).items()}
     waits = zip(PAIRS, ((1, 0), (2, 1), (0, 2)), strict=True)
     cycle = tuple((groups[role].name, place.number, *who) for role, who in waits)
-    assert place.next
-    truth = place.truth("deadlock_of_three", "deadlock", cycle=cycle, tie=True)
-    return {0: place.exchanged(place.next)}, truth
+    return {0: place.exchanged(next(place.later))}, {"cycle": cycle, "tie": True}
 
 
+NEVER_JOINED, LAGGING = "never_joined", frozenset({"lagging"})
 COLLECTIVE_FAULTS = {
     "never_joined": Kind(
-        lambda place: place.known_group and place.queued == 0,
-        _stops("never_joined", "never_joined", "lagging"),
+        NEVER_JOINED, lambda place: place.known_group and place.queued == 0, _stops, LAGGING
     ),
     "never_joined_any": Kind(
-        lambda place: place.collective and place.number == 1, _stops("never_joined_any", "never_joined")
+        NEVER_JOINED, lambda place: not place.call.messages and place.number == 1, _stops
     ),
     "lagging": Kind(
-        lambda place: place.known_group and place.queued > 0, _stops("lagging", "lagging", "never_joined")
+        "lagging",
+        lambda place: place.known_group and place.queued > 0,
+        _stops,
+        frozenset({NEVER_JOINED}),
     ),
-    "died": Kind(lambda place: place.known_group, _stops("died", "never_joined", "lagging", "failed")),
-    "skipped": Kind(_skip_shows, _skipped, needs_majority=True),
-    "extra": Kind(lambda place: place.known_group, _extra, needs_majority=True),
+    "died": Kind(NEVER_JOINED, _known, _stops, LAGGING | {"failed"}),
+    "skipped": Kind("skipped", _skip_shows, _skipped, needs_majority=True),
+    "extra": Kind("operation_mismatch", _known, _extra, frozenset({"skipped"}), needs_majority=True),
     "operation_mismatch": _replaced("operation_mismatch", _other_operation, hangs=True),
     "dtype_mismatch": _replaced("dtype_mismatch", _other_type, hangs=False),
     "size_mismatch": _replaced("size_mismatch", _other_size, hangs=True),
-    "split_mismatch": Kind(lambda place: place.uneven, _split_mismatch, needs_majority=True),
-    "not_started": Kind(lambda place: place.known_group and place.scene.plan.shows_starts, _not_started),
+    "split_mismatch": Kind("size_mismatch", lambda place: place.uneven, _split_mismatch, needs_majority=True),
+    "not_started": Kind(
+        "failed", lambda place: place.known_group and place.plan.shows_starts, _not_started, LAGGING
+    ),
     # After a timeout gloo calls everything retired, as if it were over.
-    "timed_out": Kind(lambda place: place.known_group and not place.scene.plan.blocks, _timed_out),
-    "straggler": Kind(lambda place: place.index == 0 and place.scene.plan.steps > 1, _straggler),
-    "deadlock": Kind(lambda place: _swapped_with(place) is not None, _deadlock, needs_majority=True),
-    "deadlock_of_three": Kind(_corner, _deadlock_of_three),
+    "timed_out": Kind("timed_out", lambda place: place.known_group and not place.plan.blocks, _timed_out),
+    "straggler": Kind("straggler", lambda place: place.index == 0 and place.plan.steps > 1, _straggler),
+    "deadlock": Kind(
+        "deadlock", lambda place: _swapped_with(place) is not None, _deadlock, needs_majority=True
+    ),
+    "deadlock_of_three": Kind("deadlock", _corner, _deadlock_of_three),
 }
 """Faults of one rank in a collective, by name."""
 
@@ -424,62 +380,72 @@ def _strangers(place: Place, operation: str) -> list[int]:
     return [other for other, rank in members if rank != place.rank and other not in met]
 
 
-def _with(place: Place, operation: str) -> bool:
-    return place.call.messages and any(part.operation == operation for part in place.call.parts)
-
-
-def _elsewhere(fault: str, operation: str) -> Kind:
+def _elsewhere(operation: str) -> Kind:
     def suits(place: Place) -> bool:
-        return _with(place, operation) and bool(_strangers(place, operation))
+        return operation in operations(place) and bool(_strangers(place, operation))
 
-    def apply(place: Place) -> Injected:
-        part = next(part for part in place.call.parts if part.operation == operation)
+    def operations(place: Place) -> list[str]:
+        return [part.operation for part in place.call.parts]
+
+    def inject(place: Place) -> Injected:
+        part = place.call.parts[operations(place).index(operation)]
         other = replace(part, peer=_strangers(place, operation)[0])
-        parts = tuple(other if each is part else each for each in place.call.parts)
-        program = place.put(replace(place.call, parts=parts))
-        return {place.rank: program}, _of_message(place, fault, "peer_mismatch", part)
+        return {place.rank: place.put(place.with_part(other, part))}, _of_message(place, part)
 
-    return Kind(suits, apply)
+    return Kind("peer_mismatch", suits, inject)
 
 
 def _other_message_size(place: Place) -> Injected:
-    part = place.call.parts[0]
-    shapes = _larger(part.inputs, MORE_ROWS)
-    program = place.put(changed(place.call, replace(part, inputs=shapes, outputs=shapes)))
-    return {place.rank: program}, _of_message(place, "message_size_mismatch", "size_mismatch", part, tie=True)
+    shapes = _larger(place.part.inputs, MORE_ROWS)
+    call = place.with_part(replace(place.part, inputs=shapes, outputs=shapes))
+    return {place.rank: place.put(call)}, {**_of_message(place, place.part), "tie": True}
+
+
+def _single(place: Place, operation: str) -> bool:
+    return place.part.operation == operation and not place.call.closing
 
 
 def _next_receive(place: Place) -> Place | None:
     """A receive that follows a single send to the same rank, which does them in the same order."""
-    if not _with(place, "send") or place.call.closing:
+    following = next(place.later, None)
+    if not _single(place, "send") or following is None or not _single(following, "recv"):
         return None
-    following = place.next
-    if following is None or following.call.closing or not _with(following, "recv"):
-        return None
-    same = following.call.group == place.call.group
-    return following if same and following.call.parts[0].peer == place.call.parts[0].peer else None
+    same = following.call.group == place.call.group and following.part.peer == place.part.peer
+    return following if same else None
 
 
 def _swapped(place: Place) -> Injected:
-    receive, there = _next_receive(place), place.counterpart
+    receive, there = _next_receive(place), _counterpart(place)
     assert receive is not None
     group = place.call.group.name
     cycle = (group, place.number, place.rank, there.rank), (group, there.number, there.rank, place.rank)
-    truth = _of_message(place, "messages_swapped", "deadlock", place.call.parts[0], tie=True, cycle=cycle)
+    truth = {**_of_message(place, place.part), "tie": True, "cycle": cycle}
     return {place.rank: place.exchanged(receive)}, truth
 
 
-def _of_message(place: Place, fault: str, kind: str, part: Part, **more: Any) -> Truth:
+def _counterpart(send: Place) -> Place:
+    """The receive of a single send."""
+
+    def ends(rank: int, operation: str, peer: int | None) -> list[Place]:
+        found = (each for each in send.scene.places(rank) if each.call.group == send.call.group)
+        return [each for each in found if _single(each, operation) and each.part.peer == peer]
+
+    members, peer = send.call.group.ranks, send.part.peer
+    number = [each.index for each in ends(send.rank, "send", peer)].index(send.index)
+    return ends(members[peer or 0], "recv", members.index(send.rank))[number]
+
+
+def _of_message(place: Place, part: Part) -> dict[str, Any]:
     waiting = (place.call.group.ranks[part.peer or 0],)
-    operation = f"{place.scene.plan.backend}:{part.operation}"
-    return place.truth(fault, kind, waiting=waiting, operation=operation, places=(), **more)
+    operation = f"{place.plan.backend}:{part.operation}"
+    return {"waiting": waiting, "operation": operation, "places": ()}
 
 
 MESSAGE_FAULTS = {
-    "wrong_target": _elsewhere("wrong_target", "send"),
-    "wrong_source": _elsewhere("wrong_source", "recv"),
-    "message_size_mismatch": Kind(lambda place: place.call.messages, _other_message_size),
-    "messages_swapped": Kind(lambda place: _next_receive(place) is not None, _swapped),
+    "wrong_target": _elsewhere("send"),
+    "wrong_source": _elsewhere("recv"),
+    "message_size_mismatch": Kind("size_mismatch", lambda place: place.call.messages, _other_message_size),
+    "messages_swapped": Kind("deadlock", lambda place: _next_receive(place) is not None, _swapped),
 }
 """Faults of one rank in a message, by name."""
 
@@ -491,45 +457,39 @@ def _late(place: Place) -> bool:
     return place.index * 4 >= len(place.program)
 
 
-def _left_out(place: Place) -> Injected:
-    return {place.rank: place.put()}, place.truth("left_out", "skipped")
-
-
-def _repeated(place: Place) -> Injected:
-    return {place.rank: place.put(place.call, instead=0)}, place.truth("repeated", "skipped")
-
-
 def _one_microbatch_less(place: Place) -> Injected:
-    plan = place.scene.plan
-    first = place.rank - place.rank % plan.tensor
-    ranks = tuple(range(first, first + plan.tensor))
-    return {rank: program(plan, rank, place.step) for rank in ranks}, place.truth(
-        "fewer_microbatches", "skipped", culprits=ranks
-    )
+    ranks = _block(place, place.plan.tensor)
+    return {rank: program(place.plan, rank, place.step) for rank in ranks}, {"culprits": ranks}
 
 
-def _killed(size: Callable[[Plan], int]) -> Apply:
-    def apply(place: Place) -> Injected:
-        scene, count = place.scene, size(place.scene.plan)
-        first = place.rank - place.rank % count
-        ranks = tuple(range(first, min(first + count, scene.plan.world)))
-        lasted = run(scene.plan, scene.programs).over - START_NS
-        moment = START_NS + round(lasted * scene.random.uniform(0.2, 0.8))
-        scene.deaths.update({rank: moment + scene.random.randrange(100_000) for rank in ranks})
-        return {}, place.truth("killed", "never_joined", culprits=ranks)
+def _killed(place: Place, count: int = 1) -> Injected:
+    scene, ranks = place.scene, _block(place, count)
+    lasted = run(scene.plan, scene.programs).over - START_NS
+    moment = START_NS + round(lasted * scene.random.uniform(0.2, 0.8))
+    scene.deaths.update({rank: moment + scene.random.randrange(100_000) for rank in ranks})
+    return {}, {"culprits": ranks}
 
-    return apply
+
+def _block(place: Place, count: int) -> tuple[int, ...]:
+    """So many neighbours of the rank, and itself."""
+    first = place.rank - place.rank % count
+    return tuple(range(first, min(first + count, place.plan.world)))
 
 
 QUEUE_FAULTS = {
-    "stuck": Kind(_late, _stops("stuck", "never_joined")),
-    "left_out": Kind(_late, _left_out),
-    "repeated": Kind(lambda place: _late(place) and place.collective, _repeated),
-    "fewer_microbatches": Kind(lambda place: place.scene.plan.microbatches > 1, _one_microbatch_less),
-    "killed": Kind(lambda place: True, _killed(lambda plan: 1)),
+    "stuck": Kind(NEVER_JOINED, _late, _stops),
+    "left_out": Kind("skipped", _late, lambda place: ({place.rank: place.put()}, {})),
+    "repeated": Kind(
+        "skipped",
+        lambda place: _late(place) and not place.call.messages,
+        lambda place: ({place.rank: place.put(place.call, instead=0)}, {}),
+    ),
+    "fewer_microbatches": Kind("skipped", lambda place: place.plan.microbatches > 1, _one_microbatch_less),
+    "killed": Kind(NEVER_JOINED, lambda place: True, _killed),
     "node_killed": Kind(
-        lambda place: place.scene.plan.world > place.scene.plan.ranks_per_host,
-        _killed(lambda plan: plan.ranks_per_host),
+        NEVER_JOINED,
+        lambda place: place.plan.world > place.plan.ranks_per_host,
+        lambda place: _killed(place, place.plan.ranks_per_host),
     ),
 }
 """Further faults of jobs with a queue for each device, by name."""

@@ -16,8 +16,8 @@ from typing import Any
 
 from builders.recorder import pickled
 from generators.flight_recorder import Recorder, with_evidence
-from generators.recorded_faults import COLLECTIVE_FAULTS, MESSAGE_FAULTS, QUEUE_FAULTS, Injected, Place, Scene
-from generators.recorded_plan import SECOND_NS, START_NS, Fault, Plan, Snapshot, Truth
+from generators.recorded_faults import COLLECTIVE_FAULTS, MESSAGE_FAULTS, QUEUE_FAULTS, Place, Scene
+from generators.recorded_plan import SECOND_NS, START_NS, Fault, Plan, Program, Snapshot, Truth
 from generators.recorded_run import Run, run
 from generators.recorded_training import programs
 
@@ -91,7 +91,7 @@ def times(plan: Plan, done: Run, snapshot: Snapshot) -> dict[int, int]:
     }
 
 
-def inject(scene: Scene, fault: Fault) -> Injected:
+def inject(scene: Scene, fault: Fault) -> tuple[Mapping[int, Program], Truth]:
     """Puts a fault where it makes sense."""
     kind = (FAULTS | QUEUE_FAULTS)[fault.kind]
     everyone = range(scene.plan.world)
@@ -99,7 +99,9 @@ def inject(scene: Scene, fault: Fault) -> Injected:
     for clear in (True, False) if kind.needs_majority else (False,):
         for rank in ranks:
             if found := _suited(scene, fault, rank, 3 if clear else 2):
-                differing, truth = kind.apply(scene.random.choice(found))
+                place = scene.random.choice(found)
+                differing, more = kind.inject(place)
+                truth = replace(place.truth(fault.kind, kind.verdict), **{"also": kind.also, **more})
                 return differing, replace(truth, tie=truth.tie or (kind.needs_majority and not clear))
     raise ValueError(f"{fault} makes no sense in {scene.plan}")
 
