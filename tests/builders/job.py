@@ -72,6 +72,7 @@ class JobBuilder:
     header: dict[str, Any] = field(default_factory=dict)
     host: str = ""
     unit: int = 1
+    origin: int = START
     tracks: list[Track] = field(default_factory=list)
     texts: StringTable = field(default_factory=StringTable)
     rows: list[tuple[int, int, int, int, int]] = field(default_factory=list)
@@ -110,7 +111,7 @@ class JobBuilder:
     ) -> int:
         """An event on a track; a start of None means: has no time."""
         row = len(self.rows)
-        time = NO_TIME if start is None else START + round(start * self.unit)
+        time = NO_TIME if start is None else self.origin + round(start * self.unit)
         length = UNKNOWN if duration == UNKNOWN else round(duration * self.unit)
         self.rows.append((int(kind), self.texts[name], track, time, length))
         text = args if isinstance(args, bytes) else json.dumps(args, ensure_ascii=False).encode()
@@ -332,33 +333,19 @@ class JobBuilder:
     def build(self) -> EventGraph:
         """The graph: one source for each rank."""
         ranks = sorted({track.rank for track in self.tracks})
-        kind, name, track, start, duration = zip(*self.rows, strict=True) if self.rows else [()] * 5
-        source = [ranks.index(self.tracks[row].rank) for row in track]
+        source = [ranks.index(self.tracks[row[2]].rank) for row in self.rows]
         bounds = source_bounds(np.array(source, np.int32), len(ranks))
-        within = [row - bounds[of] for row, of in enumerate(source)]
-        edges = np.array(self.edges, np.int64).reshape(-1, 3)
         samples = list(zip(*self.samples, strict=True)) if self.samples else [()] * 3
         info = SourceInfo("made", "kineto", host=self.host, header=self.header)
         return EventGraph(
             strings=self.texts.texts(),
-            events=Events.of(
-                kind=kind,
-                name=name,
-                track=track,
-                start=start,
-                duration=duration,
-                source=source,
-                payload=within,
-            ),
-            edges=Edges(edges[:, 0], edges[:, 1], edges[:, 2].astype(np.uint8)),
+            events=self.events(source, [row - bounds[of] for row, of in enumerate(source)]),
+            edges=self.all_edges(),
             tracks=self.tracks,
             ranks=[Rank(rank, host=self.host) for rank in ranks],
             sources=[replace(info, rank=rank) for rank in ranks],
             bounds=bounds,
-            keys={
-                key: KeyColumn.of(rows=[row for row, _ in pairs], values=[value for _, value in pairs])
-                for key, pairs in self.keys.items()
-            },
+            keys=self.all_keys(),
             counters=Counters(
                 *(np.array(column, kind) for column, kind in zip(samples, ("i4", "i8", "f8"), strict=True))
             ),
@@ -366,6 +353,24 @@ class JobBuilder:
             **self._tables(),
             payloads=[ListedPayloads(self.payloads[low:high]) for low, high in pairwise(bounds)],
         )
+
+    def events(self, source: Sequence[int], payload: Sequence[int]) -> Events:
+        """The table of events with these sources and payloads."""
+        columns = zip(*self.rows, strict=True) if self.rows else [()] * 5
+        names = ("kind", "name", "track", "start", "duration")
+        return Events.of(**dict(zip(names, columns, strict=True)), source=source, payload=payload)
+
+    def all_edges(self) -> Edges:
+        """The table of edges."""
+        edges = np.array(self.edges, np.int64).reshape(-1, 3)
+        return Edges(edges[:, 0], edges[:, 1], edges[:, 2].astype(np.uint8))
+
+    def all_keys(self) -> dict[Key, KeyColumn]:
+        """The columns of link keys."""
+        return {
+            key: KeyColumn.of(rows=[row for row, _ in pairs], values=[value for _, value in pairs])
+            for key, pairs in self.keys.items()
+        }
 
     def job(self) -> Job:
         """The job without the events, but for those of its parts; it begins at `START`."""

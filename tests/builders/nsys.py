@@ -10,8 +10,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from builders.recorder import as_source
 from tracelink.io.sources import Source
 
@@ -72,6 +70,11 @@ MAIN = (100, 100)
 """Process and thread."""
 
 
+def columns_of(table: str, schema: str = NEWEST) -> str:
+    """The columns of a table with their types."""
+    return ", ".join([DDL[table], *(ADDED.get(table, ()) if schema == NEWEST else ())])
+
+
 def global_thread(pid: int, tid: int = 0) -> int:
     """The id of a thread, or of a process, in all tables."""
     return 1 << 48 | pid << 24 | tid
@@ -112,57 +115,41 @@ class Export:
         self.add("META_DATA_CAPTURE", name="PROCESS_0:ENVIRONMENT_VARIABLE", value=text)
 
     def kernel(self, name: str, start: int, duration: int, **columns: Any) -> None:
-        self._work(
-            "CUPTI_ACTIVITY_KIND_KERNEL", start, duration, columns | {"demangledName": self.text(name)}
-        )
+        self._work("KERNEL", start, duration, {"demangledName": self.text(name)} | columns)
 
     def copy(self, start: int, duration: int, **columns: Any) -> None:
-        self._work("CUPTI_ACTIVITY_KIND_MEMCPY", start, duration, {"copyKind": 1, "bytes": 4096} | columns)
+        self._work("MEMCPY", start, duration, {"copyKind": 1, "bytes": 4096} | columns)
 
     def fill(self, start: int, duration: int, **columns: Any) -> None:
-        self._work("CUPTI_ACTIVITY_KIND_MEMSET", start, duration, {"value": 0, "bytes": 512} | columns)
+        self._work("MEMSET", start, duration, {"value": 0, "bytes": 512} | columns)
 
     def graph(self, start: int, duration: int, **columns: Any) -> None:
-        self._work(
-            "CUPTI_ACTIVITY_KIND_GRAPH_TRACE", start, duration, {"graphId": 4, "graphExecId": 5} | columns
-        )
+        self._work("GRAPH_TRACE", start, duration, {"graphId": 4, "graphExecId": 5} | columns)
 
     def wait(self, start: int, duration: int, **columns: Any) -> None:
-        self._work(
-            "CUPTI_ACTIVITY_KIND_SYNCHRONIZATION", start, duration, {"syncType": 3, "eventId": 8} | columns
-        )
+        self._work("SYNCHRONIZATION", start, duration, {"syncType": 3, "eventId": 8} | columns)
 
-    def _work(self, table: str, start: int, duration: int, columns: Mapping[str, Any]) -> None:
+    def _work(self, kind: str, start: int, duration: int, columns: Mapping[str, Any]) -> None:
         known = dict(columns)
-        pid = known.pop("pid", MAIN[0])
-        row = {"start": start, "end": start + duration, "globalPid": global_thread(pid), "contextId": 1}
-        self.add(table, **{**row, "deviceId": 0, "streamId": 7, "correlationId": 1, **known})
+        pid = global_thread(known.pop("pid", MAIN[0]))
+        row = {"start": start, "end": start + duration, "globalPid": pid, "contextId": 1}
+        row |= {"deviceId": 0, "streamId": 7, "correlationId": 1}
+        self.add(f"CUPTI_ACTIVITY_KIND_{kind}", **row | known)
 
     def call(
         self, name: str, start: int, duration: int, correlation: int = 1, thread: tuple[int, int] = MAIN
     ) -> None:
-        self.add(
-            "CUPTI_ACTIVITY_KIND_RUNTIME",
-            start=start,
-            end=start + duration,
-            eventClass=0,
-            globalTid=global_thread(*thread),
-            correlationId=correlation,
-            nameId=self.text(name),
-            returnValue=0,
-        )
+        numbers = {"eventClass": 0, "correlationId": correlation}
+        self._called("CUPTI_ACTIVITY_KIND_RUNTIME", name, start, duration, thread, **numbers)
 
     def system_call(self, name: str, start: int, duration: int, thread: tuple[int, int] = MAIN) -> None:
-        self.add(
-            "OSRT_API",
-            start=start,
-            end=start + duration,
-            eventClass=27,
-            globalTid=global_thread(*thread),
-            nameId=self.text(name),
-            returnValue=0,
-            nestingLevel=0,
-        )
+        self._called("OSRT_API", name, start, duration, thread, eventClass=27, nestingLevel=0)
+
+    def _called(
+        self, table: str, name: str, start: int, duration: int, thread: tuple[int, int], **more: int
+    ) -> None:
+        row = {"start": start, "end": start + duration, "globalTid": global_thread(*thread)}
+        self.add(table, **row, nameId=self.text(name), returnValue=0, **more)
 
     def range(
         self, text: str, start: int, duration: int | None, thread: tuple[int, int] = MAIN, **columns: Any
@@ -175,20 +162,14 @@ class Export:
         self, kind: int, start: int, end: int | None = None, thread: tuple[int, int] = MAIN, **columns: Any
     ) -> None:
         """A row of any type."""
-        row = {
-            "start": start,
-            "end": end,
-            "eventType": kind,
-            "globalTid": global_thread(*thread),
-            "domainId": 0,
-        }
-        self.add("NVTX_EVENTS", **{**row, **columns})
+        row: dict[str, Any] = {"start": start, "end": end, "eventType": kind}
+        self.add("NVTX_EVENTS", **row | {"globalTid": global_thread(*thread), "domainId": 0} | columns)
 
     def nccl(self, call: str, start: int, duration: int, schema: int, fields: bytes, **columns: Any) -> None:
         """A call of NCCL with a payload."""
         header = struct.pack("<IIIIQQ", 1, 0, schema, 0, len(fields), 32)
-        row = {"textId": self.text(call), "domainId": 1, "binaryData": header + fields}
-        self.nvtx(59, start, start + duration, **{**row, **columns})
+        row: dict[str, Any] = {"textId": self.text(call), "domainId": 1, "binaryData": header + fields}
+        self.nvtx(59, start, start + duration, **row | columns)
 
     def payload_schema(self, schema: int, *entries: tuple[str, int, int | None]) -> None:
         """The fields of a payload: name, type, offset."""
@@ -212,7 +193,7 @@ class Export:
         tables["StringIds"] = [{"id": number, "value": text} for text, number in self.texts.items()]
         connection = sqlite3.connect(path)
         for table, rows in tables.items():
-            connection.execute(f"CREATE TABLE {self._named(table)} ({', '.join(self._columns(table))})")
+            connection.execute(f"CREATE TABLE {self._named(table)} ({columns_of(table, self.schema)})")
             for row in rows:
                 marks = ", ".join("?" * len(row))
                 connection.execute(
@@ -234,9 +215,6 @@ class Export:
 
     def _named(self, table: str) -> str:
         return "EXPORT_META_DATA" if (table, self.schema) == ("META_DATA_EXPORT", OLDEST) else table
-
-    def _columns(self, table: str) -> list[str]:
-        return [DDL[table], *(ADDED.get(table, ()) if self.schema == NEWEST else ())]
 
 
 def example(schema: str = NEWEST) -> Export:
@@ -271,6 +249,8 @@ def example(schema: str = NEWEST) -> Export:
 
 def parquet_folder(export: Export, folder: Path) -> Path:
     """The same tables as `nsys export --type parquetdir` writes them."""
+    import pytest
+
     pytest.importorskip("pyarrow")
     import pyarrow
     import pyarrow.parquet

@@ -43,7 +43,7 @@ NOBODY = np.empty(0, np.int64)
 def seen(
     builder: TraceBuilder, first: int, last: int, track: int = 0, without: tuple[int, ...] = ()
 ) -> tuple[Stretch, ...]:
-    context = CallContext(graph_of_rank(link_rank(builder.build())))
+    context = CallContext(graph_of_rank(link_rank(builder.trace())))
     return activity_between(context, first, last, track, np.array(without, np.int64))
 
 
@@ -71,7 +71,7 @@ def test_many_short_calls() -> None:
 
 def test_calling_thread_comes_first() -> None:
     built = TraceBuilder()
-    stream, other = built.track(TrackKind.STREAM, "7"), built.track(TrackKind.THREAD, "101")
+    stream, other = built.lane(TrackKind.STREAM, "7"), built.lane(TrackKind.THREAD, "101")
     built.kernel("gemm", 0, 900, stream)
     built.op("load", 0, 1000, other)
     built.op("wait", 100, 1000)
@@ -86,7 +86,7 @@ def test_calling_thread_comes_first() -> None:
 def test_limit_of_threads() -> None:
     built = TraceBuilder()
     for number in range(5):
-        built.op("spin", number, 1000, built.track(TrackKind.THREAD, str(200 + number)))
+        built.op("spin", number, 1000, built.lane(TrackKind.THREAD, str(200 + number)))
     assert len(seen(built, 0, 1000)) == MOST_TRACKS
 
 
@@ -98,7 +98,7 @@ def test_unfinished_events() -> None:
 
 def test_profiler_frames_are_ignored() -> None:
     built = TraceBuilder()
-    work = built.op("gloo:all_reduce", 0, 1000, built.track(TrackKind.THREAD, "101"))
+    work = built.op("gloo:all_reduce", 0, 1000, built.lane(TrackKind.THREAD, "101"))
     built.event(EventKind.PYTHON, "train.py(5): main", 0, 1000)
     built.event(EventKind.PYTHON, "torch/profiler/profiler.py(700): stop", 10, 1000)
     built.event(EventKind.PYTHON, "torch/autograd/profiler.py(300): __exit__", 20, 1000)

@@ -37,7 +37,7 @@ class Gloo:
 
     def worker(self, name: str) -> int:
         if name not in self.workers:
-            self.workers[name] = self.build.track(TrackKind.THREAD, name)
+            self.workers[name] = self.build.lane(TrackKind.THREAD, name)
         return self.workers[name]
 
     def issue(self, start: int, operation: str = "allreduce_", group: str = "", **said: Any) -> int:
@@ -57,12 +57,12 @@ class Gloo:
         return self.build.communication(row, operation=f"gloo:{operation}", **said)
 
     def pairs(self) -> list[tuple[int, int]]:
-        calls = link_rank(self.build.build()).calls
+        calls = link_rank(self.build.trace()).calls
         both = zip(calls.operator.tolist(), calls.annotation.tolist(), strict=True)
         return sorted((operator, work) for operator, work in both if work != -1)
 
     def annotations(self) -> tuple[int, int, dict[str, int], dict[str, int]]:
-        reports = link_rank(self.build.build()).reports
+        reports = link_rank(self.build.trace()).reports
         (report,) = (report for report in reports if report.relation == "communication.annotation")
         return report.linked, report.candidates, dict(report.unlinked), dict(report.notes)
 
@@ -156,7 +156,7 @@ def test_work_that_began_before_anything_was_issued_stands_alone() -> None:
     work = gloo.work(0, "a")
     operator = gloo.issue(20)
     gloo.work(40, "a", operation="broadcast")
-    calls = link_rank(gloo.build.build()).calls
+    calls = link_rank(gloo.build.trace()).calls
     assert (work, operator) not in gloo.pairs()
     assert sorted(calls.annotation.tolist()) == [-1, work, operator + 1]
     assert gloo.annotations()[:3] == (0, 2, {"no profiled operator issued it": 2})
@@ -217,7 +217,7 @@ def test_every_pair_can_be_and_numbers_find_the_true_ones(
 
 def linked(build: TraceBuilder) -> tuple[LinkedRank, dict[str, tuple[int, int, int]]]:
     """The rank, and of each report what was linked, of how many, and how much of it was stated."""
-    rank = link_rank(build.build())
+    rank = link_rank(build.trace())
     reports = rank.reports
     return rank, {r.relation: (r.linked, r.candidates, r.notes.get(STATED, 0)) for r in reports}
 
@@ -225,7 +225,7 @@ def linked(build: TraceBuilder) -> tuple[LinkedRank, dict[str, tuple[int, int, i
 def test_what_nesting_finds_too_stands_once() -> None:
     build = TraceBuilder()
     outer, inner = build.op("outer", 0, 9), build.op("inner", 1, 5)
-    build.edge(Relation.CALLS, outer, inner)
+    build.edge(outer, Relation.CALLS, inner)
     rank, reports = linked(build)
     assert pairs(rank.edges) == [(outer, inner)]
     assert reports == {"calls": (1, 1, 1)}
@@ -236,7 +236,7 @@ def test_a_stated_caller_is_the_only_one() -> None:
     outer, inner = build.op("outer", 0, 9), build.op("inner", 1, 5)
     root = build.node("[pytorch|profiler|execution_trace|thread]", 2)
     leaf = build.op("leaf", 2, 3)
-    build.edge(Relation.CALLS, root, inner)
+    build.edge(root, Relation.CALLS, inner)
     rank, _ = linked(build)
     assert pairs(rank.edges) == sorted([(root, inner), (inner, leaf)])
     assert outer not in rank.edges.source
@@ -245,7 +245,7 @@ def test_a_stated_caller_is_the_only_one() -> None:
 def test_nodes_without_times_call_each_other_where_the_source_says_so() -> None:
     build = TraceBuilder()
     root, child = build.node("root", 1), build.node("aten::add", 2)
-    build.edge(Relation.CALLS, root, child)
+    build.edge(root, Relation.CALLS, child)
     rank, reports = linked(build)
     assert pairs(rank.edges, Relation.CALLS) == [(root, child)]
     assert reports == {"calls": (1, 1, 1)}
@@ -253,12 +253,12 @@ def test_nodes_without_times_call_each_other_where_the_source_says_so() -> None:
 
 def test_work_whose_launch_is_stated_needs_no_correlation() -> None:
     build = TraceBuilder()
-    stream = build.track(TrackKind.STREAM, "7")
+    stream = build.lane(TrackKind.STREAM, "7")
     operator = build.op("aten::mm", 0, 5)
     call = build.event(EventKind.RUNTIME, "cudaLaunchKernel", 1, 2, correlation=4)
     stated = build.kernel("gemm", 6, 8, stream, correlation=4)
     other = build.kernel("gemm", 9, 10, stream, correlation=4)
-    build.edge(Relation.LAUNCHES, operator, stated)
+    build.edge(operator, Relation.LAUNCHES, stated)
     rank, reports = linked(build)
     assert pairs(rank.edges, Relation.LAUNCHES) == [(operator, stated), (call, other)]
     assert reports["launches"] == (2, 2, 1)
@@ -271,9 +271,9 @@ def test_an_arrow_that_is_drawn_and_stated_stands_once() -> None:
     second = build.op("second", 2, 3, flow_in=3)
     third = build.op("third", 4, 5)
     for _ in range(2):
-        build.edge(Relation.DEPENDS_ON, second, first)
-        build.edge(Relation.DEPENDS_ON, third, second)
-        build.edge(Relation.WAITS_FOR, third, second)
+        build.edge(second, Relation.DEPENDS_ON, first)
+        build.edge(third, Relation.DEPENDS_ON, second)
+        build.edge(third, Relation.WAITS_FOR, second)
     rank, reports = linked(build)
     assert pairs(rank.edges, Relation.DEPENDS_ON) == [(second, first), (third, second)]
     assert pairs(rank.edges, Relation.WAITS_FOR) == [(third, second)]
@@ -295,8 +295,8 @@ def test_every_stated_edge_is_there_once_and_no_other(stated: list[tuple[Relatio
     for number in range(5):
         build.op("op", 10 * number, 10 * number + 1)
     for relation, source, target in stated:
-        build.edge(relation, source, target)
-    edges = link_rank(build.build()).edges
+        build.edge(source, relation, target)
+    edges = link_rank(build.trace()).edges
     told = zip(edges.relation.tolist(), edges.source.tolist(), edges.target.tolist(), strict=True)
     assert sorted(told) == sorted(set(stated))
 
@@ -319,8 +319,8 @@ KERNELS = st.sampled_from(["ncclDevKernel_AllReduce_Sum(x)", "ncclDevKernel_Send
 def linked_ranks(draw: st.DrawFn) -> LinkedRank:
     """Operators, annotations, launches, kernels, nodes and entries, with no regard to what goes together."""
     build = TraceBuilder()
-    tracks = [0, build.track(TrackKind.THREAD, "101")]
-    stream = build.track(TrackKind.STREAM, "20")
+    tracks = [0, build.lane(TrackKind.THREAD, "101")]
+    stream = build.lane(TrackKind.STREAM, "20")
     for name, start, length, track, number in draw(
         st.lists(
             st.tuples(OPERATORS, TIMES, LENGTHS, st.sampled_from(tracks), st.none() | NUMBERS), max_size=8
@@ -346,7 +346,7 @@ def linked_ranks(draw: st.DrawFn) -> LinkedRank:
     for name, created, number in draw(st.lists(st.tuples(RECORDED, TIMES, NUMBERS), max_size=6)):
         keys = {"group": number["group"], "collective_sequence": number["sequence"], "p2p_sequence": 0}
         build.communication(build.record(name, created, **keys), operation=name, **number)
-    return link_rank(build.build())
+    return link_rank(build.trace())
 
 
 @settings(max_examples=60)

@@ -9,11 +9,11 @@ import pytest
 from builders.trace import TraceBuilder, rows_of
 from tracelink.linking.rank import LinkedRank, link_rank
 from tracelink.model.communications import Evidence
-from tracelink.model.events import EventKind, Relation, TrackKind
+from tracelink.model.events import EventKind, Key, Relation, TrackKind
 
 
 def linked(build: TraceBuilder) -> tuple[LinkedRank, list[dict[str, Any]]]:
-    rank = link_rank(build.build())
+    rank = link_rank(build.trace())
     return rank, rows_of(rank.calls, rank.trace)
 
 
@@ -30,7 +30,7 @@ class Nccl:
     """A collective of NCCL as a profile shows it: operators in each other, a launch, a kernel."""
 
     def __init__(self, build: TraceBuilder, start: int = 0, correlation: int = 1, **said: Any) -> None:
-        stream = build.track(TrackKind.STREAM, "20")
+        stream = build.lane(TrackKind.STREAM, "20")
         self.outer = build.op("c10d::allreduce_", start, start + 100)
         self.operator = build.op("record_param_comms", start + 10, start + 90)
         build.communication(self.operator, **{"operation": "allreduce", "group": "0"} | said)
@@ -75,7 +75,7 @@ def test_everything_that_tells_of_a_collective_is_one_call() -> None:
 def test_the_node_of_the_operator_gives_the_number_that_the_profile_lacks() -> None:
     build = TraceBuilder()
     seen = Nccl(build)
-    build.rows[seen.operator][-1]["record_function"] = 5
+    build.keys[Key.RECORD_FUNCTION] = [(seen.operator, 5)]
     node = build.node("record_param_comms", 9, record_function=5)
     build.communication(node, operation="allreduce", sequence=147)
     (call,) = calls_of(build)
@@ -129,7 +129,7 @@ def test_several_inside_one_operator_are_several_calls_and_share_nothing() -> No
 
 def test_a_call_with_several_kernels_lasts_from_the_first_to_the_end_of_the_last() -> None:
     build = TraceBuilder()
-    stream = build.track(TrackKind.STREAM, "20")
+    stream = build.lane(TrackKind.STREAM, "20")
     build.op("c10d::alltoall_base_", 0, 100)
     build.event(EventKind.RUNTIME, "cudaLaunchKernel", 10, 20, correlation=1)
     build.event(EventKind.RUNTIME, "cudaLaunchKernel", 20, 30, correlation=2)
@@ -142,7 +142,7 @@ def test_a_call_with_several_kernels_lasts_from_the_first_to_the_end_of_the_last
 
 def test_kernels_from_before_the_window_and_of_graphs_are_calls_of_their_own() -> None:
     build = TraceBuilder()
-    stream = build.track(TrackKind.STREAM, "20")
+    stream = build.lane(TrackKind.STREAM, "20")
     before = build.kernel("ncclDevKernel_AllReduce_Sum_f32(x)", 5, 9, stream, correlation=1)
     build.event(EventKind.RUNTIME, "cudaGraphLaunch", 10, 20, correlation=2)
     graph = build.kernel("ncclKernel_SendRecv_RING_SIMPLE_Sum_int8_t(x)", 30, 40, stream, correlation=2)
@@ -162,7 +162,7 @@ def test_kernels_from_before_the_window_and_of_graphs_are_calls_of_their_own() -
 
 def test_an_annotation_of_a_device_backend_that_stands_alone_says_when_it_was_asked_for_and_no_more() -> None:
     build = TraceBuilder()
-    stream = build.track(TrackKind.STREAM, "20")
+    stream = build.lane(TrackKind.STREAM, "20")
     build.event(EventKind.RUNTIME, "cudaLaunchKernel", 10, 20, correlation=1)
     kernel = build.kernel("ncclDevKernel_SendRecv(x)", 30, 90, stream, correlation=1)
     annotation = build.annotation("nccl:coalesced", 5, 25)
@@ -269,7 +269,7 @@ def test_an_entry_whose_number_two_nodes_have_is_of_neither() -> None:
 
 def test_an_entry_joins_the_kernel_of_its_number() -> None:
     build = TraceBuilder()
-    kernel = build.kernel("ncclDevKernel_Generic(x)", 50, 60, build.track(TrackKind.STREAM, "20"))
+    kernel = build.kernel("ncclDevKernel_Generic(x)", 50, 60, build.lane(TrackKind.STREAM, "20"))
     build.communication(kernel, operation="allreduce", group="0", sequence=2)
     record = build.record("nccl:all_reduce", 15)
     build.communication(record, operation="nccl:all_reduce", group="0", sequence=2)
@@ -380,7 +380,7 @@ def test_a_closing_entry_whose_members_were_overwritten_is_a_call_without_a_numb
 def test_kernels_of_messages_that_are_issued_as_one_are_launched_when_the_group_is_closed() -> None:
     build = TraceBuilder()
     alone = Nccl(build, correlation=9)
-    stream = build.track(TrackKind.STREAM, "21")
+    stream = build.lane(TrackKind.STREAM, "21")
     messages = []
     for start, name in ((1000, "send"), (1100, "recv")):
         build.op(f"c10d::{name}", start, start + 50)
@@ -420,7 +420,7 @@ def test_making_a_communicator_inside_the_first_collective_is_no_call() -> None:
 
 def test_an_operator_leads_by_an_arrow_to_its_work_on_another_thread() -> None:
     build = TraceBuilder()
-    worker = build.track(TrackKind.THREAD, "201")
+    worker = build.lane(TrackKind.THREAD, "201")
     operator = build.op("c10d::allreduce_", 0, 100)
     work = build.annotation("gloo:all_reduce", 50, 150, worker)
     rank, _ = linked(build)
@@ -461,12 +461,12 @@ def test_entries_and_nodes_without_numbers_are_the_same_where_they_line_up_in_on
 @pytest.mark.parametrize("around", ["record_param_comms", "nccl:coalesced"])
 def test_messages_that_one_operator_put_on_a_device_are_calls_of_their_own(around: str) -> None:
     build = TraceBuilder()
-    stream = build.track(TrackKind.STREAM, "20")
+    stream = build.lane(TrackKind.STREAM, "20")
     kind = EventKind.ANNOTATION if ":" in around else EventKind.OPERATOR
     operator = build.event(kind, around, 0, 10)
     kernels = [build.kernel("ncclDevKernel_SendRecv", 20, 30, stream) for _ in range(3)]
     for tag, kernel in enumerate(kernels):
-        build.edge(Relation.LAUNCHES, operator, kernel)
+        build.edge(operator, Relation.LAUNCHES, kernel)
         build.communication(
             kernel, operation="send", point_to_point=True, target=1, global_ranks=True, tag=tag
         )

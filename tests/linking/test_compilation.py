@@ -62,23 +62,23 @@ def test_region_is_of_the_outermost_phase_of_its_id() -> None:
     build.phase("backend_compile", "0/0", 2, 8)
     second = build.phase("dynamo", "0/1", 20, 30)
     regions = [build.region("0/0", 11, 12), build.region("0/0", 13, 14), build.region("0/1", 31, 32)]
-    assert compiles(build.build()) == [(first, regions[0]), (first, regions[1]), (second, regions[2])]
+    assert compiles(build.trace()) == [(first, regions[0]), (first, regions[1]), (second, regions[2])]
 
 
 def test_copies_of_annotations_on_the_device_run_nothing() -> None:
     build = Compiling()
-    stream = build.track(TrackKind.STREAM, "7")
+    stream = build.lane(TrackKind.STREAM, "7")
     phase = build.phase("dynamo", "0/0", 0, 10)
     region = build.annotation("Torch-Compiled Region: 0/0", 11, 12)
     build.event(EventKind.GPU_ANNOTATION, "Torch-Compiled Region: 0/0", 13, 15, stream)
-    assert compiles(build.build()) == [(phase, region)]
+    assert compiles(build.trace()) == [(phase, region)]
 
 
 def test_region_is_of_the_last_compilation_before_it_if_ids_begin_again() -> None:
     build = Compiling()
     before, after = build.phase("dynamo", "0/0", 0, 10), build.phase("dynamo", "0/0", 20, 30)
     regions = [build.region("0/0", 11, 12), build.region("0/0", 31, 32)]
-    assert compiles(build.build()) == [(before, regions[0]), (after, regions[1])]
+    assert compiles(build.trace()) == [(before, regions[0]), (after, regions[1])]
 
 
 def test_reasons_of_regions_without_a_compilation() -> None:
@@ -88,7 +88,7 @@ def test_reasons_of_regions_without_a_compilation() -> None:
     build.region("7/0", 21, 22)
     build.tracks.append(Track(TrackKind.THREAD, "4", "4"))
     build.region("0/0", 21, 22, len(build.tracks) - 1)
-    assert reports(build.build()) == {
+    assert reports(build.trace()) == {
         "compiles.region": LinkReport(
             "compiles.region",
             0,
@@ -108,7 +108,7 @@ def test_reasons_of_regions_without_a_compilation() -> None:
 
 def test_backward_pass_is_of_the_compilation_of_its_forward_pass() -> None:
     build = Compiling()
-    worker = build.track(TrackKind.THREAD, "101")
+    worker = build.lane(TrackKind.THREAD, "101")
     forward_phase = build.phase("dynamo", "0/0", 0, 10)
     build.phase("dynamo", "1/0", 10, 20)
     backward_phase = build.phase("entire_backward_compile", "0/0", 45, 50)
@@ -117,14 +117,14 @@ def test_backward_pass_is_of_the_compilation_of_its_forward_pass() -> None:
     backward = build.op("CompiledFunctionBackward", 40, 60, worker, sequence=5)
     again = build.op("CompiledFunctionBackward", 70, 80, worker, sequence=5)
     build.op("CompiledFunctionBackward", 90, 95, worker, sequence=6)
-    trace = build.build()
+    trace = build.trace()
     assert compiles(trace) == [(forward_phase, region), (forward_phase, backward), (backward_phase, again)]
     assert reports(trace)["compiles.backward"].unlinked == {"its forward pass is not in the recording": 1}
 
 
 def test_key_that_several_compilations_share_is_decided_by_the_region_and_by_the_sequence_number() -> None:
     build = Compiling()
-    worker = build.track(TrackKind.THREAD, "101")
+    worker = build.lane(TrackKind.THREAD, "101")
     build.phase("dynamo", "0/0", 0, 10)
     build.phase("inductor_compile", "0/0", 2, 4, cache_key="fa")
     first_backward = build.phase("inductor_compile", "0/0", 5, 6, cache_key="fb")
@@ -138,7 +138,7 @@ def test_key_that_several_compilations_share_is_decided_by_the_region_and_by_the
     build.op("CompiledFunction", 32, 39, sequence=2)
     build.op("CompiledFunctionBackward", 50, 60, worker, sequence=2)
     backward = build.graph("fb", 51, 59, worker)
-    trace = build.build()
+    trace = build.trace()
     found = compiles(trace)
     assert (second, forward) in found
     assert (first_backward, backward) in found
@@ -152,7 +152,7 @@ def test_graph_without_a_region_is_of_the_only_compilation_with_its_key() -> Non
         build.phase("inductor_compile", f"{number}/0", 5, 6, cache_key="fb")
     graph = build.graph("fa", 10, 11)
     build.graph("fb", 12, 13)
-    trace = build.build()
+    trace = build.trace()
     assert compiles(trace) == [(only, graph)]
     assert reports(trace)["compiles.graph"].unlinked == {
         "its key is not in the log, and no region is around it": 1
@@ -165,14 +165,14 @@ def test_graph_without_a_key_is_of_the_region_around_it() -> None:
     region = build.region("0/0", 11, 20)
     graph = build.graph("None", 12, 19)
     kernel = build.op("graph_0_cpp_fused_add_0", 13, 14)
-    trace = build.build()
+    trace = build.trace()
     assert compiles(trace) == [(phase, region), (phase, graph), (phase, kernel)]
     assert reports(trace)["compiles.graph"].notes == {"linked by the region around it": 1}
 
 
 def test_graph_without_a_key_is_the_only_one_of_its_compilation() -> None:
     build = Compiling()
-    worker = build.track(TrackKind.THREAD, "101")
+    worker = build.lane(TrackKind.THREAD, "101")
     build.phase("dynamo", "0/0", 0, 10)
     phase = build.phase("inductor_compile", "0/0", 2, 8)
     build.phase("entire_backward_compile", "0/0", 30, 40)
@@ -187,20 +187,20 @@ def test_graph_without_a_key_is_the_only_one_of_its_compilation() -> None:
     backward = build.graph("None", 42, 48, worker)
     build.region("1/0", 61, 70)
     ambiguous = build.graph("None", 62, 69)
-    found = compiles(build.build())
+    found = compiles(build.trace())
     assert {(phase, graph), (of_backward, backward), (two, ambiguous)} <= set(found)
 
 
 def test_kernel_on_the_device_is_of_the_graph_that_launched_it() -> None:
     build = Compiling()
-    stream = build.track(TrackKind.STREAM, "7")
+    stream = build.lane(TrackKind.STREAM, "7")
     build.phase("dynamo", "0/0", 0, 10)
     phase = build.phase("inductor_compile", "0/0", 2, 4, cache_key="fa")
     build.region("0/0", 11, 20)
     build.graph("fa", 12, 19)
     build.event(EventKind.RUNTIME, "cuLaunchKernel", 13, 14, correlation=1)
     kernel = build.kernel("triton_poi_fused_add_0", 30, 40, stream, correlation=1)
-    assert (phase, kernel) in compiles(build.build())
+    assert (phase, kernel) in compiles(build.trace())
 
 
 def test_kernels_have_the_lines_of_the_program_that_they_compute() -> None:
@@ -211,7 +211,7 @@ def test_kernels_have_the_lines_of_the_program_that_they_compute() -> None:
     build.graph("None", 12, 19)
     kernel = build.op("graph_0_cpp_fused_add_0", 13, 14)
     build.op("graph_0_cpp_fused_mul_1", 15, 16)
-    trace = build.build()
+    trace = build.trace()
     linked = link_rank(trace).trace
     lines = linked.key(Key.SOURCE_LINES)
     assert [
@@ -230,7 +230,7 @@ def test_kernels_of_a_compilation_from_a_cache_have_the_lines_of_the_one_that_st
     build.region("0/1", 31, 40)
     build.graph("fa", 32, 39)
     kernel = build.op("triton_poi_fused_0", 33, 34)
-    linked = link_rank(build.build())
+    linked = link_rank(build.trace())
     assert (cached, kernel) in pairs(linked.edges, Relation.COMPILES)
     lines = linked.trace.key(Key.SOURCE_LINES)
     assert [linked.trace.strings.texts()[code] for code in lines.values] == ["a.py:1 (f)"]
@@ -241,7 +241,7 @@ def test_kernels_of_a_compilation_from_a_cache_have_the_lines_of_the_one_that_st
 
 def with_arguments(build: Compiling, arguments: dict[int, object]) -> RankTrace:
     payloads = [json.dumps(arguments.get(row, {})).encode() for row in range(len(build.rows))]
-    return replace(build.build(), payloads=[ListedPayloads(payloads)])
+    return replace(build.trace(), payloads=[ListedPayloads(payloads)])
 
 
 TRITON, OTHER_TRITON = "triton_poi_fused_add_0", "triton_red_fused_sum_1"
@@ -259,7 +259,7 @@ def two_compilations_with_kernels(build: Compiling) -> tuple[int, int]:
 
 def test_triton_kernel_is_of_the_phase_that_generated_its_file() -> None:
     build = Compiling()
-    stream = build.track(TrackKind.STREAM, "7")
+    stream = build.lane(TrackKind.STREAM, "7")
     first, second = two_compilations_with_kernels(build)
     by_path = build.op(TRITON, 40, 49)
     build.event(EventKind.RUNTIME, "cuLaunchKernel", 42, 43, correlation=1)
@@ -312,7 +312,7 @@ def test_python_function_is_of_the_phase_that_generated_its_file() -> None:
     call = build.event(EventKind.PYTHON, f"/somewhere/else/{CODE}(153): call", 11, 12)
     build.event(EventKind.PYTHON, f"{OTHER_CODE}(1): call", 13, 14)
     build.event(EventKind.PYTHON, f"/tmp/aa/{CODE}(1): <module>", 5, 6)
-    trace = build.build()
+    trace = build.trace()
     assert compiles(trace) == [(phase, call)]
     assert reports(trace)["compiles.code"].unlinked == {"its file is not in the log": 1}
 
@@ -331,7 +331,7 @@ def test_entry_is_of_the_phase_that_generated_the_innermost_file_of_its_stack() 
     ]
     texts = [json.dumps({"frames": one}).encode() for one in frames]
     payloads = ListedPayloads([b"{}"] * rows[0] + texts + [b"damaged"])
-    trace = replace(build.build(), payloads=[payloads])
+    trace = replace(build.trace(), payloads=[payloads])
     assert compiles(trace) == [(phase, rows[0])]
     assert reports(trace)["compiles.recorder"] == LinkReport(
         "compiles.recorder", 1, 2, {"the code that called it is not in the log": 1}
@@ -350,7 +350,7 @@ def test_phase_is_the_first_operator_of_its_name_within_it() -> None:
     build.phase("passes", "0/0", 5_000, 6_000)
     ops = [build.op("passes", 1, 99), build.op("passes", 21, 49)]
     build.op("passes (dynamo_timed)", 2, 98)
-    trace = build.build()
+    trace = build.trace()
     assert pairs(link_rank(trace).edges, Relation.SAME) == [(outer, ops[0]), (inner, ops[1])]
     assert reports(trace)["same.compile_kineto"] == LinkReport(
         "same.compile_kineto",
@@ -368,14 +368,14 @@ def test_before_torch_2_13_a_phase_is_the_operator_of_its_function() -> None:
     build = Compiling()
     phase = build.phase("inductor_compile", "0/0", 0, 100, compiled_function="compile_fx_inner")
     operator = build.annotation("compile_fx_inner (dynamo_timed)", 1, 99)
-    assert pairs(link_rank(build.build()).edges, Relation.SAME) == [(phase, operator)]
+    assert pairs(link_rank(build.trace()).edges, Relation.SAME) == [(phase, operator)]
 
 
 def test_operator_that_ends_long_after_the_phase_is_another_one() -> None:
     build = Compiling()
     build.phase("passes", "0/0", 0, 100)
     build.op("passes", 1, 102 + LATENESS)
-    assert pairs(link_rank(build.build()).edges, Relation.SAME) == []
+    assert pairs(link_rank(build.trace()).edges, Relation.SAME) == []
 
 
 # Searching.
@@ -427,7 +427,7 @@ def test_region_is_of_the_last_outermost_forward_phase_of_its_id(
             row for row in outermost.get(compile_id, []) if phases[row][1] <= time and not phases[row][3]
         ]
         expected += [(before[-1], first + number)] if before else []
-    assert compiles(build.build()) == sorted(expected)
+    assert compiles(build.trace()) == sorted(expected)
 
 
 # Recorded jobs: every row of section 6 of the facts on compile logs.

@@ -31,7 +31,7 @@ def test_equal_record_function_ids_and_names_link() -> None:
         build.op("aten::relu", 6, 9, record_function=11),
     ]
 
-    links = link_execution(build.build())
+    links = link_execution(build.trace())
 
     assert pairs(links.edges) == list(zip([mm, relu], profiled, strict=True))
     assert (links.report.linked, links.report.candidates) == (2, 2)
@@ -48,7 +48,7 @@ def test_an_id_with_another_name_is_not_the_same_operator() -> None:
     build.op("op 1", 0, 1, record_function=1)
     build.op("another", 2, 3, record_function=2)
     build.op("op 3", 4, 5, record_function=3)
-    report = link_execution(build.build()).report
+    report = link_execution(build.trace()).report
     assert (report.linked, report.candidates) == (2, 3)
     assert report.unlinked == {"the profile has a different name for its id": 1}
 
@@ -57,21 +57,21 @@ def test_external_ids_serve_where_they_are_the_record_function_ids() -> None:
     build = TraceBuilder()
     nodes = [build.node(f"op {number}", number + 2, record_function=number) for number in (1, 2)]
     ops = [build.op(f"op {number}", number, number + 1, external_id=number) for number in (1, 2)]
-    links = link_execution(build.build())
+    links = link_execution(build.trace())
     assert pairs(links.edges) == list(zip(nodes, ops, strict=True))
     assert links.report.notes == {"linked by External id": 2}
 
 
 def test_without_ids_the_order_on_each_thread_decides() -> None:
     build = TraceBuilder()
-    worker = build.track(TrackKind.THREAD, "101")
+    worker = build.lane(TrackKind.THREAD, "101")
     forward = [build.node(name, number) for number, name in enumerate(["mm", "relu", "mm"], start=3)]
     backward = [build.node(name, number, thread=2) for number, name in enumerate(["mmB", "reluB"], start=9)]
     on_worker = [build.op(name, n * 10, n * 10 + 5, worker) for n, name in enumerate(["mmB", "reluB"])]
     on_main = [
         build.op(name, n * 10, n * 10 + 5) for n, name in enumerate(["ProfilerStep#1", "mm", "relu", "mm"])
     ]
-    links = link_execution(build.build())
+    links = link_execution(build.trace())
     assert pairs(links.edges) == list(zip(forward, on_main[1:], strict=True)) + list(
         zip(backward, on_worker, strict=True)
     )
@@ -84,7 +84,7 @@ def test_what_could_be_two_operators_is_left_and_counted() -> None:
         build.node("mm", number + 3)
     for number in range(2):
         build.op("mm", number * 10, number * 10 + 5)
-    report = link_execution(build.build()).report
+    report = link_execution(build.trace()).report
     assert report.linked == 0
     assert report.unlinked == {"several operators match": 3}
 
@@ -93,7 +93,7 @@ def test_without_a_profile_there_is_nothing_to_link() -> None:
     build = TraceBuilder()
     build.node("mm", 3)
     build.event(EventKind.RECORD, "gloo:all_reduce", 0, 0)
-    report = link_execution(build.build()).report
+    report = link_execution(build.trace()).report
     assert (report.linked, report.candidates) == (0, 0)
 
 
@@ -101,7 +101,7 @@ def test_a_node_of_a_linked_trace_is_none_of_its_operators() -> None:
     build = TraceBuilder()
     build.node("mm", 3)
     build.op("mm", 0, 5, node_id=4)
-    report = link_execution(build.build()).report
+    report = link_execution(build.trace()).report
     assert (report.linked, report.candidates) == (0, 0)
 
 
@@ -117,7 +117,7 @@ def iterations(
 ) -> tuple[TraceBuilder, list[int], list[int]]:
     """A profile of `count` iterations on two threads, and nodes of one; the nodes and their operators."""
     build = TraceBuilder()
-    worker = build.track(TrackKind.THREAD, "101")
+    worker = build.lane(TrackKind.THREAD, "101")
     nodes, true = [], []
     for thread in (1, 2):
         for place, name in enumerate(NAMES):
@@ -137,7 +137,7 @@ def iterations(
 @pytest.mark.parametrize("numbered", [(1, 2), (1,), (2,)], ids=["both threads", "main", "worker"])
 def test_sequence_numbers_select_the_iteration_on_all_threads(numbered: tuple[int, ...]) -> None:
     build, nodes, true = iterations(40, 17, numbered=numbered)
-    links = link_execution(build.build())
+    links = link_execution(build.trace())
     assert pairs(links.edges) == list(zip(nodes, true, strict=True))
     assert links.report.notes == {"linked by name and order": 14, "equal sequence numbers": 3 * len(numbered)}
     assert links.report.unlinked == {}
@@ -145,7 +145,7 @@ def test_sequence_numbers_select_the_iteration_on_all_threads(numbered: tuple[in
 
 def test_equal_iterations_without_numbers_are_not_guessed() -> None:
     build, _, _ = iterations(40, 17, numbered=())
-    links = link_execution(build.build())
+    links = link_execution(build.trace())
     assert pairs(links.edges) == []
     assert links.report.unlinked == {"several operators match": 14}
 
@@ -160,7 +160,7 @@ def test_equal_operators_before_the_iteration_cost_no_link(before: int, name: st
     true = [build.op(step, 10**7 + place * 10, 10**7 + place * 10 + 5) for place, step in enumerate(steps)]
     nodes = [build.node(step, place + 3) for place, step in enumerate(steps) if place != 333]
     del true[333]
-    assert pairs(link_execution(build.build()).edges) == sorted(zip(nodes, true, strict=True))
+    assert pairs(link_execution(build.trace()).edges) == sorted(zip(nodes, true, strict=True))
 
 
 def test_children_stay_inside_the_operators_of_their_parents() -> None:
@@ -173,7 +173,7 @@ def test_children_stay_inside_the_operators_of_their_parents() -> None:
     nodes = [build.node("foreach", 3), build.node("relu", 9)]
     for identity in (4, 5):
         build.node("result_type", identity, node_parent=3)
-    links = link_execution(build.build())
+    links = link_execution(build.trace())
     assert pairs(links.edges) == list(zip(nodes, (outer, last), strict=True))
     assert links.report.unlinked == {"several operators match": 2}
 
@@ -215,7 +215,7 @@ def two_sources(pid: int | None, local_time: int | None, *, ids: int = 0, name: 
     for number in range(20):
         keys = {"record_function": number + 1} if number < ids else {}
         build.op("mm", number * 10, number * 10 + 5, **keys)
-    trace = build.build()
+    trace = build.trace()
     trace.sources = [
         SourceInfo("et.json", "execution-trace", rank=0, pid=pid, local_time_ns=local_time),
         SourceInfo("profile.json", "kineto", rank=0, pid=100, start_ns=LAUNCHED, end_ns=LAUNCHED + SECOND),

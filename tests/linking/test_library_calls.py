@@ -25,7 +25,7 @@ class Thread:
     kernels: int = 0
 
     def __post_init__(self) -> None:
-        self.stream = self.builder.track(TrackKind.STREAM, "7")
+        self.stream = self.builder.lane(TrackKind.STREAM, "7")
 
     def call(self, name: str, **stated: object) -> int:
         row = self.mark(name)
@@ -44,7 +44,7 @@ class Thread:
         return self.builder.kernel("ncclDevKernel", begin, begin + 5, self.stream, correlation=correlation)
 
     def trace(self) -> RankTrace:
-        trace = self.builder.build()
+        trace = self.builder.trace()
         trace.sources = [replace(trace.sources[0], format="nsys")]
         return trace
 

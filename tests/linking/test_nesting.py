@@ -30,7 +30,7 @@ def test_the_innermost_event_around_another_calls_it() -> None:
     launch = build.event(EventKind.RUNTIME, "cudaLaunchKernel", 20, 30)
     later = build.op("aten::relu", 100, 120)
 
-    links = link_calls(build.build())
+    links = link_calls(build.trace())
 
     assert pairs(links.edges) == [(outer, inner), (inner, launch)]
     assert (links.report.linked, links.report.candidates) == (2, 2)
@@ -42,14 +42,14 @@ def test_events_that_touch_do_not_call_each_other() -> None:
     build = TraceBuilder()
     build.op("first", 0, 10)
     build.op("second", 10, 20)
-    assert pairs(link_calls(build.build()).edges) == []
+    assert pairs(link_calls(build.trace()).edges) == []
 
 
 def test_a_shorter_event_of_the_same_start_is_inside() -> None:
     build = TraceBuilder()
     child = build.op("child", 0, 5)
     parent = build.op("parent", 0, 9)
-    assert pairs(link_calls(build.build()).edges) == [(parent, child)]
+    assert pairs(link_calls(build.trace()).edges) == [(parent, child)]
 
 
 def test_of_equal_intervals_python_is_outside_annotations_outside_operators() -> None:
@@ -57,15 +57,15 @@ def test_of_equal_intervals_python_is_outside_annotations_outside_operators() ->
     operator = build.op("aten::mm", 0, 5)
     annotation = build.event(EventKind.ANNOTATION, "step", 0, 5)
     frame = build.event(EventKind.PYTHON, "train.py(3): step", 0, 5)
-    assert pairs(link_calls(build.build()).edges) == sorted([(frame, annotation), (annotation, operator)])
+    assert pairs(link_calls(build.trace()).edges) == sorted([(frame, annotation), (annotation, operator)])
 
 
 def test_threads_do_not_nest_in_each_other() -> None:
     build = TraceBuilder()
-    other = build.track(TrackKind.THREAD, "101")
+    other = build.lane(TrackKind.THREAD, "101")
     build.op("main", 0, 100)
     build.op("worker", 10, 20, track=other)
-    assert pairs(link_calls(build.build()).edges) == []
+    assert pairs(link_calls(build.trace()).edges) == []
 
 
 def test_a_crossing_event_goes_to_what_encloses_both_and_is_counted() -> None:
@@ -75,7 +75,7 @@ def test_a_crossing_event_goes_to_what_encloses_both_and_is_counted() -> None:
     crossing = build.op("crossing", 40, 60)
     inside = build.op("inside", 41, 45)
 
-    links = link_calls(build.build())
+    links = link_calls(build.trace())
 
     assert pairs(links.edges) == [(outer, first), (outer, crossing), (crossing, inside)]
     assert links.report.notes == {"outermost": 1, "overlapping": 1}
@@ -85,7 +85,7 @@ def test_a_crossing_event_without_anything_around_it_is_not_linked_and_says_why(
     build = TraceBuilder()
     build.op("first", 0, 50)
     build.op("crossing", 40, 60)
-    report = link_calls(build.build()).report
+    report = link_calls(build.trace()).report
     assert (report.linked, report.candidates) == (0, 1)
     assert report.unlinked == {"overlaps the event it starts in": 1}
 
@@ -98,7 +98,7 @@ def test_a_nearer_function_inside_the_named_caller_is_the_caller() -> None:
     outer = build.event(EventKind.PYTHON, "a.py(1): f", 0, 50, python_id=1)
     nearer = build.event(EventKind.PYTHON, "a.py(9): g", 5, 40, python_id=2, python_parent=1)
     callee = build.event(EventKind.PYTHON, "a.py(5): h", 10, 30, python_id=3, python_parent=1)
-    links = link_calls(build.build())
+    links = link_calls(build.trace())
     assert pairs(links.edges) == [(outer, nearer), (nearer, callee)]
     assert links.report.notes == {"outermost": 1}
 
@@ -113,7 +113,7 @@ def test_a_function_whose_return_was_missed_calls_nothing_after_its_caller_ended
     inside = build.op("aten::empty", 12, 20)
     later = build.event(EventKind.PYTHON, "forward", 40, 60, python_id=4, python_parent=1)
     operator = build.op("aten::mm", 45, 50)
-    links = link_calls(build.build())
+    links = link_calls(build.trace())
     expected = [(run, enter), (run, later), (enter, unclosed), (unclosed, inside), (later, operator)]
     assert pairs(links.edges) == expected
     assert links.report.notes == {"outermost": 1, "Python functions without an end": 1}
@@ -124,7 +124,7 @@ def test_the_named_caller_decides_if_the_function_around_the_callee_ends_after_i
     caller = build.event(EventKind.PYTHON, "caller", 0, 50, python_id=1)
     build.event(EventKind.PYTHON, "of no known caller", 10, 70, python_id=2)
     callee = build.event(EventKind.PYTHON, "callee", 20, 30, python_id=3, python_parent=1)
-    links = link_calls(build.build())
+    links = link_calls(build.trace())
     assert pairs(links.edges) == [(caller, callee)]
     assert links.report.notes["Python parent by id instead of by time"] == 1
 
@@ -136,7 +136,7 @@ def test_a_function_that_begins_an_annotation_calls_its_own_functions() -> None:
     annotation = build.annotation("## forward ##", 12, 90)
     within = build.event(EventKind.PYTHON, "is_scripting", 14, 15, python_id=3, python_parent=2)
     later = build.event(EventKind.PYTHON, "forward", 30, 80, python_id=4, python_parent=1)
-    edges = link_calls(build.build()).edges
+    edges = link_calls(build.trace()).edges
     assert pairs(edges) == [(step, enter), (step, annotation), (enter, within), (annotation, later)]
 
 
@@ -146,7 +146,7 @@ def test_the_named_caller_decides_where_a_function_begins_as_another_ends() -> N
     first = build.event(EventKind.PYTHON, "first", 10, 20, python_id=2, python_parent=1)
     second = build.event(EventKind.PYTHON, "second", 20, 20, python_id=3, python_parent=1)
     inside = build.event(EventKind.PYTHON, "inside", 20, 20, python_id=4, python_parent=3)
-    edges = link_calls(build.build()).edges
+    edges = link_calls(build.trace()).edges
     assert pairs(edges) == [(caller, first), (caller, second), (second, inside)]
 
 
@@ -154,7 +154,7 @@ def test_of_equal_intervals_the_function_with_the_smaller_id_is_outside() -> Non
     build = TraceBuilder()
     inner = build.event(EventKind.PYTHON, "inner", 0, 10, python_id=2, python_parent=1)
     outer = build.event(EventKind.PYTHON, "outer", 0, 10, python_id=1)
-    assert pairs(link_calls(build.build()).edges) == [(outer, inner)]
+    assert pairs(link_calls(build.trace()).edges) == [(outer, inner)]
 
 
 @pytest.mark.parametrize(
@@ -164,17 +164,17 @@ def test_a_named_caller_that_does_not_run_on_the_thread_is_out_of_date(
     start: int, end: int, track: int
 ) -> None:
     build = TraceBuilder()
-    build.track(TrackKind.THREAD, "101")
+    build.lane(TrackKind.THREAD, "101")
     build.event(EventKind.PYTHON, "named", start, end, track, python_id=1)
     build.event(EventKind.PYTHON, "callee", 6, 7, python_id=2, python_parent=1)
-    assert pairs(link_calls(build.build()).edges) == []
+    assert pairs(link_calls(build.trace()).edges) == []
 
 
 def test_functions_that_name_each_other_are_no_circle() -> None:
     build = TraceBuilder()
     first = build.event(EventKind.PYTHON, "first", 0, 10, python_id=1, python_parent=2)
     second = build.event(EventKind.PYTHON, "second", 0, 10, python_id=2, python_parent=1)
-    assert pairs(link_calls(build.build()).edges) == [(first, second)]
+    assert pairs(link_calls(build.trace()).edges) == [(first, second)]
 
 
 # Profiles in whole microseconds: numbers of the profiler decide among equal starts.
@@ -186,7 +186,7 @@ def test_a_short_operator_that_began_first_is_not_inside_the_long_one() -> None:
     select = build.op("aten::select", 10, 12, event_index=3)
     scalar = build.op("aten::_local_scalar_dense", 10, 10, event_index=2)
     strided = build.op("aten::as_strided", 10, 10, event_index=4)
-    assert pairs(link_calls(build.build()).edges) == [(item, scalar), (select, strided)]
+    assert pairs(link_calls(build.trace()).edges) == [(item, scalar), (select, strided)]
 
 
 def test_of_equal_intervals_the_one_with_the_smaller_number_is_outside() -> None:
@@ -194,14 +194,14 @@ def test_of_equal_intervals_the_one_with_the_smaller_number_is_outside() -> None
     annotation = build.annotation("nccl:all_reduce", 0, 5, event_index=2)
     operator = build.op("record_param_comms", 0, 5, event_index=1)
     call = build.event(EventKind.RUNTIME, "cudaLaunchKernel", 0, 5)
-    assert pairs(link_calls(build.build()).edges) == [(annotation, call), (operator, annotation)]
+    assert pairs(link_calls(build.trace()).edges) == [(annotation, call), (operator, annotation)]
 
 
 def test_numbers_decide_only_if_all_events_that_begin_together_have_one() -> None:
     build = TraceBuilder()
     outer = build.op("outer", 0, 9)
     short = build.op("short", 0, 0, event_index=1)
-    assert pairs(link_calls(build.build()).edges) == [(outer, short)]
+    assert pairs(link_calls(build.trace()).edges) == [(outer, short)]
 
 
 @pytest.mark.parametrize(("start", "end"), [(5, 10), (10, 15), (10, 10)], ids=["ends", "begins", "empty"])
@@ -210,7 +210,7 @@ def test_a_call_without_a_duration_is_not_inside_a_call_that_it_touches(start: i
     operator = build.op("aten::mm", 0, 20)
     call = build.event(EventKind.RUNTIME, "cudaLaunchKernel", start, end)
     touching = [build.event(EventKind.RUNTIME, "cudaPeekAtLastError", 10, 10) for _ in range(5)]
-    edges = link_calls(build.build()).edges
+    edges = link_calls(build.trace()).edges
     assert pairs(edges) == [(operator, callee) for callee in (call, *touching)]
 
 
@@ -218,7 +218,7 @@ def test_a_call_without_a_duration_is_inside_a_call_around_it() -> None:
     build = TraceBuilder()
     outer = build.event(EventKind.RUNTIME, "run graph", 0, 20)
     inner = build.event(EventKind.RUNTIME, "recordEvent", 10, 10)
-    assert pairs(link_calls(build.build()).edges) == [(outer, inner)]
+    assert pairs(link_calls(build.trace()).edges) == [(outer, inner)]
 
 
 # Whole threads, of which the truth is known.
@@ -261,7 +261,7 @@ def called(steps: list[tuple[int, EventKind | None]]) -> list[Called]:
 
 def callers(build: TraceBuilder) -> list[int]:
     """The caller of each event, or -1."""
-    edges = link_calls(build.build()).edges
+    edges = link_calls(build.trace()).edges
     known = dict(zip(edges.target.tolist(), edges.source.tolist(), strict=True))
     return [known.get(row, -1) for row in range(len(build.rows))]
 

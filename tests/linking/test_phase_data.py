@@ -23,7 +23,7 @@ def linked(build: TraceBuilder, *, events: int = 0) -> LinkedRank:
     """With `{"row": N}` as the arguments of each event."""
     payloads = ListedPayloads([b'{"row": %d}' % row for row in range(len(build.rows))])
     info = SourceInfo("built.json", "built", rank=0, events=events)
-    return link_rank(replace(build.build(), payloads=[payloads], sources=[info]))
+    return link_rank(replace(build.trace(), payloads=[payloads], sources=[info]))
 
 
 def shown(rank: LinkedRank) -> list[tuple[str, dict[str, object]]]:

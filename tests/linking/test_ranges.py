@@ -29,10 +29,10 @@ US = MICROSECOND
 
 def both(system: TraceBuilder, profile: TraceBuilder) -> RankTrace:
     """One rank that Nsight Systems and a profiler recorded."""
-    ranges = system.build()
+    ranges = system.trace()
     ranges.sources = [replace(ranges.sources[0], format="nsys")]
     ranges.tracks = [Track(TrackKind.THREAD, "100", "100 nsys")]
-    return combine([ranges, profile.build()])
+    return combine([ranges, profile.trace()])
 
 
 def same(linked: LinkedRank) -> list[tuple[int, int]]:
@@ -64,7 +64,7 @@ def test_ranges_without_ids_are_linked_to_the_nearest_event_of_their_name() -> N
 
 
 def test_ranges_of_another_process_are_not_linked() -> None:
-    system, profile = TraceBuilder(), TraceBuilder([Track(TrackKind.THREAD, "200", "200")])
+    system, profile = TraceBuilder(), TraceBuilder(tracks=[Track(TrackKind.THREAD, "200", "200")])
     system.annotation("step", 0, 80 * US)
     profile.annotation("step", 0, 80 * US)
     assert same(link_rank(both(system, profile))) == []

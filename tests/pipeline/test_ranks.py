@@ -164,7 +164,7 @@ def test_many_small_sources_are_read_by_few_workers(tmp_path: Path, jobs: int) -
 
 
 def trace(format_name: str, *derived_from: str) -> RankTrace:
-    made = TraceBuilder().build()
+    made = TraceBuilder().trace()
     made.sources = [replace(made.source, path=f"{format_name}.json", format=format_name)]
     return replace(made, derived_from=frozenset(derived_from))
 
