@@ -196,6 +196,6 @@ def only(graph: EventGraph, folder: Path, **options: str) -> EtTrace:
 
 
 def groups(folder: Path) -> Mapping[str, list[int]]:
-    """The process groups that stand beside the files."""
+    """The process groups, which are in a file next to the traces."""
     found: Mapping[str, list[int]] = json.loads((folder / "job.groups.json").read_bytes())
     return found

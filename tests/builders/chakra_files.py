@@ -224,7 +224,7 @@ def box_of(scene: Scene, name: str) -> Box:
 
 
 def arrows(scene: Scene) -> set[tuple[str, str, str]]:
-    """The arrows, by the names of what they join and what they stand for."""
+    """The arrows, by the names of what they join, and their relation."""
     return {
         (
             scene.boxes[arrow.cause].name,

@@ -41,7 +41,7 @@ from tracelink.model.job import Job, Part
 from tracelink.model.trace import ListedPayloads, ProcessGroup, SourceInfo
 
 START = 1_700_000_000_000_000_000
-"""The time that 0 stands for."""
+"""The instant of time 0."""
 
 MAIN = "main"
 EVIDENCE = {"kernel": Evidence.KERNEL, "annotation": Evidence.ANNOTATION, "record": Evidence.RECORDER}

@@ -60,7 +60,7 @@ def _in_whole_microseconds(document: Document) -> Iterator[Element]:
 def _plain_arguments(element: Element) -> Element:
     args: Element = element["args"]
     if element.get("cat") in ON_GPU or element.get("cat") == "cuda_runtime":
-        # There the two numbers are equal, and the first one says nothing of an operator.
+        # There the two numbers are equal: the first one is not of an operator.
         kept = {name: args[name] for name in (*LAUNCH_SHAPE, "cbid") if name in args}
         return {"External id": args["correlation"], **kept}
     if element.get("cat") in ("cpu_op", "user_annotation"):
@@ -70,7 +70,7 @@ def _plain_arguments(element: Element) -> Element:
 
 
 def of_2021(document: Document) -> Document:
-    """Other categories and names of arguments; threads are texts, and no rank is told."""
+    """Other categories and names of arguments; threads are texts, and the rank is missing."""
     return {"schemaVersion": 1, "traceEvents": [*map(_as_in_2021, of_2023(document)["traceEvents"])]}
 
 
