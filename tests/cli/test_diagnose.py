@@ -327,7 +327,7 @@ def test_a_directory_gets_parquet_files(tracelink: Run, dumps: str, tmp_path: Pa
 def test_an_unknown_suffix_is_refused_before_anything_is_read(tracelink: Run) -> None:
     result = tracelink("diagnose", "there-is-nothing-here", "-o", "flight.xlsx")
     assert (result.exit_code, result.stdout) == (2, "")
-    assert "'flight.xlsx' names neither a SQLite file nor a directory." in result.stderr
+    assert "'flight.xlsx' names neither a database nor a directory." in result.stderr
 
 
 def test_without_readable_input_nothing_is_written(tracelink: Run, tmp_path: Path) -> None:

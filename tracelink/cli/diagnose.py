@@ -178,8 +178,8 @@ takes_entries = collected(
     "--output",
     type=click.Path(),
     metavar="FILE|DIR/",
-    help="Write the answer to FILE.html, .md, .csv or .json; or all entries to a database: FILE.sqlite, or Parquet "
-    "files in DIR/ or DIR.parquet.",
+    help="Write the answer to FILE.html, .md, .csv or .json; or all entries to a database: FILE.sqlite, "
+    "FILE.duckdb, or Parquet files in DIR/ or DIR.parquet.",
 )
 @takes_engine
 def diagnose(

@@ -109,14 +109,13 @@ def create(connection: duckdb.DuckDBPyConnection, table: Table) -> None:
         connection.execute(f"COMMENT ON COLUMN {name} IS {quoted(column.comment)}")
 
 
-def write(tables: Collection[Table], batches: Iterable[Batch], path: str) -> None:
-    """Writes all rows; the file appears when it is complete."""
+def write(tables: Collection[Table], batches: Iterable[Batch], path: str, rows: int = 0) -> None:
+    """Writes all rows; the file appears when it is complete. About so many `rows` decide the size of blocks."""
     by_name = {table.name: table for table in tables}
-    batches = list(batches)
     with (
         temporary_at(path) as temporary,
         scratch_folder_for(None) as scratch,
-        created(temporary, scratch, sum(map(len, batches)), shown(path)) as connection,
+        created(temporary, scratch, rows, shown(path)) as connection,
     ):
         for table in tables:
             create(connection, table)

@@ -17,6 +17,8 @@ from builders.flight_database import examined, rows, sqlite_of
 from builders.recorded_jobs import faulty_plans, plans
 from builders.recorder import CREATED, collective, dump, frame, process_group
 from generators.recorded_jobs import FAULTS, Fault, Plan, job
+from tracelink.diagnosis.database.schema import TABLES
+from tracelink.diagnosis.database.tables import database_at
 from tracelink.diagnosis.examine import Examined
 
 # Single tables.
@@ -400,3 +402,15 @@ def test_any_entry(tmp_path: Path) -> None:
         (place, entry["profiling_name"], entry["input_sizes"], entry["time_created_ns"], entry["retired"])
         for place, entry in enumerate(entries)
     ]
+
+
+def test_duckdb_has_the_same_rows_as_sqlite(tmp_path: Path) -> None:
+    duckdb = pytest.importorskip("duckdb")
+    what = examined({0: dump(collective(), pg_config=GROUPS), 1: dump(pg_config=GROUPS)})
+    database_at(str(tmp_path / "flight.duckdb")).write(what)
+    database = sqlite_of(what, tmp_path)
+    with duckdb.connect(str(tmp_path / "flight.duckdb"), read_only=True) as connection:
+        for table in TABLES:
+            found = connection.execute(f"SELECT * FROM {table}").fetchall()
+            stored = rows(database, f"SELECT * FROM {table}")
+            assert sorted(map(repr, found)) == sorted(map(repr, stored))

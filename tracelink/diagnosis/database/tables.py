@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from itertools import chain
 from pathlib import PurePath
+from typing import Literal
 
 import numpy as np
 from msgspec import Struct, to_builtins
@@ -34,10 +35,11 @@ from tracelink.model.errors import UsageError, encodable
 from tracelink.model.fields import fields_of
 from tracelink.model.findings import Finding
 from tracelink.model.operations import operation_of
-from tracelink.store import parquet, sqlite
+from tracelink.store import duckdb, parquet, sqlite
 from tracelink.store.schema import Batch
 
 SQLITE_SUFFIXES = (".sqlite", ".sqlite3", ".db")
+DUCKDB_SUFFIX = ".duckdb"
 COMPLETE, TRUNCATED, UNREADABLE, MISSING = "complete", "truncated", "unreadable", "missing"
 
 
@@ -45,17 +47,19 @@ COMPLETE, TRUNCATED, UNREADABLE, MISSING = "complete", "truncated", "unreadable"
 
 
 class Database(Struct, frozen=True):
-    """The location of a database: a file for SQLite, a directory for Parquet files."""
+    """The location of a database: a file for SQLite or DuckDB, a directory for Parquet files."""
 
     path: str
-    directory: bool
+    form: Literal["sqlite", "duckdb", "parquet"]
 
     def write(self, examined: Examined) -> None:
         """Writes everything that was examined; the output appears complete or not at all."""
         batches = tables_of(examined)
         with abandoned_files_removed(self.path):
-            if self.directory:
+            if self.form == "parquet":
                 parquet.write_folder(TABLES.values(), batches, folder_target(self.path), VERSION)
+            elif self.form == "duckdb":
+                duckdb.write(TABLES.values(), batches, self.path, len(examined.journal))
             else:
                 sqlite.write(TABLES.values(), batches, self.path, VERSION)
 
@@ -64,13 +68,16 @@ def database_at(path: str) -> Database:
     """The database that a path names; raises `UsageError` if it names none, or it cannot be written here."""
     suffix = PurePath(path).suffix
     if suffix in SQLITE_SUFFIXES and not names_folder(path):
-        return Database(path, directory=False)
+        return Database(path, "sqlite")
+    if suffix == DUCKDB_SUFFIX and not names_folder(path):
+        duckdb.check_installed()
+        return Database(path, "duckdb")
     if suffix == parquet.SUFFIX or names_folder(path) or is_folder(path):
         parquet.check_installed()
-        return Database(path, directory=True)
+        return Database(path, "parquet")
     raise UsageError(
-        f"{path!r} names neither a SQLite file nor a directory",
-        advice="Name a file .sqlite for SQLite, or a directory (flight/ or flight.parquet) for Parquet files.",
+        f"{path!r} names neither a database nor a directory",
+        advice="Name a file .sqlite or .duckdb, or a directory (flight/ or flight.parquet) for Parquet files.",
     )
 
 
