@@ -11,7 +11,7 @@ import click
 import pytest
 
 import tracelink
-from builders import documentation, notebook
+from builders import documentation
 from builders.documentation import PYTHON, ROOT, commands, run, shown, workspace
 from tracelink.cli import main
 
@@ -70,8 +70,8 @@ def test_the_examples_of_the_library_run(folder: Path, capsys: pytest.CaptureFix
 
 def test_the_notebook_is_current() -> None:
     pytest.importorskip("pandas")
-    assert notebook.rewritten(NOTEBOOK) == NOTEBOOK.read_text("utf-8"), (
-        "run: PYTHONPATH=tests python -m builders.notebook docs/notebook.ipynb"
+    assert documentation.rewritten(NOTEBOOK) == NOTEBOOK.read_text("utf-8"), (
+        "run: PYTHONPATH=tests python -m builders.documentation docs/notebook.ipynb"
     )
 
 

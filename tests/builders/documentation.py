@@ -1,11 +1,13 @@
-"""Commands in documentation pages, and what they print: run again by tests, and written into the pages on request.
+"""Commands in documentation pages, and cells of notebooks, with what they print: run again, and written on request.
 
-PYTHONPATH=tests python -m builders.documentation README.md docs/tutorial.md
+PYTHONPATH=tests python -m builders.documentation README.md docs/tutorial.md docs/notebook.ipynb
 """
 
 from __future__ import annotations
 
+import ast
 import io
+import json
 import os
 import re
 import shlex
@@ -15,15 +17,17 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from pathlib import Path
+from typing import Any
 from unittest import mock
 
 import click
 
 from tracelink import samples
 from tracelink.cli import main
+from tracelink.show import frames
 
 ROOT = Path(__file__).parents[2]
-WIDTH = 118
+WIDTH, NOTEBOOK_WIDTH = 118, 160
 COMMAND = re.compile(r"(?:^|\| )(tracelink [^#|\n]*)", re.MULTILINE)
 SHELL = re.compile(r"^```sh\n(.*?)^```", re.DOTALL | re.MULTILINE)
 SHOWN = re.compile(
@@ -90,14 +94,56 @@ def run(words: list[str]) -> tuple[int, str]:
 
 
 def rewritten(page: Path) -> str:
-    """The text of a page with the present output of its commands."""
-
-    def block(match: re.Match[str]) -> str:
-        words = [shlex.split(line)[1:] for line in COMMAND.findall(match["commands"])]
-        return match[1] + "".join(run(arguments)[1] for arguments in words) + match[4]
-
+    """The text of a page, or of a notebook, with the present output of its commands or cells."""
     with workspace():
-        return SHOWN.sub(block, page.read_text("utf-8"))
+        return _notebook(page) if page.suffix == ".ipynb" else SHOWN.sub(_block, page.read_text("utf-8"))
+
+
+def _block(match: re.Match[str]) -> str:
+    words = [shlex.split(line)[1:] for line in COMMAND.findall(match["commands"])]
+    return match[1] + "".join(run(arguments)[1] for arguments in words) + match[4]
+
+
+# Notebooks without Jupyter: the cells in one namespace, and what a notebook would show of each.
+
+
+SHOWN_AS = {"text/html": "_repr_html_", "image/svg+xml": "_repr_svg_"}
+"""Types of what is shown, and the methods that make it."""
+
+
+def _notebook(path: Path) -> str:
+    notebook = json.loads(path.read_text("utf-8"))
+    cells = [cell for cell in notebook["cells"] if cell["cell_type"] == "code"]
+    namespace: dict[str, Any] = {"__name__": "__main__"}
+    wide = os.terminal_size((NOTEBOOK_WIDTH, 50))
+    with mock.patch.object(frames, "get_terminal_size", return_value=wide):
+        for number, cell in enumerate(cells, 1):
+            source, name = "".join(cell["source"]), f"{path.name}, cell {number}"
+            cell |= {"execution_count": number, "outputs": _outputs(source, namespace, name, number)}
+    return json.dumps(notebook, indent=1, ensure_ascii=False) + "\n"
+
+
+def _outputs(source: str, namespace: dict[str, Any], name: str, number: int) -> list[dict[str, Any]]:
+    tree = ast.parse(source, name)
+    last = tree.body.pop() if tree.body and isinstance(tree.body[-1], ast.Expr) else None
+    printed = io.StringIO()
+    with redirect_stdout(printed):
+        exec(compile(tree, name, "exec"), namespace)
+        value = eval(compile(ast.Expression(last.value), name, "eval"), namespace) if last else None
+    outputs: list[dict[str, Any]] = []
+    if printed.getvalue():
+        outputs.append({"name": "stdout", "output_type": "stream", "text": _lines(printed.getvalue())})
+    if value is not None:
+        methods = {kind: getattr(value, name) for kind, name in SHOWN_AS.items() if hasattr(value, name)}
+        data = {kind: _lines(method()) for kind, method in methods.items()}
+        data["text/plain"] = _lines(repr(value))
+        result = {"data": data, "execution_count": number, "metadata": {}}
+        outputs.append(result | {"output_type": "execute_result"})
+    return outputs
+
+
+def _lines(text: str) -> list[str]:
+    return text.splitlines(keepends=True)
 
 
 if __name__ == "__main__":
