@@ -2,26 +2,17 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Generator, Iterator, Mapping, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Generator, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import count
 from random import Random
 from typing import Any
 
+from generators import recording
 from generators.job import COMMUNICATION_STREAM, COMPUTE_STREAM, DEVICE_COUNT, MAIN_THREAD, Group, Job
-from generators.recording import (
-    Call,
-    Footprint,
-    Frame,
-    GpuEvent,
-    Input,
-    MemoryChange,
-    Operation,
-    Recording,
-    Tensor,
-)
+from generators.recording import Call, Footprint, Frame, GpuEvent, Input, Operation, Recording, Tensor
 
 RUNTIME_CODES = {
     "cudaMemcpyAsync": 41,
@@ -69,9 +60,9 @@ class Machine:
         self.record_functions, self.external_id = count(2), 0
         self.event_indices, self.frame_numbers = count(0), count(1)
         self.nodes, self.events, self.sequences = count(5), count(1), count(10)
-        self.group_sequences: dict[tuple[int, bool], int] = {}
-        self.group_orders: dict[int, int] = {}
-        self.messages: dict[tuple[int, tuple[int, int]], int] = {}
+        self.group_sequences: Counter[tuple[int, bool]] = Counter()
+        self.group_orders: Counter[int] = Counter()
+        self.messages: Counter[tuple[int, tuple[int, int]]] = Counter()
         self.allocated = 0
         self.slower: dict[str, float] = {}
         """How many times as long kernels of a name take."""
@@ -113,38 +104,15 @@ class Machine:
 
     @contextmanager
     def operation(
-        self,
-        name: str,
-        inputs: Sequence[Input] = (),
-        outputs: Sequence[Input] = (),
-        *,
-        category: str = "cpu_op",
-        sequence: int = -1,
-        forward_thread: int = 0,
-        scope: int = 0,
-        communication: Mapping[str, Any] | None = None,
+        self, name: str, inputs: Sequence[Input] = (), outputs: Sequence[Input] = (), **more: Any
     ) -> Iterator[Operation]:
         """An operator that runs for as long as what happens in it."""
         self.work(600, 2_500)
         stack = self.open_operations.setdefault(self.thread, [])
         self.external_id += 1
-        done = Operation(
-            name,
-            category,
-            self.thread,
-            self.now,
-            self.external_id,
-            next(self.record_functions),
-            next(self.event_indices),
-            next(self.nodes),
-            stack[-1].node if stack else thread_node(self.thread),
-            inputs,
-            outputs,
-            sequence,
-            forward_thread,
-            scope,
-            communication=communication or {},
-        )
+        numbers = (self.external_id, next(self.record_functions), next(self.event_indices), next(self.nodes))
+        parent = stack[-1].node if stack else thread_node(self.thread)
+        done = Operation(name, self.thread, self.now, *numbers, parent, inputs, outputs, **more)
         stack.append(done)
         self.work(300, 1_800)
         yield done
@@ -163,15 +131,9 @@ class Machine:
             self._annotated.pop()
             for stream, (start, end) in spans.items():
                 # The profiler widens these by a nanosecond to each side.
-                event = GpuEvent(
-                    "gpu_user_annotation",
-                    name,
-                    stream,
-                    start - 1,
-                    end - start + 2,
-                    {"External id": done.external_id},
-                )
-                self.recording.gpu.append(event)
+                args = {"External id": done.external_id}
+                widened = GpuEvent("gpu_user_annotation", name, stream, start - 1, end - start + 2, args)
+                self.recording.gpu.append(widened)
 
     @contextmanager
     def frame(self, name: str, *, module: bool = False) -> Iterator[None]:
@@ -192,16 +154,9 @@ class Machine:
         self.work(200, 600)
         stack = self.open_operations.get(self.thread)
         spent = self.random.randint(2_500, 7_000) if duration is None else duration
-        call = Call(
-            name,
-            RUNTIME_CODES[name],
-            self.thread,
-            self.now,
-            spent,
-            self.next_correlation,
-            stack[-1].external_id if stack else None,
-            kernels,
-        )
+        operator = stack[-1].external_id if stack else None
+        numbers = (self.thread, self.now, spent, self.next_correlation, operator, kernels)
+        call = Call(name, RUNTIME_CODES[name], *numbers)
         self.now += spent
         self.recording.calls.append(call)
         return call
@@ -242,21 +197,18 @@ class Machine:
         """An event is recorded on one stream, and the other waits for it."""
         recorded = self.call("cudaEventRecord", duration=self.random.randint(700, 1_600))
         waited = self.call("cudaStreamWaitEvent", duration=self.random.randint(700, 1_600))
-        self.synchronize(
-            "Stream Wait Event",
-            waiting,
-            waited,
-            (waited.start + 100, waited.start + waited.duration - 100),
-            wait_on_stream=awaited,
-            wait_on_cuda_event_record_corr_id=recorded.correlation,
-            wait_on_cuda_event_id=next(self.events),
-        )
+        on = {
+            "wait_on_stream": awaited,
+            "wait_on_cuda_event_record_corr_id": recorded.correlation,
+            "wait_on_cuda_event_id": next(self.events),
+        }
+        span = (waited.start + 100, waited.start + waited.duration - 100)
+        self.synchronize("Stream Wait Event", waiting, waited, span, **on)
         self.streams[waiting] = max(self.streams[waiting], self.streams[awaited])
 
     def wait_for_device(self) -> None:
         """The CPU waits until all streams are idle."""
-        idle = max(self.streams.values())
-        spent = max(idle - self.now, 0) + 3_000
+        spent = max(max(self.streams.values()) - self.now, 0) + 3_000
         call = self.call("cudaDeviceSynchronize", duration=spent)
         self.synchronize("Context Sync", -1, call, (call.start + 500, call.start + spent - 500))
 
@@ -270,38 +222,27 @@ class Machine:
         """Memory on the device; negative sizes give it back."""
         self.work(100, 300)
         self.allocated += size
-        self.recording.memory.append(
-            MemoryChange(
-                self.now,
-                self.thread,
-                0x7F00_0000_0000 + len(self.recording.memory) * 0x200,
-                size,
-                self.allocated,
-                next(self.event_indices),
-            )
-        )
+        address = 0x7F00_0000_0000 + len(self.recording.memory) * 0x200
+        numbers = (self.now, self.thread, address, size, self.allocated, next(self.event_indices))
+        self.recording.memory.append(recording.MemoryChange(*numbers))
 
     def next_sequence(self, group: Group, *, point_to_point: bool) -> int:
         """The number of the next collective, or of the next send or receive, of a group."""
-        key = (group.number, point_to_point)
-        self.group_sequences[key] = self.group_sequences.get(key, 0) + 1
-        return self.group_sequences[key]
+        self.group_sequences[group.number, point_to_point] += 1
+        return self.group_sequences[group.number, point_to_point]
 
     def sequences_of(self, group: Group) -> tuple[int, int]:
         """The numbers of the last collective and of the last message or batch of a group."""
-        return self.group_sequences.get((group.number, False), 0), self.group_sequences.get(
-            (group.number, True), 0
-        )
+        return self.group_sequences[group.number, False], self.group_sequences[group.number, True]
 
     def next_message(self, group: Group, peers: tuple[int, int]) -> int:
         """The number of the next message from the first to the second of the peers."""
-        key = (group.number, peers)
-        self.messages[key] = self.messages.get(key, 0) + 1
-        return self.messages[key]
+        self.messages[group.number, peers] += 1
+        return self.messages[group.number, peers]
 
     def next_order(self, group: Group) -> int:
         """The number of the next operation of a group."""
-        self.group_orders[group.number] = self.group_orders.get(group.number, 0) + 1
+        self.group_orders[group.number] += 1
         return self.group_orders[group.number]
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from math import prod
 from typing import Any
 
 from generators.job import Group
@@ -20,19 +21,12 @@ class Tensor:
     @property
     def elements(self) -> int:
         """How many numbers are in it."""
-        count = 1
-        for size in self.shape:
-            count *= size
-        return count
+        return prod(self.shape)
 
     @property
     def strides(self) -> list[int]:
         """Row-major strides."""
-        strides, step = [], 1
-        for size in reversed(self.shape):
-            strides.append(step)
-            step *= size
-        return strides[::-1]
+        return [prod(self.shape[place + 1 :]) for place in range(len(self.shape))]
 
 
 Input = Tensor | list[Tensor] | int | float | str | bool | list[int] | list[str]
@@ -43,7 +37,6 @@ class Operation:
     """An operator or an annotation, as the profiler and the execution trace both see it."""
 
     name: str
-    category: str
     thread: int
     start: int
     external_id: int
@@ -53,6 +46,7 @@ class Operation:
     parent_node: int
     inputs: Sequence[Input] = ()
     outputs: Sequence[Input] = ()
+    category: str = "cpu_op"
     sequence: int = -1
     forward_thread: int = 0
     scope: int = 0
