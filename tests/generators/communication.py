@@ -42,6 +42,7 @@ REDUCE_SCATTER = Kind(
 )
 BROADCAST = Kind("c10d::broadcast_", "broadcast", "broadcast", _nccl("Broadcast_RING_LL"), from_root=True)
 ALL_TO_ALL = Kind("c10d::alltoall_base_", "all_to_all", "all_to_allv", SEND_RECEIVE)
+COALESCED = Kind("", "coalesced", "", SEND_RECEIVE)
 BARRIER = Kind("c10d::barrier", "all_reduce_barrier", "barrier", ALL_REDUCE.kernel, sized=False)
 
 
@@ -95,18 +96,6 @@ class Exchange:
         return self.outgoing.shape, self.incoming.shape
 
 
-def collective(
-    machine: Machine,
-    kind: Kind,
-    group: Group,
-    outgoing: Tensor,
-    incoming: Tensor,
-    splits: Splits = ((), ()),
-) -> Program:
-    """A collective of a whole group."""
-    yield from communicate(machine, Exchange(kind, group, outgoing, incoming, splits=splits))
-
-
 def communicate(machine: Machine, exchange: Exchange) -> Program:
     """Operator, parameters, annotation, kernel; and what the flight recorder keeps of it."""
     group, kind, peers = exchange.group, exchange.kind, exchange.peers
@@ -121,49 +110,32 @@ def communicate(machine: Machine, exchange: Exchange) -> Program:
             call = machine.call("cudaLaunchKernelExC", kernels=1)
             start = machine.ready(call, stream)
             name = "collective" if peers is None else f"from {peers[0]} to {peers[1]}"
-            end = yield Meeting(
+            key, lasts = (
                 (group.number, name, message or sequence),
-                exchange.meeting_ranks,
-                start,
                 transfer(machine, exchange.outgoing.elements),
-                exchange.awaited(machine),
             )
+            end = yield Meeting(key, exchange.meeting_ranks, start, lasts, exchange.awaited(machine))
             told = {name: value for name, value in fields.items() if not name.startswith("Global rank")}
             shape = kernel_shape(machine.random) | told
             machine.place(call, "kernel", kind.kernel, stream, (start, end), **shape)
-    part = _part(machine, group, kind.annotation, sequence, noted, footprint, exchange, message=message)
+    part = _part(machine, exchange, sequence, noted, footprint)
     times: dict[str, Any] = {"enqueued": enqueued, "started": start, "finished": end}
     machine.recording.participations.append(
-        replace(part, correlation=call.correlation, kernel=kind.kernel, **times)
+        replace(part, correlation=call.correlation, kernel=kind.kernel, message=message, **times)
     )
 
 
 def _part(
-    machine: Machine,
-    group: Group,
-    operation: str,
-    sequence: int,
-    noted: Operation,
-    footprint: Footprint,
-    exchange: Exchange | None = None,
-    **more: Any,
+    machine: Machine, exchange: Exchange, sequence: int, noted: Operation, footprint: Footprint
 ) -> Participation:
-    """The part of this rank in a communication, or in the end of a batch, without times."""
+    """The part of this rank in a communication, without times."""
+    group, peers = exchange.group, exchange.peers
+    order, record = machine.next_order(group), len(machine.recording.participations)
     return Participation(
-        machine.rank,
-        group,
-        operation,
-        sequence,
-        exchange is None or exchange.peers is not None,
-        machine.next_order(group),
-        len(machine.recording.participations),
-        noted.external_id,
-        noted.record_function,
-        footprint,
-        machine.sequences_of(group),
-        shapes=exchange.shapes if exchange else (),
-        peers=exchange.peers if exchange else None,
-        **more,
+        *(machine.rank, group, exchange.kind.annotation, sequence, peers is not None, order, record),
+        *(noted.external_id, noted.record_function, footprint, machine.sequences_of(group)),
+        shapes=exchange.shapes,
+        peers=peers,
     )
 
 
@@ -181,17 +153,11 @@ def parameters(
     """The operator, and in it the operator that holds the parameters of the communication."""
     group, peer = exchange.group, exchange.peer_of(machine.rank)
     tensors: list[Input] = [[exchange.outgoing]]
-    described: list[Input] = [
-        *tensors,
-        sequence,
-        [group.name, group.description],
-        machine.rank if peer is None else peer,
-        exchange.kind.parameter_name,
-        *map(list, exchange.splits),
-        fields["Global rank start"],
-        fields["Global rank stride"],
-        len(group.ranks),
-    ]
+    place = machine.rank if peer is None else peer
+    whom: list[Input] = [sequence, [group.name, group.description], place, exchange.kind.parameter_name]
+    sizes: list[Input] = [*map(list, exchange.splits)]
+    ranks = (fields["Global rank start"], fields["Global rank stride"], len(group.ranks))
+    described = [*tensors, *whom, *sizes, *ranks]
     # The operator of a send or receive also gets its group, the peer and the tag.
     given = tensors if peer is None else [*tensors, "", peer, 0]
     with (
@@ -272,11 +238,6 @@ def wait(machine: Machine, group: Group, *, message: bool = False) -> None:
 # Messages: single and batched sends and receives.
 
 
-def point_to_point(machine: Machine, group: Group, tensor: Tensor, peers: Peers) -> Program:
-    """A send from the first peer to the second, as seen by either."""
-    yield from communicate(machine, exchange_of(machine, group, tensor, peers))
-
-
 def exchange_of(machine: Machine, group: Group, tensor: Tensor, peers: Peers) -> Exchange:
     """This rank's end of a message."""
     source, destination = (group.ranks.index(peer) for peer in peers)
@@ -307,8 +268,10 @@ def batched(machine: Machine, group: Group, tensor: Tensor, messages: Sequence[P
     ran: dict[str, Any] = {"correlation": call.correlation, "started": start, "finished": end}
     for part in members:
         recorded.append(replace(part, record=len(recorded), **ran))
-    closing = _part(machine, group, "coalesced", sequence, noted, footprint)
-    recorded.append(replace(closing, enqueued=enqueued, kernel=SEND_RECEIVE, **ran))
+    whole = Exchange(COALESCED, group, tensor, tensor)
+    closing = _part(machine, whole, sequence, noted, footprint)
+    more: dict[str, Any] = {"point_to_point": True, "shapes": (), "enqueued": enqueued}
+    recorded.append(replace(closing, kernel=SEND_RECEIVE, **more, **ran))
 
 
 def _member(machine: Machine, exchange: Exchange, sequence: int) -> Participation:
@@ -318,5 +281,8 @@ def _member(machine: Machine, exchange: Exchange, sequence: int) -> Participatio
     with machine.footprint() as footprint, parameters(machine, exchange, sequence, fields) as noted:
         enqueued = machine.now
         machine.work(400, 1_200)
-    part = _part(machine, group, exchange.kind.annotation, sequence, noted, footprint, exchange, batched=True)
-    return replace(part, enqueued=enqueued, message=machine.next_message(group, exchange.peers))
+    part, message = (
+        _part(machine, exchange, sequence, noted, footprint),
+        machine.next_message(group, exchange.peers),
+    )
+    return replace(part, enqueued=enqueued, batched=True, message=message)

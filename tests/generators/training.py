@@ -15,9 +15,10 @@ from generators.communication import (
     BARRIER,
     BROADCAST,
     REDUCE_SCATTER,
+    Exchange,
     batched,
-    collective,
-    point_to_point,
+    communicate,
+    exchange_of,
     wait,
 )
 from generators.job import BACKWARD_THREAD, COMPUTE_STREAM, MAIN_THREAD, TENSOR, Cluster, Group, Job
@@ -73,7 +74,7 @@ def train_step(machine: Machine, job: Job, _number: int) -> Program:
         replay_graph(machine)
     # The first of a pair sends to the second.
     if pair := job.group(TENSOR, machine.rank):
-        yield from point_to_point(machine, pair, batch, (pair.ranks[0], pair.ranks[1]))
+        yield from communicate(machine, exchange_of(machine, pair, batch, (pair.ranks[0], pair.ranks[1])))
     loss(machine, step, batch)
     with (
         machine.annotation("## backward ##"),
@@ -121,12 +122,12 @@ def forward_layer(machine: Machine, job: Job, layer: int, batch: Tensor, step: S
     if pair is None:
         return
     with machine.frame("torch/distributed/distributed_c10d.py(2770): all_reduce"):
-        yield from collective(machine, ALL_REDUCE, pair, result, result)
+        yield from communicate(machine, Exchange(ALL_REDUCE, pair, result, result))
         wait(machine, pair)
     if layer == 0:
         gathered = machine.tensor(BATCH * len(pair.ranks), WIDTH)
         with machine.frame("torch/distributed/distributed_c10d.py(3706): all_gather_into_tensor"):
-            yield from collective(machine, ALL_GATHER, pair, result, gathered)
+            yield from communicate(machine, Exchange(ALL_GATHER, pair, result, gathered))
             wait(machine, pair)
 
 
@@ -187,7 +188,9 @@ def backward(machine: Machine, job: Job, step: Step) -> Program:
         if name == "TBackward0":
             gradient = gradients.pop()
             accumulate(machine, gradient)
-            yield from collective(machine, ALL_REDUCE, job.gradient_group(machine.rank), gradient, gradient)
+            yield from communicate(
+                machine, Exchange(ALL_REDUCE, job.gradient_group(machine.rank), gradient, gradient)
+            )
 
 
 def run_backward(machine: Machine, name: str) -> None:
@@ -277,7 +280,7 @@ def cluster_step(machine: Machine, job: Cluster, number: int) -> Program:
     """Broadcasts the hyperparameters, sends batches through the stages and gradients back, then waits in a barrier."""
     step, (everyone, *_, pipeline) = Step(), job.groups(machine.rank)
     rate = machine.tensor(1)
-    yield from collective(machine, BROADCAST, everyone, rate, rate)
+    yield from communicate(machine, Exchange(BROADCAST, everyone, rate, rate))
     batch = load_batch(machine)
     if machine.rank == job.straggler(number):
         machine.launch(MATRIX_KERNEL, job.straggler_ns, job.straggler_ns)
@@ -291,7 +294,7 @@ def cluster_step(machine: Machine, job: Cluster, number: int) -> Program:
         yield from batched(machine, pipeline, batch, ring)
     update(machine, job)
     flag = machine.tensor(1)
-    yield from collective(machine, BARRIER, everyone, flag, flag)
+    yield from communicate(machine, Exchange(BARRIER, everyone, flag, flag))
     machine.wait_for_device()
 
 
@@ -299,7 +302,9 @@ def through_the_pipeline(machine: Machine, job: Cluster, group: Group, batch: Te
     """What the stage before sends is computed on and sent to the stage behind."""
     stage = job.stage(machine.rank)
     if stage > 0:
-        yield from point_to_point(machine, group, batch, (group.ranks[stage - 1], machine.rank))
+        yield from communicate(
+            machine, exchange_of(machine, group, batch, (group.ranks[stage - 1], machine.rank))
+        )
         wait(machine, group, message=True)
     with machine.annotation("## forward ##"), machine.frame("nn.Module: Network_0", module=True):
         for layer in range(job.layers):
@@ -307,7 +312,9 @@ def through_the_pipeline(machine: Machine, job: Cluster, group: Group, batch: Te
             yield from forward_layer(machine, job, layer, batch, step)
         yield from to_the_experts(machine, job)
     if stage < job.stages - 1:
-        yield from point_to_point(machine, group, batch, (machine.rank, group.ranks[stage + 1]))
+        yield from communicate(
+            machine, exchange_of(machine, group, batch, (machine.rank, group.ranks[stage + 1]))
+        )
 
 
 def to_the_experts(machine: Machine, job: Cluster) -> Program:
@@ -316,9 +323,10 @@ def to_the_experts(machine: Machine, job: Cluster) -> Program:
     sizes = [TOKENS * (place + 1) for place in range(len(group.ranks))]
     own = sizes[group.ranks.index(machine.rank)]
     outgoing, incoming = machine.tensor(own * len(sizes)), machine.tensor(sum(sizes))
-    yield from collective(machine, ALL_TO_ALL, group, outgoing, incoming, ([own] * len(sizes), sizes))
+    splits = ([own] * len(sizes), sizes)
+    yield from communicate(machine, Exchange(ALL_TO_ALL, group, outgoing, incoming, splits=splits))
     whole, part = machine.tensor(BATCH * len(sizes), WIDTH), machine.tensor(BATCH, WIDTH)
-    yield from collective(machine, REDUCE_SCATTER, group, whole, part)
+    yield from communicate(machine, Exchange(REDUCE_SCATTER, group, whole, part))
     wait(machine, group)
 
 
