@@ -12,7 +12,7 @@ from generators.execution_trace import execution_trace
 from generators.flight_recorder import recorder_dump
 from generators.job import BASE_NS, Job
 from generators.kineto import KinetoText
-from generators.recording import Participation, Recording
+from generators.recording import GpuEvent, Participation, Recording
 
 # Which files exist, in which formats, and which communications are missing in them.
 
@@ -77,16 +77,16 @@ def _without(gone: Sequence[Participation], recording: Recording) -> Recording:
     operations = {number for part in gone for number in part.footprint.operations}
     calls = {number for part in gone for number in part.footprint.calls}
     records = {part.record for part in gone}
+
+    def leaves(event: GpuEvent) -> bool:
+        noted = event.category == "gpu_user_annotation" and event.args["External id"] in operations
+        return not noted and event.args.get("correlation") not in calls
+
     return replace(
         recording,
         operations=[one for one in recording.operations if one.external_id not in operations],
         calls=[one for one in recording.calls if one.correlation not in calls],
-        gpu=[
-            one
-            for one in recording.gpu
-            if one.args.get("correlation") not in calls
-            and not (one.category == "gpu_user_annotation" and one.args["External id"] in operations)
-        ],
+        gpu=[*filter(leaves, recording.gpu)],
         participations=[part for part in recording.participations if part.record not in records],
     )
 
@@ -103,19 +103,15 @@ def rank_files(
 ) -> Iterator[tuple[str, list[bytes]]]:
     """The files of one rank, uncompressed and in pieces."""
     rank = recording.rank
-    if rank in kept.absent_ranks:
-        return
-    if KINETO in kept.sources:
-        more = padding(rank) if padding else b""
+    seen = {source: kept.of(recording, source) for source in kept.sources if rank not in kept.absent_ranks}
+    if KINETO in seen:
         # Padding is the same text for all ranks, so that only its base tells of the rank's clock.
-        base = BASE_NS + (job.clock(rank).offset_ns if padding else 0)
-        yield f"kineto_{rank}.json", KinetoText(job, kept.of(recording, KINETO), base).pieces(more)
-    if EXECUTION_TRACE in kept.sources:
-        trace = execution_trace(job, kept.of(recording, EXECUTION_TRACE))
-        yield f"et_{rank}.json", [trace]
-    if RECORDER in kept.sources:
-        dump = recorder_dump(job, kept.of(recording, RECORDER))
-        yield f"dumps/comm_lib_trace_rank_{rank}", [pickled(dump)]
+        more, base = (padding(rank), BASE_NS + job.clock(rank).offset_ns) if padding else (b"", BASE_NS)
+        yield f"kineto_{rank}.json", KinetoText(job, seen[KINETO], base).pieces(more)
+    if EXECUTION_TRACE in seen:
+        yield f"et_{rank}.json", [execution_trace(job, seen[EXECUTION_TRACE])]
+    if RECORDER in seen:
+        yield f"dumps/comm_lib_trace_rank_{rank}", [pickled(recorder_dump(job, seen[RECORDER]))]
 
 
 def write_files(

@@ -13,7 +13,7 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from generators.files import KINETO, Kept, Padding, write_files
+from generators.files import KINETO, Kept, write_files
 from generators.job import Cluster, Job
 from generators.recorded_jobs import Fault, Plan, RecordedJob, Snapshot
 from generators.recorded_jobs import job as recorded_job
@@ -23,17 +23,10 @@ from generators.truth import truth
 WHOLE = Kept()
 
 
-def write(
-    job: Job,
-    folder: Path,
-    kept: Kept = WHOLE,
-    *,
-    compressed: bool = False,
-    padding: Padding | None = None,
-) -> dict[str, Any]:
-    """Writes a job, or what is kept of it, into a folder, with `truth.json` next to it; returns the whole truth."""
+def write(job: Job, folder: Path, kept: Kept = WHOLE, **how: Any) -> dict[str, Any]:
+    """Writes a job, or what is kept of it, with `truth.json` next to it; returns the whole truth."""
     recordings = simulate(job)
-    write_files(job, recordings, folder, kept, compressed=compressed, padding=padding)
+    write_files(job, recordings, folder, kept, **how)
     facts = truth(job, recordings, kept)
     _write_json(folder, facts, None if isinstance(job, Cluster) else 1)
     return facts

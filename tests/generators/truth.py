@@ -33,16 +33,8 @@ def truth(job: Job, recordings: Sequence[Recording], kept: Kept) -> dict[str, An
 
 def clock(job: Job, rank: int) -> dict[str, Any]:
     """Where the clock of a rank stands: at the true time `clock_reference_ns` it shows so much more."""
-    own = job.clock(rank)
-    return {
-        "rank": rank,
-        "host": job.host(rank),
-        "clock_offset_ns": own.offset_ns,
-        "clock_drift_ppm": own.drift_ppm,
-        "clock_reference_ns": own.reference_ns,
-        "clock_step_ns": own.step_ns,
-        "clock_step_at_ns": own.step_at_ns,
-    }
+    own = {f"clock_{name}": value for name, value in asdict(job.clock(rank)).items()}
+    return {"rank": rank, "host": job.host(rank), **own}
 
 
 def links(recording: Recording) -> dict[str, Any]:
@@ -54,14 +46,10 @@ def links(recording: Recording) -> dict[str, Any]:
     return {
         "slices": dict(sorted(slices.items())),
         "launches": [
-            {
-                "correlation": call.correlation,
-                "call": call.name,
-                "external_id": call.external_id,
-                "gpu_events": call.kernels,
-            }
-            for call in recording.calls
-            if call.kernels
+            {"correlation": one.correlation, "call": one.name, "external_id": one.external_id}
+            | {"gpu_events": one.kernels}
+            for one in recording.calls
+            if one.kernels
         ],
         "backward_of": [
             {"forward": forward.external_id, "backward": backward.external_id}
@@ -140,17 +128,13 @@ class _Shared:
     def member(self, part: Participation) -> dict[str, Any]:
         """One rank's part: true times, what its clock showed, and the names of its events."""
         clock = self.job.clock(part.rank)
+        times = {name: getattr(part, name) for name in ("enqueued", "started", "finished")}
+        names = ("kernel", "correlation", "record", "record_function", "external_id")
         return {
             "rank": part.rank,
             "sequence": part.sequence,
-            "enqueued_ns": part.enqueued,
-            "started_ns": part.started,
-            "finished_ns": part.finished,
-            "shown_ns": [clock.shown(time) for time in (part.enqueued, part.started, part.finished)],
-            "kernel": part.kernel,
-            "correlation": part.correlation,
-            "record": part.record,
-            "record_function": part.record_function,
-            "external_id": part.external_id,
+            **{f"{name}_ns": time for name, time in times.items()},
+            "shown_ns": [clock.shown(time) for time in times.values()],
+            **{name: getattr(part, name) for name in names},
             "sources": [source for source in SOURCES if (part.rank, part.record) in self.shown[source]],
         }
