@@ -10,8 +10,9 @@ START = 1_795_000_000_000_000_000
 
 def document(rank: int = 0, world_size: int = 2, **fields: Any) -> dict[str, Any]:
     """The fields of a capture file of a job of one group."""
-    ranks = list(range(world_size))
-    usual = {
+    group = {"name": "0", "description": "default_pg", "size": world_size, "backend": "gloo"}
+    window = {"first": 5, "last": 7, "start_ns": START, "end_ns": START + 10**8, "complete": True}
+    usual: dict[str, Any] = {
         "tracelink_capture": 1,
         "tracelink": "0.1.0",
         "rank": rank,
@@ -23,11 +24,9 @@ def document(rank: int = 0, world_size: int = 2, **fields: Any) -> dict[str, Any
         "end_ns": START + 10**9,
         "outcome": "finished",
         "steps": 10,
-        "groups": [
-            {"name": "0", "description": "default_pg", "ranks": ranks, "size": world_size, "backend": "gloo"}
-        ],
+        "groups": [group | {"ranks": list(range(world_size))}],
         "versions": {"torch": "2.13.0"},
-        "windows": [{"first": 5, "last": 7, "start_ns": START, "end_ns": START + 10**8, "complete": True}],
+        "windows": [window],
         "readings": [{"wall_ns": START, "monotonic_ns": 10**12}],
     }
     return usual | fields

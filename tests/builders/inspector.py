@@ -31,15 +31,8 @@ def collective(
     **fields: Any,
 ) -> Record:
     """One collective; channels start and end a microsecond apart."""
-    content = {
-        "coll": name,
-        "coll_sn": number,
-        "coll_msg_size_bytes": size,
-        "coll_exec_time_us": lasts,
-        "coll_timing_source": "kernel_gpu",
-        "coll_algobw_gbs": 2.5,
-        "coll_busbw_gbs": 3.75,
-    }
+    content = {"coll": name, "coll_sn": number, "coll_msg_size_bytes": size, "coll_exec_time_us": lasts}
+    content |= {"coll_timing_source": "kernel_gpu", "coll_algobw_gbs": 2.5, "coll_busbw_gbs": 3.75}
     return {"coll_perf": content | _times("coll", at, lasts, channels) | fields}
 
 
@@ -53,16 +46,9 @@ def message(
     **fields: Any,
 ) -> Record:
     """One end of a message."""
-    content = {
-        "p2p": name,
-        "p2p_sn": number,
-        "p2p_peer": peer,
-        "p2p_msg_size_bytes": size,
-        "p2p_exec_time_us": lasts,
-        "p2p_timing_source": "kernel_gpu",
-        "p2p_algobw_gbs": 1.25,
-        "p2p_busbw_gbs": 1.25,
-    }
+    content = {"p2p": name, "p2p_sn": number, "p2p_peer": peer, "p2p_msg_size_bytes": size}
+    content |= {"p2p_exec_time_us": lasts, "p2p_timing_source": "kernel_gpu"}
+    content |= {"p2p_algobw_gbs": 1.25, "p2p_busbw_gbs": 1.25}
     return {"p2p_perf": content | _times("p2p", at, lasts, 1) | fields}
 
 
@@ -92,15 +78,9 @@ def metadata(
     version: str = "v4.1", written: int = 1000, host: str = "node0", pid: int = 100, **fields: Any
 ) -> Record:
     """A process, and when a line was written."""
-    return {
-        "inspector_output_format_version": version,
-        "git_rev": "",
-        "rec_mechanism": "nccl_profiler_interface",
-        "dump_timestamp_us": START_US + written,
-        "hostname": host,
-        "pid": pid,
-        **fields,
-    }
+    process = {"hostname": host, "pid": pid}
+    written_at = {"rec_mechanism": "nccl_profiler_interface", "dump_timestamp_us": START_US + written}
+    return {"inspector_output_format_version": version, "git_rev": "", **written_at, **process, **fields}
 
 
 def record(
@@ -118,14 +98,9 @@ def record(
 
 def marker(count: int, dropped: int = 0, rank: int = 0, size: int = 2, **process: Any) -> Record:
     """The marker before the lines of a communicator, since v4.3."""
-    statistics = {
-        "coll_records": count,
-        "coll_dropped_total": dropped,
-        "coll_dropped_since_last_dump": dropped,
-        "p2p_records": 0,
-        "p2p_dropped_total": 0,
-        "p2p_dropped_since_last_dump": 0,
-    }
+    names = ("p2p_records", "p2p_dropped_total", "p2p_dropped_since_last_dump")
+    counts = {"coll_dropped_total": dropped, "coll_dropped_since_last_dump": dropped}
+    statistics = {"coll_records": count} | counts | dict.fromkeys(names, 0)
     process = {"version": "v4.3", **process}
     return {"header": header(rank, size), "metadata": metadata(**process), "dump_stats": statistics}
 

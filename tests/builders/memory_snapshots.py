@@ -65,32 +65,16 @@ def block(
     size: int, state: str = "active_allocated", address: int = 0, frames: Frames | None = None
 ) -> Entry:
     """A part of a segment."""
-    return {
-        "address": address,
-        "size": -(-size // 512) * 512,
-        "requested_size": size,
-        "state": state,
-        "frames": frames or [],
-    }
+    sizes = {"size": -(-size // 512) * 512, "requested_size": size}
+    return {"address": address, **sizes, "state": state, "frames": frames or []}
 
 
 def segment(*blocks: Entry, device: int = 0, size: int | None = None, address: int = 0) -> Entry:
     """Memory of the device that the allocator holds."""
     total = sum(one["size"] for one in blocks) if size is None else size
-    return {
-        "device": device,
-        "address": address,
-        "total_size": total,
-        "allocated_size": total,
-        "active_size": total,
-        "requested_size": total,
-        "stream": 0,
-        "segment_type": "large",
-        "segment_pool_id": (0, 0),
-        "is_expandable": False,
-        "frames": [],
-        "blocks": list(blocks),
-    }
+    sizes = dict.fromkeys(("total_size", "allocated_size", "active_size", "requested_size"), total)
+    kind = {"stream": 0, "segment_type": "large", "segment_pool_id": (0, 0), "is_expandable": False}
+    return {"device": device, "address": address, **sizes, **kind, "frames": [], "blocks": list(blocks)}
 
 
 def snapshot(*traces: Sequence[Entry | list[Entry]], segments: Sequence[Entry] = ()) -> dict[str, Any]:

@@ -48,14 +48,8 @@ Warnings
 
 
 def member(rank: int, place: int, **fields: Any) -> dict[str, Any]:
-    return {
-        "rank": rank,
-        "host": "10.0.0.1",
-        "pid": 100 + place,
-        "cuda_dev": place,
-        "nvml_dev": place,
-        **fields,
-    }
+    known = {"rank": rank, "host": "10.0.0.1", "pid": 100 + place, "cuda_dev": place, "nvml_dev": place}
+    return known | fields
 
 
 def communicator(
@@ -69,20 +63,10 @@ def communicator(
 ) -> dict[str, Any]:
     """A communicator whose ranks launched so many of an operation; None is a rank that did not answer."""
     known = list(places or range(len(counts)))
-    running = {
-        "init_state": 0,
-        "async_error": 0,
-        "finalize_called": False,
-        "destroy_flag": False,
-        "abort_flag": False,
-    }
+    flags = dict.fromkeys(("finalize_called", "destroy_flag", "abort_flag"), False)
+    running = {"init_state": 0, "async_error": 0} | flags | status
     ranks = [
-        member(
-            rank,
-            known[rank],
-            status={**running, **status},
-            collective_counts={"Broadcast": 1, operation: count},
-        )
+        member(rank, known[rank], status=running, collective_counts={"Broadcast": 1, operation: count})
         for rank, count in enumerate(counts)
         if count is not None
     ]
@@ -100,13 +84,8 @@ def communicator(
 
 
 def as_json(*communicators: Mapping[str, Any], time: str = "2026-11-19 14:00:00", timeouts: int = 0) -> bytes:
-    document = {
-        "nccl_version": "2.29.1",
-        "cuda_runtime_version": 13000,
-        "cuda_driver_version": 13000,
-        "timestamp": time,
-        "communicators_count": len(communicators),
-        "communicators": list(communicators),
-        "ras": {"collection_time_sec": 0.0, "timeouts_count": timeouts},
-    }
+    versions = {"nccl_version": "2.29.1", "cuda_runtime_version": 13000, "cuda_driver_version": 13000}
+    listed = {"communicators_count": len(communicators), "communicators": list(communicators)}
+    ras = {"collection_time_sec": 0.0, "timeouts_count": timeouts}
+    document = {**versions, "timestamp": time, **listed, "ras": ras}
     return json.dumps(document, indent=2).encode()

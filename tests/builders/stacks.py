@@ -41,27 +41,14 @@ Extension modules: numpy._core (total: 1)
 def py_spy(frames: Sequence[Frame]) -> str:
     """What `py-spy dump --pid 4711` prints."""
     lines = [f"    {frame.name} ({frame.filename}:{frame.line})" for frame in frames]
-    return "\n".join(
-        [
-            "Process 4711: python train.py",
-            "Python v3.11.9 (/usr/bin/python3.11)",
-            "",
-            'Thread 4711 (idle): "MainThread"',
-            *lines,
-            'Thread 4800 (idle): "Thread-1 (_monitor)"',
-            "    wait (threading.py:324)",
-            "    _bootstrap (threading.py:1002)",
-            "",
-        ]
-    )
+    head = ["Process 4711: python train.py", "Python v3.11.9 (/usr/bin/python3.11)", ""]
+    monitor = ["    wait (threading.py:324)", "    _bootstrap (threading.py:1002)", ""]
+    main, other = 'Thread 4711 (idle): "MainThread"', 'Thread 4800 (idle): "Thread-1 (_monitor)"'
+    return "\n".join([*head, main, *lines, other, *monitor])
 
 
 def faults(frames: Sequence[Frame]) -> str:
     """What faulthandler writes."""
     lines = [f'  File "{frame.filename}", line {frame.line} in {frame.name}' for frame in frames]
-    other = [
-        "Thread 0x00007f01 (most recent call first):",
-        '  File "threading.py", line 324 in wait',
-        "",
-    ]
+    other = ["Thread 0x00007f01 (most recent call first):", '  File "threading.py", line 324 in wait', ""]
     return "\n".join([*other, "Current thread 0x00007f02 (most recent call first):", *lines, ""])
