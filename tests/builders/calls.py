@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
+
 from tracelink.engines.processes import Processes
 from tracelink.matching.job import JobTables, StoredCalls, link_ranks
 from tracelink.model.clock import ClockMode, Clocks
@@ -36,18 +38,10 @@ def call(
     given, gotten = elements if isinstance(elements, tuple) else (elements, elements)
     if evidence is None:
         evidence = Evidence.NONE if start is None and end is None else Evidence.KERNEL
-    return {
-        "operation": operation,
-        "group": group,
-        "sequence": UNKNOWN if sequence is None else sequence,
-        "start": NO_TIME if start is None else start,
-        "end": NO_TIME if end is None else end,
-        "elements_in": given,
-        "elements_out": gotten,
-        "type": "Float",
-        "evidence": evidence,
-        **columns,
-    }
+    times = {"start": NO_TIME if start is None else start, "end": NO_TIME if end is None else end}
+    what = {"operation": operation, "group": group, "type": "Float", "evidence": evidence}
+    numbers = {"sequence": UNKNOWN if sequence is None else sequence, "elements_in": given}
+    return {**what, **numbers, "elements_out": gotten, **times, **columns}
 
 
 def send(target: int, sequence: int | None = None, start: int | None = None, **more: Any) -> Call:
@@ -97,17 +91,16 @@ def whole(count: int, *calls: Call, **more: Any) -> list[RankCalls]:
 def told(tables: JobTables) -> list[tuple[str, int, str, list[int], str]]:
     """Each collective: group, number (or place, where it has none), operation, ranks, verdict."""
     collectives, parts = tables.collectives, tables.participations
+    numbers = np.where(collectives.sequence == UNKNOWN, collectives.order, collectives.sequence).tolist()
     return [
         (
             tables.groups[collectives.group[row]].name,
-            int(collectives.sequence[row])
-            if collectives.sequence[row] != UNKNOWN
-            else int(collectives.order[row]),
+            number,
             tables.strings[collectives.operation[row]],
             parts.rank[parts.collective == row].tolist(),
             tables.strings[collectives.verdict[row]],
         )
-        for row in range(len(collectives))
+        for row, number in enumerate(numbers)
     ]
 
 

@@ -65,37 +65,28 @@ def record(
 
 def event(phase: str, name: str, compile_id: str, at: float, **arguments: Any) -> str:
     """A chromium event."""
-    content = {
-        "name": name,
-        "ts": _start_us + at * 1_000_000,
-        "args": {"compile_id": compile_id or "None", **arguments},
-        "ph": phase,
-        "cat": "dynamo_timed",
-        "tid": 0,
-        "pid": 0,
-    }
+    args = {"compile_id": compile_id or "None", **arguments}
+    content = {"name": name, "ts": _start_us + at * 1_000_000, "args": args, "ph": phase}
+    content |= {"cat": "dynamo_timed", "tid": 0, "pid": 0}
     return record("chromium_event", {}, json.dumps(content, indent=0), compile_id=compile_id, at=at)
 
 
 def begin(name: str, compile_id: str = "", *, at: float, **arguments: Any) -> str:
-    """The begin of a phase."""
     return event("B", name, compile_id, at, **arguments)
+
+
+def end(name: str, compile_id: str = "", *, at: float, **arguments: Any) -> str:
+    return event("E", name, compile_id, at, **arguments)
+
+
+def instant(name: str, compile_id: str = "", *, at: float, **arguments: Any) -> str:
+    return event("i", name, compile_id, at, **arguments)
 
 
 def started(compile_id: str, function: str, *, at: float = 0.0) -> str:
     """The record at the start of a compilation, with the function as the innermost frame."""
     frames = [{"line": line, "name": name, "filename": 0} for line, name in ((90, "main"), (12, function))]
     return record("dynamo_start", {"stack": frames}, compile_id=compile_id, at=at)
-
-
-def end(name: str, compile_id: str = "", *, at: float, **arguments: Any) -> str:
-    """The end of a phase."""
-    return event("E", name, compile_id, at, **arguments)
-
-
-def instant(name: str, compile_id: str = "", *, at: float, **arguments: Any) -> str:
-    """An instant."""
-    return event("i", name, compile_id, at, **arguments)
 
 
 def artifact(
@@ -109,12 +100,8 @@ def metrics(
     compile_id: str, *, start: float = 0.0, seconds: float = 1.0, backward: bool = False, **fields: Any
 ) -> str:
     """What is known at the end of a compilation."""
-    content = {
-        "compile_id": compile_id,
-        "start_time_us": START_US + round(start * 1_000_000),
-        "duration_us": round(seconds * 1_000_000),
-        **fields,
-    }
+    begun, lasted = START_US + round(start * 1_000_000), round(seconds * 1_000_000)
+    content = {"compile_id": compile_id, "start_time_us": begun, "duration_us": lasted, **fields}
     kind = "bwd_compilation_metrics" if backward else "compilation_metrics"
     return record(kind, content, compile_id=compile_id, at=start + seconds)
 

@@ -17,17 +17,9 @@ from builders.inputs import held
 as_source = held("et_0.json")
 FLAT = "1.0.1"
 NEWEST = "1.1.1-chakra.0.0.4"
-VERSIONS = (
-    FLAT,
-    "1.0.2-chakra.0.0.4",
-    "1.0.3-chakra.0.0.4",
-    "1.0.4-chakra.0.0.4",
-    "1.1.0-chakra.0.0.4",
-    NEWEST,
-    "1.1.1-chakra.1.0.0",
-)
-WITH_KERNELS = ("1.1.0-chakra.0.0.4", NEWEST, "1.1.1-chakra.1.0.0")
 WITH_STRIDES = (NEWEST, "1.1.1-chakra.1.0.0")
+WITH_KERNELS = ("1.1.0-chakra.0.0.4", *WITH_STRIDES)
+VERSIONS = (FLAT, *(f"1.0.{minor}-chakra.0.0.4" for minor in (2, 3, 4)), *WITH_KERNELS)
 PROCESS, THREAD = "[pytorch|profiler|execution_trace|process]", "[pytorch|profiler|execution_trace|thread]"
 PROCESS_GROUPS = "## process_group:init ##"
 
@@ -86,14 +78,8 @@ def as_json(node: Node, version: str = NEWEST) -> dict[str, Any]:
 
 def trace(*nodes: Node, version: str = NEWEST, indent: int | None = None, **header: Any) -> bytes:
     """A whole file."""
-    content = {
-        "schema": version,
-        "pid": 4200,
-        "time": "2025-03-01 08:06:00",
-        "start_ts": 1_295_743,
-        "nodes": [as_json(node, version) for node in nodes],
-        "finish_ts": 1_295_799,
-    }
+    told = {"schema": version, "pid": 4200, "time": "2025-03-01 08:06:00", "start_ts": 1_295_743}
+    content = told | {"nodes": [as_json(node, version) for node in nodes], "finish_ts": 1_295_799}
     return json.dumps(content | header, indent=indent).encode()
 
 
@@ -121,13 +107,9 @@ def _described(which: str, values: Sequence[Described]) -> dict[str, Any]:
 
 def _with_attributes(node: Node, version: str) -> dict[str, Any]:
     attributes: list[tuple[str, str, Any]] = [
-        ("rf_id", "uint64", node.handle),
-        ("fw_parent", "uint64", 0),
-        ("seq_id", "int64", node.sequence),
-        ("scope", "uint64", node.scope),
-        ("tid", "uint64", node.thread),
-        ("fw_tid", "uint64", node.forward_thread),
-        ("op_schema", "string", ""),
+        *(("rf_id", "uint64", node.handle), ("fw_parent", "uint64", 0), ("seq_id", "int64", node.sequence)),
+        *(("scope", "uint64", node.scope), ("tid", "uint64", node.thread)),
+        *(("fw_tid", "uint64", node.forward_thread), ("op_schema", "string", "")),
     ]
     if version in WITH_KERNELS:
         attributes += [("kernel_backend", "string", ""), ("kernel_file", "string", "")]

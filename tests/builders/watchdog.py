@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -75,17 +76,15 @@ def status(
 ) -> str:
     """The line after a timeout; of a rank that did not time out itself, the line at the signal of another."""
     prefix = group.prefix(rank if member is None else member)
-    if at is not None:
-        text = (
-            f"{prefix}  failure detected by watchdog at work sequence id: {at} PG status: "
-            f"last enqueued work: {enqueued}, last completed work: {completed}"
-        )
-    else:
-        text = (
-            f"{prefix} Received a dump signal due to a collective timeout from  rank 0 and we will try our best to "
-            f"dump the debug info. Last enqueued NCCL work: {enqueued}, last completed NCCL work: {completed}.This is"
-        )
-    return c10(rank, text, second, day)
+    failed = (
+        f"{prefix}  failure detected by watchdog at work sequence id: {at} PG status: "
+        f"last enqueued work: {enqueued}, last completed work: {completed}"
+    )
+    signalled = (
+        f"{prefix} Received a dump signal due to a collective timeout from  rank 0 and we will try our best to "
+        f"dump the debug info. Last enqueued NCCL work: {enqueued}, last completed NCCL work: {completed}.This is"
+    )
+    return c10(rank, signalled if at is None else failed, second, day)
 
 
 def gave_up(rank: int, sequence: int, *, enqueued: int | None = None, **options: object) -> list[str]:
@@ -157,24 +156,16 @@ def _lines(journal: Journal, rank: int, all_groups: bool) -> list[str]:
         named = Group(group.name, group.description, number)
         if not done.all():
             row = own[~done][0]
-            request = int(records.request[row])
+            request, at = int(records.request[row]), int(records.sequence[row])
             operation = operation_of(journal.strings[int(requests.operation[request])])
-            lines = [
-                timed_out(
-                    rank,
-                    int(records.sequence[row]),
-                    operation=OPERATIONS.get(operation, operation.upper()),
-                    elements=max(int(requests.elements_in[request]), 0),
-                    out=max(int(requests.elements_out[request]), 0),
-                    second=rank / 100,
-                    member=member,
-                )
-            ]
+            given, gotten = (
+                max(int(column[request]), 0) for column in (requests.elements_in, requests.elements_out)
+            )
+            known: dict[str, Any] = {"second": rank / 100, "member": member}
+            called = OPERATIONS.get(operation, operation.upper())
+            lines = [timed_out(rank, at, operation=called, elements=given, out=gotten, **known)]
             if completed <= last:
-                at = int(records.sequence[row])
-                lines.append(
-                    status(rank, last, completed, at=at, group=named, second=rank / 100, member=member)
-                )
+                lines.append(status(rank, last, completed, at=at, group=named, **known))
             given_up.append((int(records.created[row]), lines))
         if group.description == "default_pg" and completed <= last:
             signalled.append(status(rank, last, completed, group=named, second=rank / 100 + 0.5))
