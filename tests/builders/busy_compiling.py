@@ -18,7 +18,6 @@ ZERO = CREATED / SECOND - START_US / 1e6
 
 
 def compile_log(folder: Path, rank: int, *records: str, name: str = "") -> Path:
-    """A log of a rank."""
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / (name or f"dedicated_log_torch_trace_rank_{rank}_abc.log")
     path.write_bytes(log(*records))

@@ -66,7 +66,6 @@ def rank(
     world: int | None = None,
     host: str = "",
 ) -> RankCalls:
-    """What one rank did."""
     strings = StringTable()
     columns: dict[str, list[Any]] = {}
     for name in sorted({name for one in calls for name in one}):

@@ -33,5 +33,4 @@ def document(rank: int = 0, world_size: int = 2, **fields: Any) -> dict[str, Any
 
 
 def written(document: dict[str, Any]) -> bytes:
-    """The file."""
     return json.dumps(document).encode()

@@ -67,7 +67,6 @@ def written(graph: EventGraph, folder: Path) -> tuple[dict[str, Any], Output]:
 
 
 def named(document: dict[str, Any], name: str) -> dict[str, Any]:
-    """The one node of this name."""
     (found,) = (node for node in document["nodes"] if node["name"] == name)
     return found
 
@@ -118,11 +117,9 @@ class EtTrace:
         return self._named(self.decoded.nodes.control, name)
 
     def attributes_of(self, name: str) -> dict[str, Any]:
-        """Attributes of that node."""
         return self.attributes(self.row(name))
 
     def attributes(self, row: int) -> dict[str, Any]:
-        """Attributes of a node."""
         found = {}
         for attribute, column in self.decoded.nodes.attributes.items():
             for owner, value in zip(column.rows.tolist(), column.values, strict=True):
@@ -131,7 +128,6 @@ class EtTrace:
         return found
 
     def type(self, name: str) -> NodeType:
-        """Type of that node."""
         return NodeType(int(self.decoded.nodes.type[self.row(name)]))
 
     def times(self, name: str) -> tuple[int, int]:
@@ -140,7 +136,6 @@ class EtTrace:
         return int(self.decoded.nodes.start[row]), int(self.decoded.nodes.duration[row])
 
     def row(self, name: str) -> int:
-        """The one node of this name."""
         (found,) = (row for row, text in enumerate(self.names) if text == name)
         return found
 
@@ -184,13 +179,11 @@ class EtTrace:
 
 
 def traces(graph: EventGraph, folder: Path, **options: str) -> dict[int, EtTrace]:
-    """The files of all ranks."""
     outputs = write(graph, folder / "job", to="chakra", options=options, jobs=1)
     return {output.rank: EtTrace.read(output.path, output) for output in outputs if output.rank is not None}
 
 
 def only(graph: EventGraph, folder: Path, **options: str) -> EtTrace:
-    """The file of the only rank."""
     (trace,) = traces(graph, folder, **options).values()
     return trace
 

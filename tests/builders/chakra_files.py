@@ -45,7 +45,6 @@ Given = tuple[str, Any]
 
 
 def attributes(given: Mapping[str, Given]) -> list[AttributeProto]:
-    """Attributes by name."""
     return [
         AttributeProto(name=name, **{kind: {"values": value} if kind.endswith("_list") else value})
         for name, (kind, value) in given.items()
@@ -53,7 +52,6 @@ def attributes(given: Mapping[str, Given]) -> list[AttributeProto]:
 
 
 def metadata(version: str = "1.0.0", **given: Given) -> GlobalMetadata:
-    """The first message of a file."""
     return GlobalMetadata(version=version, attr=attributes(given))
 
 
@@ -65,7 +63,6 @@ def node(identity: int, name: str = "op", kind: str | int = "COMP_NODE", /, **mo
 
 
 def host(identity: int, name: str = "op", /, **more: Any) -> Node:
-    """An operator."""
     return node(identity, name, **{"is_cpu_op": ("bool_val", True)} | more)
 
 
@@ -76,7 +73,6 @@ def put(node: Node, name: str, kind: str, value: Any) -> None:
 
 
 def take(node: Node, name: str) -> None:
-    """Takes an attribute from a node."""
     kept = [attribute for attribute in node.attr if attribute.name != name]
     del node.attr[:]
     node.attr.extend(kept)
@@ -90,12 +86,10 @@ def file(*messages: GlobalMetadata | Node | bytes) -> bytes:
 
 
 def read(*messages: GlobalMetadata | Node | bytes) -> RankTrace:
-    """What the reader makes of a file of these messages."""
     return ChakraReader().read(as_source(file(*messages)), Processes())
 
 
 def nodes_read(*nodes: Node) -> RankTrace:
-    """What the reader makes of these nodes."""
     return read(metadata(), *nodes)
 
 
@@ -128,7 +122,6 @@ class EtFile:
         return made
 
     def compute(self, name: str = "gemm", after: Iterable[Node] = ()) -> Node:
-        """A kernel."""
         return self.node(NodeType.COMP, name, after)
 
     def operator(
@@ -159,17 +152,14 @@ class EtFile:
         group: str | None = None,
         after: Iterable[Node] = (),
     ) -> Node:
-        """A collective of a group, or of all ranks."""
         known: dict[str, Given] = {"comm_type": ("int64_val", int(kind)), "comm_size": ("int64_val", size)}
         named: dict[str, Given] = {"pg_name": ("string_val", group)} if group is not None else {}
         return self.node(NodeType.COMM_COLL, kind.name.lower(), after, **known, **named)
 
     def send(self, to: int, tag: int = 0, size: int = 64, after: Iterable[Node] = ()) -> Node:
-        """A message to a rank."""
         return self.node(NodeType.COMM_SEND, "send", after, **_message("comm_dst", to, tag, size))
 
     def receive(self, source: int, tag: int = 0, size: int = 64, after: Iterable[Node] = ()) -> Node:
-        """A message from a rank."""
         return self.node(NodeType.COMM_RECV, "receive", after, **_message("comm_src", source, tag, size))
 
     @property
@@ -204,7 +194,6 @@ def trace_of(file: EtFile, groups: Mapping[int, Sequence[int]]) -> Trace:
 
 
 def nodes_of(trace: EtFile) -> NodeTable:
-    """The nodes as they are read."""
     return decode(io.BytesIO(trace.content)).nodes
 
 
@@ -218,7 +207,6 @@ def scene_of(*traces: EtFile, **view: Any) -> Scene:
 
 
 def box_of(scene: Scene, name: str) -> Box:
-    """The one box of this name."""
     (box,) = [box for box in scene.boxes if box.name == name]
     return box
 

@@ -53,7 +53,6 @@ class Job:
     """The arguments of the last call."""
 
     def collectives(self, paths: Any = (), **arguments: Any) -> tracelink_job.Job:
-        """Replaces `tracelink.api.collectives`."""
         self.arguments = {"paths": paths, **arguments}
         if self.error:
             raise self.error
@@ -69,12 +68,10 @@ class Job:
         )
 
     def inspect(self, paths: Any = (), **arguments: Any) -> Inspection:
-        """Replaces `tracelink.api.inspect`."""
         made = self.collectives(paths, **arguments)
         return Inspection(list(map(InspectedSource.of, made.sources)), made.findings)
 
     def merge(self, paths: Any = (), **arguments: Any) -> Merged:
-        """Replaces `tracelink.api.merge`."""
         made = self.collectives(paths, **arguments)
         written = Output(
             str(arguments["output"] or "merged.json"),

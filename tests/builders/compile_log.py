@@ -53,7 +53,6 @@ def record(
     rank: int | None = None,
     attempt: int = 0,
 ) -> str:
-    """One record of any kind."""
     envelope = {kind: value, **({} if rank is None else {"rank": rank}), **ids(compile_id, attempt)}
     if payload is not None:
         envelope["has_payload"] = hashlib.md5(payload.encode()).hexdigest()
@@ -64,7 +63,6 @@ def record(
 
 
 def event(phase: str, name: str, compile_id: str, at: float, **arguments: Any) -> str:
-    """A chromium event."""
     args = {"compile_id": compile_id or "None", **arguments}
     content = {"name": name, "ts": _start_us + at * 1_000_000, "args": args, "ph": phase}
     content |= {"cat": "dynamo_timed", "tid": 0, "pid": 0}
@@ -92,7 +90,6 @@ def started(compile_id: str, function: str, *, at: float = 0.0) -> str:
 def artifact(
     name: str, payload: str, compile_id: str = "", *, at: float = 0.0, encoding: str = "string"
 ) -> str:
-    """An artifact."""
     return record("artifact", {"name": name, "encoding": encoding}, payload, compile_id=compile_id, at=at)
 
 
@@ -107,5 +104,4 @@ def metrics(
 
 
 def log(*records: str) -> bytes:
-    """A file of these records."""
     return "".join(records).encode()

@@ -49,7 +49,6 @@ class JobBuilder:
         self._meetings += 1
 
     def message(self, source: int, target: int, sent: int, received: int) -> None:
-        """A message between two ranks."""
         self.meeting(
             [source, target],
             [sent, NO_TIME],

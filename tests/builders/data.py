@@ -67,13 +67,11 @@ def traces(path: str) -> Path:
 
 
 def plain(path: str) -> bytes:
-    """The bytes of a file, uncompressed."""
     data = traces(path).read_bytes()
     return gzip.decompress(data) if path.endswith(".gz") else data
 
 
 def truth(name: str) -> Any:
-    """What is true of a generated job."""
     return _generated(name)[1]
 
 
@@ -101,7 +99,6 @@ def _dumps(
     *,
     as_text: bool = False,
 ) -> Callable[[Path], None]:
-    """Flight-recorder dumps of a job."""
 
     def write(folder: Path) -> None:
         job = recorded_job(plan, fault, snapshot)

@@ -87,7 +87,6 @@ def recording(rank: int, content: Any) -> Recording:
 
 
 def journal(dumps: Mapping[int, Any]) -> Journal:
-    """The journal of these dumps, by rank."""
     return journal_of({rank: recording(rank, content) for rank, content in dumps.items()})
 
 
@@ -127,7 +126,6 @@ def rounds(
 
 
 def together(at: Sequence[Sequence[float]], **how: Any) -> Journal:
-    """The journal of `rounds`."""
     return recorded(rounds(at, **how))
 
 

@@ -52,7 +52,6 @@ def node(number: int, name: str = "aten::add", parent: int = 2, handle: int = 0,
 
 
 def thread_root(number: int = 2, thread: int = 1) -> Node:
-    """The root of a logical thread."""
     return Node(number, THREAD, 1, scope=7, thread=thread)
 
 
@@ -62,22 +61,18 @@ def process_root() -> Node:
 
 
 def groups_node(number: int, *groups: dict[str, Any], parent: int = 2) -> Node:
-    """The node that lists the process groups."""
     return Node(number, PROCESS_GROUPS, parent, scope=7, inputs=[(json.dumps(groups), [], "String")])
 
 
 def tensor(number: int = 7, elements: int = 32, device: str = "cuda:0") -> Described:
-    """A tensor as an input or output."""
     return [number, number + 1, 0, elements, 4, device], [elements], "Tensor(float)"
 
 
 def as_json(node: Node, version: str = NEWEST) -> dict[str, Any]:
-    """The node as that version writes it."""
     return _flat(node) if version == FLAT else _with_attributes(node, version)
 
 
 def trace(*nodes: Node, version: str = NEWEST, indent: int | None = None, **header: Any) -> bytes:
-    """A whole file."""
     told = {"schema": version, "pid": 4200, "time": "2025-03-01 08:06:00", "start_ts": 1_295_743}
     content = told | {"nodes": [as_json(node, version) for node in nodes], "finish_ts": 1_295_799}
     return json.dumps(content | header, indent=indent).encode()

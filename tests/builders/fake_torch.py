@@ -56,7 +56,6 @@ class FakeTorch:
             raise RuntimeError(f"no {what}")
 
     def module(self) -> ModuleType:
-        """The module `torch`."""
         torch = ModuleType("torch")
         distributed = SimpleNamespace(
             is_available=lambda: True,
@@ -155,5 +154,4 @@ def installed(monkeypatch: pytest.MonkeyPatch, **settings: Any) -> FakeTorch:
 
 
 def dump_of_one() -> bytes:
-    """A dump with one entry."""
     return recorder.pickled(recorder.dump(recorder.collective(sequence=1)))

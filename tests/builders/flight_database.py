@@ -21,12 +21,10 @@ def examined(dumps: Mapping[int, Any]) -> Examined:
 
 
 def sqlite_of(what: Examined, folder: Path) -> sqlite3.Connection:
-    """The SQLite database of a diagnosis."""
     path = folder / "flight.sqlite"
     database_at(str(path)).write(what)
     return sqlite3.connect(path)
 
 
 def rows(connection: sqlite3.Connection, query: str) -> list[Row]:
-    """The rows of a query."""
     return connection.execute(query).fetchall()

@@ -27,7 +27,6 @@ class Element:
         return [one for one in self._walk() if (not names or one.name in names) and one._has(attributes)]
 
     def one(self, name: str, **attributes: str) -> Element:
-        """The only such element."""
         (found,) = self.all(name, **attributes)
         return found
 

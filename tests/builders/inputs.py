@@ -39,7 +39,6 @@ def names(discovery: Discovery, below: Path) -> list[str]:
 
 
 def content(source: Source) -> bytes:
-    """All uncompressed bytes of a source."""
     with source.open() as stream:
         return stream.read_all(1 << 30)
 
@@ -53,7 +52,6 @@ def read_while(source: Source, change: Callable[[], object]) -> bytes:
 
 
 def tar(path: Path, members: Mapping[str, bytes], mode: str = "w") -> Path:
-    """Writes a tar archive."""
     with tarfile.open(path, mode) as archive:  # type: ignore[call-overload]
         for name, data in members.items():
             header = tarfile.TarInfo(name)
@@ -63,7 +61,6 @@ def tar(path: Path, members: Mapping[str, bytes], mode: str = "w") -> Path:
 
 
 def zipped(path: Path, members: Mapping[str, bytes], how: int = zipfile.ZIP_DEFLATED) -> Path:
-    """Writes a zip archive."""
     with zipfile.ZipFile(path, "w", how) as archive:
         for name, data in members.items():
             archive.writestr(name, data)

@@ -70,7 +70,6 @@ def _times(prefix: str, at: int | None, lasts: int, channels: int) -> Record:
 
 
 def header(rank: int = 0, size: int = 2, identity: str = COMMUNICATOR, **fields: Any) -> Record:
-    """A communicator."""
     return {"id": identity, "rank": rank, "n_ranks": size, "nnodes": 1, **fields}
 
 
@@ -106,7 +105,6 @@ def marker(count: int, dropped: int = 0, rank: int = 0, size: int = 2, **process
 
 
 def text(*records: Record) -> bytes:
-    """A file with these lines."""
     return b"".join(json.dumps(one, separators=(",", ":")).encode() + b"\n" for one in records)
 
 
@@ -116,5 +114,4 @@ def lines(*bodies: Record, **context: Any) -> bytes:
 
 
 def read(data: bytes) -> RankTrace:
-    """The rank trace of a file."""
     return InspectorReader().read(as_source(data), Processes(1))

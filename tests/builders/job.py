@@ -58,7 +58,6 @@ class HeldPart:
     graph: EventGraph
 
     def load(self) -> EventGraph:
-        """The graph."""
         return self.graph
 
 
@@ -95,7 +94,6 @@ class JobBuilder:
         identity: str = "101",
         label: str = "",
     ) -> int:
-        """A new track."""
         self.tracks.append(Track(kind, process, identity, label, rank))
         return len(self.tracks) - 1
 
@@ -122,7 +120,6 @@ class JobBuilder:
         return row
 
     def thread(self, name: str = MAIN, rank: int = 0) -> int:
-        """The track of a thread."""
         return self._known(Track(TrackKind.THREAD, "100", name, "", rank))
 
     def stream(self, number: int = 7, rank: int = 0, device: int | None = None) -> int:
@@ -154,7 +151,6 @@ class JobBuilder:
         return row
 
     def note(self, name: str, start: float, end: float, thread: str = MAIN, **more: Any) -> int:
-        """An annotation."""
         return self.op(name, start, end, thread, kind=EventKind.ANNOTATION, **more)
 
     def call(
@@ -196,17 +192,14 @@ class JobBuilder:
         return row
 
     def edge(self, source: int, relation: Relation, target: int) -> None:
-        """An edge between two rows."""
         self.edges.append((source, target, int(relation)))
 
     def sample(self, track: int, time: int, value: float) -> None:
-        """A sample of a counter."""
         self.samples.append((track, START + time, value))
 
     # What ranks did together; each method returns a row of a table.
 
     def group(self, *ranks: int, description: str = "", name: str = "") -> int:
-        """A process group."""
         self.groups.append(ProcessGroup(name or str(len(self.groups)), description, ranks, len(ranks)))
         return len(self.groups) - 1
 
@@ -361,12 +354,10 @@ class JobBuilder:
         return Events.of(**dict(zip(names, columns, strict=True)), source=source, payload=payload)
 
     def all_edges(self) -> Edges:
-        """The table of edges."""
         edges = np.array(self.edges, np.int64).reshape(-1, 3)
         return Edges(edges[:, 0], edges[:, 1], edges[:, 2].astype(np.uint8))
 
     def all_keys(self) -> dict[Key, KeyColumn]:
-        """The columns of link keys."""
         return {
             key: KeyColumn.of(rows=[row for row, _ in pairs], values=[value for _, value in pairs])
             for key, pairs in self.keys.items()

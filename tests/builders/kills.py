@@ -99,11 +99,9 @@ class Bench:
         )
 
     def outputs(self) -> dict[str, bytes]:
-        """All files of the output folder."""
         return {path.name: path.read_bytes() for path in (self.folder / "out").iterdir()}
 
     def clear(self) -> None:
-        """Removes all outputs."""
         for path in (self.folder / "out").iterdir():
             path.unlink()
 
@@ -219,7 +217,6 @@ def run(kills: Sequence[Kill], bench: Bench) -> tuple[Counter[str], list[str]]:
 
 
 def main() -> None:
-    """The command line."""
     parser = argparse.ArgumentParser(description="Kill `tracelink merge` at random moments.")
     parser.add_argument("--count", type=int, default=100)
     parser.add_argument("--seed", type=int, default=1)

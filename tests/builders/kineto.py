@@ -41,24 +41,20 @@ def slice_(
 
 
 def cpu_op(name: str = "aten::add", ts: Any = 0, dur: Any = 1, **more: Any) -> Element:
-    """An operator on a CPU thread."""
     return slice_("cpu_op", name, ts, dur, **more)
 
 
 def launch(ts: Any = 0, dur: Any = 1, name: str = "cudaLaunchKernel", **more: Any) -> Element:
-    """A call of the CUDA runtime."""
     return slice_("cuda_runtime", name, ts, dur, **more)
 
 
 def kernel(
     name: str = "add_kernel", ts: Any = 0, dur: Any = 1, device: int = 0, stream: int = 7, **more: Any
 ) -> Element:
-    """A kernel on a stream of a device."""
     return slice_("kernel", name, ts, dur, pid=device, tid=stream, **more)
 
 
 def python_frame(name: str = "train.py(1): step", ts: Any = 0, dur: Any = 1, **more: Any) -> Element:
-    """A Python function."""
     return slice_("python_function", name, ts, dur, **more)
 
 
@@ -91,12 +87,10 @@ def metadata(what: str, pid: Any = PROCESS, tid: Any = 0, **args: Any) -> Elemen
 
 
 def counter(name: str, ts: Any, values: dict[str, Any], pid: Any = "GPU 0 Counters") -> Element:
-    """One sample of one or more values."""
     return {"ph": "C", "name": name, "pid": pid, "ts": ts, "args": values}
 
 
 def instant(name: str, ts: Any, *, pid: Any = PROCESS, tid: Any = THREAD, **args: Any) -> Element:
-    """Something without a duration."""
     return {"ph": "i", "name": name, "pid": pid, "tid": tid, "ts": ts, "s": "t", "args": _spaced(args)}
 
 
@@ -135,13 +129,11 @@ def trace(
 
 
 def with_texts(*elements: str, base: int | None = None) -> bytes:
-    """A file of elements that are given as text."""
     header = "" if base is None else f'"baseTimeNanoseconds": {base}, '
     return f'{{{header}"traceEvents": [{", ".join(elements)}]}}'.encode()
 
 
 def read(data: bytes, jobs: int = 1) -> RankTrace:
-    """What the reader makes of a file that holds `data`."""
     return KinetoReader().read(as_source(data), Processes(jobs))
 
 
@@ -163,7 +155,6 @@ class Seen:
 
 
 def seen(result: RankTrace) -> list[Seen]:
-    """Every event of a rank trace."""
     texts, events = result.strings.texts(), result.events
     return [
         Seen(EventKind(kind), texts[name], start, duration)
@@ -178,7 +169,6 @@ def seen(result: RankTrace) -> list[Seen]:
 
 
 def tracks(result: RankTrace) -> list[Track]:
-    """The track of every event."""
     return [result.tracks[row] for row in result.events.track.tolist()]
 
 

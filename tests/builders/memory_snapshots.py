@@ -32,14 +32,12 @@ def frame(where: str) -> dict[str, Any]:
 
 
 def stack(*where: str) -> Frames:
-    """A stack, innermost first."""
     return [frame(one) for one in where]
 
 
 def entry(
     action: str, address: int, size: int, at: int, frames: Frames | None = None, **fields: Any
 ) -> Entry:
-    """One entry of a trace."""
     named = {"action": action, "addr": address, "size": size, "stream": 0, "time_us": START_US + at}
     return named | {"pool_id": (0, 0)} | ({} if frames is None else {"frames": frames}) | fields
 
@@ -64,7 +62,6 @@ def out_of_memory(size: int, at: int, device_free: int = 1 << 20) -> Entry:
 def block(
     size: int, state: str = "active_allocated", address: int = 0, frames: Frames | None = None
 ) -> Entry:
-    """A part of a segment."""
     sizes = {"size": -(-size // 512) * 512, "requested_size": size}
     return {"address": address, **sizes, "state": state, "frames": frames or []}
 
@@ -121,5 +118,4 @@ def as_torch(content: Any) -> bytes:
 
 
 def read(data: bytes) -> RankTrace:
-    """The rank trace of a file."""
     return SnapshotReader().read(as_source(data), Processes(1))

@@ -16,7 +16,6 @@ Samples = dict[tuple[str, str, str], list[tuple[int, float]]]
 
 
 def read(data: str | bytes, name: str = "metrics.csv") -> Readings:
-    """What the reader makes of a file that holds `data`."""
     return MetricsFileReader().read_metrics(as_source(data, name), Processes(1))
 
 

@@ -71,7 +71,6 @@ MAIN = (100, 100)
 
 
 def columns_of(table: str, schema: str = NEWEST) -> str:
-    """The columns of a table with their types."""
     return ", ".join([DDL[table], *(ADDED.get(table, ()) if schema == NEWEST else ())])
 
 
@@ -94,11 +93,9 @@ class Export:
         self.add("META_DATA_CAPTURE", name="DEVICE_DISPLAY_NAME", value="node0")
 
     def add(self, table: str, **columns: Any) -> None:
-        """A row of any table."""
         self.rows.setdefault(table, []).append(columns)
 
     def text(self, value: str) -> int:
-        """The id of a string."""
         return self.texts.setdefault(value, 100 + len(self.texts))
 
     def process(self, pid: int, name: str = "python3") -> None:
@@ -161,12 +158,10 @@ class Export:
     def nvtx(
         self, kind: int, start: int, end: int | None = None, thread: tuple[int, int] = MAIN, **columns: Any
     ) -> None:
-        """A row of any type."""
         row: dict[str, Any] = {"start": start, "end": end, "eventType": kind}
         self.add("NVTX_EVENTS", **row | {"globalTid": global_thread(*thread), "domainId": 0} | columns)
 
     def nccl(self, call: str, start: int, duration: int, schema: int, fields: bytes, **columns: Any) -> None:
-        """A call of NCCL with a payload."""
         header = struct.pack("<IIIIQQ", 1, 0, schema, 0, len(fields), 32)
         row: dict[str, Any] = {"textId": self.text(call), "domainId": 1, "binaryData": header + fields}
         self.nvtx(59, start, start + duration, **row | columns)
@@ -178,17 +173,14 @@ class Export:
                 offset=offset)  # fmt: skip
 
     def data(self) -> bytes:
-        """The bytes of the export."""
         with tempfile.TemporaryDirectory() as folder:
             path = self.write(Path(folder) / "export.sqlite")
             return path.read_bytes()
 
     def source(self, name: str = "export.sqlite") -> Source:
-        """The export as a source in memory."""
         return as_source(self.data(), name)
 
     def write(self, path: Path) -> Path:
-        """Writes the export."""
         tables = {**self.rows, "META_DATA_EXPORT": self._export_rows()}
         tables["StringIds"] = [{"id": number, "value": text} for text, number in self.texts.items()]
         connection = sqlite3.connect(path)

@@ -163,7 +163,6 @@ def _fetch_later(name: str, port: int) -> None:
 
 
 def main() -> None:
-    """Runs the commands of standard input."""
     system, folder = sys.argv[1:]
     commands = json.load(sys.stdin)
     if system != "linux":

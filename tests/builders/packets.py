@@ -49,12 +49,10 @@ def _field(place: int, value: Any) -> bytes:
 
 
 def packet(*contents: Fields) -> bytes:
-    """A packet of a trace."""
     return delimited(1, message(*contents))
 
 
 def compressed(*packets: bytes) -> bytes:
-    """A packet that holds others."""
     return packet({50: zlib.compress(b"".join(packets))})
 
 

@@ -15,7 +15,6 @@ US = 1000
 
 
 def pieces_of(job: Job | JobBuilder) -> JobPieces:
-    """The contracted graph of a job."""
     job = Job.of(job.build()) if isinstance(job, JobBuilder) else job
     return joined([contracted(part.load(), job, part.rank) for part in job.parts], job)
 

@@ -65,7 +65,6 @@ def diagnosis_of_programs(programs: Mapping[int, str], **options: Any) -> Diagno
 
 
 def journal_of_programs(programs: Mapping[int, str], **options: Any) -> Journal:
-    """The journal of ranks with these programs."""
     return journal(dumps_of(programs, **options))
 
 
@@ -130,7 +129,6 @@ class _Recorder:
         return [entry | {"record_id": forgotten + index} for index, entry in enumerate(self.written)]
 
     def call(self, word: str) -> None:
-        """A collective or a message."""
         if call := COLLECTIVE.fullmatch(word):
             operation = call["operation"] or "all_reduce"
             self.write(call, operation, call["mark"], collective_seq_id=int(call["number"]))
@@ -160,7 +158,6 @@ class _Recorder:
         self.write(call, name or operation, mark, p2p_seq_id=number, collective_seq_id=0, is_p2p=is_p2p)
 
     def write(self, call: re.Match[str], operation: str, mark: str, **fields: Any) -> None:
-        """Adds an entry."""
         size, dtype = [[int(call["size"] or 1024)]], [call["type"] or "Float"]
         created = CREATED + len(self.written) * MS
         state = STATES[mark]

@@ -41,7 +41,6 @@ def collective(
     completed: int | None = None,
     **fields: Any,
 ) -> dict[str, Any]:
-    """One entry of version 2.10."""
     known = {
         "record_id": sequence - 1,
         "pg_id": 0,
@@ -138,7 +137,6 @@ class _Writer:
         self._uses = Counter(map(id, _dicts_in(content)))
 
     def value(self, value: Any) -> None:
-        """Writes one value."""
         kind = type(value)
         if kind is str:
             self.parts.append(self._texts.get(value) or self._new_text(value))

@@ -48,7 +48,6 @@ def py_spy(frames: Sequence[Frame]) -> str:
 
 
 def faults(frames: Sequence[Frame]) -> str:
-    """What faulthandler writes."""
     lines = [f'  File "{frame.filename}", line {frame.line} in {frame.name}' for frame in frames]
     other = ["Thread 0x00007f01 (most recent call first):", '  File "threading.py", line 324 in wait', ""]
     return "\n".join([*other, "Current thread 0x00007f02 (most recent call first):", *lines, ""])

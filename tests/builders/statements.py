@@ -18,5 +18,4 @@ def stated(result: RankTrace) -> list[tuple[int, Statement]]:
 
 
 def statements(result: RankTrace) -> list[Statement]:
-    """The statements alone."""
     return [statement for _, statement in stated(result)]

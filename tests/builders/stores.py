@@ -25,7 +25,6 @@ RANGE = re.compile(r"bytes=(\d+)-(\d*)")
 
 
 def free_port() -> int:
-    """A port that is not used now."""
     with socket.socket() as found:
         found.bind((LOOPBACK, 0))
         return int(found.getsockname()[1])
@@ -54,22 +53,18 @@ class S3:
         )
 
     def put(self, folder: Path, prefix: str = "") -> None:
-        """Uploads the files in a folder."""
         for path in sorted(folder.rglob("*")):
             if path.is_file():
                 self.client().upload_file(str(path), BUCKET, f"{prefix}{path.relative_to(folder)}")
 
     def content(self, key: str) -> bytes:
-        """The bytes of an object."""
         return bytes(self.client().get_object(Bucket=BUCKET, Key=key)["Body"].read())
 
     def keys(self, prefix: str = "") -> list[str]:
-        """The keys of all objects."""
         answer = self.client().list_objects_v2(Bucket=BUCKET, Prefix=prefix)
         return sorted(entry["Key"] for entry in answer.get("Contents", []))
 
     def empty(self) -> None:
-        """Removes all objects."""
         for key in self.keys():
             self.client().delete_object(Bucket=BUCKET, Key=key)
 
@@ -159,11 +154,9 @@ class Web:
     address: str = ""
 
     def url(self, path: str = "") -> str:
-        """The address of an object."""
         return f"{self.address}/{path}"
 
     def put(self, folder: Path, prefix: str = "") -> None:
-        """Takes the files in a folder."""
         for path in sorted(folder.rglob("*")):
             if path.is_file():
                 self.objects[f"{prefix}{path.relative_to(folder).as_posix()}"] = path.read_bytes()
@@ -206,7 +199,6 @@ class _Handler(BaseHTTPRequestHandler):
         pass
 
     def do_GET(self) -> None:
-        """Answers any request."""
         web = self.state
         web.requests.append(f"{self.path} {self.headers.get('Range', '')}".strip())
         web.logins.append(self.headers.get("Authorization", ""))
@@ -250,7 +242,6 @@ class _Handler(BaseHTTPRequestHandler):
         self.answer(206, part, **headers, **{"Content-Range": place})
 
     def answer(self, status: int, data: bytes, **headers: str) -> None:
-        """Sends an answer."""
         self.send_response(status)
         for name, value in ({"Content-Length": str(len(data))} | headers).items():
             self.send_header(name, value)

@@ -32,7 +32,6 @@ assert main.steps == other.steps == 5
 
 
 def write(folder: Path) -> None:
-    """Writes the package."""
     for name, text in TORCH.items():
         path = folder / name
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -32,7 +32,6 @@ class TraceBuilder(JobBuilder):
     def event(
         self, kind: EventKind, name: str, start: int, end: int, track: int = 0, **keys: int | str
     ) -> int:
-        """An event with these link keys."""
         known = {Key(key): value for key, value in keys.items()}
         return self.add(track, name, start, end - start, kind, keys=known)
 
@@ -46,7 +45,6 @@ class TraceBuilder(JobBuilder):
         return self.event(EventKind.KERNEL, name, start, end, track, **keys)
 
     def record(self, name: str, created: int, completed: int | None = None, **keys: int | str) -> int:
-        """A flight-recorder entry."""
         end = created + UNKNOWN if completed is None else completed
         return self.event(EventKind.RECORD, name, created, end, **keys)
 
@@ -61,7 +59,6 @@ class TraceBuilder(JobBuilder):
         return row
 
     def trace(self) -> RankTrace:
-        """The trace of the rank."""
         communications = self._communications()
         return RankTrace(
             [SourceInfo("built.json", "built", rank=0)],
@@ -111,5 +108,4 @@ def pairs(edges: Edges, relation: Relation | None = None) -> list[tuple[int, int
 
 
 def column(values: Sequence[int]) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
-    """A column of whole numbers."""
     return np.array(values, np.int64)

@@ -23,7 +23,6 @@ source = held("rank0.pftrace")
 
 
 def value(given: Any) -> dict[int, Any]:
-    """The fields of an annotation with this value."""
     match given:
         case bool():
             return {2: given}
@@ -59,7 +58,6 @@ def plain_track(uuid: int, name: str, *more: Fields, parent: int = 0) -> bytes:
 def snapshot(
     *clocks: tuple[int, int], sequence: int = 1, incremental: Sequence[int] = (), unit: int = 1
 ) -> bytes:
-    """A snapshot of (clock, time)."""
     readings = [
         {1: clock, 2: time} | ({3: 1, 4: unit} if clock in incremental else {}) for clock, time in clocks
     ]
@@ -216,7 +214,6 @@ def event(
     needs_state: bool = True,
     clock: int = 0,
 ) -> bytes:
-    """A packet with an event on a track."""
     state = ({13: 2} if needs_state else {}) | ({58: clock} if clock else {})
     return packet({8: time, 10: sequence}, state, {11: message({9: kind, 11: track}, fields)})
 

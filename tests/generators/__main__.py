@@ -37,7 +37,6 @@ def named(name: str) -> Callable[..., Any]:
 
 
 def main() -> None:
-    """The command line."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )

@@ -80,7 +80,6 @@ def fault(mode: str) -> None:
 
 
 def main() -> None:
-    """The command line."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("folder", type=Path)
     parser.add_argument("--mode", choices=MODES, default="fine")

@@ -79,7 +79,6 @@ def mistimed_profile(text: bytes, clock: HostClock, host: str | None = None) -> 
 
 
 def nanoseconds(text: bytes) -> int:
-    """Microseconds in decimal digits as nanoseconds."""
     return round(Decimal(text.decode()) * 1000)
 
 
@@ -90,7 +89,6 @@ def microseconds(value: int) -> bytes:
 
 
 def mistimed_dump(data: bytes, clock: HostClock) -> bytes:
-    """A flight-recorder dump as `clock` would have timed it."""
     content = _PlainData(io.BytesIO(data)).load()
     for entry in content["entries"]:
         if entry.get("duration_ms") and entry.get("time_discovered_completed_ns"):

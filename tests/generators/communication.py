@@ -72,11 +72,9 @@ class Exchange:
 
     @property
     def meeting_ranks(self) -> tuple[int, ...]:
-        """Who has to be there."""
         return self.peers or self.group.ranks
 
     def awaited(self, machine: Machine) -> tuple[int, ...]:
-        """Whom this rank waits for."""
         if self.kind.from_root:
             return self.group.ranks[:1]
         if self.peers is not None and machine.job.eager:
@@ -185,7 +183,6 @@ WAIT: dict[str, Any] = {
 
 
 def communication_fields(machine: Machine, exchange: Exchange, sequence: int) -> dict[str, Any]:
-    """What a profile says of a communication."""
     group, kind, ranks = exchange.group, exchange.kind, exchange.group.ranks
     sized: dict[str, Any] = {
         "In msg nelems": exchange.outgoing.elements,
@@ -213,7 +210,6 @@ def communication_fields(machine: Machine, exchange: Exchange, sequence: int) ->
 
 
 def listed(numbers: Sequence[int]) -> str:
-    """Numbers as a profile lists them."""
     more = ", ..." if len(numbers) > LISTED_NUMBERS else ""
     return f"[{', '.join(map(str, numbers[:LISTED_NUMBERS]))}{more}]"
 

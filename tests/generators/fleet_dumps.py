@@ -63,7 +63,6 @@ class Fleet:
 
     @property
     def cluster(self) -> Cluster:
-        """The groups."""
         return Cluster(ranks=self.ranks, tensor_parallel=self.tensor_parallel, stages=self.stages)
 
     @property
@@ -112,7 +111,6 @@ class Template:
         self.places, self.base = np.array(list(times.items()), np.int64).T
 
     def dump(self, rank: int) -> bytes:
-        """The dump of one rank."""
         data = np.frombuffer(self.text, np.uint8).copy()
         data[self.places[:, None] + np.arange(8)] = self.times(rank).view(np.uint8).reshape(-1, 8)
         written = data.tobytes()
@@ -130,7 +128,6 @@ class Template:
         return self.base + np.where(within < DURATION_NS, late[entry], longer[entry])
 
     def content(self) -> dict[str, Any]:
-        """The dump before it is pickled."""
         groups = {
             role: {"name": f"\0{role}", "desc": group.description, "ranks": f"\0{role} ranks"}
             for role, group in roles(self.cluster, 0).items()
@@ -146,7 +143,6 @@ class Template:
         )
 
     def entries(self, groups: dict[str, dict[str, str]]) -> list[dict[str, Any]]:
-        """Everything that a rank of this stage did."""
         numbers: Counter[tuple[str, str]] = Counter()
         written: list[dict[str, Any]] = []
         outer = [

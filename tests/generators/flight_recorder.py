@@ -19,7 +19,6 @@ TRAINING = "/srv/job/train.py"
 
 
 def configuration(groups: Iterable[Group]) -> dict[str, dict[str, str]]:
-    """The groups that a recorder knows of."""
     return {
         group.name: described
         for group in groups
@@ -43,7 +42,6 @@ CALLERS = {"all_reduce": ("all_reduce", 2770), "_all_gather_base": ("all_gather_
 
 
 def recorder_dump(job: Job, recording: Recording) -> dict[str, Any]:
-    """The whole dump."""
     clock, groups = job.clock(recording.rank), job.groups(recording.rank)
     last = {part.group.number: part.sequence for part in recording.participations}
     content = dump(
@@ -118,7 +116,6 @@ class Recorder:
         """The number that this process gives a group."""
 
     def content(self) -> dict[str, Any]:
-        """The whole dump."""
         return dump(
             *self.entries(),
             pg_config=configuration(self.groups) if self.plan.configured else process_group("", []),
@@ -158,7 +155,6 @@ class Recorder:
         return written[-self.plan.buffer :]
 
     def entry(self, record: int, issued: Issued, place: int, part: Part) -> dict[str, Any]:
-        """One entry."""
         call, (collectives, messages, operations) = issued.call, issued.numbers
         # Of a coalesced batch only the closing entry has events, so only its state is known.
         tells = not call.closing or place == len(call.parts) or self.plan.blocks

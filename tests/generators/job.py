@@ -24,7 +24,6 @@ class HostClock:
     step_at_ns: int = 0
 
     def shown(self, true_ns: int) -> int:
-        """What it shows at a true time."""
         drifted = round((true_ns - self.reference_ns) * self.drift_ppm * 1e-6)
         stepped = self.step_ns if self.step_ns and true_ns >= self.step_at_ns else 0
         return true_ns + self.offset_ns + drifted + stepped
@@ -68,7 +67,6 @@ def parallel_ranks(ranks: int, tensor: int, stages: int) -> dict[str, list[range
 
 @cache
 def _groups(ranks: int, tensor: int, stages: int, roles: tuple[str, ...]) -> list[list[Group]]:
-    """The groups of each rank."""
     members = parallel_ranks(ranks, tensor, stages)
     found: list[list[Group]] = [[] for _ in range(ranks)]
     made = [(WORLD, range(ranks)), *((role, each) for role in roles for each in members[role])]
@@ -132,7 +130,6 @@ class Job:
         return 1 + max(group.number for rank in range(self.ranks) for group in self.groups(rank))
 
     def communication_stream(self, group: Group) -> int:
-        """The stream of the kernels of a group."""
         kind = (WORLD, TENSOR, DATA, PIPELINE).index(group.description)
         return COMMUNICATION_STREAM + kind * self.stream_per_group
 
@@ -191,7 +188,6 @@ class Cluster(Job):
             )
 
     def stage(self, rank: int) -> int:
-        """The place of a rank in the pipeline."""
         return rank * self.stages // self.ranks
 
     def host(self, rank: int) -> str:

@@ -89,7 +89,6 @@ LEVELS = ((655, 61, 1980), (430, 87, 1410))
 
 
 def gpu_metrics(folder: Path) -> None:
-    """Samples of both GPUs."""
     random = Random(1)
     lines = [HEADER]
     for number in range(ROUNDS):

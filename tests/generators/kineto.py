@@ -52,7 +52,6 @@ class KinetoText:
         return [before.encode(), b",\n" if more else b"", more, after.encode()]
 
     def header(self) -> dict[str, Any]:
-        """What stands before the events."""
         groups = [
             {
                 "pg_name": group.name,
@@ -83,7 +82,6 @@ class KinetoText:
         }
 
     def events(self) -> Iterator[str]:
-        """Every event, as text."""
         recording = self.recording
         yield from self.metadata()
         for operation in sorted(recording.operations, key=lambda operation: operation.start):
@@ -100,7 +98,6 @@ class KinetoText:
         yield from self.ending()
 
     def metadata(self) -> Iterator[str]:
-        """Names and order of processes and threads."""
         devices = {device: (f"GPU {device}", 5_000_000 + device) for device in range(DEVICE_COUNT)}
         for process, (label, order) in ({self.process: ("CPU", self.process)} | devices).items():
             yield self.described("process_name", process, 0, name="python")
@@ -118,13 +115,11 @@ class KinetoText:
             yield self.described("thread_sort_index", process, thread, sort_index=thread)
 
     def described(self, name: str, process: int | str, thread: int, /, **args: Any) -> str:
-        """A metadata event."""
         begin = self.time(self.recording.window[0])
         lane = {"name": name, "ph": "M", "ts": begin, "pid": process, "tid": thread}
         return element(lane, {"args": args})
 
     def operation(self, operation: Operation) -> str:
-        """An operator or an annotation."""
         args: dict[str, Any] = {
             "External id": operation.external_id,
             "Record function id": operation.record_function,
@@ -138,7 +133,6 @@ class KinetoText:
         return self.slice(operation.category, operation.name, lane, operation.start, operation.duration, args)
 
     def frame(self, frame: Frame) -> str:
-        """A Python function."""
         args = {"Python id": frame.number, "Python parent id": frame.parent, "Ev Idx": frame.event_index}
         if frame.module is not None:
             args["Python module id"] = frame.module
@@ -201,7 +195,6 @@ class KinetoText:
     def slice(
         self, category: str, name: str, lane: Lane, start: int, duration: int, args: Mapping[str, Any]
     ) -> str:
-        """An event with a duration."""
         return element(
             {"ph": "X", "cat": category, "name": name, "pid": lane[0], "tid": lane[1]},
             {"ts": self.time(start), "dur": self.duration(start, duration)},
@@ -209,7 +202,6 @@ class KinetoText:
         )
 
     def flow(self, phase: str, name: str, number: int, lane: Lane, time: int) -> str:
-        """One end of a flow."""
         where = {"ph": phase, "id": number, "pid": lane[0], "tid": lane[1], "ts": self.time(time)}
         return element(where, {"cat": name, "name": name, **({"bp": "e"} if phase == "f" else {})})
 
@@ -248,7 +240,6 @@ def microseconds(ns: int) -> str:
 
 
 def described_inputs(inputs: Any) -> dict[str, Any]:
-    """Shapes and types of an operator's inputs."""
     if not inputs:
         return {}
     return {

@@ -78,12 +78,10 @@ class Machine:
         return spent
 
     def tensor(self, *shape: int) -> Tensor:
-        """A new tensor."""
         return Tensor(next(self.nodes), next(self.nodes), shape)
 
     @property
     def next_correlation(self) -> int:
-        """The correlation of the next call."""
         return FIRST_CORRELATION + len(self.recording.calls)
 
     @contextmanager
@@ -181,7 +179,6 @@ class Machine:
             spans[stream] = (min(first, start), max(last, end))
 
     def launch(self, kernel: str, least: int = 5_000, most: int = 40_000) -> None:
-        """A kernel on the compute stream."""
         call = self.call("cudaLaunchKernel", kernels=1)
         start = self.ready(call, COMPUTE_STREAM)
         end = start + round(self.random.randint(least, most) * self.slower.get(kernel, 1.0))
@@ -252,7 +249,6 @@ def thread_node(thread: int) -> int:
 
 
 def kernel_shape(random: Random) -> dict[str, Any]:
-    """How a kernel was launched."""
     return {
         "queued": 0,
         "registers per thread": random.choice((32, 64, 128)),

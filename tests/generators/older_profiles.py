@@ -28,7 +28,6 @@ LAUNCH_SHAPE = ("device", "context", "stream", "correlation", "bytes", "grid", "
 
 
 def rewritten(source: Path, target: Path, change: Callable[[Document], Document]) -> None:
-    """Writes a profile in another layout."""
     document = json.loads(gzip.decompress(source.read_bytes()), parse_float=Decimal)
     target.write_text(json.dumps(change(document), default=float))
 

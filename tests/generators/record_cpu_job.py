@@ -195,7 +195,6 @@ def without_paths(content: bytes, paths: dict[str, str]) -> bytes:
 
 
 def free_port() -> int:
-    """A free port."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])

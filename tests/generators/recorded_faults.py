@@ -85,12 +85,10 @@ class Place:
 
     @property
     def others(self) -> tuple[int, ...]:
-        """The other members of the group."""
         return tuple(rank for rank in self.call.group.ranks if rank != self.rank)
 
     @property
     def later(self) -> Iterator[Place]:
-        """The calls of the rank after this one."""
         return (each for each in self.scene.places(self.rank) if each.index > self.index)
 
     @property
@@ -151,7 +149,6 @@ class Place:
         return replace(self.call, parts=parts, lost=lost)
 
     def truth(self, fault: str, kind: str) -> Truth:
-        """What all truths have in common."""
         unjoined: dict[str, int] = {}
         for each in self.scene.places(self.rank):
             if each.index >= self.index and not each.call.messages:

@@ -50,7 +50,6 @@ class RecordedJob:
         return whole | {f"{FILE_NAME}{rank}": data for rank, data in self.cut_short.items()}
 
     def write(self, folder: Path) -> None:
-        """Writes all dumps into a folder."""
         folder.mkdir(parents=True, exist_ok=True)
         for name, data in self.files().items():
             (folder / name).write_bytes(data)
@@ -92,7 +91,6 @@ def times(plan: Plan, done: Run, snapshot: Snapshot) -> dict[int, int]:
 
 
 def inject(scene: Scene, fault: Fault) -> tuple[Mapping[int, Program], Truth]:
-    """Puts a fault where it makes sense."""
     kind = (FAULTS | QUEUE_FAULTS)[fault.kind]
     everyone = range(scene.plan.world)
     ranks = [fault.rank] if fault.rank is not None else scene.random.sample(everyone, scene.plan.world)

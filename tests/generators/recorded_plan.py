@@ -183,7 +183,6 @@ class Plan:
 
     @property
     def replicas(self) -> int:
-        """How many copies of the network there are."""
         return self.world // (self.tensor * self.stages)
 
     @property
@@ -197,7 +196,6 @@ class Plan:
         return self.timing and not self.blocks
 
     def stage(self, rank: int) -> int:
-        """The place of a rank in the pipeline."""
         return rank // (self.tensor * self.replicas)
 
     def groups(self, rank: int) -> dict[str, Group]:
@@ -206,7 +204,6 @@ class Plan:
         return {group.description: group for group in made if rank in group.ranks}
 
     def clock_offset(self, rank: int) -> int:
-        """How far the clock of a rank is off."""
         host = rank // self.ranks_per_host
         if host == 0 or not self.clock_skew_ns:
             return 0

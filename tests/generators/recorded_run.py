@@ -162,7 +162,6 @@ class _Simulation:
         rank.line.append((ns, None, rank.clock))
 
     def enqueue(self, rank: _Rank, call: Call) -> None:
-        """Puts a call on its stream."""
         rank.clock += ISSUE_NS
         issued = Issued(call, rank.rank, rank.numbered(call), rank.clock, len(rank.line))
         rank.issued.append(issued)

@@ -45,11 +45,9 @@ class Author:
         self.items: list[Item] = []
 
     def compute(self, ns: int = LAYER_NS) -> None:
-        """Keeps the GPU busy."""
         self.items.append(Compute(ns))
 
     def settle(self) -> None:
-        """Ends a step."""
         self.items.append(Settle())
 
     def size(self, role: str) -> int:
@@ -57,7 +55,6 @@ class Author:
         return len(self.groups[role].ranks) if role in self.groups else 0
 
     def place(self, role: str) -> int:
-        """The number of this rank in a group."""
         return self.groups[role].ranks.index(self.rank)
 
     def call(self, role: str, *parts: Part, site: str, closing: str = "", waits: bool = True) -> None:
@@ -66,7 +63,6 @@ class Author:
             self.items.append(Call(self.groups[role], parts, site, closing, waits))
 
     def reduce(self, role: str, shape: tuple[int, ...], *, site: str, waits: bool = True) -> None:
-        """An all_reduce."""
         self.call(role, same("all_reduce", shape), site=site, waits=waits)
 
     def gather(self, role: str, *rows: int, site: str) -> None:

@@ -20,12 +20,10 @@ class Tensor:
 
     @property
     def elements(self) -> int:
-        """How many numbers are in it."""
         return prod(self.shape)
 
     @property
     def strides(self) -> list[int]:
-        """Row-major strides."""
         return [prod(self.shape[place + 1 :]) for place in range(len(self.shape))]
 
 
@@ -95,7 +93,6 @@ class GpuEvent:
 
     @property
     def end(self) -> int:
-        """When it was over."""
         return self.start + self.duration
 
 

@@ -49,7 +49,6 @@ class Step:
 
 
 def train(machine: Machine, job: AnyJob, step: Callable[[Machine, AnyJob, int], Program]) -> Program:
-    """All steps of one rank."""
     begin = machine.now
     machine.work(20_000, 40_000)
     with machine.frame(f"{SCRIPT}(80): main"):
@@ -163,7 +162,6 @@ def replay_graph(machine: Machine) -> None:
 
 
 def loss(machine: Machine, step: Step, batch: Tensor) -> None:
-    """The mean squared error."""
     number = next(machine.sequences)
     with machine.operation("aten::mse_loss", [batch, batch, 1], [batch], sequence=number) as recorded:
         machine.launch(ELEMENTWISE_KERNEL.format(op="at::native::MseLossFunctor<float>"))
@@ -238,7 +236,6 @@ def update(machine: Machine, job: Job) -> None:
 
 
 def clear(machine: Machine, size: int) -> None:
-    """Memory set to zero."""
     call = machine.call("cudaMemsetAsync", kernels=1)
     start = machine.ready(call, COMPUTE_STREAM)
     _move(machine, call, "gpu_memset", "Memset (Device)", start, 3_000, size)
