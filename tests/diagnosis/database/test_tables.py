@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -413,4 +414,4 @@ def test_duckdb_has_the_same_rows_as_sqlite(tmp_path: Path) -> None:
         for table in TABLES:
             found = connection.execute(f"SELECT * FROM {table}").fetchall()
             stored = rows(database, f"SELECT * FROM {table}")
-            assert sorted(map(repr, found)) == sorted(map(repr, stored))
+            assert Counter(found) == Counter(stored), table
