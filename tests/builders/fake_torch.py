@@ -1,9 +1,10 @@
-"""A torch that only writes down what it is asked to do, so that recording is tested without one."""
+"""A torch that only writes down what it is asked to do, and one that can be imported from a folder."""
 
 from __future__ import annotations
 
 import json
 import logging
+import os
 import sys
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,6 +15,9 @@ import pytest
 
 from builders import recorder
 from tracelink.capturing import environment
+
+# A torch that only writes down what it is asked to do, so that recording is tested without one.
+
 
 EXECUTION_TRACE = b'{"schema": "1.1.1-chakra.0.0.4", "nodes": []}'
 
@@ -155,3 +159,44 @@ def installed(monkeypatch: pytest.MonkeyPatch, **settings: Any) -> FakeTorch:
 
 def dump_of_one() -> bytes:
     return recorder.pickled(recorder.dump(recorder.collective(sequence=1)))
+
+
+# A torch that can be imported from a folder: a package of two modules, around the fake of `fake_torch`.
+
+
+ROOT = Path(__file__).parents[2]
+TORCH = {
+    "torch/__init__.py": "from builders.fake_torch import FakeTorch\n"
+    "FAKE = FakeTorch()\n"
+    "globals().update({k: v for k, v in vars(FAKE.module()).items() if not k.startswith('__')})\n"
+    "__version__ = '2.13.0'\n"
+    "import torch.optim.optimizer\n"
+    "import torch.distributed.distributed_c10d\n",
+    "torch/optim/__init__.py": "",
+    "torch/optim/optimizer.py": "class Optimizer:\n"
+    "    def __init__(self): self.steps = 0\n"
+    "class SGD(Optimizer):\n"
+    "    def step(self): self.steps += 1\n",
+    "torch/distributed/__init__.py": "is_available = lambda: True\nis_initialized = lambda: False\n",
+    "torch/distributed/distributed_c10d.py": "def init_process_group(): return 'group'\n",
+}
+TRAINING = """
+from torch.optim.optimizer import SGD
+main, other = SGD(), SGD()
+for _ in range(5):
+    main.step()
+    other.step()
+assert main.steps == other.steps == 5
+"""
+
+
+def write(folder: Path) -> None:
+    for name, text in TORCH.items():
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+
+
+def path(folder: Path) -> str:
+    """The PYTHONPATH with which a process finds this package, and this tracelink."""
+    return os.pathsep.join([str(folder), str(ROOT / "tests"), str(ROOT)])

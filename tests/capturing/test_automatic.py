@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from builders import torch_package
-from builders.torch_package import TRAINING
+from builders import fake_torch as torch_package
+from builders.fake_torch import TRAINING
 from tracelink.cli.run import environment_for
 
 

@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from builders import torch_package
+from builders import fake_torch as torch_package
 
 pytest_plugins = ["pytester"]
 

@@ -23,8 +23,8 @@ from builders.dumps import dumps as dumps_for_page
 from builders.dumps import dumps as profiled_dumps
 from builders.html_page import read_html
 from builders.kineto import cpu_op, trace, write
-from builders.profiles import LOADER, call, loading, profile
 from builders.recorder import collective, dump, pickled, process_group
+from builders.witnesses import LOADER, call, loading, profile
 from tracelink import schemas
 from tracelink.cli import main
 from tracelink.cli.main import FINE, NO, UNREADABLE, USAGE

@@ -8,13 +8,11 @@ from pathlib import Path
 import jsonschema
 import pytest
 
-from builders.busy_compiling import alive, compile_log, compiling, near, recompiled
 from builders.command_line import Run
 from builders.dumps import SECOND, Entries, dumps, hang, healthy, steps
 from builders.html_page import read_html
-from builders.ras import as_json, communicator
-from builders.stacks import COMPILES, LOADS, MAIN, py_spy
-from builders.watchdog import Group, gave_up, hung
+from builders.monitors import COMPILES, LOADS, MAIN, Group, as_json, communicator, gave_up, hung, py_spy
+from builders.witnesses import alive, compile_log, compiling, near, recompiled
 from tracelink import schemas
 from tracelink.cli.main import NO, UNREADABLE
 from tracelink.model.records import Frame

@@ -10,9 +10,9 @@ from pathlib import Path
 import jsonschema
 import pytest
 
-from builders import torch_package
+from builders import fake_torch as torch_package
 from builders.command_line import Run
-from builders.torch_package import TRAINING
+from builders.fake_torch import TRAINING
 from tracelink import schemas
 
 

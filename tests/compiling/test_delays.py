@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 import tracelink
-from builders.busy_compiling import alive, compile_log, compiling, near
 from builders.data import foreign, traces
 from builders.dumps import SECOND, Entries, dumps, steps
 from builders.recorder import CREATED, collective
+from builders.witnesses import alive, compile_log, compiling, near
 
 
 def late(rank: int, seconds: float, ranks: int = 4) -> Entries:

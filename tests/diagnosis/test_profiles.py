@@ -17,10 +17,10 @@ from builders import execution_trace as et
 from builders.data import traces
 from builders.dumps import dumps, hang, healthy, steps
 from builders.kineto import Element, cpu_op, trace, write
-from builders.profiles import LOADER, RING, loading, profile
-from builders.profiles import call as profiled_call
 from builders.recorder import CREATED, pickled
 from builders.trace import TraceBuilder
+from builders.witnesses import LOADER, RING, loading, profile
+from builders.witnesses import call as profiled_call
 from tracelink import Diagnosis, Kind
 from tracelink.diagnosis.model import CallSeen, Problem, Role, Running, Sighting, Stretch, WorkSeen
 from tracelink.diagnosis.model import Kind as ProblemKind

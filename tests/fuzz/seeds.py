@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import tracelink
-from builders import captures, inspector, kineto, metrics, nsys, ras, recorder, watchdog
+from builders import captures, inspector, kineto, metrics, monitors, nsys, recorder
 from builders import execution_trace as et
 from builders import memory_snapshots as memory
 from builders.clog import Clog
@@ -128,11 +128,11 @@ def _built() -> Iterator[Seed]:
     log = Clog(1, 4).call().call("send", "in_count=5|out_count=0|dtype=f32|peer=2|async_op=t", steps="QSEW")
     log.add("split|parent=world|child=pp|ranks=0,1").call("all_reduce", comm="pp", graph=3).call(graph=3)
     yield Seed("clog", "clog_rank1.log", log.replay(3, 1, "all_reduce").call(steps="QS").text)
-    lines = [line for log in watchdog.hung().values() for line in log]
-    text = "\n".join([*lines, watchdog.gloo_timeout(), watchdog.gloo_lost(), watchdog.barrier(6), ""])
+    lines = [line for log in monitors.hung().values() for line in log]
+    text = "\n".join([*lines, monitors.gloo_timeout(), monitors.gloo_lost(), monitors.barrier(6), ""])
     yield Seed("watchdog-log", "job.out", text.encode())
-    yield Seed("nccl-ras", "ras.json", ras.as_json(ras.communicator([21, 21, 20, None])))
-    yield Seed("nccl-ras", "ras.txt", ras.TEXT.encode())
+    yield Seed("nccl-ras", "ras.json", monitors.as_json(monitors.communicator([21, 21, 20, None])))
+    yield Seed("nccl-ras", "ras.txt", monitors.TEXT.encode())
     line = memory.stack("ops.cpp:1 at::_ops::mm::call()", "model.py:41 forward")
     trace = [
         memory.alloc(64, 10, 1, line),

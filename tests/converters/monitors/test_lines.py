@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from builders.watchdog import Group, c10, gloo_lost, gloo_timeout, hung, passed, status, timed_out
+from builders.monitors import Group, c10, gloo_lost, gloo_timeout, hung, passed, status, timed_out
 from tracelink.converters.monitors.lines import AFTER, BLOCK, TOKENS, report_of
 from tracelink.converters.monitors.watchdog import FROM_END, FROM_START, WatchdogLogReader
 from tracelink.engines.processes import Processes

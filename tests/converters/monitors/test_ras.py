@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from builders.ras import TEXT, as_json, communicator
+from builders.monitors import TEXT, as_json, communicator
 from tracelink.converters.monitors import is_status
 from tracelink.converters.monitors.ras import NcclRasReader
 from tracelink.engines.processes import Processes

@@ -20,8 +20,8 @@ from builders.data import traces
 from builders.dumps import dumps, hang
 from builders.html_page import Element, read_html
 from builders.kineto import cpu_op, python_frame
-from builders.profiles import call, loading, profile
 from builders.programs import diagnosis_of_programs, journal_of_programs
+from builders.witnesses import call, loading, profile
 from tracelink import show
 from tracelink.diagnosis.journal import Journal
 from tracelink.diagnosis.model import (

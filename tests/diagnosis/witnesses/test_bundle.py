@@ -8,9 +8,7 @@ import zipfile
 from pathlib import Path
 
 from builders.dumps import dumps, hang
-from builders.ras import as_json, communicator
-from builders.stacks import COMPILES, LOADS, py_spy
-from builders.watchdog import hung
+from builders.monitors import COMPILES, LOADS, as_json, communicator, hung, py_spy
 from tracelink import Diagnosis, diagnose
 from tracelink.diagnosis.model import Kind
 from tracelink.model.records import Frame

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from builders.dumps import dumps, healthy
-from builders.ras import TEXT, as_json, communicator
+from builders.monitors import TEXT, as_json, communicator
 from tracelink import Diagnosis, diagnose
 from tracelink.diagnosis.model import Category, Kind
 from tracelink.model.errors import UnreadableError

@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from builders.busy_compiling import alive, compile_log, compiling, near, recompiled
 from builders.compile_log import log
 from builders.dumps import SECOND, Entries, dumps, hang, healthy, steps
 from builders.recorder import CREATED
+from builders.witnesses import alive, compile_log, compiling, near, recompiled
 from tracelink import Diagnosis, diagnose
 from tracelink.diagnosis.model import Category, Kind, Problem
 from tracelink.diagnosis.witnesses.compile_logs import _covered

@@ -6,8 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from builders.dumps import dumps, hang, healthy, steps
-from builders.stacks import LOADS, MAIN, py_spy
-from builders.watchdog import gave_up, hung, status
+from builders.monitors import LOADS, MAIN, gave_up, hung, py_spy, status
 from tracelink import Diagnosis, diagnose
 from tracelink.diagnosis.model import Category, Kind
 from tracelink.model.records import Frame

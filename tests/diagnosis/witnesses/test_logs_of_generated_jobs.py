@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from builders.dumps import journal
-from builders.watchdog import logs_of
+from builders.monitors import logs_of
 from generators.recorded_jobs import Fault, Plan, RecordedJob, Snapshot, job
 from generators.recorded_plan import DATA, KINDS, TENSOR, WORLD
 from tracelink import diagnose

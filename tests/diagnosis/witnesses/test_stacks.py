@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from builders.busy_compiling import compile_log, compiling
 from builders.dumps import Entries, dumps, hang, healthy, stack
+from builders.monitors import COMPILES, FAULT, LOADS, RUNS, faults, py_spy
 from builders.recorder import frame
-from builders.stacks import COMPILES, FAULT, LOADS, RUNS, faults, py_spy
+from builders.witnesses import compile_log, compiling
 from tracelink import Diagnosis, diagnose
 from tracelink.diagnosis.model import Category
 from tracelink.diagnosis.witnesses.model import Stack

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from builders.data import shared
-from builders.watchdog import (
+from builders.monitors import (
     Group,
     barrier,
     c10,

@@ -1,7 +1,9 @@
-"""Logs of jobs that hang: lines of NCCL's watchdog as torch 2.5 and later print them, and of gloo."""
+"""What monitors of hung jobs print: NCCL's watchdog, gloo, NCCL's RAS, and stacks of processes."""
 
 from __future__ import annotations
 
+import json
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -9,7 +11,10 @@ import numpy as np
 
 from tracelink.diagnosis.journal import Journal
 from tracelink.model.operations import operation_of
-from tracelink.model.records import State
+from tracelink.model.records import Frame, State
+
+# Logs of jobs that hang: lines of NCCL's watchdog as torch 2.5 and later print them, and of gloo.
+
 
 GLOO = "/pytorch/third_party/gloo/gloo/transport/tcp"
 
@@ -172,3 +177,141 @@ def _lines(journal: Journal, rank: int, all_groups: bool) -> list[str]:
     given_up.sort()
     chosen = given_up if all_groups else given_up[:1]
     return [*(line for _, lines in chosen for line in lines), *signalled]
+
+
+# Answers of NCCL's monitor RAS, as its source writes them: JSON and text.
+
+
+TEXT = """NCCL version 2.27.3 compiled with CUDA 12.8
+CUDA runtime version 12080, driver version 12080
+
+Job summary
+===========
+
+  Nodes  Processes         GPUs  Processes     GPUs
+(total)   per node  per process    (total)  (total)
+      4          8            1         32       32
+
+Communicators... (0.00s)
+=============
+
+Group     Comms     Nodes     Ranks     Ranks     Ranks    Status  Errors
+    #  in group  per comm  per node  per comm  in group
+    0         1         4         8        32        32   RUNNING  MISMATCH
+
+Errors
+======
+
+DEAD
+  1 job process is considered dead (unreachable via the RAS network)
+  Process 3487984 on node 172.16.64.213 managing GPU 5
+
+#0-0 (cf264af53edbe986) INCOMPLETE
+  Missing communicator data from 1 rank
+  The missing rank: 21
+
+Warnings
+========
+
+#0-0 (cf264af53edbe986) MISMATCH
+  Communicator ranks have different AllReduce operation counts
+  29 ranks have launched up to operation 6650
+  2 ranks have launched up to operation 6649
+  Rank 0 -- GPU 0 managed by process 483072 on node 172.16.64.210
+  Rank 2 -- GPU 2 managed by process 483074 on node 172.16.64.210
+"""
+"""Text of NCCL 2.26 and later."""
+
+
+def member(rank: int, place: int, **fields: Any) -> dict[str, Any]:
+    known = {"rank": rank, "host": "10.0.0.1", "pid": 100 + place, "cuda_dev": place, "nvml_dev": place}
+    return known | fields
+
+
+def communicator(
+    counts: Sequence[int | None],
+    *,
+    places: Sequence[int] | None = None,
+    name: str = "0xae94",
+    dead: bool = False,
+    operation: str = "AllReduce",
+    **status: Any,
+) -> dict[str, Any]:
+    """A communicator whose ranks launched so many of an operation; None is a rank that did not answer."""
+    known = list(places or range(len(counts)))
+    flags = dict.fromkeys(("finalize_called", "destroy_flag", "abort_flag"), False)
+    running = {"init_state": 0, "async_error": 0} | flags | status
+    ranks = [
+        member(rank, known[rank], status=running, collective_counts={"Broadcast": 1, operation: count})
+        for rank, count in enumerate(counts)
+        if count is not None
+    ]
+    gone = {"unresponsive": not dead, "considered_dead": dead}
+    missing = [member(rank, known[rank], status=gone) for rank, count in enumerate(counts) if count is None]
+    return {
+        "hash": name,
+        "secondary_hash": "0x1:0x2",
+        "size": len(counts),
+        "ranks_count": len(ranks),
+        "missing_ranks_count": len(missing),
+        "ranks": ranks,
+        "missing_ranks": missing,
+    }
+
+
+def as_json(*communicators: Mapping[str, Any], time: str = "2026-11-19 14:00:00", timeouts: int = 0) -> bytes:
+    versions = {"nccl_version": "2.29.1", "cuda_runtime_version": 13000, "cuda_driver_version": 13000}
+    listed = {"communicators_count": len(communicators), "communicators": list(communicators)}
+    ras = {"collection_time_sec": 0.0, "timeouts_count": timeouts}
+    document = {**versions, "timestamp": time, **listed, "ras": ras}
+    return json.dumps(document, indent=2).encode()
+
+
+# Stacks as text: what `py-spy dump` and faulthandler write of a process, for a main thread with given frames.
+
+
+MAIN = (Frame("step", "train.py", 30), Frame("<module>", "train.py", 200))
+COMPILES = (
+    Frame("wait", "threading.py", 320),
+    Frame("wait", "torch/_inductor/async_compile.py", 512),
+    Frame("compile_fx_inner", "torch/_inductor/compile_fx.py", 700),
+    Frame("__call__", "torch/_dynamo/convert_frame.py", 1250),
+    Frame("compile_wrapper", "torch/_dynamo/eval_frame.py", 736),
+    *MAIN,
+)
+LOADS = (Frame("__next__", "torch/utils/data/dataloader.py", 700), *MAIN)
+RUNS = (
+    Frame("call", "/tmp/torchinductor_me/ab/cab.py", 60),
+    Frame("__call__", "torch/_inductor/output_code.py", 460),
+    Frame("runtime_wrapper", "torch/_functorch/_aot_autograd/runtime_wrappers.py", 300),
+    Frame("compile_wrapper", "torch/_dynamo/eval_frame.py", 736),
+    *MAIN,
+)
+FAULT = """Fatal Python error: Segmentation fault
+
+Thread 0x00007f12 (most recent call first):
+  File "/usr/lib/python3.11/threading.py", line 327 in wait
+  File "/usr/lib/python3.11/threading.py", line 1002 in _bootstrap
+
+Current thread 0x00007f34 [python] (most recent call first):
+  File "train.py", line 5 in wait
+  File "train.py", line 9 in main
+  File "train.py", line 12 in <module>
+
+Extension modules: numpy._core (total: 1)
+"""
+
+
+def py_spy(frames: Sequence[Frame]) -> str:
+    """What `py-spy dump --pid 4711` prints."""
+    lines = [f"    {frame.name} ({frame.filename}:{frame.line})" for frame in frames]
+    head = ["Process 4711: python train.py", "Python v3.11.9 (/usr/bin/python3.11)", ""]
+    monitor = ["    wait (threading.py:324)", "    _bootstrap (threading.py:1002)", ""]
+    main, other = 'Thread 4711 (idle): "MainThread"', 'Thread 4800 (idle): "Thread-1 (_monitor)"'
+    return "\n".join([*head, main, *lines, other, *monitor])
+
+
+def faults(frames: Sequence[Frame]) -> str:
+    lines = [f'  File "{frame.filename}", line {frame.line} in {frame.name}' for frame in frames]
+    other = ["Thread 0x00007f01 (most recent call first):", '  File "threading.py", line 324 in wait', ""]
+    return "\n".join([*other, "Current thread 0x00007f02 (most recent call first):", *lines, ""])
