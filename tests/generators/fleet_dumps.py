@@ -9,8 +9,9 @@ from __future__ import annotations
 import re
 import struct
 from collections import Counter
+from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import cycle, islice
+from itertools import count, cycle, islice
 from pathlib import Path
 from typing import Any
 
@@ -18,28 +19,27 @@ import numpy as np
 import numpy.typing as npt
 
 from builders.recorder import collective, dump, frame, pickled, progress, tensors
-from generators.job import Cluster, Group
+from generators.job import DATA, PIPELINE, TENSOR, WORLD, Cluster
 from generators.recorded_plan import START_NS
 
-TENSOR, DATA, PIPELINE, WORLD = "tensor", "data", "pipeline", "world"
 SEND, RECEIVE, COALESCED = "send", "recv", "coalesced"
+GATHER, SCATTER = "_all_gather_base", "_reduce_scatter_base"
 STEP = (
     *((TENSOR, ("all_reduce",)),) * 4,
-    *((TENSOR, ("_all_gather_base",)),) * 2,
-    (PIPELINE, (SEND,)),
-    (PIPELINE, (RECEIVE,)),
+    *((TENSOR, (GATHER,)),) * 2,
+    *((PIPELINE, (SEND,)), (PIPELINE, (RECEIVE,))),
     *((TENSOR, ("all_reduce",)),) * 3,
-    (TENSOR, ("_all_gather_base",)),
-    *((TENSOR, ("_reduce_scatter_base",)),) * 2,
+    (TENSOR, (GATHER,)),
+    *((TENSOR, (SCATTER,)),) * 2,
     *((DATA, ("all_reduce",)),) * 2,
-    (PIPELINE, (SEND, RECEIVE, COALESCED)),
-    (WORLD, ("all_reduce",)),
+    *((PIPELINE, (SEND, RECEIVE, COALESCED)), (WORLD, ("all_reduce",))),
 )
 """The calls that every rank makes over and over, where there are messages; the stages of a pipeline form a ring."""
 
 PERIOD_NS, LATENESS_NS, DISCOVERY_NS, DURATION_NS, JITTER_NS = 400_000, 60_000, 30_000, 350_000, 5_000
 ROWS, COLUMNS = 64, 1024
-STACK_DEPTH = 10
+DEPTHS = range(1, 10)
+THREAD: dict[str, Any] = {"thread_name": "pt_main_thread", "thread_id": "140321668979584"}
 NUMBER = re.compile(rb"(?=\x8a\x08(.{8}))", re.DOTALL)
 """A pickled number of eight bytes, or what looks like one."""
 
@@ -68,7 +68,7 @@ class Fleet:
     @property
     def collectives(self) -> int:
         """How many collectives all ranks together take part in."""
-        sizes = {role: len(group.ranks) for role, group in roles(self.cluster, 0).items()}
+        sizes = {group.description: len(group.ranks) for group in self.cluster.groups(0)}
         return sum(
             self.ranks // sizes[role] * count for (role, _), count in self._counts() if role != PIPELINE
         )
@@ -83,20 +83,12 @@ class Fleet:
         return list(Counter(islice(names, self.entries)).items())
 
 
-def roles(cluster: Cluster, rank: int) -> dict[str, Group]:
-    """The groups of a rank by what they are for."""
-    return dict(zip((WORLD, TENSOR, DATA, PIPELINE), cluster.groups(rank), strict=True))
-
-
 def write_dumps(fleet: Fleet, folder: Path) -> int:
     """Writes one dump for each rank; returns the bytes of all."""
     folder.mkdir(parents=True, exist_ok=True)
     templates = [Template(fleet, stage) for stage in range(fleet.stages)]
-    written = 0
-    for rank in range(fleet.ranks):
-        data = templates[fleet.cluster.stage(rank)].dump(rank)
-        written += (folder / f"nccl_trace_rank_{rank}").write_bytes(data)
-    return written
+    dumps = (templates[fleet.cluster.stage(rank)].dump(rank) for rank in range(fleet.ranks))
+    return sum((folder / f"nccl_trace_rank_{rank}").write_bytes(data) for rank, data in enumerate(dumps))
 
 
 class Template:
@@ -114,9 +106,10 @@ class Template:
         data = np.frombuffer(self.text, np.uint8).copy()
         data[self.places[:, None] + np.arange(8)] = self.times(rank).view(np.uint8).reshape(-1, 8)
         written = data.tobytes()
-        for role, group in roles(self.cluster, rank).items():
-            for mark, text in ((f"\0{role}", group.name), (f"\0{role} ranks", str(list(group.ranks)))):
-                written = written.replace(_pickled_text(mark), _pickled_text(text))
+        for group in self.cluster.groups(rank):
+            mark = f"\0{group.description}"
+            for old, new in ((mark, group.name), (f"{mark} ranks", str(list(group.ranks)))):
+                written = written.replace(_pickled_text(old), _pickled_text(new))
         return written
 
     def times(self, rank: int) -> npt.NDArray[np.int64]:
@@ -128,80 +121,65 @@ class Template:
         return self.base + np.where(within < DURATION_NS, late[entry], longer[entry])
 
     def content(self) -> dict[str, Any]:
-        groups = {
-            role: {"name": f"\0{role}", "desc": group.description, "ranks": f"\0{role} ranks"}
-            for role, group in roles(self.cluster, 0).items()
-            if self.fleet.pipelined or role != PIPELINE
-        }
-        entries = self.entries(groups)
+        kinds = [group.description for group in self.cluster.groups(0)]
+        kinds = [kind for kind in kinds if self.fleet.pipelined or kind != PIPELINE]
+        marks = {kind: f"\0{kind}" for kind in kinds}
+        entries = list(islice(self.entries(marks), self.fleet.entries))
         last = {entry["pg_id"]: max(entry["collective_seq_id"], entry["p2p_seq_id"]) for entry in entries}
         return dump(
             *entries,
-            pg_config={group["name"]: group for group in groups.values()},
+            pg_config={
+                mark: {"name": mark, "desc": kind, "ranks": f"{mark} ranks"} for kind, mark in marks.items()
+            },
             comm_lib_version="2.27.5",
-            pg_status={str(number): progress(*[last.get(number, -1)] * 3) for number in range(len(groups))},
+            pg_status={str(number): progress(*[last.get(number, -1)] * 3) for number in range(len(marks))},
         )
 
-    def entries(self, groups: dict[str, dict[str, str]]) -> list[dict[str, Any]]:
+    def entries(self, marks: dict[str, str]) -> Iterator[dict[str, Any]]:
+        """What a rank of this stage does, over and over."""
         numbers: Counter[tuple[str, str]] = Counter()
-        written: list[dict[str, Any]] = []
-        outer = [
-            frame(f"frame_{depth}", f"/srv/job/file_{depth}.py", 40 + depth)
-            for depth in range(1, STACK_DEPTH)
-        ]
-        stacks = [
-            [frame("step", "/srv/job/train.py", 100 + line), *outer] for line in range(len(self.fleet.step))
-        ]
-        for stack, (role, names) in cycle(zip(stacks, self.fleet.step, strict=True)):
-            numbers[role, "messages" if role == PIPELINE else "collectives"] += 1
+        outer = [frame(f"frame_{depth}", f"/srv/job/file_{depth}.py", 40 + depth) for depth in DEPTHS]
+        lines = range(100, 100 + len(self.fleet.step))
+        stacks = [[frame("step", "/srv/job/train.py", line), *outer] for line in lines]
+        records = count()
+        for stack, (kind, names) in cycle(zip(stacks, self.fleet.step, strict=True)):
+            numbers[kind, "messages" if kind == PIPELINE else "collectives"] += 1
             for name in names:
-                numbers[role, "operations"] += 1
-                begun = START_NS + PERIOD_NS * len(written)
-                times: dict[str, Any] = {
-                    "duration_ms": 0.2,
-                    "completed": begun + DURATION_NS,
-                    "time_discovered_started_ns": begun + DISCOVERY_NS,
-                }
-                written.append(
-                    collective(
-                        f"nccl:{self.spelled(name)}",
-                        group=(groups[role]["name"], groups[role]["desc"]),
-                        frames=stack,
-                        record_id=len(written),
-                        pg_id=list(groups).index(role),
-                        thread_name="pt_main_thread",
-                        thread_id="140321668979584",
-                        collective_seq_id=numbers[role, "collectives"],
-                        p2p_seq_id=numbers[role, "messages"],
-                        op_id=numbers[role, "operations"],
-                        created=begun,
-                        **self.sizes(role, name),
-                        **({} if len(names) > 1 and name != COALESCED else times),
-                        is_p2p=role == PIPELINE,
-                    )
+                numbers[kind, "operations"] += 1
+                record = next(records)
+                begun = START_NS + PERIOD_NS * record
+                times = {"completed": begun + DURATION_NS, "time_discovered_started_ns": begun + DISCOVERY_NS}
+                known: dict[str, Any] = {"duration_ms": 0.2, **times}
+                yield collective(
+                    f"nccl:{self.spelled(name)}",
+                    group=(marks[kind], kind),
+                    frames=stack,
+                    record_id=record,
+                    pg_id=list(marks).index(kind),
+                    **THREAD,
+                    collective_seq_id=numbers[kind, "collectives"],
+                    p2p_seq_id=numbers[kind, "messages"],
+                    op_id=numbers[kind, "operations"],
+                    created=begun,
+                    **self.sizes(kind, name),
+                    **({} if len(names) > 1 and name != COALESCED else known),
+                    is_p2p=kind == PIPELINE,
                 )
-                if len(written) == self.fleet.entries:
-                    return written
-        return written
 
     def spelled(self, name: str) -> str:
         """The operation as the recorder spells it, with this stage's place in the ring."""
-        stages = self.fleet.stages
-        ends = {
-            SEND: f" {self.stage}->{(self.stage + 1) % stages}",
-            RECEIVE: f" {self.stage}<-{(self.stage - 1) % stages}",
-        }
+        following, before = ((self.stage + way) % self.fleet.stages for way in (1, -1))
+        ends = {SEND: f" {self.stage}->{following}", RECEIVE: f" {self.stage}<-{before}"}
         return name + ends.get(name, "")
 
-    def sizes(self, role: str, name: str) -> dict[str, Any]:
+    def sizes(self, kind: str, name: str) -> dict[str, Any]:
         """What goes in and what comes out; nothing of the end of a batch."""
-        if name == COALESCED:
-            return tensors([], [])
-        whole = ROWS * len(roles(self.cluster, 0)[role].ranks)
-        given, gotten = (
-            whole if name == big else ROWS for big in ("_reduce_scatter_base", "_all_gather_base")
-        )
-        return tensors([[given, COLUMNS]], [[gotten, COLUMNS]], "BFloat16")
+        group = self.cluster.group(kind, 0)
+        assert group
+        whole = ROWS * len(group.ranks)
+        given, gotten = (whole if name == SCATTER else ROWS), (whole if name == GATHER else ROWS)
+        shapes = ([], []) if name == COALESCED else ([[given, COLUMNS]], [[gotten, COLUMNS]])
+        return tensors(*shapes, "BFloat16")
 
 
 def _pickled_text(text: str) -> bytes:
