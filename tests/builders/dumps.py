@@ -11,12 +11,15 @@ is the journal of three ranks and two collectives: when each rank joined them, a
 
 from __future__ import annotations
 
+import sqlite3
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from builders.recorder import CREATED, as_source, collective, dump, frame, pickled, process_group
 from tracelink.converters.flight_recorder.reader import FlightRecorderReader
+from tracelink.diagnosis.database.tables import database_at
+from tracelink.diagnosis.examine import Examined, diagnosis_of
 from tracelink.diagnosis.journal import Journal, journal_of
 from tracelink.engines.processes import Processes
 from tracelink.model.records import Recording
@@ -131,3 +134,22 @@ def together(at: Sequence[Sequence[float]], **how: Any) -> Journal:
 
 def _time(milliseconds: float) -> int:
     return CREATED + round(milliseconds * MS)
+
+
+# Diagnoses, and their SQLite database.
+
+
+def examined(dumps: Mapping[int, Any]) -> Examined:
+    """The diagnosis of dumps by rank: contents, or bytes as they stand."""
+    made = journal(dumps)
+    return Examined(diagnosis_of(made), made)
+
+
+def sqlite_of(what: Examined, folder: Path) -> sqlite3.Connection:
+    path = folder / "flight.sqlite"
+    database_at(str(path)).write(what)
+    return sqlite3.connect(path)
+
+
+def rows(connection: sqlite3.Connection, query: str) -> list[tuple[Any, ...]]:
+    return connection.execute(query).fetchall()

@@ -10,7 +10,7 @@ import numpy as np
 
 from builders.job import JobBuilder
 from tracelink.model.columns import NO_TIME, UNKNOWN
-from tracelink.model.communications import Calls, Communications
+from tracelink.model.communications import Calls, Communications, Statement
 from tracelink.model.events import Edges, EventKind, Key, Relation, Track, TrackKind
 from tracelink.model.trace import NoPayloads, RankTrace, SourceInfo
 
@@ -109,3 +109,17 @@ def pairs(edges: Edges, relation: Relation | None = None) -> list[tuple[int, int
 
 def column(values: Sequence[int]) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
     return np.array(values, np.int64)
+
+
+def stated(result: RankTrace) -> list[tuple[int, Statement]]:
+    """The row of the event and the whole statement, for each row of the table."""
+    table, texts = result.communications, result.strings.texts()
+    columns = {name: column.tolist() for name, column in table.columns().items() if name != "row"}
+    for name in table.text_columns():
+        columns[name] = ["" if code == UNKNOWN else texts[code] for code in columns[name]]
+    rows = [dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True)]
+    return list(zip(table.row.tolist(), (Statement(**row) for row in rows), strict=True))
+
+
+def statements(result: RankTrace) -> list[Statement]:
+    return [statement for _, statement in stated(result)]

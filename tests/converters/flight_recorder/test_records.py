@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from builders.data import foreign, traces
 from builders.recorder import as_json, as_source, collective, dump, pickled, process_group
-from builders.statements import stated, statements
+from builders.trace import stated, statements
 from tracelink.converters.flight_recorder.reader import FlightRecorderReader
 from tracelink.engines.processes import Processes
 from tracelink.io.sources import Request, discover

@@ -30,7 +30,7 @@ from builders.kineto import (
     trace,
     with_texts,
 )
-from builders.statements import stated, statements
+from builders.trace import stated, statements
 from tracelink.converters.kineto.elements import LOOSE, Decoded, ElementDecoder
 from tracelink.converters.kineto.reader import KinetoReader
 from tracelink.engines.processes import Processes

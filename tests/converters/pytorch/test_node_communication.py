@@ -23,7 +23,7 @@ from builders.execution_trace import (
     thread_root,
     trace,
 )
-from builders.statements import stated, statements
+from builders.trace import stated, statements
 from tracelink.converters.execution_trace.reader import ExecutionTraceReader
 from tracelink.engines.processes import Processes
 from tracelink.io.sources import Request, discover

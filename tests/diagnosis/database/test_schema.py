@@ -11,7 +11,7 @@ import pytest
 
 import tracelink
 from builders.data import traces
-from builders.flight_database import examined, rows, sqlite_of
+from builders.dumps import examined, rows, sqlite_of
 from builders.recorder import CREATED, collective, dump, frame, process_group
 from tracelink.diagnosis.database.schema import TABLES
 from tracelink.diagnosis.database.tables import database_at

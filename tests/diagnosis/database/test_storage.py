@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import tracelink
-from builders.flight_database import examined, rows, sqlite_of
+from builders.dumps import examined, rows, sqlite_of
 from builders.recorder import as_json, collective, dump, frame, pickled, process_group
 from tracelink.diagnosis.database.schema import TABLES, VERSION
 from tracelink.diagnosis.database.tables import database_at

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 import tracelink
 from builders.data import HANGS, HEALTHY, traces
-from builders.flight_database import examined, rows, sqlite_of
+from builders.dumps import examined, rows, sqlite_of
 from builders.recorded_jobs import faulty_plans, plans
 from builders.recorder import CREATED, collective, dump, frame, process_group
 from generators.recorded_jobs import FAULTS, Fault, Plan, job
