@@ -6,7 +6,10 @@ import json
 import logging
 import os
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
@@ -71,9 +74,7 @@ class FakeTorch:
             ),
         )
         profiler = SimpleNamespace(
-            profile=lambda **options: _Profile(self, options),
-            ExecutionTraceObserver=lambda: _Observer(self),
-            record_function=lambda name: _Range(self, name),
+            profile=self._profile, ExecutionTraceObserver=self._observer, record_function=self._range
         )
         attributes = {
             "__version__": self.version,
@@ -91,57 +92,36 @@ class FakeTorch:
         self.does("dump")
         return self.dump
 
+    def _profile(self, **options: Any) -> SimpleNamespace:
+        def export(path: str) -> None:
+            self.does("export")
+            Path(path).write_text(json.dumps({"traceEvents": [], "options": options}))
 
-@dataclass
-class _Profile:
-    torch: FakeTorch
-    options: dict[str, Any]
+        calls = {"prepare_trace": "prepare", "start_trace": "start profile", "stop_trace": "stop profile"}
+        methods = {name: partial(self.does, what) for name, what in calls.items()}
+        return SimpleNamespace(export_chrome_trace=export, **methods)
 
-    def prepare_trace(self) -> None:
-        self.torch.does("prepare")
+    def _observer(self) -> SimpleNamespace:
+        paths: list[Path] = []
 
-    def start_trace(self) -> None:
-        self.torch.does("start profile")
+        def register(path: str) -> None:
+            self.does("register")
+            paths.append(Path(path))
 
-    def stop_trace(self) -> None:
-        self.torch.does("stop profile")
+        def unregister() -> None:
+            self.does("unregister")
+            paths[-1].write_bytes(EXECUTION_TRACE)
 
-    def export_chrome_trace(self, path: str) -> None:
-        self.torch.does("export")
-        Path(path).write_text(json.dumps({"traceEvents": [], "options": self.options}))
+        methods = {name: partial(self.does, f"{name} observer") for name in ("start", "stop")}
+        return SimpleNamespace(register_callback=register, unregister_callback=unregister, **methods)
 
-
-@dataclass
-class _Observer:
-    torch: FakeTorch
-    path: Path | None = None
-
-    def register_callback(self, path: str) -> None:
-        self.torch.does("register")
-        self.path = Path(path)
-
-    def start(self) -> None:
-        self.torch.does("start observer")
-
-    def stop(self) -> None:
-        self.torch.does("stop observer")
-
-    def unregister_callback(self) -> None:
-        self.torch.does("unregister")
-        assert self.path
-        self.path.write_bytes(EXECUTION_TRACE)
-
-
-@dataclass
-class _Range:
-    torch: FakeTorch
-    name: str
-
-    def __enter__(self) -> None:
-        self.torch.does(f"begin {self.name}")
-
-    def __exit__(self, *_: object) -> None:
-        self.torch.does(f"end {self.name}")
+    @contextmanager
+    def _range(self, name: str) -> Iterator[None]:
+        self.does(f"begin {name}")
+        try:
+            yield
+        finally:
+            self.does(f"end {name}")
 
 
 def installed(monkeypatch: pytest.MonkeyPatch, **settings: Any) -> FakeTorch:

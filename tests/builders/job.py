@@ -164,7 +164,7 @@ class JobBuilder:
         **more: Any,
     ) -> int:
         """A call of the runtime, of one unit if it has no end."""
-        keys = None if correlation is None else {Key.CORRELATION: correlation}
+        keys: Keys | None = None if correlation is None else {Key.CORRELATION: correlation}
         until = start + 1 if end is None else end
         return self.op(name, start, until, thread, kind=EventKind.RUNTIME, keys=keys, **more)
 

@@ -29,15 +29,15 @@ RECORDED_TIME = re.compile(rb'("(?:' + "|".join(RECORDED_TIMES).encode() + rb')"
 RANK = re.compile(r"(\d+)(?:\.json)?(?:\.gz)?$")
 
 
-def mistime_job(folder: Path, target: Path, clocks: Mapping[int, HostClock], *, split: bool = True) -> None:
-    """Copies a job's files; those of a rank in `clocks` get its clock, and with `split` a host of their own."""
+def mistime_job(folder: Path, target: Path, clocks: Mapping[int, HostClock]) -> None:
+    """Copies a job's files; those of a rank in `clocks` get its clock and a host of their own."""
     for file in sorted(path for path in folder.rglob("*") if path.is_file()):
         copy = target / file.relative_to(folder)
         copy.parent.mkdir(parents=True, exist_ok=True)
         rank = RANK.search(file.name)
         if rank and int(rank[1]) in clocks:
             number = int(rank[1])
-            mistime_file(file, copy, clocks[number], f"node{number:03d}" if split else None)
+            mistime_file(file, copy, clocks[number], f"node{number:03d}")
         else:
             shutil.copyfile(file, copy)
 
