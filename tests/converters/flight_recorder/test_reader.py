@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from builders.data import DATA
+from builders.data import foreign, traces
 from builders.recorder import CREATED, as_json, as_source, collective, dump, frame, pickled, process_group
 from tracelink.converters.flight_recorder import TOP_LEVEL, TYPICAL_KEYS, is_dump, schema
 from tracelink.converters.flight_recorder.reader import FlightRecorderReader
@@ -30,8 +30,6 @@ from tracelink.model.trace import ProcessGroup, RankTrace, SourceInfo
 
 
 PATH = "comm_lib_trace_rank_0"
-REAL = DATA / "fr"
-REAL_BESIDE_PROFILES = DATA / "matched8" / "fr"
 
 
 def read(data: bytes) -> RankTrace:
@@ -456,29 +454,32 @@ def test_whatever_torch_writes_is_read_whole(entries: Sequence[dict[str, Any]]) 
     assert payloads(trace) == [entry | {"process_group": list(entry["process_group"])} for entry in entries]
 
 
-def real(folder: Path) -> list[Source]:
-    if not folder.exists():
-        pytest.skip(f"needs {folder}")
-    return discover(Request([(str(folder), "")])).sources
+OWN = ["gloo/healthy", "gloo/unconfigured", "gloo/truncated", "nccl/wrapped", "cpu_job/fr"]
+RECORDED = [f"fr/{case}" for case in ("healthy8", "skip_hang", "wrapped", "healthy8_rawpg", "truncated")]
 
 
-@pytest.mark.parametrize("case", ["healthy8", "skip_hang", "wrapped", "healthy8_rawpg", "truncated"])
-def test_real_dumps_are_recognised_and_read(case: str) -> None:
-    for source in real(REAL / case):
+def sources(path: str) -> list[Source]:
+    return discover(Request([(str(traces(path)), "")])).sources
+
+
+@pytest.mark.parametrize("path", [*OWN, *foreign(*RECORDED)])
+def test_dumps_are_recognised_and_read(path: str) -> None:
+    for source in sources(path):
         assert is_dump(source.head(), source.name)
         trace = read_source(source)
         assert len(payloads(trace)) == len(trace.events) > 0
         assert {finding.reason for finding in trace.findings} <= {"wrapped", "truncated"}
 
 
-def test_the_real_truncated_dump_keeps_32_entries() -> None:
-    (damaged,) = (source for source in real(REAL / "truncated") if source.bytes == 7000)
+@pytest.mark.parametrize(("path", "entries"), [("gloo/truncated", 16), *foreign(("fr/truncated", 32))])
+def test_a_truncated_dump_keeps_the_entries_before_the_cut(path: str, entries: int) -> None:
+    damaged = min(sources(path), key=lambda source: source.bytes)
+    assert len(read_source(damaged).events) == entries
 
-    assert len(read_source(damaged).events) == 32
 
-
-def test_real_dumps_beside_profiles_hold_59_entries_each() -> None:
-    assert [len(read_source(source).events) for source in real(REAL_BESIDE_PROFILES)] == [59] * 8
+@pytest.mark.parametrize(("path", "entries"), [("cpu_job/fr", [25] * 2), *foreign(("matched8/fr", [59] * 8))])
+def test_dumps_beside_profiles_hold_all_entries(path: str, entries: list[int]) -> None:
+    assert [len(read_source(source).events) for source in sources(path)] == entries
 
 
 # Recognition by the first bytes; the file name only helps with damaged dumps
