@@ -12,7 +12,7 @@ from generators.execution_trace import execution_trace
 from generators.flight_recorder import recorder_dump
 from generators.job import BASE_NS, Job
 from generators.kineto import KinetoText
-from generators.recording import GpuEvent, Participation, Recording
+from generators.recording import Event, Participation, Recording
 
 # Which files exist, in which formats, and which communications are missing in them.
 
@@ -78,7 +78,7 @@ def _without(gone: Sequence[Participation], recording: Recording) -> Recording:
     calls = {number for part in gone for number in part.footprint.calls}
     records = {part.record for part in gone}
 
-    def leaves(event: GpuEvent) -> bool:
+    def leaves(event: Event) -> bool:
         noted = event.category == "gpu_user_annotation" and event.args["External id"] in operations
         return not noted and event.args.get("correlation") not in calls
 

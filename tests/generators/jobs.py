@@ -109,7 +109,7 @@ def links(recording: Recording) -> dict[str, Any]:
     return {
         "slices": dict(sorted(slices.items())),
         "launches": [
-            {"correlation": one.correlation, "call": one.name, "external_id": one.external_id}
+            {"correlation": one.correlation, "call": one.name, "external_id": one.args.get("External id")}
             | {"gpu_events": one.kernels}
             for one in recording.calls
             if one.kernels

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from generators.job import BACKWARD_THREAD, BASE_NS, COMMUNICATION_STREAM, COMPUTE_STREAM, DEVICE_COUNT, Job
-from generators.recording import Call, Frame, GpuEvent, Input, MemoryChange, Operation, Recording, Tensor
+from generators.recording import Event, Input, Operation, Recording, Tensor
 
 FIRST_PROCESS = 4_200
 BACKWARD_THREAD_OFFSET = 77
@@ -87,14 +87,13 @@ class KinetoText:
         for operation in sorted(recording.operations, key=lambda operation: operation.start):
             yield self.operation(operation)
         yield from self.backward_flows()
-        for frame in sorted(recording.frames, key=lambda frame: frame.start):
-            yield self.frame(frame)
-        for change in recording.memory:
-            yield self.memory(change)
-        for call in recording.calls:
-            yield from self.call(call)
-        for event in recording.gpu:
-            yield from self.gpu(event)
+        for event in sorted(recording.frames, key=lambda frame: frame.start):
+            yield self.slice(
+                event.category, event.name, self.on_cpu(event), event.start, event.duration, event.args
+            )
+        yield from map(self.memory, recording.memory)
+        for event in (*recording.calls, *recording.gpu):
+            yield from self.linked(event)
         yield from self.ending()
 
     def metadata(self) -> Iterator[str]:
@@ -132,28 +131,14 @@ class KinetoText:
         lane = (self.process, self.thread(operation.thread))
         return self.slice(operation.category, operation.name, lane, operation.start, operation.duration, args)
 
-    def frame(self, frame: Frame) -> str:
-        args = {"Python id": frame.number, "Python parent id": frame.parent, "Ev Idx": frame.event_index}
-        if frame.module is not None:
-            args["Python module id"] = frame.module
-        lane = (self.process, self.process)
-        return self.slice("python_function", frame.name, lane, frame.start, frame.duration, args)
-
-    def call(self, call: Call) -> Iterator[str]:
-        """A call of the CUDA runtime, and its end of the flow to the GPU."""
-        linked = {} if call.external_id is None else {"External id": call.external_id}
-        lane = (self.process, self.thread(call.thread))
-        args = linked | {"cbid": call.code, "correlation": call.correlation}
-        yield self.slice("cuda_runtime", call.name, lane, call.start, call.duration, args)
-        # A call without GPU work gets the end of a flow that begins nowhere.
-        yield self.flow("s" if call.kernels else "f", "ac2g", call.correlation, lane, call.start)
-
-    def gpu(self, event: GpuEvent) -> Iterator[str]:
-        """Something on the GPU, and its end of the flow from the call."""
-        lane = (self.device, event.stream)
+    def linked(self, event: Event) -> Iterator[str]:
+        """A call of the CUDA runtime or something on the GPU, and its end of the flow from the one to the other."""
+        call = event.category == "cuda_runtime"
+        lane = self.on_cpu(event) if call else (self.device, event.lane)
         yield self.slice(event.category, event.name, lane, event.start, event.duration, event.args)
-        if event.category in ("kernel", "gpu_memcpy", "gpu_memset"):
-            yield self.flow("f", "ac2g", int(event.args["correlation"]), lane, event.start)
+        if call or event.category in ("kernel", "gpu_memcpy", "gpu_memset"):
+            # A call without GPU work gets the end of a flow that begins nowhere.
+            yield self.flow("s" if event.kernels else "f", "ac2g", event.correlation, lane, event.start)
 
     def backward_flows(self) -> Iterator[str]:
         """Flows from forward operators to their backward nodes."""
@@ -161,20 +146,13 @@ class KinetoText:
             for phase, end in (("s", forward), ("f", backward)):
                 yield self.flow(phase, "fwdbwd", number, (self.process, self.thread(end.thread)), end.start)
 
-    def memory(self, change: MemoryChange) -> str:
+    def memory(self, event: Event) -> str:
         """An instant that says what was allocated."""
-        args = {
-            "Total Reserved": 1 << 30,
-            "Total Allocated": change.allocated,
-            "Bytes": change.size,
-            "Addr": change.address,
-            "Device Id": self.device,
-            "Device Type": 1,
-            "Ev Idx": change.event_index,
-        }
-        what = {"ph": "i", "cat": "cpu_instant_event", "s": "t", "name": "[memory]"}
-        lane = {"pid": self.process, "tid": self.thread(change.thread), "ts": self.time(change.time)}
-        return element(what, lane, {"args": args})
+        what = {"ph": "i", "cat": event.category, "s": "t", "name": event.name}
+        process, thread = self.on_cpu(event)
+        return element(
+            what, {"pid": process, "tid": thread, "ts": self.time(event.start)}, {"args": event.args}
+        )
 
     def ending(self) -> Iterator[str]:
         """What the profiler says of itself."""
@@ -204,6 +182,9 @@ class KinetoText:
     def flow(self, phase: str, name: str, number: int, lane: Lane, time: int) -> str:
         where = {"ph": phase, "id": number, "pid": lane[0], "tid": lane[1], "ts": self.time(time)}
         return element(where, {"cat": name, "name": name, **({"bp": "e"} if phase == "f" else {})})
+
+    def on_cpu(self, event: Event) -> Lane:
+        return self.process, self.thread(event.lane)
 
     def thread(self, logical: int) -> int:
         """The operating system's number of a logical thread."""

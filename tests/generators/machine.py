@@ -10,9 +10,8 @@ from itertools import count
 from random import Random
 from typing import Any
 
-from generators import recording
 from generators.job import COMMUNICATION_STREAM, COMPUTE_STREAM, DEVICE_COUNT, MAIN_THREAD, Group, Job
-from generators.recording import Call, Footprint, Frame, GpuEvent, Input, Operation, Recording, Tensor
+from generators.recording import Event, Footprint, Input, Operation, Recording, Tensor
 
 RUNTIME_CODES = {
     "cudaMemcpyAsync": 41,
@@ -67,7 +66,7 @@ class Machine:
         self.slower: dict[str, float] = {}
         """How many times as long kernels of a name take."""
         self.open_operations: dict[int, list[Operation]] = {}
-        self._open_frames: list[Frame] = []
+        self._open_frames: list[Event] = []
         self._module_numbers: dict[str, int] = {}
         self._annotated: list[tuple[Operation, dict[int, tuple[int, int]]]] = []
 
@@ -129,17 +128,20 @@ class Machine:
             self._annotated.pop()
             for stream, (start, end) in spans.items():
                 # The profiler widens these by a nanosecond to each side.
-                args = {"External id": done.external_id}
-                widened = GpuEvent("gpu_user_annotation", name, stream, start - 1, end - start + 2, args)
-                self.recording.gpu.append(widened)
+                span, args = (start - 1, end - start + 2), {"External id": done.external_id}
+                self.recording.gpu.append(Event("gpu_user_annotation", name, stream, *span, args))
 
     @contextmanager
     def frame(self, name: str, *, module: bool = False) -> Iterator[None]:
         """A Python function on the main thread."""
-        parent = self._open_frames[-1].number if self._open_frames else None
+        parent = self._open_frames[-1].args["Python id"] if self._open_frames else None
         number = self._module_numbers.setdefault(name, len(self._module_numbers)) if module else None
         self.work(200, 900)
-        frame = Frame(name, self.now, next(self.frame_numbers), parent, next(self.event_indices), number)
+        args = {"Python id": next(self.frame_numbers), "Python parent id": parent}
+        args |= {"Ev Idx": next(self.event_indices)} | (
+            {} if number is None else {"Python module id": number}
+        )
+        frame = Event("python_function", name, MAIN_THREAD, self.now, 0, args)
         self._open_frames.append(frame)
         yield
         self.work(100, 700)
@@ -147,32 +149,32 @@ class Machine:
         frame.duration = self.now - frame.start
         self.recording.frames.append(frame)
 
-    def call(self, name: str, kernels: int = 0, duration: int | None = None) -> Call:
+    def call(self, name: str, kernels: int = 0, duration: int | None = None) -> Event:
         """A call of the CUDA runtime from the innermost open operator."""
         self.work(200, 600)
         stack = self.open_operations.get(self.thread)
         spent = self.random.randint(2_500, 7_000) if duration is None else duration
-        operator = stack[-1].external_id if stack else None
-        numbers = (self.thread, self.now, spent, self.next_correlation, operator, kernels)
-        call = Call(name, RUNTIME_CODES[name], *numbers)
+        args = {"External id": stack[-1].external_id} if stack else {}
+        args |= {"cbid": RUNTIME_CODES[name], "correlation": self.next_correlation}
+        call = Event("cuda_runtime", name, self.thread, self.now, spent, args, kernels)
         self.now += spent
         self.recording.calls.append(call)
         return call
 
-    def ready(self, call: Call, stream: int) -> int:
+    def ready(self, call: Event, stream: int) -> int:
         """When the GPU can start what `call` launches."""
         delay = self.random.randrange(2_000)
         return max(self.streams[stream] + GAP_ON_STREAM_NS, call.start + LAUNCH_LATENCY_NS) + delay
 
     def place(
-        self, call: Call, category: str, name: str, stream: int, span: tuple[int, int], **args: Any
+        self, call: Event, category: str, name: str, stream: int, span: tuple[int, int], **args: Any
     ) -> None:
         """Puts onto a stream what `call` launched."""
-        linked = {} if call.external_id is None else {"External id": call.external_id}
         common = {"device": self.device, "context": 1, "stream": stream, "correlation": call.correlation}
         start, end = span
-        event = GpuEvent(category, name, stream, start, end - start, linked | common | args)
-        self.recording.gpu.append(event)
+        self.recording.gpu.append(
+            Event(category, name, stream, start, end - start, call.linked | common | args)
+        )
         self.streams[stream] = end
         for _, spans in self._annotated:
             first, last = spans.get(stream, span)
@@ -184,11 +186,11 @@ class Machine:
         end = start + round(self.random.randint(least, most) * self.slower.get(kernel, 1.0))
         self.place(call, "kernel", kernel, COMPUTE_STREAM, (start, end), **kernel_shape(self.random))
 
-    def synchronize(self, kind: str, stream: int, call: Call, span: tuple[int, int], **args: Any) -> None:
+    def synchronize(self, kind: str, stream: int, call: Event, span: tuple[int, int], **args: Any) -> None:
         """A `cuda_sync` event: who waited for what."""
         common = {"stream": stream, "correlation": call.correlation, "device": self.device, "context": 1}
         start, end = span
-        self.recording.gpu.append(GpuEvent("cuda_sync", kind, stream, start, end - start, common | args))
+        self.recording.gpu.append(Event("cuda_sync", kind, stream, start, end - start, common | args))
 
     def stream_waits_for_stream(self, waiting: int, awaited: int) -> None:
         """An event is recorded on one stream, and the other waits for it."""
@@ -219,9 +221,16 @@ class Machine:
         """Memory on the device; negative sizes give it back."""
         self.work(100, 300)
         self.allocated += size
-        address = 0x7F00_0000_0000 + len(self.recording.memory) * 0x200
-        numbers = (self.now, self.thread, address, size, self.allocated, next(self.event_indices))
-        self.recording.memory.append(recording.MemoryChange(*numbers))
+        args = {
+            "Total Reserved": 1 << 30,
+            "Total Allocated": self.allocated,
+            "Bytes": size,
+            "Addr": 0x7F00_0000_0000 + len(self.recording.memory) * 0x200,
+            "Device Id": self.device,
+            "Device Type": 1,
+            "Ev Idx": next(self.event_indices),
+        }
+        self.recording.memory.append(Event("cpu_instant_event", "[memory]", self.thread, self.now, 0, args))
 
     def next_sequence(self, group: Group, *, point_to_point: bool) -> int:
         """The number of the next collective, or of the next send or receive, of a group."""

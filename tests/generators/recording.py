@@ -54,58 +54,27 @@ class Operation:
 
 
 @dataclass(slots=True)
-class Frame:
-    """A Python function."""
-
-    name: str
-    start: int
-    number: int
-    parent: int | None
-    event_index: int
-    module: int | None = None
-    duration: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class Call:
-    """A call of the CUDA runtime. `kernels` is how many GPU events it leads to."""
-
-    name: str
-    code: int
-    thread: int
-    start: int
-    duration: int
-    correlation: int
-    external_id: int | None
-    kernels: int
-
-
-@dataclass(frozen=True, slots=True)
-class GpuEvent:
-    """Something on a GPU stream."""
+class Event:
+    """Anything else in a profile: a Python function, a call of the CUDA runtime, work of a device, an allocation."""
 
     category: str
     name: str
-    stream: int
+    lane: int
+    """A logical thread, or a stream."""
     start: int
     duration: int
-    args: Mapping[str, Any]
+    args: dict[str, Any]
+    kernels: int = 0
+    """How much work of the device a call leads to."""
 
     @property
-    def end(self) -> int:
-        return self.start + self.duration
+    def correlation(self) -> int:
+        return int(self.args["correlation"])
 
-
-@dataclass(frozen=True, slots=True)
-class MemoryChange:
-    """An allocation, or with negative bytes the end of one."""
-
-    time: int
-    thread: int
-    address: int
-    size: int
-    allocated: int
-    event_index: int
+    @property
+    def linked(self) -> dict[str, Any]:
+        """What names the operator around a call."""
+        return {name: value for name, value in self.args.items() if name == "External id"}
 
 
 @dataclass(slots=True)
@@ -156,10 +125,10 @@ class Recording:
     rank: int
     operations: list[Operation] = field(default_factory=list)
     """In the order in which they ended."""
-    frames: list[Frame] = field(default_factory=list)
-    calls: list[Call] = field(default_factory=list)
-    gpu: list[GpuEvent] = field(default_factory=list)
-    memory: list[MemoryChange] = field(default_factory=list)
+    frames: list[Event] = field(default_factory=list)
+    calls: list[Event] = field(default_factory=list)
+    gpu: list[Event] = field(default_factory=list)
+    memory: list[Event] = field(default_factory=list)
     participations: list[Participation] = field(default_factory=list)
     backward_of: list[tuple[Operation, Operation]] = field(default_factory=list)
     """(forward, backward)."""

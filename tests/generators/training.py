@@ -23,7 +23,7 @@ from generators.communication import (
 )
 from generators.job import BACKWARD_THREAD, COMPUTE_STREAM, MAIN_THREAD, TENSOR, Cluster, Group, Job
 from generators.machine import Machine, Meeting, Program, kernel_shape
-from generators.recording import Call, Operation, Recording, Tensor
+from generators.recording import Event, Operation, Recording, Tensor
 
 # The program of each rank: steps of a network whose layers are split over pairs of ranks.
 
@@ -151,7 +151,7 @@ def replay_graph(machine: Machine) -> None:
     """One launch, several kernels, and no operator to distinguish them."""
     with machine.frame("torch/cuda/graphs.py(115): replay"):
         call = machine.call("cudaGraphLaunch", kernels=len(GRAPH_KERNELS))
-        unlinked = replace(call, external_id=None)
+        unlinked = replace(call, args={"correlation": call.correlation})
         start = machine.ready(call, COMPUTE_STREAM)
         for kernel in GRAPH_KERNELS:
             end = start + machine.random.randint(3_000, 12_000)
@@ -241,7 +241,7 @@ def clear(machine: Machine, size: int) -> None:
     _move(machine, call, "gpu_memset", "Memset (Device)", start, 3_000, size)
 
 
-def _move(machine: Machine, call: Call, category: str, name: str, start: int, ns: int, size: int) -> None:
+def _move(machine: Machine, call: Event, category: str, name: str, start: int, ns: int, size: int) -> None:
     bandwidth = {"memory bandwidth (GB/s)": size / ns}
     machine.place(call, category, name, COMPUTE_STREAM, (start, start + ns), bytes=size, **bandwidth)
 
