@@ -111,7 +111,7 @@ def test_a_stream_is_refused(to: str) -> None:
 def test_what_was_there_stays_when_writing_ends_early(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
-    tracelink.merge(samples.path("hung_job"), output=tmp_path / name)
+    tracelink.merge(samples.path("run_before"), output=tmp_path / name)
     before = tracelink.load(tmp_path / name).table("events")["name"].tolist()
 
     def fails(*_: Any) -> Any:
