@@ -58,7 +58,7 @@ WHERE_ALL_ARE = (
 )
 
 if TYPE_CHECKING:
-    from tracelink.diagnosis.witnesses.model import Compiling
+    from tracelink.model.witnesses import Compiling
 LONGEST_FUNCTION = 80
 LONGEST_GUARD = 120
 _MISMATCH = re.compile(r"^tensor '|\\bmismatch\\b")

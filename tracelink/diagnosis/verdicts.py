@@ -19,7 +19,8 @@ from tracelink.pipeline.reading import Task
 
 if TYPE_CHECKING:
     from tracelink.compiling.divergences import Logs
-    from tracelink.diagnosis.witnesses.model import Claim, Compiling, Position, Stack, Wait
+    from tracelink.diagnosis.witnesses.model import Claim, Position, Wait
+    from tracelink.model.witnesses import Compiling, Stack
 
 CATEGORY: Mapping[Kind, Category] = {
     Kind.NEVER_JOINED: Category.NOT_REACHED,

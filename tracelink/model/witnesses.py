@@ -1,16 +1,32 @@
-"""What logs and monitors say of a job that hangs: reports of watchdogs, and what NCCL counts of its communicators."""
+"""What other files than dumps and profiles show of a job that hangs: logs, NCCL's monitor, stacks, compile logs."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from enum import StrEnum
-from typing import Annotated
+from typing import Annotated, Literal
 
 from msgspec import Struct
 
-from tracelink.model.fields import Count, Doc, RankNumber, Row, Shown, Unit
+from tracelink.model.fields import (
+    Count,
+    Doc,
+    FrozenRanks,
+    Nanoseconds,
+    RankNumber,
+    Row,
+    Shown,
+    Unit,
+    UnixNanoseconds,
+)
 from tracelink.model.findings import Finding
+from tracelink.model.records import Frame, Frames
 from tracelink.model.trace import SourceInfo
+
+Program = Literal["py-spy", "faulthandler"]
+Sources = Annotated[tuple[str, ...], Doc("Paths of files.")]
+MOST_REPORTS = 2000
+"""Watchdog lines in a result."""
 
 # Logs: lines of watchdogs, and of backends that gave up.
 
@@ -77,6 +93,12 @@ class Report(Row, frozen=True):
     members: Annotated[tuple[Count, ...], Doc("Ranks within the group that did not pass a barrier.")] = ()
 
 
+class RankReport(Report, frozen=True):
+    """One line of a log, of a known rank if possible, and the file that contains it."""
+
+    source: Annotated[str, Shown(drop=1)] = ""
+
+
 class WatchdogLog(Struct, frozen=True):
     """The lines of a log that say something of a hang, in its order."""
 
@@ -134,3 +156,80 @@ class MonitorAnswer(Row, frozen=True):
         Doc("Processes that the monitor considers dead, whatever their communicators."),
     ] = ()
     findings: Sequence[Finding] = ()
+
+
+# Stacks, compile logs, and what a diagnosis shows of all witnesses.
+
+
+class Compiling(Row, frozen=True):
+    """What torch.compile compiled in the process of a culprit while other ranks waited for it, by its compile log."""
+
+    rank: RankNumber
+    id: Annotated[str, Doc("The compile id, such as `3/2`; empty outside of a compilation.")]
+    function: Annotated[str, Doc("The name of the function; empty if unknown.")]
+    phases: Annotated[tuple[str, ...], Doc("Phases of the compiler, outermost first.", min_length=1)]
+    since_ns: Annotated[UnixNanoseconds, Doc("In ns since 1970 on the rank's own clock.")]
+    duration_ns: Annotated[
+        Nanoseconds, Doc("Until its end, else until the latest time in the log and in all dumps.")
+    ]
+    open: Annotated[bool, Doc("True if the log ends within it.")]
+    cold: Annotated[
+        bool | None,
+        Doc("True if the function was compiled for the first time, false if again (warm); null if unknown."),
+    ]
+    sources: Annotated[tuple[str, ...], Doc("Paths of the compile logs.", min_length=1)]
+    guard: Annotated[
+        str, Doc("Why it was compiled again: the guard that failed; empty if the log does not state it.")
+    ] = ""
+    guard_frame: Annotated[
+        Frame | None, Doc("The line of the program that needs this guard; null if unknown.")
+    ] = None
+
+
+class Stack(Row, frozen=True):
+    """The stack of a culprit's main thread, from a file of py-spy dump or faulthandler."""
+
+    rank: RankNumber
+    program: Program
+    thread: Annotated[str, Doc("As the file names it.")]
+    frames: Annotated[Frames, Doc("Innermost first, with those of torch.", min_length=1)]
+    in_compiler: Annotated[bool, Doc("True if it is in torch's compiler.")]
+    source: Annotated[str, Doc("Path of the file.")]
+
+
+class FoldedStack(Row, frozen=True):
+    """The main threads with one stack."""
+
+    ranks: FrozenRanks
+    processes: Annotated[tuple[str, ...], Doc("Those whose rank is not known: `pid 4711`.")]
+    program: Program
+    frames: Annotated[Frames, Doc("Innermost first, with those of torch.", min_length=1)]
+    in_compiler: bool
+    sources: Sources
+
+
+class Conflict(Row, frozen=True):
+    """Sources that contradict each other."""
+
+    ranks: FrozenRanks
+    message: str
+    sources: Sources
+
+
+class Use(Row, frozen=True):
+    """What files of one kind were used for."""
+
+    what: Annotated[str, Shown("files")]
+    count: Count
+    purpose: Annotated[str, Doc("Empty if they were not used."), Shown("used for")]
+    example: Annotated[str, Doc("The path of one of them."), Shown("such as", drop=1)]
+
+
+class Witnesses(Row, frozen=True):
+    """What other files than dumps and profiles show."""
+
+    reports: Annotated[Sequence[RankReport], Doc(f"The first {MOST_REPORTS:,} watchdog lines.")] = ()
+    stacks: Annotated[Sequence[FoldedStack], Doc("Equal stacks once, the least common first.")] = ()
+    answers: Annotated[Sequence[MonitorAnswer], Doc("What `ncclras` printed.")] = ()
+    conflicts: Sequence[Conflict] = ()
+    used: Annotated[Sequence[Use], Doc("All files, by what they are.")] = ()

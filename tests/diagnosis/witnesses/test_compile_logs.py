@@ -16,8 +16,8 @@ from builders.witnesses import alive, compile_log, compiling, near, recompiled
 from tracelink import Diagnosis, diagnose
 from tracelink.diagnosis.model import Category, Kind, Problem
 from tracelink.diagnosis.witnesses.compile_logs import _covered
-from tracelink.diagnosis.witnesses.model import Compiling
 from tracelink.model.records import Frame
+from tracelink.model.witnesses import Compiling
 
 
 def diagnosis(

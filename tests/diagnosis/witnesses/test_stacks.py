@@ -16,9 +16,9 @@ from builders.recorder import frame
 from builders.witnesses import compile_log, compiling
 from tracelink import Diagnosis, diagnose
 from tracelink.diagnosis.model import Category
-from tracelink.diagnosis.witnesses.model import Stack
 from tracelink.diagnosis.witnesses.stacks import main_thread
 from tracelink.model.records import Frame, compiler_frame
+from tracelink.model.witnesses import Stack
 
 PLAIN = "Rank 2 never joined all_reduce #3 of group 0 (default_pg); 3 ranks wait."
 TO_GET_LOGS = "run the job with TORCH_TRACE=DIR in the environment"

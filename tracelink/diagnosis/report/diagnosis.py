@@ -10,7 +10,6 @@ from tracelink.diagnosis.journal import Journal
 from tracelink.diagnosis.model import Diagnosis, Lateness, Stage, Standing
 from tracelink.diagnosis.report.problems import problem_sections, stack_of
 from tracelink.diagnosis.report.standings import standings_sections
-from tracelink.diagnosis.witnesses.model import FoldedStack, Use, Witnesses
 from tracelink.model.columns import NO_TIME, SECOND
 from tracelink.model.fields import Count, Doc, RankNumber, Row, Shown
 from tracelink.model.findings import Finding
@@ -27,6 +26,7 @@ from tracelink.model.text import (
     ranks_in_words,
     shortened,
 )
+from tracelink.model.witnesses import FoldedStack, Use, Witnesses
 from tracelink.show.document import (
     Block,
     Details,

@@ -19,7 +19,6 @@ from tracelink.diagnosis.model import (
     Stretch,
 )
 from tracelink.diagnosis.verdicts import CATEGORY_IN_WORDS
-from tracelink.diagnosis.witnesses.model import Compiling, Stack
 from tracelink.model.fields import FrozenRanks, Row, Shown
 from tracelink.model.operations import POINT_TO_POINT, Operation, operation_of
 from tracelink.model.records import Entry, Frame, line_in_words, readable_name
@@ -37,6 +36,7 @@ from tracelink.model.text import (
     shortened,
     time_of_day,
 )
+from tracelink.model.witnesses import Compiling, Stack
 from tracelink.show.document import (
     Block,
     Facts,

@@ -15,13 +15,20 @@ from msgspec import Struct, field
 import tracelink.plugins as plugins
 from tracelink.diagnosis.dumps.recordings import compile_logs_among, profiles_among
 from tracelink.diagnosis.witnesses.log_ranks import of_last_hang, reports_by_rank
-from tracelink.diagnosis.witnesses.model import MOST_REPORTS, Conflict, RankReport, Use, Witnesses
 from tracelink.diagnosis.witnesses.stacks import Stacks, stacks_among
 from tracelink.io.engine import Engine
 from tracelink.io.sources import Source
 from tracelink.model.errors import UnreadableError
 from tracelink.model.findings import Finding, Severity
-from tracelink.model.witnesses import MonitorAnswer, WatchdogLog
+from tracelink.model.witnesses import (
+    MOST_REPORTS,
+    Conflict,
+    MonitorAnswer,
+    RankReport,
+    Use,
+    WatchdogLog,
+    Witnesses,
+)
 from tracelink.pipeline.reading import Task
 from tracelink.plugins import MetricsReader
 

@@ -10,12 +10,13 @@ from collections.abc import Collection, Sequence
 from tracelink.compiling.divergences import Logs
 from tracelink.compiling.reading import read_logs
 from tracelink.diagnosis.dumps.recordings import compile_logs_among
-from tracelink.diagnosis.witnesses.model import Compiling, Wait
+from tracelink.diagnosis.witnesses.model import Wait
 from tracelink.io.engine import Engine
 from tracelink.model.columns import SECOND
 from tracelink.model.compiles import CompileLog, Phase
 from tracelink.model.errors import TraceError
 from tracelink.model.findings import Finding, Severity, Truncated
+from tracelink.model.witnesses import Compiling
 from tracelink.pipeline.reading import Task
 
 SHORTEST = SECOND // 10

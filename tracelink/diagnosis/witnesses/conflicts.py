@@ -8,11 +8,11 @@ from collections.abc import Collection, Mapping, Sequence
 
 from msgspec import Struct
 
-from tracelink.diagnosis.witnesses.model import Conflict, FoldedStack, Position, RankReport
+from tracelink.diagnosis.witnesses.model import Position
 from tracelink.diagnosis.witnesses.stacks import Stacks
 from tracelink.model.records import Frame
 from tracelink.model.text import group_in_words, name_in_words, operation_in_words, ranks_in_words
-from tracelink.model.witnesses import Sign
+from tracelink.model.witnesses import Conflict, FoldedStack, RankReport, Sign
 
 CALLS = re.compile(
     r"torch/distributed/(?:distributed_c10d|c10d_logger|_functional_collectives|nn/functional)\.py$"

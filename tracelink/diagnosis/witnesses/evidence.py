@@ -11,7 +11,7 @@ from tracelink.diagnosis.witnesses.bundle import Bundle
 from tracelink.diagnosis.witnesses.communicators import answers_of
 from tracelink.diagnosis.witnesses.communicators import testimony_of as testimony_of_monitor
 from tracelink.diagnosis.witnesses.conflicts import log_conflicts, stack_conflicts
-from tracelink.diagnosis.witnesses.model import Claim, FoldedStack, Position, RankReport, Testimony, Witnesses
+from tracelink.diagnosis.witnesses.model import Claim, Position, Testimony
 from tracelink.diagnosis.witnesses.watchdog import group_names, missed_calls
 from tracelink.diagnosis.witnesses.watchdog import testimony_of as testimony_of_logs
 from tracelink.model.columns import UNKNOWN, StringTable
@@ -20,7 +20,7 @@ from tracelink.model.findings import Finding
 from tracelink.model.records import Entry, Recording, Records, Requests, State
 from tracelink.model.text import counted, lowered, name_in_words, ranks_in_words
 from tracelink.model.trace import NoPayloads, ProcessGroup, SourceInfo
-from tracelink.model.witnesses import Report, Sign
+from tracelink.model.witnesses import FoldedStack, RankReport, Report, Sign, Witnesses
 
 MOST_STACKS = 3
 """Stacks that a sentence names."""

@@ -8,12 +8,11 @@ from collections.abc import Mapping, Sequence
 
 from msgspec.structs import asdict, replace
 
-from tracelink.diagnosis.witnesses.model import RankReport
 from tracelink.io.sources import LARGEST_RANK, Source
 from tracelink.model.columns import SECOND
 from tracelink.model.findings import Finding, Severity, UnknownRank
 from tracelink.model.text import counted, subject
-from tracelink.model.witnesses import Report, Sign, WatchdogLog
+from tracelink.model.witnesses import RankReport, Report, Sign, WatchdogLog
 
 ATTEMPT = re.compile(r"(?:^|/)attempt_(\d{1,6})(?=/|$)")
 LOCAL_RANK = re.compile(r"/(\d{1,6})/(?:stdout|stderr)(?:\.log|\.txt)?$")

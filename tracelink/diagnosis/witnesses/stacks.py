@@ -10,11 +10,11 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from msgspec import Struct, field
 
-from tracelink.diagnosis.witnesses.model import FoldedStack, Program, Stack
 from tracelink.io.sources import Source
 from tracelink.model.errors import UnreadableError
 from tracelink.model.findings import Finding, UnknownRank
 from tracelink.model.records import Frame, compiler_frame
+from tracelink.model.witnesses import FoldedStack, Program, Stack
 
 LARGEST = 16 << 20
 """Bytes of a file with stacks."""

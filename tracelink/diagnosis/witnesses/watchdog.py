@@ -10,7 +10,7 @@ from collections.abc import Collection, Mapping, Sequence
 
 from msgspec import Struct, field
 
-from tracelink.diagnosis.witnesses.model import Claim, Position, RankReport, Testimony
+from tracelink.diagnosis.witnesses.model import Claim, Position, Testimony
 from tracelink.model.columns import MILLISECOND, SECOND
 from tracelink.model.operations import Operation, operation_of
 from tracelink.model.text import (
@@ -25,7 +25,7 @@ from tracelink.model.text import (
     ranks_in_words,
 )
 from tracelink.model.trace import ProcessGroup
-from tracelink.model.witnesses import Report, Sign
+from tracelink.model.witnesses import RankReport, Report, Sign
 
 EARLIEST = 60 * SECOND
 """A status this long before the last timeout may be out of date then."""

@@ -10,7 +10,6 @@ from msgspec import field
 from msgspec.structs import force_setattr, replace
 
 from tracelink.diagnosis.dumps.movement import Movement
-from tracelink.diagnosis.witnesses.model import Compiling, Stack, Witnesses
 from tracelink.model.fields import (
     Count,
     Doc,
@@ -29,6 +28,28 @@ from tracelink.model.findings import Finding
 from tracelink.model.records import STACK, Entry, Frame, Frames
 from tracelink.model.results import Result
 from tracelink.model.trace import ProcessGroup
+from tracelink.model.witnesses import Compiling, Stack, Witnesses
+
+__all__ = [
+    "CallSeen",
+    "Category",
+    "Checked",
+    "Diagnosis",
+    "Evidence",
+    "Kind",
+    "Lateness",
+    "Link",
+    "Problem",
+    "RanksOfDumps",
+    "Role",
+    "Running",
+    "Sighting",
+    "Stage",
+    "Standing",
+    "Stretch",
+    "Verdict",
+    "WorkSeen",
+]
 
 Verdict = Literal["ok", "in_flight", "problem"]
 
