@@ -31,6 +31,7 @@ SMALL_MODULES = {
     "tracelink.converters.chakra.validation.job_rules": "the rules across ranks, next to those of files and of nodes",
     "tracelink.converters.flight_recorder.recognition": "imports the standard library only, for every command",
     "tracelink.converters.perfetto.reading.profiles": "imported when a native trace is read as profiles",
+    "tracelink.diagnosis.deadlocks": "one kind of verdict, as each module of this family",
     "tracelink.diagnosis.hangs": "the causes of waiting in words: too much for the order of questions",
     "tracelink.linking.execution": "one relation, as each module of this package",
     "tracelink.ordering.tensors": "one order, as each module of this package",

@@ -9,7 +9,6 @@ __all__ = [
     "matrix",
     "model",
     "report",
-    "timeline",
     "verdicts",
     "witnesses",
 ]

@@ -16,8 +16,8 @@ from tracelink.diagnosis.dumps.movement import Earlier
 from tracelink.diagnosis.journal import Journal
 from tracelink.diagnosis.model import Lateness
 from tracelink.diagnosis.participation import DumpTimes
-from tracelink.diagnosis.timeline import LONG_FOR_A_FIRST_NS, LONG_NS, TIMES_LONGER
 from tracelink.diagnosis.waits import Cause, Wait
+from tracelink.model.collectives import LONG_FOR_A_FIRST_NS, LONG_NS, TIMES_LONGER
 from tracelink.model.columns import MILLISECOND, NO_TIME, SECOND, UNKNOWN
 from tracelink.model.operations import peers_of
 from tracelink.model.text import duration

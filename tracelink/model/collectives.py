@@ -13,6 +13,13 @@ from tracelink.model.communications import Calls, Evidences, RoundTrips
 from tracelink.model.fields import Doc
 from tracelink.model.trace import ProcessGroup
 
+LONG_NS = 10_000_000_000
+"""Unfinished for less than this is no hang: checkpoints and evaluation take seconds."""
+LONG_FOR_A_FIRST_NS = 20_000_000_000
+"""For the first work of a group, which also sets up connections: no duration to compare with is known."""
+TIMES_LONGER = 20
+"""A call hangs if it takes longer than the longest finished one of its group by this factor."""
+
 
 class Verdict(StrEnum):
     """Whether a collective or a message is as it should be."""

@@ -13,6 +13,7 @@ __all__ = [
     "layout",
     "rank",
     "schema",
+    "stuck",
     "summary",
     "view",
 ]

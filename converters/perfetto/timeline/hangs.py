@@ -9,8 +9,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from tracelink.converters.perfetto.timeline.schema import HUNG_PREFIX
-from tracelink.diagnosis.timeline import (
-    LONG_FOR_A_FIRST_NS,
+from tracelink.converters.perfetto.timeline.stuck import (
     NEVER,
     OPEN,
     TRACKED,
@@ -18,6 +17,7 @@ from tracelink.diagnosis.timeline import (
     hung_of,
     missing_from,
 )
+from tracelink.model.collectives import LONG_FOR_A_FIRST_NS
 from tracelink.model.columns import NO_TIME, UNKNOWN, Bools, Int64s
 from tracelink.model.events import EventKind, Key
 from tracelink.model.graph import EventGraph

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from msgspec import Struct
 
-from tracelink.diagnosis.timeline import hung_of, missing_from
+from tracelink.converters.perfetto.timeline.stuck import hung_of, missing_from
 from tracelink.model.columns import NO_TIME, UNKNOWN
 from tracelink.model.job import Job
 

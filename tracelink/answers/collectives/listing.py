@@ -13,10 +13,9 @@ import numpy as np
 import numpy.typing as npt
 from msgspec import UNSET, UnsetType
 
-from tracelink.diagnosis.timeline import arrivals, lost_time
 from tracelink.metrics.quantities import Quantity
-from tracelink.model.collectives import Participations, Verdict
-from tracelink.model.columns import NO_TIME, UNKNOWN, Bools, Int64s
+from tracelink.model.collectives import Collectives, Participations, Verdict
+from tracelink.model.columns import NO_TIME, UNKNOWN, Bools, Int32s, Int64s, Table
 from tracelink.model.errors import UsageError, did_you_mean, printable
 from tracelink.model.fields import (
     Bytes,
@@ -538,3 +537,48 @@ def _last(job: Job, rows: Rows) -> list[LastRank]:
     latest = np.flatnonzero(counts.last == counts.last.max())
     columns = (counts.rank, counts.last, counts.collectives, counts.waited_for)
     return list(map(LastRank, *(column[latest].tolist() for column in columns)))
+
+
+# Which ranks arrive last, and what that costs the others.
+
+
+class Arrivals(Table, frozen=True):
+    """One row for each rank that takes part in a collective with known arrival times."""
+
+    rank: Int32s
+    collectives: Int64s
+    """In how many of them it takes part."""
+    last: Int64s
+    """At how many it arrived last."""
+    waited: Int64s
+    """How long it waited for others in total, in ns."""
+    waited_for: Int64s
+    """How long others waited for it in total, in ns."""
+
+
+def arrivals(collectives: Collectives, participations: Participations) -> Arrivals:
+    """Counts over all collectives; if all ranks arrive at the same time, none is last."""
+    compared = (collectives.skew > 0)[participations.collective] & (participations.wait != UNKNOWN)
+    collective, wait = participations.collective[compared], participations.wait[compared]
+    ranks, index = np.unique(participations.rank[compared], return_inverse=True)
+    last = participations.rank[compared] == collectives.last_rank[collective]
+    lost = lost_time(collectives, participations)
+    waited, waited_for = np.zeros(len(ranks), np.int64), np.zeros(len(ranks), np.int64)
+    np.add.at(waited, index, wait)
+    np.add.at(waited_for, index[last], lost[collective[last]])
+    return Arrivals(
+        ranks,
+        np.bincount(index, minlength=len(ranks)),
+        np.bincount(index[last], minlength=len(ranks)),
+        waited,
+        waited_for,
+    )
+
+
+def lost_time(collectives: Collectives, participations: Participations) -> Int64s:
+    """How long all ranks of each collective waited in total, in ns, or UNKNOWN."""
+    known = participations.wait != UNKNOWN
+    lost = np.zeros(len(collectives), np.int64)
+    np.add.at(lost, participations.collective[known], participations.wait[known])
+    lost[np.bincount(participations.collective[known], minlength=len(collectives)) == 0] = UNKNOWN
+    return lost

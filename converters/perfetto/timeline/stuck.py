@@ -1,4 +1,4 @@
-"""Hangs and lateness of a job, from its tables of collectives: for timelines and tables, without a journal."""
+"""Collectives of a job that hang, from its tables: a timeline has no journal."""
 
 from __future__ import annotations
 
@@ -7,16 +7,11 @@ from collections.abc import Collection, Sequence
 import numpy as np
 from msgspec import Struct
 
-from tracelink.model.collectives import Collectives, Participations, Verdict
-from tracelink.model.columns import NO_TIME, UNKNOWN, Bools, Int32s, Int64s, Table
+from tracelink.model.collectives import LONG_FOR_A_FIRST_NS, LONG_NS, TIMES_LONGER, Verdict
+from tracelink.model.columns import NO_TIME, UNKNOWN, Bools, Int32s, Int64s
 from tracelink.model.job import Job
 from tracelink.model.operations import SYNCHRONIZING
 
-LONG_NS = 10_000_000_000
-LONG_FOR_A_FIRST_NS = 20_000_000_000
-"""For the first work of a group, which also sets up connections: no duration to compare with is known."""
-TIMES_LONGER = 20
-"""Longer than the longest finished work of the group by this factor."""
 STARTED = "started"
 COMPLETED = "completed"
 OPEN = frozenset({"scheduled", STARTED})
@@ -211,48 +206,3 @@ def _is_any_of(job: Job, codes: Int32s, names: Collection[str]) -> Bools:
 
 def _marked(strings: Sequence[str], names: Collection[str]) -> Bools:
     return np.array([name in names for name in strings], np.bool_)
-
-
-# Which ranks arrive last, and what that costs the others.
-
-
-class Arrivals(Table, frozen=True):
-    """One row for each rank that takes part in a collective with known arrival times."""
-
-    rank: Int32s
-    collectives: Int64s
-    """In how many of them it takes part."""
-    last: Int64s
-    """At how many it arrived last."""
-    waited: Int64s
-    """How long it waited for others in total, in ns."""
-    waited_for: Int64s
-    """How long others waited for it in total, in ns."""
-
-
-def arrivals(collectives: Collectives, participations: Participations) -> Arrivals:
-    """Counts over all collectives; if all ranks arrive at the same time, none is last."""
-    compared = (collectives.skew > 0)[participations.collective] & (participations.wait != UNKNOWN)
-    collective, wait = participations.collective[compared], participations.wait[compared]
-    ranks, index = np.unique(participations.rank[compared], return_inverse=True)
-    last = participations.rank[compared] == collectives.last_rank[collective]
-    lost = lost_time(collectives, participations)
-    waited, waited_for = np.zeros(len(ranks), np.int64), np.zeros(len(ranks), np.int64)
-    np.add.at(waited, index, wait)
-    np.add.at(waited_for, index[last], lost[collective[last]])
-    return Arrivals(
-        ranks,
-        np.bincount(index, minlength=len(ranks)),
-        np.bincount(index[last], minlength=len(ranks)),
-        waited,
-        waited_for,
-    )
-
-
-def lost_time(collectives: Collectives, participations: Participations) -> Int64s:
-    """How long all ranks of each collective waited in total, in ns, or UNKNOWN."""
-    known = participations.wait != UNKNOWN
-    lost = np.zeros(len(collectives), np.int64)
-    np.add.at(lost, participations.collective[known], participations.wait[known])
-    lost[np.bincount(participations.collective[known], minlength=len(collectives)) == 0] = UNKNOWN
-    return lost

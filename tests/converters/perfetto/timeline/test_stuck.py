@@ -1,4 +1,4 @@
-"""Hangs and lateness from the tables of a job."""
+"""Collectives that hang, from the tables of a job."""
 
 from __future__ import annotations
 
@@ -11,57 +11,14 @@ import numpy as np
 import pytest
 from hypothesis import assume, given, settings
 
-from builders.job import JobBuilder
 from builders.programs import job_of_programs
 from builders.recorded_jobs import faulty_plans, plans
 from builders.recorder import CREATED, collective, dump, pickled, process_group
 from generators.recorded_jobs import Fault, Plan, RecordedJob
 from generators.recorded_jobs import job as recorded_job
 from tracelink import load
-from tracelink.diagnosis.timeline import NEVER, arrivals, hung_of, lost_time
-from tracelink.model.columns import UNKNOWN
+from tracelink.converters.perfetto.timeline.stuck import NEVER, hung_of
 from tracelink.model.job import Job
-
-# Arrivals.
-
-
-def job() -> Job:
-    """Three ranks: 2 comes last twice, 1 once, nobody once; and a call of which nothing is known."""
-    built = JobBuilder()
-    world, pair = built.group(0, 1, 2, name="world"), built.group(0, 1, name="pair")
-    built.collective(world, {0: (0, 50), 1: (10, 50), 2: (30, 50)})
-    built.collective(world, {0: (100, 150), 1: (100, 150), 2: (105, 150)})
-    built.collective(pair, {0: (200, 250), 1: (207, 250)})
-    built.collective(pair, {0: (300, 350), 1: (300, 350)})
-    built.unmatched(world, 2)
-    return built.job()
-
-
-def test_arrivals() -> None:
-    made = job()
-    counted = arrivals(made.collectives, made.participations)
-    assert {name: column.tolist() for name, column in counted.columns().items()} == {
-        "rank": [0, 1, 2],
-        "collectives": [3, 3, 2],
-        "last": [0, 1, 2],
-        "waited": [30 + 5 + 7, 20 + 5 + 0, 0],
-        "waited_for": [0, 7, 30 + 20 + 5 + 5],
-    }
-
-
-def test_lost_time() -> None:
-    made = job()
-    assert lost_time(made.collectives, made.participations).tolist() == [50, 10, 7, 0, UNKNOWN]
-
-
-def test_no_collectives() -> None:
-    nothing = JobBuilder().job()
-    assert len(arrivals(nothing.collectives, nothing.participations)) == 0
-    assert len(lost_time(nothing.collectives, nothing.participations)) == 0
-
-
-# Hanging collectives.
-
 
 SECOND = 10**9
 Place = tuple[str, int]
