@@ -10,8 +10,10 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from builders.data import shared
+from builders.dumps import SECOND, recorded
 from builders.programs import diagnosis_of_programs, journal_of_programs, problems
 from builders.recorded_jobs import diagnosed, faulty_plans, plans
+from builders.recorder import CREATED, collective, process_group
 from generators.recorded_jobs import FAULTS, Fault, Plan, Snapshot, job
 from tracelink import Diagnosis, diagnose
 from tracelink.diagnosis.examine import diagnosis_of
@@ -47,6 +49,38 @@ def test_rank_that_went_on_does_not_wait_for_an_absent_one() -> None:
 def test_broadcast_that_others_passed_may_be_unfinished() -> None:
     found = problems({0: "a1=broadcast~ a2~", 1: "a1=broadcast~"}, a=THREE)
     assert found == ["never_joined a1 by 2, for 0 1"]
+
+
+# All-to-alls: each pair of ranks has sizes of its own, so that one can fail where others succeed.
+
+
+@pytest.mark.parametrize("stopped", [0, 1, 3])
+def test_retired_all_to_all_with_an_absent_member_may_have_failed(stopped: int) -> None:
+    """Rank 2 is gone; another rank stopped after the exchange with it, the others went on."""
+    ranks = {rank: f"a1=all_to_all~{' a2=barrier~' * (rank != stopped)}" for rank in (0, 1, 3)}
+    (problem,) = diagnosis_of_programs(ranks, a=FOUR).problems
+    assert (problem.culprits, problem.proven) == ((2,), False)
+
+
+def test_stopped_after_an_all_to_all_of_present_ranks() -> None:
+    ranks = {rank: f"a1=all_to_all~{' a2=barrier~' * (rank != 1)}" for rank in FOUR}
+    assert problems(ranks, a=FOUR) == ["never_joined a2 by 1, for 0 2 3"]
+
+
+@pytest.mark.parametrize(
+    ("operation", "culprits"), [("gloo:all_to_all", (2,)), ("gloo:all_reduce", (1,))], ids=["pairs", "all"]
+)
+def test_late_after_a_call_with_an_absent_member(operation: str, culprits: tuple[int, ...]) -> None:
+    """Rank 1 arrives after the others have given up."""
+    late = CREATED + 30 * SECOND
+    first = collective(operation, 1, retired=True)
+    entries = {
+        rank: [first, collective("gloo:barrier", 2, retired=True, timeout_ms=20_000, created=created)]
+        for rank, created in {0: CREATED + SECOND, 1: late, 3: CREATED + SECOND}.items()
+    }
+    made = recorded(entries, pg_config=process_group("0", FOUR))
+    (problem,) = diagnosis_of(made).problems
+    assert problem.culprits == culprits
 
 
 # Whether ranks wait for it.

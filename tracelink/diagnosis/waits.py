@@ -13,7 +13,7 @@ import numpy as np
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from tracelink.diagnosis.journal import Journal, synchronizing_requests
+from tracelink.diagnosis.journal import Journal, operation_names, synchronizing_requests
 from tracelink.diagnosis.model import Stage, Standing
 from tracelink.diagnosis.participation import Knowledge, Outcome, Parts, Positions
 from tracelink.diagnosis.programs import Counterparts, similar_groups
@@ -149,8 +149,10 @@ def _first_pending(parts: Parts, pending: Int64s) -> Int64s:
 
 def _wait_in(journal: Journal, parts: Parts, positions: Positions, inside: Int64s) -> Wait:
     group, sequence = int(parts.group[inside[0]]), int(parts.sequence[inside[0]])
-    members = _not_joined(parts, positions, group, sequence, int(parts.collective[inside[0]]))
+    members = _not_joined(journal, parts, positions, group, sequence, int(parts.collective[inside[0]]))
     late = _late(journal, parts, inside)
+    if members.gone and _possibly_failed(journal, parts, _parts_before(parts, group, sequence, late)).any():
+        late = ()
     inside = inside[~np.isin(parts.rank[inside], late)]
     created = parts.created[inside]
     known = created[created != NO_TIME]
@@ -167,6 +169,12 @@ def _wait_in(journal: Journal, parts: Parts, positions: Positions, inside: Int64
         late=bool(late) and not members.absent,
         ending=not (members.absent or members.unknown or late) and _others_finished(parts, inside),
     )
+
+
+def _parts_before(parts: Parts, group: int, sequence: int, ranks: Sequence[int]) -> Int64s:
+    """The parts of ranks in the collective before this one of the group."""
+    before = (parts.group == group) & (parts.sequence == sequence - 1)
+    return np.flatnonzero(before & np.isin(parts.rank, ranks))
 
 
 def _late(journal: Journal, parts: Parts, inside: Int64s) -> tuple[int, ...]:
@@ -196,20 +204,41 @@ class _Members(Struct):
     absent: list[int] = field(default_factory=list)
     unknown: list[int] = field(default_factory=list)
     behind: int = 1
+    gone: bool = False
+    """Whether some of them left no dump."""
 
 
-def _not_joined(parts: Parts, positions: Positions, group: int, sequence: int, collective: int) -> _Members:
+def _not_joined(
+    journal: Journal, parts: Parts, positions: Positions, group: int, sequence: int, collective: int
+) -> _Members:
     first, last = np.searchsorted(parts.collective, [collective, collective + 1]).tolist()
     rows = positions.of_group(group)
     rank, reached = positions.rank[rows], positions.last[rows]
     open_ranks = (reached < sequence) & ~np.isin(rank, parts.rank[first:last])
     exact = open_ranks & (positions.knowledge[rows] == Knowledge.EXACT)
+    unknown = open_ranks & ~exact
+    gone = open_ranks & (positions.knowledge[rows] == Knowledge.ABSENT)
+    if gone.any():
+        exact &= ~_possibly_failed(journal, parts, positions.part[rows])
     slowest = reached[exact & (reached != UNKNOWN)]
     return _Members(
         rank[exact].tolist(),
-        rank[open_ranks & ~exact].tolist(),
+        rank[unknown].tolist(),
         max(1, int(reached.max() - slowest.min())) if len(slowest) else 1,
+        bool(gone.any()),
     )
+
+
+def _possibly_failed(journal: Journal, parts: Parts, part: Int64s) -> Bools:
+    """Whether a last part is an all-to-all that only retired: that others went on does not show that it succeeded.
+
+    Each pair of ranks has sizes of its own, and those of a rank without a dump are not known.
+    """
+    exchanges = [name == Operation.ALL_TO_ALL for name in operation_names(journal)]
+    retired = parts.outcome == Outcome.RETIRED
+    retired &= np.array([*exchanges, False], np.bool_)[journal.records.request[parts.row]]
+    failed: Bools = np.append(retired, False)[part]
+    return failed
 
 
 def waits_by_rank(waits: Sequence[Wait]) -> dict[int, list[int]]:
