@@ -240,7 +240,6 @@ REPEATED = {
     ("HostPieces", "Pieces"): "columns of a part of the critical path",
     ("Layout", "_Values"): "positions of fields in a dump, and their values",
     ("Node", "PositionalNode"): NODES,
-    ("Position", "Standing"): "how far ranks got by logs, and by dumps",
     ("Process", "ProcessFact"): "a process of a timeline, and as a native trace states it",
     ("Shape", "Trace"): "columns of a history of memory, and how a pickle contains them",
     ("Shown", "Testimony"): "witnesses, and what is shown of them",

@@ -45,15 +45,10 @@ from tracelink.diagnosis.sizes import exchange_disagreements, with_misfits
 from tracelink.diagnosis.stalls import NO_CLUES, Clues, hint_of_file_times
 from tracelink.diagnosis.unrecorded import with_unrecorded, with_unseen
 from tracelink.diagnosis.verdicts import (
-    diagnosis_of_lines,
     lawful,
-    missed_calls_in,
-    positions_in,
     with_categories,
-    with_claims,
     with_compilations,
     with_stacks,
-    without_dumps_but_logs,
 )
 from tracelink.diagnosis.waits import collective_waits, standings_of
 from tracelink.engines.reading import ReadOptions, engine_of, inputs_of
@@ -71,6 +66,7 @@ from tracelink.plugins import MetricsReader
 
 if TYPE_CHECKING:
     from tracelink.diagnosis.witnesses.bundle import Bundle
+    from tracelink.diagnosis.witnesses.evidence import Shown
 
 FOLDABLE = frozenset(
     {
@@ -556,29 +552,27 @@ def _read_as_metrics(tasks: Sequence[Task]) -> list[Source]:
 
 def _with_others(diagnosis: Diagnosis, recordings: Recordings, others: Bundle, clues: Clues) -> Diagnosis:
     """The diagnosis with what these files show, and where they contradict the dumps."""
-    from tracelink.diagnosis.witnesses.bundle import uses_of, with_folded_skips
     from tracelink.diagnosis.witnesses.evidence import next_to_dumps
 
     paths = {rank: recording.source.path for rank, recording in recordings.by_rank.items()}
-    shown = next_to_dumps(
-        others,
-        positions_in(diagnosis),
-        paths,
-        missed_calls_in(diagnosis),
-        hung=clues.hung,
-        decides=diagnosis.verdict == "problem",
-    )
+    shown = next_to_dumps(others, diagnosis, paths, hung=clues.hung)
+    return _with_shown(diagnosis, others, shown, recordings.tasks, list(paths.values()))
+
+
+def _with_shown(
+    diagnosis: Diagnosis, others: Bundle, shown: Shown, tasks: Sequence[Task], dumps: Sequence[str]
+) -> Diagnosis:
+    from tracelink.diagnosis.witnesses.bundle import uses_of, with_folded_skips
+    from tracelink.diagnosis.witnesses.evidence import with_others
+
     kept = [finding for finding in diagnosis.findings if finding.source not in others.recognised]
-    used = uses_of(recordings.tasks, list(paths.values()))
-    diagnosis = without_dumps_but_logs(
-        with_claims(diagnosis, shown.claims, ()), shown.claims, shown.positions
+    used = [*uses_of(tasks, dumps), *shown.witnesses.used]
+    shown = replace(
+        shown,
+        problems=with_categories(shown.problems, ()),
+        witnesses=replace(shown.witnesses, used=used),
     )
-    return replace(
-        diagnosis,
-        notes=[*diagnosis.notes, *shown.notes],
-        findings=[*with_folded_skips(kept), *shown.findings],
-        witnesses=replace(shown.witnesses, used=[*used, *shown.witnesses.used]),
-    )
+    return with_others(replace(diagnosis, findings=with_folded_skips(kept)), shown)
 
 
 def _without_dumps(discovery: Discovery, engine: Engine, clues: Clues, error: UnreadableError) -> Examined:
@@ -590,18 +584,14 @@ def _without_dumps(discovery: Discovery, engine: Engine, clues: Clues, error: Un
     texts = _read_as_metrics(tasks)
     if not sources and not texts:
         raise error
-    from tracelink.diagnosis.witnesses.bundle import bundle_of, uses_of, with_folded_skips
+    from tracelink.diagnosis.witnesses.bundle import bundle_of
     from tracelink.diagnosis.witnesses.evidence import recordings_of, without_dumps
 
     others = bundle_of(sources, engine, texts)
     shown = without_dumps(others, error, hung=clues.hung)
     journal = journal_of(recordings_of(others.reports))
-    kept = [finding for finding in findings if finding.source not in others.recognised]
-    diagnosis = diagnosis_of_lines(journal, shown.claims, shown.positions)
-    diagnosis = replace(
-        diagnosis,
-        notes=shown.notes,
-        findings=[*with_folded_skips(kept), *shown.findings],
-        witnesses=replace(shown.witnesses, used=[*uses_of(tasks, ()), *shown.witnesses.used]),
-    )
+    records = journal.records
+    collectives = set(zip(records.group.tolist(), records.sequence.tolist(), strict=True))
+    checked = Checked(len(journal.recordings), len(journal), len(journal.groups), len(collectives))
+    diagnosis = _with_shown(Diagnosis(checked=checked, findings=findings), others, shown, tasks, ())
     return Examined(with_stacks(diagnosis, others.stacks.by_rank), journal)

@@ -9,17 +9,17 @@ from msgspec.structs import replace
 
 from tracelink.diagnosis.explain import compiled_in_words, failed_guard_in_words, with_clause
 from tracelink.diagnosis.journal import Journal
-from tracelink.diagnosis.model import Category, Checked, Diagnosis, Kind, Problem, Stage, Standing
+from tracelink.diagnosis.model import Category, Diagnosis, Kind, Problem, Stage, Standing
 from tracelink.io.engine import Engine
 from tracelink.model.columns import NO_TIME
 from tracelink.model.records import compiler_frame, line_in_words
-from tracelink.model.text import collective_in_words, duration, lowered, ranks_in_words
+from tracelink.model.text import collective_in_words, duration, ranks_in_words
 from tracelink.model.trace import ProcessGroup
 from tracelink.pipeline.reading import Task
 
 if TYPE_CHECKING:
     from tracelink.compiling.divergences import Logs
-    from tracelink.diagnosis.witnesses.model import Claim, Position, Wait
+    from tracelink.diagnosis.witnesses.model import Delay
     from tracelink.model.witnesses import Compiling, Stack
 
 CATEGORY: Mapping[Kind, Category] = {
@@ -50,8 +50,6 @@ CATEGORY_IN_WORDS: Mapping[Category, str] = {
 }
 NOT_REACHED = frozenset({Kind.NEVER_JOINED, Kind.LAGGING, Kind.ABSENT, Kind.IN_FLIGHT})
 """Problems whose culprits may be busy before the call."""
-TIES = frozenset({Kind.NEVER_JOINED, Kind.OPERATION_MISMATCH, Kind.SIZE_MISMATCH})
-"""Claims without culprits that name both sides."""
 MOST_RANKS = 64
 """Culprits whose compile logs are read."""
 
@@ -188,8 +186,8 @@ def _with_stacks(problem: Problem, stacks: Mapping[int, Stack]) -> Problem:
     )
 
 
-def _wait_for(rank: int, problem: Problem, journal: Journal) -> Wait:
-    from tracelink.diagnosis.witnesses.model import Wait
+def _wait_for(rank: int, problem: Problem, journal: Journal) -> Delay:
+    from tracelink.diagnosis.witnesses.model import Delay
 
     records = journal.records
     rows = [row for other, row in problem.rows.items() if other not in problem.culprits]
@@ -205,7 +203,7 @@ def _wait_for(rank: int, problem: Problem, journal: Journal) -> Wait:
         for other in rows
     )
     end = int(records.created[row]) if joined else max(latest, (start or 0) + (problem.waited_ns or 0))
-    return Wait(start, end, None if last == NO_TIME else last, joined, rank in journal.recordings)
+    return Delay(start, end, None if last == NO_TIME else last, joined, rank in journal.recordings)
 
 
 def _message(problem: Problem, found: Sequence[Compiling]) -> str:
@@ -232,113 +230,3 @@ def _in_words(alike: Sequence[Compiling]) -> str:
         verb = "have" if several else "has"
         return f"{verb} been compiling {what} for at least {duration(longest.duration_ns)}{again}"
     return f"{'were' if several else 'was'} compiling {what} for {duration(longest.duration_ns)} meanwhile{again}"
-
-
-# Problems that logs and NCCL's monitor show.
-
-
-def with_claims(diagnosis: Diagnosis, claims: Sequence[Claim], positions: Sequence[Position]) -> Diagnosis:
-    """The diagnosis with what other files show, if dumps show no problem, or leave open whether the job hangs."""
-    problems = with_categories(list(map(_problem, claims)), ())
-    if diagnosis.verdict == "problem" or not problems:
-        return diagnosis
-    standings = diagnosis.standings or [
-        Standing(one.group, one.description, one.sequence, one.operation, Stage(one.stage), one.ranks)
-        for one in positions
-    ]
-    problems.sort(key=lambda problem: problem.kind is Kind.IN_FLIGHT)
-    return replace(diagnosis, problems=[*problems, *diagnosis.problems], standings=standings)
-
-
-def diagnosis_of_lines(journal: Journal, claims: Sequence[Claim], positions: Sequence[Position]) -> Diagnosis:
-    """The diagnosis without any dump; the journal has what watchdog lines name."""
-    records = journal.records
-    collectives = set(zip(records.group.tolist(), records.sequence.tolist(), strict=True))
-    diagnosis = Diagnosis(
-        checked=Checked(len(journal.recordings), len(journal), len(journal.groups), len(collectives)),
-    )
-    return with_claims(diagnosis, claims, positions)
-
-
-def _problem(claim: Claim) -> Problem:
-    return Problem(
-        Kind(claim.kind),
-        claim.group,
-        claim.description,
-        claim.sequence,
-        claim.operation,
-        claim.culprits,
-        claim.waiting,
-        claim.message,
-        claim.advice,
-        tie=claim.kind in TIES and not claim.culprits,
-        proven=claim.proven,
-        waited_ns=claim.waited_ns,
-    )
-
-
-def without_dumps_but_logs(
-    diagnosis: Diagnosis, claims: Sequence[Claim], positions: Sequence[Position]
-) -> Diagnosis:
-    """The diagnosis in which ranks without a dump are not suspected of what their logs refute."""
-    places = {(position.group, rank): position for position in positions for rank in position.ranks}
-    problems = [_by_logs(problem, claims, places) for problem in diagnosis.problems]
-    return replace(diagnosis, problems=problems)
-
-
-def _by_logs(
-    problem: Problem, claims: Sequence[Claim], places: Mapping[tuple[str, int], Position]
-) -> Problem:
-    if problem.proven or problem.sequence is None:
-        return problem
-    joined = [
-        rank
-        for rank in problem.culprits
-        if (place := places.get((problem.group, rank))) and (place.sequence or 0) >= problem.sequence
-    ]
-    same = [
-        claim
-        for claim in claims
-        if (claim.group, claim.sequence) == (problem.group, problem.sequence)
-        and claim.culprits
-        and set(claim.culprits) <= set(problem.culprits)
-    ]
-    if same and places:
-        proven = with_categories([_problem(same[0])], ())[0]
-        waiting = tuple(sorted({*problem.waiting, *proven.waiting}))
-        stacks = tuple(stack for stack in problem.stacks if stack.rank in proven.culprits)
-        shown = replace(proven, waiting=waiting, evidence=problem.evidence, rows=problem.rows, stacks=stacks)
-        its = "their dumps are" if len(proven.culprits) > 1 else "its dump is"
-        return replace(shown, message=f"{proven.message} The log shows it; {its} missing.")
-    if not joined:
-        return problem
-    left = tuple(rank for rank in problem.culprits if rank not in joined)
-    logs = "their logs" if len(joined) > 1 else "its log"
-    message = (
-        f"{problem.message} By {logs}, {lowered(ranks_in_words(joined))} had joined #{problem.sequence}."
-    )
-    return replace(problem, culprits=left, message=message)
-
-
-def positions_in(diagnosis: Diagnosis) -> list[Position]:
-    """How far each rank is in each group, for what compares it with other files."""
-    from tracelink.diagnosis.witnesses.model import Position
-
-    return [
-        Position(one.group, one.description, one.sequence, one.operation, one.stage.value, one.ranks)
-        for one in diagnosis.standings
-    ]
-
-
-def missed_calls_in(diagnosis: Diagnosis) -> dict[int, str]:
-    """By culprit the collective that it did not join."""
-    return {
-        rank: collective_in_words(
-            problem.operation, problem.sequence, ProcessGroup(problem.group, problem.description)
-        )
-        for problem in diagnosis.problems
-        if problem.kind in (Kind.NEVER_JOINED, Kind.LAGGING)
-        and problem.sequence is not None
-        and problem.proven
-        for rank in problem.culprits
-    }

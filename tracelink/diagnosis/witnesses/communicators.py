@@ -10,7 +10,8 @@ from collections.abc import Collection, Mapping, Sequence
 
 from msgspec import Struct
 
-from tracelink.diagnosis.witnesses.model import Claim, Testimony
+from tracelink.diagnosis.model import Kind, Problem
+from tracelink.diagnosis.witnesses.model import Testimony
 from tracelink.model.errors import printable
 from tracelink.model.text import counted, ranks_in_words
 from tracelink.model.witnesses import CommunicatorStatus, MemberStatus, MonitorAnswer
@@ -57,13 +58,13 @@ def testimony_of(answers: Answers | None, *, hung: bool) -> Testimony:
     newest, stuck = answers.newest, hung or answers.still
     places = _places(newest)
     ahead = {process for one in newest.communicators for process in _processes_ahead(one)}
-    claims = [*_dead(newest, places)]
+    problems = [*_dead(newest, places)]
     for one in newest.communicators:
-        claims += _claims_of(one, places, ahead, stuck=stuck)
-    if not claims:
-        claims.append(_nothing_to_see(newest, stuck=stuck))
-    claims.sort(key=lambda claim: (claim.kind == "in_flight", not claim.culprits))
-    return Testimony(claims, (), [answers.note] if answers.note else [], newest.findings)
+        problems += _problems_of(one, places, ahead, stuck=stuck)
+    if not problems:
+        problems.append(_nothing_to_see(newest, stuck=stuck))
+    problems.sort(key=lambda problem: (problem.kind is Kind.IN_FLIGHT, not problem.culprits))
+    return Testimony(problems, (), [answers.note] if answers.note else [], newest.findings)
 
 
 def _counts(report: MonitorAnswer) -> dict[tuple[str, int], dict[str, int]]:
@@ -97,21 +98,21 @@ def _processes_ahead(one: CommunicatorStatus) -> set[_Process]:
     return found
 
 
-def _claims_of(
+def _problems_of(
     one: CommunicatorStatus, places: _Places, ahead: Collection[_Process], *, stuck: bool
-) -> list[Claim]:
-    claims = []
+) -> list[Problem]:
+    problems = []
     silent = [member for member in one.members if member.state in ("unresponsive", "missing")]
     if silent:
-        claims.append(_silent(one, silent, places, stuck=stuck))
+        problems.append(_silent(one, silent, places, stuck=stuck))
     uneven = (_uneven(one, operation, places, ahead, stuck=stuck) for operation in _operations(one))
-    claims += [claim for claim in uneven if claim]
+    problems += [problem for problem in uneven if problem]
     failed = [member for member in one.members if member.state in ("error", "aborted")]
     if failed:
         ranks = _job_ranks(failed, places)
-        claims.append(
-            _claim(
-                "failed",
+        problems.append(
+            _problem(
+                Kind.FAILED,
                 one,
                 "",
                 (),
@@ -121,7 +122,7 @@ def _claims_of(
                 "The lines with NCCL WARN in the logs of these ranks name the error.",
             )
         )
-    return claims
+    return problems
 
 
 def _operations(one: CommunicatorStatus) -> list[str]:
@@ -131,7 +132,7 @@ def _operations(one: CommunicatorStatus) -> list[str]:
 
 def _uneven(
     one: CommunicatorStatus, operation: str, places: _Places, ahead: Collection[_Process], *, stuck: bool
-) -> Claim | None:
+) -> Problem | None:
     """Ranks that launched fewer of an operation than the others.
 
     They are culprits only if most are ahead, all ranks answered, and none of them waits in another communicator.
@@ -158,8 +159,8 @@ def _uneven(
     named = f" Behind: {_who(behind, places)}." if complete and behind else ""
     end = "They do not move." if stuck else "The counts alone do not show whether the job still runs."
     start = "" if stuck else "Running or hung? "
-    return _claim(
-        ("never_joined" if culprits else "timed_out") if stuck else "in_flight",
+    return _problem(
+        (Kind.NEVER_JOINED if culprits else Kind.TIMED_OUT) if stuck else Kind.IN_FLIGHT,
         one,
         operation,
         culprits or (),
@@ -172,7 +173,7 @@ def _uneven(
 
 def _silent(
     one: CommunicatorStatus, silent: Sequence[MemberStatus], places: _Places, *, stuck: bool
-) -> Claim:
+) -> Problem:
     unresponsive = [member for member in silent if member.state == "unresponsive"]
     ranks = _job_ranks(silent, places) if unresponsive else None
     what = (
@@ -180,8 +181,8 @@ def _silent(
         if unresponsive
         else "gave no data on it: it left the communicator, or did not enter it, or its process is stuck"
     )
-    return _claim(
-        "absent" if stuck and unresponsive else "in_flight",
+    return _problem(
+        Kind.ABSENT if stuck and unresponsive else Kind.IN_FLIGHT,
         one,
         "",
         ranks or (),
@@ -191,7 +192,7 @@ def _silent(
     )
 
 
-def _dead(report: MonitorAnswer, places: _Places) -> list[Claim]:
+def _dead(report: MonitorAnswer, places: _Places) -> list[Problem]:
     """Processes that the monitor could not reach for a minute."""
     processes = {(member.host, member.pid): member for member in report.dead}
     if not processes:
@@ -208,8 +209,8 @@ def _dead(report: MonitorAnswer, places: _Places) -> list[Claim]:
         ", …" if len(dead) > 4 else ""
     )
     verb = "is" if len(dead) == 1 else "are"
-    claim = Claim(
-        "absent",
+    problem = Problem(
+        Kind.ABSENT,
         "",
         "",
         None,
@@ -220,10 +221,10 @@ def _dead(report: MonitorAnswer, places: _Places) -> list[Claim]:
         GONE,
         proven=False,
     )
-    return [claim]
+    return [problem]
 
 
-def _nothing_to_see(report: MonitorAnswer, *, stuck: bool) -> Claim:
+def _nothing_to_see(report: MonitorAnswer, *, stuck: bool) -> Problem:
     count = counted(len(report.communicators), "communicator")
     message = (
         f"In all of {count} of NCCL, all ranks launched the same number of collectives: whether they finished them is "
@@ -231,8 +232,8 @@ def _nothing_to_see(report: MonitorAnswer, *, stuck: bool) -> Claim:
         if report.communicators
         else "NCCL's monitor lists no communicator that differs from the others."
     )
-    return Claim(
-        "timed_out" if stuck else "in_flight",
+    return Problem(
+        Kind.TIMED_OUT if stuck else Kind.IN_FLIGHT,
         "",
         "",
         None,
@@ -245,8 +246,8 @@ def _nothing_to_see(report: MonitorAnswer, *, stuck: bool) -> Claim:
     )
 
 
-def _claim(
-    kind: str,
+def _problem(
+    kind: Kind,
     one: CommunicatorStatus,
     operation: str,
     culprits: Sequence[int],
@@ -255,8 +256,8 @@ def _claim(
     advice: str,
     *,
     sequence: int | None = None,
-) -> Claim:
-    return Claim(
+) -> Problem:
+    return Problem(
         kind,
         printable(one.name),
         "",

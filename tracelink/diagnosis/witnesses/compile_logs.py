@@ -10,7 +10,7 @@ from collections.abc import Collection, Sequence
 from tracelink.compiling.divergences import Logs
 from tracelink.compiling.reading import read_logs
 from tracelink.diagnosis.dumps.recordings import compile_logs_among
-from tracelink.diagnosis.witnesses.model import Wait
+from tracelink.diagnosis.witnesses.model import Delay
 from tracelink.io.engine import Engine
 from tracelink.model.columns import SECOND
 from tracelink.model.compiles import CompileLog, Phase
@@ -52,7 +52,7 @@ def logs_of(ranks: Collection[int], tasks: Sequence[Task], engine: Engine) -> tu
     return known, unreadable
 
 
-def compilation_of(rank: int, logs: Sequence[CompileLog], wait: Wait) -> Compiling | None:
+def compilation_of(rank: int, logs: Sequence[CompileLog], wait: Delay) -> Compiling | None:
     """What is open at the end of its logs, else what took most of the time in which others waited."""
     if not wait.joined:
         newest = [log for log in logs if not _is_of_earlier_process(log, logs)]
@@ -70,7 +70,7 @@ def _is_of_earlier_process(log: CompileLog, logs: Sequence[CompileLog]) -> bool:
     )
 
 
-def _open_at_the_end(rank: int, log: CompileLog, logs: Sequence[CompileLog], wait: Wait) -> Compiling | None:
+def _open_at_the_end(rank: int, log: CompileLog, logs: Sequence[CompileLog], wait: Delay) -> Compiling | None:
     phases = [phase for phase in log.phases if phase.end_ns is None and not phase.instant]
     if not phases or not _is_of_this_wait(phases[-1], log, wait):
         return None
@@ -79,20 +79,20 @@ def _open_at_the_end(rank: int, log: CompileLog, logs: Sequence[CompileLog], wai
     return _made(rank, compile_id, phases[first:], _last_sign(log, wait), logs, log)
 
 
-def _last_sign(log: CompileLog, wait: Wait) -> int:
+def _last_sign(log: CompileLog, wait: Delay) -> int:
     """Until when it compiled at least: an incomplete log, and one without a dump, counts only to its end."""
     complete = wait.has_dump and not any(finding.reason == Truncated.reason for finding in log.findings)
     return max(wait.end_ns if complete else 0, log.last_ns or 0)
 
 
-def _is_of_this_wait(innermost: Phase, log: CompileLog, wait: Wait) -> bool:
+def _is_of_this_wait(innermost: Phase, log: CompileLog, wait: Delay) -> bool:
     """A rank that made a call after that does not compile any more, or the log is of an earlier run."""
     if wait.last_call_ns is not None:
         return innermost.start_ns > wait.last_call_ns
     return wait.start_ns is None or (log.last_ns or 0) > wait.start_ns - LONGEST_BEFORE
 
 
-def _while_others_waited(rank: int, logs: Sequence[CompileLog], wait: Wait) -> Compiling | None:
+def _while_others_waited(rank: int, logs: Sequence[CompileLog], wait: Delay) -> Compiling | None:
     """The longest phase, if the compiler worked for at least half of the time."""
     if wait.start_ns is None:
         return None

@@ -8,7 +8,7 @@ from collections.abc import Collection, Mapping, Sequence
 
 from msgspec import Struct
 
-from tracelink.diagnosis.witnesses.model import Position
+from tracelink.diagnosis.model import Stage, Standing
 from tracelink.diagnosis.witnesses.stacks import Stacks
 from tracelink.model.records import Frame
 from tracelink.model.text import group_in_words, name_in_words, operation_in_words, ranks_in_words
@@ -30,7 +30,7 @@ _Files = Mapping[int, tuple[str, str]]
 
 def stack_conflicts(
     stacks: Stacks,
-    positions: Sequence[Position],
+    standings: Sequence[Standing],
     paths: Mapping[int, str],
     missing: Mapping[int, str],
 ) -> list[Conflict]:
@@ -38,12 +38,12 @@ def stack_conflicts(
 
     Args:
         stacks: Stacks of ranks.
-        positions: How far each rank is in each group, by dumps, or by logs if there are none.
+        standings: How far each rank is in each group, by dumps, or by logs if there are none.
         paths: The file from which that is known, by rank.
         missing: By culprit the call that it did not make, as the diagnosis says.
     """
     files = {rank: (paths.get(rank, ""), stack.source) for rank, stack in stacks.by_rank.items()}
-    return [*_in_calls(stacks.folded, missing, files), *_out_of_calls(stacks.folded, positions, files)]
+    return [*_in_calls(stacks.folded, missing, files), *_out_of_calls(stacks.folded, standings, files)]
 
 
 class Comparison(Struct, frozen=True):
@@ -61,10 +61,10 @@ class Comparison(Struct, frozen=True):
 
 
 def log_conflicts(
-    positions: Sequence[Position], paths: Mapping[int, str], reports: Sequence[RankReport]
+    standings: Sequence[Standing], paths: Mapping[int, str], reports: Sequence[RankReport]
 ) -> Comparison:
     """Whether watchdog lines and dumps say the same of how far ranks got."""
-    places = {(position.group, rank): position for position in positions for rank in position.ranks}
+    places = {(standing.group, rank): standing for standing in standings for rank in standing.ranks}
     last = {
         (one.group, one.rank): one
         for one in reports
@@ -76,12 +76,18 @@ def log_conflicts(
     for (group, rank), one in last.items():
         place = places.get((group, rank))
         enqueued = one.enqueued
-        if place is None or place.stage == "unknown" or enqueued is None or rank is None or rank not in paths:
+        if (
+            place is None
+            or place.stage is Stage.UNKNOWN
+            or enqueued is None
+            or rank is None
+            or rank not in paths
+        ):
             continue
         recorded = place.sequence or 0
         if enqueued == recorded or (recorded == 0 and enqueued < 1):
             agreeing.add(rank)
-        elif enqueued == recorded - 1 and place.stage == "waiting":
+        elif enqueued == recorded - 1 and place.stage is Stage.WAITING:
             inside.add(rank)
         else:
             older = "dump" if enqueued > recorded else "log"
@@ -137,17 +143,17 @@ def _in_calls(stacks: Sequence[FoldedStack], missing: Mapping[int, str], files: 
 
 
 def _out_of_calls(
-    stacks: Sequence[FoldedStack], positions: Sequence[Position], files: _Files
+    stacks: Sequence[FoldedStack], standings: Sequence[Standing], files: _Files
 ) -> list[Conflict]:
     """Ranks that wait in a call, as was recorded, and whose program is elsewhere."""
     waiting = {
-        rank: position for position in positions if position.stage == "waiting" for rank in position.ranks
+        rank: standing for standing in standings if standing.stage is Stage.WAITING for rank in standing.ranks
     }
     found = []
     for stack in stacks:
         if not stack.frames or any(_is_in_call(frame) or WAITS.search(frame.name) for frame in stack.frames):
             continue
-        by_place: dict[Position, list[int]] = defaultdict(list)
+        by_place: dict[Standing, list[int]] = defaultdict(list)
         for rank in stack.ranks:
             if rank in waiting and files[rank][0]:
                 by_place[waiting[rank]].append(rank)
@@ -155,7 +161,7 @@ def _out_of_calls(
     return found
 
 
-def _elsewhere(place: Position, ranks: Sequence[int], stack: FoldedStack, files: _Files) -> Conflict:
+def _elsewhere(place: Standing, ranks: Sequence[int], stack: FoldedStack, files: _Files) -> Conflict:
     operation = f"{operation_in_words(place.operation)} " if place.operation else ""
     call = f"{operation}#{place.sequence} of {group_in_words(place.group, place.description)}"
     its = "their stacks are" if len(ranks) > 1 else "its stack is"

@@ -1,4 +1,4 @@
-"""What a bundle of files shows by itself, and next to dumps: claims, notes, conflicts, and what was used for what."""
+"""What a bundle of files shows by itself, and next to dumps: problems, notes, conflicts, and what was used for what."""
 
 from __future__ import annotations
 
@@ -6,19 +6,21 @@ from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
 
 from msgspec import Struct
+from msgspec.structs import replace
 
+from tracelink.diagnosis.model import Diagnosis, Kind, Problem, Standing
 from tracelink.diagnosis.witnesses.bundle import Bundle
 from tracelink.diagnosis.witnesses.communicators import answers_of
 from tracelink.diagnosis.witnesses.communicators import testimony_of as testimony_of_monitor
 from tracelink.diagnosis.witnesses.conflicts import log_conflicts, stack_conflicts
-from tracelink.diagnosis.witnesses.model import Claim, Position, Testimony
-from tracelink.diagnosis.witnesses.watchdog import group_names, missed_calls
+from tracelink.diagnosis.witnesses.model import Testimony
+from tracelink.diagnosis.witnesses.watchdog import group_names
 from tracelink.diagnosis.witnesses.watchdog import testimony_of as testimony_of_logs
 from tracelink.model.columns import UNKNOWN, StringTable
 from tracelink.model.errors import UnreadableError
 from tracelink.model.findings import Finding
 from tracelink.model.records import Entry, Recording, Records, Requests, State
-from tracelink.model.text import counted, lowered, name_in_words, ranks_in_words
+from tracelink.model.text import collective_in_words, counted, lowered, name_in_words, ranks_in_words
 from tracelink.model.trace import NoPayloads, ProcessGroup, SourceInfo
 from tracelink.model.witnesses import FoldedStack, RankReport, Report, Sign, Witnesses
 
@@ -29,8 +31,8 @@ MOST_STACKS = 3
 class Shown(Struct, frozen=True):
     """What a diagnosis takes from a bundle."""
 
-    claims: Sequence[Claim]
-    positions: Sequence[Position]
+    problems: Sequence[Problem]
+    standings: Sequence[Standing]
     """How far ranks are by their logs; next to dumps only if they are of the same run."""
     notes: Sequence[str]
     findings: Sequence[Finding]
@@ -41,57 +43,56 @@ def without_dumps(bundle: Bundle, error: UnreadableError, *, hung: bool) -> Show
     """What these files show by themselves; raises an error that names what was searched if it is nothing."""
     logs = testimony_of_logs(bundle.reports, bundle.ranks_with_logs)
     monitor = testimony_of_monitor(answers_of(bundle.statuses), hung=hung)
-    claims = _ordered(logs, monitor)
-    if not claims and bundle.stacks.folded:
-        claims = [_of_stacks(bundle.stacks.folded, hung=hung)]
-    if not claims:
+    problems = _ordered(logs, monitor)
+    if not problems and bundle.stacks.folded:
+        problems = [_of_stacks(bundle.stacks.folded, hung=hung)]
+    if not problems:
         raise _nothing(bundle, error)
     paths = {one.rank: one.source for one in bundle.reports if one.rank is not None}
-    conflicts = stack_conflicts(bundle.stacks, logs.positions, paths, missed_calls(logs.claims))
+    conflicts = stack_conflicts(bundle.stacks, logs.standings, paths, missed_calls(logs.problems))
     return Shown(
-        claims,
-        logs.positions,
+        problems,
+        logs.standings,
         [_basis(bundle), *logs.notes, *monitor.notes],
         [*bundle.findings, *logs.findings, *monitor.findings],
         bundle.witnesses(conflicts),
     )
 
 
-def next_to_dumps(
-    bundle: Bundle,
-    positions: Sequence[Position],
-    paths: Mapping[int, str],
-    missing: Mapping[int, str],
-    *,
-    hung: bool,
-    decides: bool,
-) -> Shown:
+def next_to_dumps(bundle: Bundle, diagnosis: Diagnosis, paths: Mapping[int, str], *, hung: bool) -> Shown:
     """What these files add to a diagnosis of dumps; counts of NCCL's monitor alone decide nothing.
 
-    If the dumps decide whether the job hangs, what these files claim is only a note.
+    If the dumps decide whether the job hangs, what these files problem is only a note.
     """
+    standings, decides = diagnosis.standings, diagnosis.verdict == "problem"
     logs = testimony_of_logs(bundle.reports, bundle.ranks_with_logs)
     monitor = testimony_of_monitor(answers_of(bundle.statuses), hung=hung)
-    decided = [claim for claim in monitor.claims if claim.kind != "in_flight"]
-    compared = log_conflicts(positions, paths, bundle.reports)
-    conflicts = [*compared.conflicts, *stack_conflicts(bundle.stacks, positions, paths, missing)]
-    notes = [f"NCCL RAS: {claim.message}" for claim in monitor.claims if decides or claim not in decided]
+    decided = [problem for problem in monitor.problems if problem.kind is not Kind.IN_FLIGHT]
+    compared = log_conflicts(standings, paths, bundle.reports)
+    missed = missed_calls(diagnosis.problems)
+    conflicts = [*compared.conflicts, *stack_conflicts(bundle.stacks, standings, paths, missed)]
+    notes = [
+        f"NCCL RAS: {problem.message}" for problem in monitor.problems if decides or problem not in decided
+    ]
     if decides:
-        notes = [*(f"Watchdog lines: {claim.message}" for claim in logs.claims), *notes]
+        notes = [*(f"Watchdog lines: {problem.message}" for problem in logs.problems), *notes]
     return Shown(
-        [*logs.claims, *decided],
-        logs.positions if compared.same_run else (),
+        [*logs.problems, *decided],
+        logs.standings if compared.same_run else (),
         [*notes, *compared.notes, *logs.notes, *monitor.notes],
         [*bundle.findings, *logs.findings, *monitor.findings],
         bundle.witnesses(conflicts),
     )
 
 
-def _ordered(logs: Testimony, monitor: Testimony) -> list[Claim]:
+def _ordered(logs: Testimony, monitor: Testimony) -> list[Problem]:
     """Logs first: they show that a collective timed out; what is only in flight adds nothing to that."""
-    if logs.claims:
-        return [*logs.claims, *(claim for claim in monitor.claims if claim.kind != "in_flight")]
-    return list(monitor.claims)
+    if logs.problems:
+        return [
+            *logs.problems,
+            *(problem for problem in monitor.problems if problem.kind is not Kind.IN_FLIGHT),
+        ]
+    return list(monitor.problems)
 
 
 def _basis(bundle: Bundle) -> str:
@@ -106,7 +107,7 @@ def _basis(bundle: Bundle) -> str:
     return f"There is no dump: this diagnosis rests on {' and '.join(parts)}. docs/witnesses.md: what they can prove."
 
 
-def _of_stacks(stacks: Sequence[FoldedStack], *, hung: bool) -> Claim:
+def _of_stacks(stacks: Sequence[FoldedStack], *, hung: bool) -> Problem:
     """Where the programs are: nothing shows whether they move."""
     places = []
     for stack in stacks[:MOST_STACKS]:
@@ -118,8 +119,8 @@ def _of_stacks(stacks: Sequence[FoldedStack], *, hung: bool) -> Claim:
     more = f"; {counted(rest, 'more stack')}" if rest > 0 else ""
     listed = "; ".join([places[0], *map(lowered, places[1:])])
     ranks = tuple(sorted({rank for stack in stacks for rank in stack.ranks}))
-    return Claim(
-        "timed_out" if hung else "in_flight",
+    return Problem(
+        Kind.TIMED_OUT if hung else Kind.IN_FLIGHT,
         "",
         "",
         None,
@@ -144,6 +145,83 @@ def _nothing(bundle: Bundle, error: UnreadableError) -> UnreadableError:
         return error
     advice = " ".join([*notes, error.advice]).strip()
     return UnreadableError(error.problem, source=error.source, position=error.position, advice=advice)
+
+
+# What it changes in a diagnosis.
+
+
+def with_others(diagnosis: Diagnosis, shown: Shown) -> Diagnosis:
+    """The diagnosis with what other files show.
+
+    Their problems count if dumps show none, or leave open whether the job hangs; and ranks without a dump are not
+    suspected of what their logs refute.
+    """
+    if diagnosis.verdict != "problem" and shown.problems:
+        found = sorted(shown.problems, key=lambda problem: problem.kind is Kind.IN_FLIGHT)
+        diagnosis = replace(diagnosis, problems=[*found, *diagnosis.problems])
+    places = {(one.group, rank): one for one in shown.standings for rank in one.ranks}
+    return replace(
+        diagnosis,
+        problems=[_by_logs(problem, shown.problems, places) for problem in diagnosis.problems],
+        standings=diagnosis.standings or shown.standings,
+        notes=[*diagnosis.notes, *shown.notes],
+        findings=[*diagnosis.findings, *shown.findings],
+        witnesses=shown.witnesses,
+    )
+
+
+def _by_logs(
+    problem: Problem, by_logs: Sequence[Problem], places: Mapping[tuple[str, int], Standing]
+) -> Problem:
+    if problem.proven or problem.sequence is None:
+        return problem
+    same = [
+        one
+        for one in by_logs
+        if (one.group, one.sequence) == (problem.group, problem.sequence)
+        and one.culprits
+        and set(one.culprits) <= set(problem.culprits)
+    ]
+    if same and places:
+        return _proven_by_log(problem, same[0])
+    joined = [
+        rank
+        for rank in problem.culprits
+        if (place := places.get((problem.group, rank))) and (place.sequence or 0) >= problem.sequence
+    ]
+    if not joined:
+        return problem
+    left = tuple(rank for rank in problem.culprits if rank not in joined)
+    logs = "their logs" if len(joined) > 1 else "its log"
+    message = (
+        f"{problem.message} By {logs}, {lowered(ranks_in_words(joined))} had joined #{problem.sequence}."
+    )
+    return replace(problem, culprits=left, message=message)
+
+
+def _proven_by_log(problem: Problem, proven: Problem) -> Problem:
+    its = "their dumps are" if len(proven.culprits) > 1 else "its dump is"
+    return replace(
+        proven,
+        waiting=tuple(sorted({*problem.waiting, *proven.waiting})),
+        message=f"{proven.message} The log shows it; {its} missing.",
+        evidence=problem.evidence,
+        rows=problem.rows,
+        stacks=tuple(stack for stack in problem.stacks if stack.rank in proven.culprits),
+    )
+
+
+def missed_calls(problems: Sequence[Problem]) -> dict[int, str]:
+    """By culprit the collective that it did not join."""
+    return {
+        rank: collective_in_words(
+            problem.operation, problem.sequence, ProcessGroup(problem.group, problem.description)
+        )
+        for problem in problems
+        if problem.kind in (Kind.NEVER_JOINED, Kind.LAGGING) and problem.proven
+        if problem.sequence is not None
+        for rank in problem.culprits
+    }
 
 
 # Watchdog lines in the form of dumps: tables of entries and databases contain them like those of dumps.

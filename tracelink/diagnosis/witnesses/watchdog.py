@@ -10,7 +10,8 @@ from collections.abc import Collection, Mapping, Sequence
 
 from msgspec import Struct, field
 
-from tracelink.diagnosis.witnesses.model import Claim, Position, Testimony
+from tracelink.diagnosis.model import Kind, Problem, Stage, Standing
+from tracelink.diagnosis.witnesses.model import Testimony
 from tracelink.model.columns import MILLISECOND, SECOND
 from tracelink.model.operations import Operation, operation_of
 from tracelink.model.text import (
@@ -78,34 +79,22 @@ def testimony_of(reports: Sequence[RankReport], ranks: Collection[int]) -> Testi
     groups = _groups(reports)
     blocked = {rank: group.name for group in groups for rank in group.timed_out}
     circle = _circle(groups, blocked)
-    claims = [_deadlock(circle)] if circle else []
-    claims += [
-        claim
+    problems = [_deadlock(circle)] if circle else []
+    problems += [
+        problem
         for group in groups
         if group.timed_out and group not in circle
-        for claim in _claims_of(group, blocked)
+        for problem in _problems_of(group, blocked)
     ]
-    claims.sort(key=lambda claim: (not claim.culprits, -len(claim.waiting)))
-    claims += _without_group(reports, groups)
+    problems.sort(key=lambda problem: (not problem.culprits, -len(problem.waiting)))
+    problems += _without_group(reports, groups)
     gloo = [one for one in reports if one.sign in GIVEN_UP]
     if gloo:
-        claims.append(_gloo(gloo, ranks))
-    if not claims and reports:
-        claims.append(_only_status(reports))
+        problems.append(_gloo(gloo, ranks))
+    if not problems and reports:
+        problems.append(_only_status(reports))
     notes = [_note_on_heartbeats(reports), _note_on_silent(reports, ranks)]
-    return Testimony(claims, _positions(groups), [note for note in notes if note])
-
-
-def missed_calls(claims: Sequence[Claim]) -> dict[int, str]:
-    """By culprit the collective that it did not make."""
-    return {
-        rank: collective_in_words(
-            claim.operation, claim.sequence, ProcessGroup(claim.group, claim.description)
-        )
-        for claim in claims
-        if claim.kind in ("never_joined", "lagging") and claim.sequence is not None
-        for rank in claim.culprits
-    }
+    return Testimony(problems, _standings(groups), [note for note in notes if note])
 
 
 def group_names(reports: Sequence[RankReport]) -> dict[int, str]:
@@ -153,7 +142,7 @@ def _give_up(group: _Group, rank: int, report: Report) -> None:
         group.timed_out[rank] = report
 
 
-def _claims_of(group: _Group, blocked: Mapping[int, str]) -> list[Claim]:
+def _problems_of(group: _Group, blocked: Mapping[int, str]) -> list[Problem]:
     first = min(report.sequence or 0 for report in group.timed_out.values())
     at_first = {rank: report for rank, report in group.timed_out.items() if report.sequence == first}
     if mismatch := _mismatch(group, first, at_first):
@@ -192,7 +181,7 @@ def _behind_in(group: _Group) -> list[int]:
     return [rank for rank in sorted(group.status) if _is_behind(rank, group, first)]
 
 
-def _deadlock(circle: Sequence[_Group]) -> Claim:
+def _deadlock(circle: Sequence[_Group]) -> Problem:
     parts = []
     for group in circle:
         first = min(report.sequence or 0 for report in group.timed_out.values())
@@ -206,8 +195,8 @@ def _deadlock(circle: Sequence[_Group]) -> Claim:
         )
     ranks = sorted({rank for group in circle for rank in group.timed_out})
     first, operation, _ = parts[0]
-    return Claim(
-        "deadlock",
+    return Problem(
+        Kind.DEADLOCK,
         circle[0].name,
         circle[0].description,
         first,
@@ -233,7 +222,7 @@ def _is_behind(rank: int, group: _Group, first: int) -> bool:
     return status.enqueued < first and current
 
 
-def _behind(group: _Group, first: int, operation: str, culprits: Sequence[int]) -> Claim:
+def _behind(group: _Group, first: int, operation: str, culprits: Sequence[int]) -> Problem:
     last = max(group.status[rank].enqueued or -1 for rank in culprits)
     queued = max((status.enqueued or first for status in group.status.values()), default=first)
     call = collective_in_words(operation, first, group.identity)
@@ -246,8 +235,8 @@ def _behind(group: _Group, first: int, operation: str, culprits: Sequence[int]) 
         done = f"its last one is #{last}, which is finished"
     others = capitalized(_timed_out_in_words(group))
     message = f"{ranks_in_words(culprits)} did not enqueue {call}: {done}. {others} in #{first}."
-    return Claim(
-        "lagging" if queued > first and last >= 1 else "never_joined",
+    return Problem(
+        Kind.LAGGING if queued > first and last >= 1 else Kind.NEVER_JOINED,
         group.name,
         group.description,
         first,
@@ -261,7 +250,7 @@ def _behind(group: _Group, first: int, operation: str, culprits: Sequence[int]) 
     )
 
 
-def _either(group: _Group, first: int, operation: str, behind: Sequence[int]) -> Claim:
+def _either(group: _Group, first: int, operation: str, behind: Sequence[int]) -> Problem:
     """At least as many ranks are behind as wait: those that wait may have made a call too many."""
     call = collective_in_words(operation, first, group.identity)
     one, they = len(group.timed_out) == 1, "they" if len(behind) > 1 else "it"
@@ -271,8 +260,8 @@ def _either(group: _Group, first: int, operation: str, behind: Sequence[int]) ->
         f"which {lowered(ranks_in_words(behind))} did not enqueue: either {they} left it out, "
         f"or {'it is a call' if one else 'these are calls'} too many."
     )
-    return Claim(
-        "never_joined",
+    return Problem(
+        Kind.NEVER_JOINED,
         group.name,
         group.description,
         first,
@@ -281,6 +270,7 @@ def _either(group: _Group, first: int, operation: str, behind: Sequence[int]) ->
         tuple(sorted(group.timed_out)),
         message,
         BEHIND,
+        tie=True,
         proven=False,
         waited_ns=_waited(group.timed_out),
     )
@@ -288,7 +278,7 @@ def _either(group: _Group, first: int, operation: str, behind: Sequence[int]) ->
 
 def _timed_out(
     group: _Group, first: int, operation: str, behind: Sequence[int], blocked: Mapping[int, str]
-) -> Claim:
+) -> Problem:
     elsewhere = ""
     if behind:
         names = sorted({group_in_words(blocked[rank], "") for rank in behind if rank in blocked})
@@ -307,8 +297,8 @@ def _timed_out(
         f"{capitalized(_timed_out_in_words(group))} in {collective_in_words(operation, first, group.identity)}; "
         f"the logs do not show which rank is to blame.{elsewhere}{apart}{unreported}"
     )
-    return Claim(
-        "timed_out",
+    return Problem(
+        Kind.TIMED_OUT,
         group.name,
         group.description,
         first,
@@ -337,26 +327,28 @@ def _waited(reports: Mapping[int, Report]) -> int | None:
     return longest * MILLISECOND or None
 
 
-def _mismatch(group: _Group, first: int, reports: Mapping[int, Report]) -> Claim | None:
+def _mismatch(group: _Group, first: int, reports: Mapping[int, Report]) -> Problem | None:
     """The same number in the same group is another operation, or of another size, on different ranks."""
     operations = {rank: operation_of(report.operation) for rank, report in reports.items()}
     if MESSAGES & set(operations.values()):
         return None
     if len(set(operations.values())) > 1:
-        return _deviation("operation_mismatch", group, first, reports, operations)
+        return _deviation(Kind.OPERATION_MISMATCH, group, first, reports, operations)
     operation = next(iter(operations.values()))
     for same, column in ((SAME_INPUT, "elements_in"), (SAME_OUTPUT, "elements_out")):
         sizes = {rank: getattr(report, column) for rank, report in reports.items()}
         known = {rank: size for rank, size in sizes.items() if size is not None}
         if operation in same and len(set(known.values())) > 1:
             texts = {rank: f"{size:,} elements" for rank, size in known.items()}
-            return _deviation("size_mismatch", group, first, {rank: reports[rank] for rank in known}, texts)
+            return _deviation(
+                Kind.SIZE_MISMATCH, group, first, {rank: reports[rank] for rank in known}, texts
+            )
     return None
 
 
 def _deviation(
-    kind: str, group: _Group, first: int, reports: Mapping[int, Report], requested: Mapping[int, str]
-) -> Claim:
+    kind: Kind, group: _Group, first: int, reports: Mapping[int, Report], requested: Mapping[int, str]
+) -> Problem:
     """The ranks that request something else than most; empty without a majority."""
     counts = Counter(requested.values()).most_common()
     most, votes = counts[0]
@@ -367,8 +359,8 @@ def _deviation(
     for rank, text in sorted(requested.items()):
         by_text[text].append(rank)
     parts = [f"{ranks_in_words(by_text[text])}: {text}" for text, _ in counts[:4]]
-    what = "operations" if kind == "operation_mismatch" else "sizes"
-    return Claim(
+    what = "operations" if kind is Kind.OPERATION_MISMATCH else "sizes"
+    return Problem(
         kind,
         group.name,
         group.description,
@@ -380,12 +372,13 @@ def _deviation(
         f"{'; '.join(parts)}.",
         "A rank took another way through the program, or passed another tensor. Compare the stacks of one rank of each "
         "kind; flight-recorder dumps show the calls before.",
+        tie=not clear,
         proven=clear,
         waited_ns=_waited(reports),
     )
 
 
-def _without_group(reports: Sequence[RankReport], groups: Sequence[_Group]) -> list[Claim]:
+def _without_group(reports: Sequence[RankReport], groups: Sequence[_Group]) -> list[Problem]:
     """Collectives that were given up in groups that no line names: they cannot be compared."""
     used = {id(report) for group in groups for report in group.timed_out.values()}
     named = {(rank, report.sequence) for group in groups for rank, report in group.timed_out.items()}
@@ -410,8 +403,8 @@ def _without_group(reports: Sequence[RankReport], groups: Sequence[_Group]) -> l
     who = ranks_in_words(ranks) if ranks else counted(len(left), "rank")
     first = left[0]
     return [
-        Claim(
-            "timed_out",
+        Problem(
+            Kind.TIMED_OUT,
             "",
             "",
             first.sequence if len(calls) == 1 else None,
@@ -427,12 +420,12 @@ def _without_group(reports: Sequence[RankReport], groups: Sequence[_Group]) -> l
     ]
 
 
-def _only_status(reports: Sequence[RankReport]) -> Claim:
+def _only_status(reports: Sequence[RankReport]) -> Problem:
     """Another rank signalled a timeout, or the watchdog of this one is stuck; no line says in which collective."""
     ranks = tuple(sorted({one.rank for one in reports if one.rank is not None}))
     who = ranks_in_words(ranks) if ranks else "Ranks"
-    return Claim(
-        "timed_out",
+    return Problem(
+        Kind.TIMED_OUT,
         "",
         "",
         None,
@@ -445,34 +438,38 @@ def _only_status(reports: Sequence[RankReport]) -> Claim:
     )
 
 
-def _positions(groups: Sequence[_Group]) -> list[Position]:
+def _standings(groups: Sequence[_Group]) -> list[Standing]:
     """How far each rank is in each group, as its log says."""
-    places: dict[tuple[str, str, int | None, str, str], list[int]] = defaultdict(list)
+    places: dict[tuple[str, str, int | None, str, Stage], list[int]] = defaultdict(list)
     for group in groups:
         for rank in sorted({*group.timed_out, *group.status}):
             places[group.name, group.description, *_place(group, rank)].append(rank)
     return [
-        Position(name, description, sequence, operation, stage, tuple(ranks))
+        Standing(name, description, sequence, operation, stage, tuple(ranks))
         for (name, description, sequence, operation, stage), ranks in sorted(
             places.items(), key=lambda item: (item[0][0], item[0][2] or -1)
         )
     ]
 
 
-def _place(group: _Group, rank: int) -> tuple[int | None, str, str]:
+def _place(group: _Group, rank: int) -> tuple[int | None, str, Stage]:
     if given_up := group.timed_out.get(rank):
-        return given_up.sequence, given_up.operation, "waiting"
+        return given_up.sequence, given_up.operation, Stage.WAITING
     status = group.status[rank]
     enqueued, completed = status.enqueued or 0, status.completed or 0
     if enqueued < 1:
-        return None, "", "never_joined"
-    return (enqueued, "", "finished") if enqueued == completed else (max(completed, 0) + 1, "", "waiting")
+        return None, "", Stage.NEVER_JOINED
+    return (
+        (enqueued, "", Stage.FINISHED)
+        if enqueued == completed
+        else (max(completed, 0) + 1, "", Stage.WAITING)
+    )
 
 
 # gloo.
 
 
-def _gloo(reports: Sequence[RankReport], ranks: Collection[int]) -> Claim:
+def _gloo(reports: Sequence[RankReport], ranks: Collection[int]) -> Problem:
     barriers = [one for one in reports if one.sign is Sign.BARRIER]
     if barriers:
         return _barrier(barriers, reports, ranks)
@@ -493,8 +490,8 @@ def _gloo(reports: Sequence[RankReport], ranks: Collection[int]) -> Claim:
         parts.append(f"{who if not parts else lowered(who)} lost a connection of gloo")
     silent = sorted(set(ranks) - set(gave_up) - set(lost))
     without = f" {ranks_in_words(silent)}: no such line." if silent else ""
-    return Claim(
-        "timed_out" if timeouts else "failed",
+    return Problem(
+        Kind.TIMED_OUT if timeouts else Kind.FAILED,
         "",
         "",
         None,
@@ -508,7 +505,9 @@ def _gloo(reports: Sequence[RankReport], ranks: Collection[int]) -> Claim:
     )
 
 
-def _barrier(barriers: Sequence[RankReport], reports: Sequence[RankReport], ranks: Collection[int]) -> Claim:
+def _barrier(
+    barriers: Sequence[RankReport], reports: Sequence[RankReport], ranks: Collection[int]
+) -> Problem:
     failed = sorted({member for one in barriers for member in one.members})
     timeout = max(one.timeout_ms or 0 for one in barriers)
     passed = {(one.member, one.rank) for one in reports if one.sign is Sign.PASSED and one.rank is not None}
@@ -517,8 +516,8 @@ def _barrier(barriers: Sequence[RankReport], reports: Sequence[RankReport], rank
     waiting = {rank for _, rank in passed | by_rank_0 if rank is not None} - set(culprits)
     who = ranks_in_words(culprits or failed)
     of = "" if culprits else " (numbers within their group)"
-    return Claim(
-        "never_joined",
+    return Problem(
+        Kind.NEVER_JOINED,
         "",
         "",
         None,
@@ -528,6 +527,7 @@ def _barrier(barriers: Sequence[RankReport], reports: Sequence[RankReport], rank
         f"{who}{of} did not pass a monitored barrier within {duration(timeout * MILLISECOND)}, as rank 0 of "
         "the group says.",
         "Its other lines are consequences. Take the stack of that rank: py-spy dump --pid PID.",
+        tie=not culprits,
         proven=bool(culprits),
         waited_ns=timeout * MILLISECOND,
     )
