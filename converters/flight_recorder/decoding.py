@@ -155,7 +155,7 @@ def _from_pickle(data: bytes, path: str) -> pickles.Loaded:
         try:
             content = python_pickles.load_fast(data)
             return pickles.Loaded(content.value if content else python_pickles.replay(data))
-        except python_pickles.NotPlain:
+        except UnreadableError:
             pass
         raise
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 import gc
 import io
 import pickle
-import pickletools
 import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -17,6 +16,7 @@ from typing import Any, NoReturn
 
 from msgspec import Struct
 
+from tracelink.io.pickles import opcode_in_words
 from tracelink.model.errors import UnreadableError
 
 MAX_FILE_BYTES = 32 << 20
@@ -263,8 +263,7 @@ def _invalid_opcode(data: bytes, offset: int) -> str:
     opcode = data[offset]
     if data[offset : offset + 1] == STOP:
         return f"the pickle ends here, but {len(data) - offset - 1} more bytes follow"
-    name = next((known.name for known in pickletools.opcodes if known.code == chr(opcode)), "")
-    shown = f"{name} (0x{opcode:02x})" if name else f"0x{opcode:02x}"
+    shown = opcode_in_words(opcode)
     if opcode in _SIZES:
         return f"opcode {shown} has an argument or a position that does not occur in a dump"
     return f"opcode {shown} does not occur in a dump"

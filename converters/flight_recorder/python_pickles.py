@@ -6,9 +6,8 @@
 from __future__ import annotations
 
 import io
-import pickletools
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from functools import lru_cache
 from itertools import chain
 from typing import Any
@@ -23,6 +22,8 @@ from tracelink.converters.flight_recorder.pickles import (
     collector_paused,
     refuse_if_too_large,
 )
+from tracelink.io.pickles import Machine, Truncated
+from tracelink.model.errors import UnreadableError
 
 _HEAD = 2
 _FRAMED = 4
@@ -62,24 +63,8 @@ _PAIR, _PAIR_PUT, _KNOWN_TEXT = 1, 2, 3
 _BYTES_PER_OPCODE = 240
 """Bytes of memory for one opcode, at most: a dict with one item, and its slots in the memo and on the stack."""
 
-_LONGEST_INTEGER = 1 << 64
 _DEEPEST_REPLAY = 64
 """Dumps have about five levels."""
-
-_MARK = object()
-
-_TEXTS = frozenset({"BINUNICODE", "SHORT_BINUNICODE", "BINUNICODE8", "UNICODE"})
-_NUMBERS = frozenset({"BININT", "BININT1", "BININT2", "INT", "LONG", "LONG1", "BINFLOAT", "FLOAT"})
-_VALUES = _TEXTS | _NUMBERS
-_CONSTANTS = {"NONE": None, "NEWTRUE": True, "NEWFALSE": False}
-_CONTAINERS_REPLAY: dict[str, Callable[[], Any]] = {
-    "EMPTY_DICT": dict,
-    "EMPTY_LIST": list,
-    "EMPTY_TUPLE": tuple,
-}
-_PUTS, _GETS = frozenset({"PUT", "BINPUT", "LONG_BINPUT"}), frozenset({"GET", "BINGET", "LONG_BINGET"})
-_TUPLES = {"TUPLE1": 1, "TUPLE2": 2, "TUPLE3": 3}
-_IGNORED = frozenset({"PROTO", "FRAME"})
 
 
 # Fast: checked in runs of opcodes, then decoded at once
@@ -241,13 +226,13 @@ def _only_value(data: bytes) -> Any:
     return value
 
 
-def _is_shallow(value: Any, size: int) -> bool:
+def _is_shallow(value: Any, size: int, deepest: int = _DEEPEST) -> bool:
     """Whether the value has few levels, so does not contain itself, and all keys are strings or integers.
 
     Shared containers are visited once per level if more visits would take long for a pickle of this size.
     """
     level = [value] if type(value) in _CONTAINERS else []
-    for _ in range(_DEEPEST):
+    for _ in range(deepest):
         dicts = [container for container in level if type(container) is dict]
         if not _KEYS.issuperset(map(type, chain.from_iterable(dicts))):
             return False
@@ -264,123 +249,18 @@ def _is_shallow(value: Any, size: int) -> bool:
 # Replay, opcode by opcode
 
 
-class NotPlain(ValueError):  # noqa: N818  a result of the check, not a failure
-    """The pickle is not plain data."""
-
-
 def replay(data: bytes) -> Any:
-    """The plain data in a pickle of any protocol; raises `NotPlain`."""
-    machine = _Machine()
+    """The plain data in a pickle of any protocol; an error if it has anything else, or is truncated."""
+    machine = Machine(iter([data]), "a dump")
     try:
-        for number, (opcode, argument, _) in enumerate(pickletools.genops(io.BytesIO(data))):
-            if number * _BYTES_PER_OPCODE > MEMORY:
-                raise NotPlain("too many opcodes")
-            if opcode.name == "STOP":
-                return machine.result()
-            machine.do(opcode.name, argument)
-    except (ValueError, LookupError, TypeError, AttributeError) as error:
-        raise NotPlain(str(error)) from error
-    raise NotPlain("no STOP")
-
-
-class _Machine:
-    def __init__(self) -> None:
-        self.stack: list[Any] = []
-        self.memo: dict[int, Any] = {}
-
-    def do(self, name: str, argument: Any) -> None:
-        """Executes one opcode; opcodes that are not plain data are refused."""
-        if name in _VALUES:
-            if isinstance(argument, int) and abs(argument) > _LONGEST_INTEGER:
-                raise NotPlain("an integer of more than 64 bits")
-            self.stack.append(argument)
-        elif name in _CONSTANTS:
-            self.stack.append(_CONSTANTS[name])
-        elif name in _CONTAINERS_REPLAY:
-            self.stack.append(_CONTAINERS_REPLAY[name]())
-        elif name in _PUTS:
-            self.memo[int(argument)] = self.stack[-1]
-        elif name == "MEMOIZE":
-            self.memo[len(self.memo)] = self.stack[-1]
-        elif name in _GETS:
-            self.stack.append(self.memo[int(argument)])
-        elif name == "MARK":
-            self.stack.append(_MARK)
-        elif name in _TUPLES:
-            self.stack[-_TUPLES[name] :] = [tuple(self.stack[-_TUPLES[name] :])]
-        elif name not in _IGNORED:
-            self._fill(name)
-
-    def _fill(self, name: str) -> None:
-        match name:
-            case "APPEND":
-                value = self.stack.pop()
-                self._top(list).append(value)
-            case "APPENDS":
-                values = self._marked()
-                self._top(list).extend(values)
-            case "SETITEM":
-                pair = [self.stack.pop(-2), self.stack.pop(-1)]
-                self._set(self._top(dict), pair)
-            case "SETITEMS":
-                values = self._marked()
-                self._set(self._top(dict), values)
-            case "TUPLE":
-                self.stack.append(tuple(self._marked()))
-            case "LIST":
-                self.stack.append(self._marked())
-            case "DICT":
-                values = self._marked()
-                self.stack.append({})
-                self._set(self.stack[-1], values)
-            case _:
-                raise NotPlain(f"opcode {name}")
-
-    def _top(self, kind: type) -> Any:
-        if type(self.stack[-1]) is not kind:
-            raise NotPlain(f"no {kind.__name__} to fill")
-        return self.stack[-1]
-
-    def _marked(self) -> list[Any]:
-        at = len(self.stack) - 1
-        while self.stack[at] is not _MARK:
-            at -= 1
-            if at < 0:
-                raise NotPlain("no MARK")
-        values = self.stack[at + 1 :]
-        del self.stack[at:]
-        return values
-
-    def _set(self, target: dict[Any, Any], values: list[Any]) -> None:
-        keys, items = values[::2], values[1::2]
-        if len(keys) != len(items) or not all(type(key) in (str, int) for key in keys):
-            raise NotPlain("a key that is neither a string nor an integer")
-        target.update(zip(keys, items, strict=True))
-
-    def result(self) -> Any:
-        """The value on the stack, checked for cycles and depth."""
-        if len(self.stack) != 1 or self.stack[0] is _MARK:
-            raise NotPlain("more than one value")
-        _check_depth(self.stack[0])
-        return self.stack[0]
-
-
-def _check_depth(root: Any) -> None:
-    """Visits each container once, from the leaves up: a cycle never gets a depth."""
-    depth: dict[int, int] = {}
-    waiting = [root]
-    while waiting:
-        node = waiting[-1]
-        children = node.values() if isinstance(node, dict) else node if isinstance(node, list | tuple) else ()
-        if id(node) in depth:
-            waiting.pop()
-            continue
-        inner = [child for child in children if isinstance(child, dict | list | tuple)]
-        unknown = [child for child in inner if id(child) not in depth]
-        if not unknown:
-            depth[id(node)] = 1 + max((depth[id(child)] for child in inner), default=0)
-            waiting.pop()
-        else:
-            waiting += unknown
-        if len(waiting) > MEMORY // _BYTES_PER_OPCODE or max(depth.get(id(node), 0), 0) > _DEEPEST_REPLAY:
-            raise NotPlain("a structure that contains itself, or is nested too deeply")
+        opcodes = 0
+        while machine.step():
+            opcodes += 1
+            if opcodes * _BYTES_PER_OPCODE > MEMORY:
+                machine.refuse(f"there are {opcodes} opcodes")
+    except Truncated:
+        raise UnreadableError("it is truncated") from None
+    value = machine.result()
+    if not _is_shallow(value, len(data), _DEEPEST_REPLAY):
+        machine.refuse("a structure contains itself, or is nested too deeply")
+    return value

@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 
 from builders.recorder import collective, dump, frame
 from tracelink.converters.flight_recorder import python_pickles
-from tracelink.converters.flight_recorder.python_pickles import NotPlain, replay
+from tracelink.converters.flight_recorder.python_pickles import replay
+from tracelink.model.errors import UnreadableError
 
 # Fast decoding, where that is safe, gives the same as the replay
 
@@ -23,10 +24,10 @@ PROTOCOLS = st.integers(2, 5)
 STACK = [frame("all_reduce"), frame("main", line=70_000)]
 FIRST = dump(*(collective("nccl:x", number, frames=STACK, duration_ms=0.5) for number in range(1, 4)))
 ONLY_FAST = (
-    "more than one value",
-    "no dict to fill",
-    "a key that is neither a string nor an integer",
-    "no MARK",
+    "the pickle ends with more than one value",
+    "there is no dict to fill",
+    "a key is neither a string nor an integer",
+    "there is no mark",
 )
 """Why the replay refuses what no pickler writes, though it is plain data."""
 
@@ -71,8 +72,8 @@ def fast(data: bytes) -> Any:
 def replayed(data: bytes) -> Any:
     try:
         return repr(replay(data))
-    except NotPlain as refused:
-        return ONLY_FAST if str(refused).startswith(ONLY_FAST) else str(refused)
+    except UnreadableError as refused:
+        return ONLY_FAST if refused.problem.startswith(ONLY_FAST) else str(refused)
 
 
 def is_left(data: bytes) -> bool:
@@ -202,20 +203,20 @@ def test_plain_data_comes_back_from_any_protocol(data: Any, protocol: int) -> No
 
 @given(st.binary(max_size=64))
 def test_any_bytes_are_plain_data_or_refused(data: bytes) -> None:
-    with contextlib.suppress(NotPlain):
+    with contextlib.suppress(UnreadableError):
         replay(data)
 
 
 @pytest.mark.parametrize("hostile", [Path("x"), print, range(3), {(1, 2): 3}, 1 << 100])
 def test_objects_and_odd_keys_are_refused(hostile: Any) -> None:
-    with pytest.raises(NotPlain):
+    with pytest.raises(UnreadableError):
         replay(pickle.dumps([hostile]))
 
 
 def test_a_structure_that_holds_itself_is_refused() -> None:
     endless: list[Any] = []
     endless.append(endless)
-    with pytest.raises(NotPlain, match="contains itself"):
+    with pytest.raises(UnreadableError, match="contains itself"):
         replay(pickle.dumps(endless))
 
 

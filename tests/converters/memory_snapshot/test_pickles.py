@@ -166,7 +166,7 @@ class _Evil:
         (pickle.dumps({"segments": [_Evil()]}, 4), r"opcode STACK_GLOBAL \(0x93\) does not occur"),
         (b"\x80\x02cposix\nsystem\n.", "opcode GLOBAL"),
         (b"\x80\x02Pabc\n.", "opcode PERSID"),
-        (b"\x80\x02\xffabc", r"opcode \(0xff\)"),
+        (b"\x80\x02\xffabc", "opcode 0xff"),
         (b"\x80\x02h\x05.", "memo index 5 is unknown"),
         (b"\x80\x02}r\xff\xff\xff\x7f.", "memo index 2147483647 is too large"),
         (b"\x80\x02e.", "there is no mark"),
