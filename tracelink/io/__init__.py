@@ -1,4 +1,4 @@
-"""Bytes in and out: sources, streams, long JSON arrays, protobuf columns, targets, the spool."""
+"""Bytes in and out: sources, streams, long JSON arrays, pickles, protobuf columns, targets, the spool."""
 
 __all__ = [
     "engine",
@@ -6,6 +6,7 @@ __all__ = [
     "framing",
     "json_array",
     "kept",
+    "pickles",
     "protobuf",
     "remote",
     "salvage",
