@@ -153,15 +153,14 @@ def test_generations_in_one_tree(tracelink: Run) -> None:
     dumps(Path("dumps", "t1"), {rank: steps(rank, 2) for rank in range(4)})
     dumps(Path("dumps", "t2"), hang(4, culprit=2))
     result = tracelink("diagnose", "dumps")
-    lines = [
-        VERDICT,
+    moved = "Since the earlier dumps (06:29:21.603 UTC or later): ranks 0-3 moved on."
+    assert result.stdout.splitlines()[:2] == [VERDICT, moved]
+    assert (
         "The same processes wrote dumps 2 times. The newest are diagnosed: dumps/t2. They are compared with the "
-        "earlier ones: dumps/t1 (4 dumps).",
-        "Since the earlier dumps (06:29:21.603 UTC or later): ranks 0-3 moved on.",
-    ]
-    assert result.stdout.splitlines()[:3] == lines
+        "earlier ones: dumps/t1 (4 dumps).\n"
+    ) in result.stdout
     tracelink("diagnose", "dumps", "-o", "report.html")
-    assert lines[2] in read_html(Path("report.html").read_text()).text
+    assert moved in read_html(Path("report.html").read_text()).text
 
 
 def test_attempts(tracelink: Run) -> None:
@@ -169,6 +168,6 @@ def test_attempts(tracelink: Run) -> None:
     dumps(Path("dumps", "attempt_1"), later(hang(4, culprit=2), 60 * SECOND))
     lines = tracelink("diagnose", "dumps").stdout.splitlines()
     assert lines[0] == VERDICT
-    assert lines[1].endswith(
+    assert lines[-1].endswith(
         "Not diagnosed: dumps/attempt_0 (4 dumps). To diagnose an earlier attempt, name its folder: dumps/attempt_0."
     )

@@ -196,9 +196,9 @@ def test_single_problem() -> None:
     assert root.one("h1").text.startswith(message)
     assert root.one("body").text.count(message) == 1
     assert [one.text for one in root.all("h2")] == [
-        "How far each rank got",
         "Problem: never joined",
         "Calls around the problem",
+        "How far each rank got",
         "Dumps",
     ]
 
@@ -297,8 +297,8 @@ WORLD = "0 (default_pg)"
 
 
 def cells(root: Element) -> Mapping[str, list[str]]:
-    """The signs in the row of each group of the first picture."""
-    picture, *_ = root.all("svg")
+    """The signs in the row of each group of the picture of standings."""
+    picture = next(one for one in root.all("svg") if "Last collective" in one.text)
     found: dict[str, list[str]] = {}
     for one in picture.all("text"):
         if one.attributes["text-anchor"] == "end":

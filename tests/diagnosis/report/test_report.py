@@ -21,11 +21,12 @@ from tracelink.diagnosis.model import (
     Standing,
 )
 from tracelink.diagnosis.report import MOST_PROBLEMS, report_of, verdict_of
-from tracelink.diagnosis.report.diagnosis import MOST_NOTES
-from tracelink.diagnosis.report.problems import MOST_EXPLAINED
-from tracelink.diagnosis.report.standings import MOST_GROUPS
+from tracelink.diagnosis.report.diagnosis import BRIEF, MOST_NOTES
+from tracelink.diagnosis.report.problems import MOST_IN_FULL
+from tracelink.diagnosis.report.standings import BRIEF as BRIEF_ROWS
 from tracelink.model.findings import Finding, Severity
 from tracelink.model.records import Entry, Frame
+from tracelink.model.witnesses import Stack
 from tracelink.show import terminal
 
 SECOND = 1_000_000_000
@@ -135,11 +136,11 @@ def test_groups_of_problems_come_first_and_uniform_groups_are_counted() -> None:
     ]
     equal = [standing("7", Stage.FINISHED, [0, 1]), standing("8", Stage.UNKNOWN, [2], None)]
     standings = [*(standing for pair in different for standing in pair), *equal]
-    lines = page(
-        replace(OK, problems=[replace(HANG, kind=Kind.DEADLOCK, group="10", cycle=ring)], standings=standings)
-    )
-    assert [line.split()[0] for line in lines[3:9:2]] == ["10", "9", "2"]
-    assert lines[9] == "2 other groups: all ranks are at the same collective."
+    deadlock = replace(HANG, kind=Kind.DEADLOCK, group="10", cycle=ring)
+    lines = page(replace(OK, problems=[deadlock], standings=standings), verbose=True)
+    rows = lines[lines.index("group  ranks  last collective  state") + 1 :]
+    assert [line.split()[0] for line in rows[:6:2]] == ["10", "9", "2"]
+    assert rows[6] == "2 other groups: all ranks are at the same collective."
 
 
 def test_many_groups_are_shortened_without_verbose() -> None:
@@ -151,9 +152,16 @@ def test_many_groups_are_shortened_without_verbose() -> None:
     ]
     diagnosis = replace(OK, problems=[HANG], standings=standings)
     lines = page(diagnosis)
-    assert len(lines) == 3 + 2 * MOST_GROUPS + 1
-    assert lines[-1] == "24 more rows with ranks at different collectives (-v shows them)."
+    assert len(lines) == 3 + BRIEF_ROWS + 1
+    assert lines[-1] == f"{40 - BRIEF_ROWS} more rows with ranks at different collectives (-v shows them)."
     assert [line.split()[0] for line in page(diagnosis, verbose=True)[3::2]] == names
+
+
+def test_separate_groups_of_one_name_that_are_equally_far_do_not_differ() -> None:
+    standings = [standing("1", Stage.NEVER_JOINED, [rank], None) for rank in range(2)]
+    assert page(replace(OK, problems=[HANG], standings=standings))[2:] == [
+        "1 group: all ranks are at the same collective."
+    ]
 
 
 def test_a_group_without_collectives_is_counted() -> None:
@@ -163,23 +171,87 @@ def test_a_group_without_collectives_is_counted() -> None:
     assert page(diagnosis, verbose=True)[-1].endswith("no collectives")
 
 
-def test_many_problems_are_numbered_and_the_first_are_explained() -> None:
+def test_many_problems_are_numbered_and_the_first_is_explained() -> None:
     problems = [replace(HANG, message=f"Problem {number}.", advice="Look.") for number in range(1, 13)]
     lines = page(replace(OK, problems=problems))
-    assert lines[:MOST_PROBLEMS] == [f"{number}. Problem {number}." for number in range(1, MOST_PROBLEMS + 1)]
-    assert lines[MOST_PROBLEMS] == "2 more problems (-v shows them)."
-    explained = [f"{number}. Problem {number}." for number in range(1, MOST_EXPLAINED + 1)]
-    assert [line for line in lines[MOST_PROBLEMS + 1 :] if ". Problem" in line] == explained
-    assert lines.count("Next: Look.") == 1
+    first = [f"{number}. Problem {number}." for number in range(1, BRIEF + 1)]
+    assert lines == [
+        *first,
+        f"{12 - BRIEF} more problems (-v shows them).",
+        "",
+        "Next: Look.",
+    ]
+    explained = page(replace(OK, problems=problems), verbose=True)[12:]
+    assert [line for line in explained if ". Problem" in line] == [
+        f"{number}. Problem {number}." for number in range(2, MOST_IN_FULL + 1)
+    ]
     assert verdict_of(replace(OK, problems=problems).limited(MOST_PROBLEMS)) == [
-        *lines[:MOST_PROBLEMS],
+        *(f"{number}. Problem {number}." for number in range(1, MOST_PROBLEMS + 1)),
         "2 more problems (--limit 0 shows them).",
     ]
 
 
+# Why a problem is believed, in short and in full.
+
+
+FRAMES = tuple(Frame(f"f{depth}", "train.py", depth + 1) for depth in range(6))
+OF_PYTHON = Frame("run", "/usr/lib/python3.11/runpy.py", 88), Frame("<module>", "<string>", 1)
+
+
+@pytest.mark.parametrize(
+    ("problem", "fields", "line"),
+    [
+        (HANG, {}, "Rank 3 last called all_reduce #8 of group 0, Float [4], started."),
+        (
+            HANG,
+            {"frames": (*FRAMES, *OF_PYTHON), "state": "completed"},
+            "Rank 3 last called all_reduce #8 of group 0, Float [4], completed: "
+            "f0 (train.py:1) < f1 (train.py:2) < f2 (train.py:3).",
+        ),
+        (
+            replace(HANG, kind=Kind.SKIPPED),
+            {"input_sizes": (), "output_sizes": (), "input_types": (), "output_types": (), "state": ""},
+            "Rank 3 continued with all_reduce #8 of group 0.",
+        ),
+        (
+            replace(HANG, kind=Kind.DEADLOCK, waiting=(3,)),
+            {},
+            "Rank 3 waits in all_reduce #8 of group 0.",
+        ),
+    ],
+)
+def test_the_last_call_of_a_culprit(problem: Problem, fields: dict[str, object], line: str) -> None:
+    assert page(shown(problem, entry(sequence=7), entry(**fields)))[2:] == [line]
+
+
+@pytest.mark.parametrize(
+    ("rank", "state", "line"),
+    [
+        (4, "started", "Rank 4 (one of 508 waiting ranks) waits in all_reduce #8 of group 0."),
+        (4, "completed", "Rank 4 called all_reduce #8 of group 0, Float [4], completed."),
+        (0, "started", "Rank 0 called all_reduce #8 of group 0, Float [4], started."),
+    ],
+)
+def test_the_call_of_another_rank_waits_only_while_it_is_open(rank: int, state: str, line: str) -> None:
+    assert page(shown(HANG, entry(state=state), rank=rank, role=Role.WAITING))[2:] == [line]
+
+
+def test_two_culprits_and_another_rank_are_shown_first() -> None:
+    evidence = [Evidence(rank, Role.CULPRIT if rank < 3 else Role.WAITING, (entry(),)) for rank in range(5)]
+    lines = page(replace(OK, problems=[replace(HANG, evidence=tuple(evidence))]))[2:]
+    assert [line.split()[1] for line in lines[:-1]] == ["0", "1", "3"]
+    assert lines[-1] == "2 more calls (-v shows them)."
+
+
+def calls(diagnosis: Diagnosis) -> list[str]:
+    """The table of calls of a verbose page, and what follows it."""
+    lines = page(diagnosis, verbose=True)
+    return lines[next(row for row, line in enumerate(lines) if line.endswith("of rank 3:")) + 1 :]
+
+
 def test_columns_without_values_are_left_out() -> None:
     bare = entry(input_sizes=(), output_sizes=(), input_types=(), output_types=(), state="")
-    assert page(shown(HANG, bare))[2:] == ["Last calls of rank 3:", "group  call", "0      all_reduce #8"]
+    assert calls(shown(HANG, bare)) == ["group  call", "0      all_reduce #8"]
 
 
 @pytest.mark.parametrize(
@@ -196,10 +268,11 @@ def test_columns_without_values_are_left_out() -> None:
         ),
         ({"input_sizes": ()}, ["all_reduce #8", "[4]", "Float", "started"]),
         ({"sequence": None}, ["all_reduce", "[4]", "Float", "started"]),
+        ({"timeout_ms": 600_000}, ["all_reduce #8", "[4]", "Float", "started", "600 s"]),
     ],
 )
 def test_cells_of_an_entry(fields: dict[str, object], cells: list[str]) -> None:
-    row = page(shown(HANG, entry(**fields)))[4]
+    row = calls(shown(HANG, entry(**fields)))[1]
     assert [cell.strip() for cell in row.split("  ") if cell.strip()] == ["0", *cells]
 
 
@@ -210,8 +283,8 @@ def test_entries_that_were_issued_together_share_a_line() -> None:
         entry("nccl:coalesced", 4, input_sizes=()),
     ]
     gathered = [entry("nccl:all_gather", 5), entry("nccl:ALLGATHER_coalesced", 5)]
-    lines = page(shown(HANG, *batch, *gathered, entry(sequence=6)))
-    assert [line[7:].split("  ")[0] for line in lines[4:]] == [
+    lines = calls(shown(HANG, *batch, *gathered, entry(sequence=6)))
+    assert [line[7:].split("  ")[0] for line in lines[1:]] == [
         "send 0->1, recv 0<-1 #4",
         "ALLGATHER_coalesced #5",
         "all_reduce #6",
@@ -219,36 +292,33 @@ def test_entries_that_were_issued_together_share_a_line() -> None:
 
 
 def test_messages_and_collectives_are_numbered_separately() -> None:
-    lines = page(shown(HANG, entry("nccl:recv 1<-0", 1), entry("nccl:all_reduce", 1)))
-    assert [line[7:].split("  ")[0] for line in lines[4:]] == ["recv 1<-0 #1", "all_reduce #1"]
+    lines = calls(shown(HANG, entry("nccl:recv 1<-0", 1), entry("nccl:all_reduce", 1)))
+    assert [line[7:].split("  ")[0] for line in lines[1:]] == ["recv 1<-0 #1", "all_reduce #1"]
 
 
 def test_a_large_batch_is_named_by_its_first_entries() -> None:
     sends = [entry(f"nccl:send 0->{peer}", 4) for peer in range(1, 6)]
-    lines = page(shown(HANG, *sends, entry("nccl:coalesced", 4)))
-    assert lines[4].startswith("0      send 0->1, send 0->2 + 3 more #4  [4] + 5 more")
+    lines = calls(shown(HANG, *sends, entry("nccl:coalesced", 4)))
+    assert lines[1].startswith("0      send 0->1, send 0->2 + 3 more #4  [4] + 5 more")
 
 
-def test_stacks_have_no_frames_of_python_itself() -> None:
-    frames = [Frame(f"f{depth}", "train.py", depth) for depth in range(6)]
-    start = Frame("run", "/usr/lib/python3.11/runpy.py", 88), Frame("<module>", "<string>", 1)
-    diagnosis = shown(HANG, entry(frames=(*frames, *start)))
-    *_, first, second, third, fourth, rest = page(diagnosis)
-    assert [first, second, third, fourth] == [f"  train.py:{depth}  f{depth}" for depth in range(4)]
-    assert rest == "4 more frames (-v shows them)."
-    assert len([line for line in page(diagnosis, verbose=True) if line.startswith("  ")]) == 8
-    assert page(shown(HANG, entry(frames=start)))[-1].split() == ["<string>:1", "<module>"]
+def test_stacks_of_witnesses_begin_without_frames_of_python() -> None:
+    def lines(frames: Sequence[Frame], *, verbose: bool = False) -> list[str]:
+        stack = Stack(3, "py-spy", "MainThread", tuple(frames), in_compiler=False, source="stack.txt")
+        return page(replace(OK, problems=[replace(HANG, stacks=(stack,))]), verbose=verbose)[2:]
+
+    assert lines([*FRAMES, *OF_PYTHON]) == [
+        "The stack of rank 3 (py-spy, MainThread):",
+        *(f"  train.py:{depth + 1}  f{depth}" for depth in range(6)),
+        "2 more frames (-v shows them).",
+    ]
+    assert len(lines([*FRAMES, *OF_PYTHON], verbose=True)) == 1 + 8
+    assert lines(OF_PYTHON)[-1].split() == ["<string>:1", "<module>"]
 
 
-@pytest.mark.parametrize(
-    ("rank", "line"),
-    [
-        (4, "Rank 4 (one of 508 waiting ranks) waits in all_reduce #8 of group 0."),
-        (0, "Rank 0 called all_reduce #8 of group 0."),
-    ],
-)
-def test_the_call_of_another_rank(rank: int, line: str) -> None:
-    assert page(shown(HANG, entry(), rank=rank, role=Role.WAITING))[2:] == [line]
+def test_stacks_of_calls_are_whole_with_verbose() -> None:
+    stack = calls(shown(HANG, entry(frames=(*FRAMES, *OF_PYTHON))))[2:]
+    assert [line.split()[1] for line in stack] == [*(f"f{depth}" for depth in range(6)), "run", "<module>"]
 
 
 @pytest.mark.parametrize(
@@ -285,9 +355,9 @@ def test_collectives_that_a_missing_rank_must_have_joined() -> None:
     )
 
 
-def test_a_missing_culprit_refers_to_the_problem() -> None:
+def test_how_far_ranks_without_a_dump_got_is_not_shown_next_to_a_problem() -> None:
     lines = page(replace(OK, problems=[HANG], ranks=RanksOfDumps.of((), [3])))
-    assert lines[-1] == "No dump of rank 3. See the problem above for what the other dumps show about it."
+    assert lines[-1] == "No dump of rank 3."
 
 
 def test_many_damaged_dumps_share_a_line() -> None:
@@ -314,7 +384,7 @@ def test_notes_and_wrapped_buffers() -> None:
     hang = replace(healthy, problems=[HANG])
     assert page(hang)[2:] == [forgotten, "9 more notes (-v shows them)."]
     assert [line for line in page(hang, verbose=True) if "It is" in line] == [
-        f"Note: {note}" for note in notes
+        f"note: {note}" for note in notes
     ]
 
 

@@ -8,12 +8,11 @@ from typing import Annotated
 from tracelink.diagnosis.dumps.movement import movement_in_words
 from tracelink.diagnosis.journal import Journal
 from tracelink.diagnosis.model import Diagnosis, Lateness, Stage, Standing
-from tracelink.diagnosis.report.problems import problem_sections, stack_of
+from tracelink.diagnosis.report.problems import called_from, problem_sections, stack_of
 from tracelink.diagnosis.report.standings import standings_sections
 from tracelink.model.columns import NO_TIME, SECOND
 from tracelink.model.fields import Count, Doc, RankNumber, Row, Shown
-from tracelink.model.findings import Finding
-from tracelink.model.records import Frame, line_in_words
+from tracelink.model.findings import Finding, Severity
 from tracelink.model.text import (
     counted,
     duration,
@@ -24,7 +23,6 @@ from tracelink.model.text import (
     rank_list,
     ranks_cell,
     ranks_in_words,
-    shortened,
 )
 from tracelink.model.witnesses import FoldedStack, Use, Witnesses
 from tracelink.show.document import (
@@ -41,8 +39,8 @@ from tracelink.show.document import (
     Tone,
 )
 
-MOST_PROBLEMS = 10
-"""Problems that a terminal lists without -v."""
+MOST_PROBLEMS, BRIEF = 10, 4
+"""Problems that -q lists, and that a terminal lists above the first one's explanation without -v."""
 MOST_NOTES = 3
 """Notes that a terminal shows of a job without problems; next to a problem they are only counted."""
 SELECTION = frozenset({"attempts", "generations"})
@@ -61,20 +59,19 @@ def report_of(diagnosis: Diagnosis, journal: Journal | None = None, *, limited: 
         limited: Whether all of its problems are listed in a terminal, because their number was chosen.
     """
     headline, *others = verdict_of(diagnosis)
-    brief = None if limited else MOST_PROBLEMS - 1
+    brief = None if limited else BRIEF - 1
     return Report(
         "diagnose",
         headline,
         TONES[diagnosis.verdict],
-        summary=[Items(others, brief, "problem"), *_basis(diagnosis, journal)],
+        summary=[Items(others, brief, "problem"), *_movement(diagnosis)],
         sections=[
-            *standings_sections(diagnosis),
             *problem_sections(diagnosis, journal),
+            *standings_sections(diagnosis),
             *(_witness_sections(diagnosis.witnesses) if diagnosis.witnesses else ()),
-            Section("Dumps", list(_dumps(diagnosis, journal)), anchor="dumps"),
-            Section("Late ranks", [*_straggler(diagnosis.lateness)]),
+            Section("Late ranks", [*_straggler(diagnosis.lateness)], verbose=bool(diagnosis.problems)),
             Section("Lateness of ranks", [*_lateness(diagnosis.lateness)], verbose=True),
-            Section("Notes", _notes(diagnosis)),
+            Section("Dumps", [*_dumps(diagnosis, journal), *_notes(diagnosis)], anchor="dumps"),
         ],
         findings=_findings(diagnosis),
     )
@@ -113,15 +110,9 @@ def _healthy(diagnosis: Diagnosis) -> str:
     )
 
 
-def _basis(diagnosis: Diagnosis, journal: Journal | None) -> Iterator[Block]:
-    """Which dumps were diagnosed, and what ranks did since earlier ones."""
-    yield from (Paragraph(one.message) for one in diagnosis.findings if one.reason in SELECTION)
-    if diagnosis.movement:
-        yield Paragraph(movement_in_words(diagnosis.movement))
-    last = int(journal.records.created.max()) if journal and len(journal) else NO_TIME
-    created = f" The last entry was created at {moment(last)}." if last != NO_TIME else ""
-    checked = f"Checked: {checked_in_words(diagnosis)}.{created}"
-    yield Only([Medium.HTML], [Paragraph(checked, Tone.ASIDE)])
+def _movement(diagnosis: Diagnosis) -> list[Block]:
+    """What ranks did since earlier dumps."""
+    return [Paragraph(movement_in_words(diagnosis.movement))] if diagnosis.movement else []
 
 
 def checked_in_words(diagnosis: Diagnosis) -> str:
@@ -137,24 +128,26 @@ def checked_in_words(diagnosis: Diagnosis) -> str:
     return ", ".join(counted(count, thing) for thing, count in counts.items())
 
 
-def _notes(diagnosis: Diagnosis) -> list[Block]:
-    brief = 0 if diagnosis.problems else MOST_NOTES
-    count = sum(finding.reason == WRAPPED for finding in diagnosis.findings)
-    buffers = f"buffers of {number(count)} ranks have" if count > 1 else "buffer of 1 rank has"
-    wrapped = f"Note: The ring {buffers} wrapped: the first entries are lost."
-    return [
-        Paragraph(wrapped) if count else Items([]),
-        Items([f"Note: {note}" for note in diagnosis.notes], brief),
-    ]
+def _notes(diagnosis: Diagnosis) -> Iterator[Block]:
+    """What is worth knowing; next to a problem a terminal only counts it."""
+    if count := sum(finding.reason == WRAPPED for finding in diagnosis.findings):
+        buffers = f"buffers of {number(count)} ranks have" if count > 1 else "buffer of 1 rank has"
+        yield Paragraph(f"Note: The ring {buffers} wrapped: the first entries are lost.")
+    if not diagnosis.problems:
+        yield Items([f"Note: {note}" for note in diagnosis.notes], MOST_NOTES)
 
 
 def _findings(diagnosis: Diagnosis) -> list[Finding]:
-    """The findings that nothing else reports."""
+    """The findings that nothing else reports, and the notes on a problem."""
     reported = set(diagnosis.unreadable.values())
+    notes = diagnosis.notes if diagnosis.problems else ()
     return [
-        finding
-        for finding in diagnosis.findings
-        if finding.message not in reported and finding.reason not in (*SELECTION, WRAPPED)
+        *(Finding(Severity.INFO, "note", note) for note in notes),
+        *(
+            finding
+            for finding in diagnosis.findings
+            if finding.message not in reported and finding.reason not in (*SELECTION, WRAPPED)
+        ),
     ]
 
 
@@ -177,27 +170,31 @@ class DumpRow(Row, frozen=True):
 
 
 def _dumps(diagnosis: Diagnosis, journal: Journal | None) -> Iterator[Block]:
-    """The ranks without a complete dump; on a page also those with one, and their files."""
+    """Which dumps were diagnosed, and which are missing or damaged; on a page all, and their files."""
+    yield from (Paragraph(one.message) for one in diagnosis.findings if one.reason in SELECTION)
     if diagnosis.missing:
-        text = f"No dump of {lowered(ranks_in_words(diagnosis.missing))}. {_reached(diagnosis, diagnosis.missing)}"
+        text = f"No dump of {lowered(ranks_in_words(diagnosis.missing))}.{_reached(diagnosis, diagnosis.missing)}"
         yield Paragraph(text, Tone.WARNING)
     damaged = list(diagnosis.unreadable)
     if len(damaged) > 1:
         yield Paragraph(
-            f"The dumps of {lowered(ranks_in_words(damaged))} are damaged. {_reached(diagnosis, damaged)}",
+            f"The dumps of {lowered(ranks_in_words(damaged))} are damaged.{_reached(diagnosis, damaged)}",
             Tone.WARNING,
         )
         reasons = [f"Rank {rank}: {reason}" for rank, reason in diagnosis.unreadable.items()]
         yield Items(reasons, 1, "damaged dump")
     for rank in damaged if len(damaged) == 1 else ():
         reason = diagnosis.unreadable[rank]
-        text = f"The dump of rank {rank} is damaged: {reason} {_reached(diagnosis, [rank])}"
+        text = f"The dump of rank {rank} is damaged: {reason}{_reached(diagnosis, [rank])}"
         yield Paragraph(text, Tone.WARNING)
     if journal:
         yield Only([Medium.HTML], [*_read(diagnosis, journal)])
 
 
 def _read(diagnosis: Diagnosis, journal: Journal) -> Iterator[Block]:
+    last = int(journal.records.created.max()) if len(journal) else NO_TIME
+    created = f" The last entry was created at {moment(last)}." if last != NO_TIME else ""
+    yield Paragraph(f"Checked: {checked_in_words(diagnosis)}.{created}", Tone.ASIDE)
     named = {
         "Read": diagnosis.present,
         "Missing": diagnosis.missing,
@@ -220,14 +217,14 @@ def _read(diagnosis: Diagnosis, journal: Journal) -> Iterator[Block]:
 
 
 def _reached(diagnosis: Diagnosis, ranks: Sequence[int]) -> str:
-    """What the dumps of the other ranks show about these."""
-    they, them = ("they", "them") if len(ranks) > 1 else ("it", "it")
+    """What the dumps of the other ranks show about these, unless a problem says it."""
+    they = "they" if len(ranks) > 1 else "it"
     if any(not set(problem.culprits).isdisjoint(ranks) for problem in diagnosis.problems):
-        return f"See the problem above for what the other dumps show about {them}."
+        return ""
     joined = _joined(diagnosis.standings, ranks)
     if not joined:
-        return f"The other dumps do not show how far {they} got."
-    return f"The other dumps show that {they} joined {', '.join(joined)}, but not what came after."
+        return f" The other dumps do not show how far {they} got."
+    return f" The other dumps show that {they} joined {', '.join(joined)}, but not what came after."
 
 
 def _joined(standings: Sequence[Standing], ranks: Sequence[int]) -> list[str]:
@@ -275,18 +272,13 @@ def _lateness(lateness: Sequence[Lateness]) -> Iterator[Block]:
 MOST_STACKS = 16
 """Stacks of a page."""
 MOST_CALLERS = 3
-LONGEST_FUNCTION = 60
-"""Characters of the name of a function."""
-NOT_OF_PROGRAM = ("torch/", "threading.py", "selectors.py")
-"""Parts of the names of files that are not of the program."""
 
 
 class StackRow(Row, frozen=True):
     """Processes with one stack, in a line."""
 
     ranks: Annotated[str, Doc("And processes whose rank is unknown.")]
-    innermost: Annotated[str, Shown("innermost call", longest=120)]
-    callers: Annotated[str, Shown("called from", longest=300)]
+    calls: Annotated[str, Shown("innermost call < its callers", longest=420)]
 
 
 def _witness_sections(witnesses: Witnesses) -> Iterator[Section]:
@@ -298,7 +290,9 @@ def _witness_sections(witnesses: Witnesses) -> Iterator[Section]:
     if witnesses.reports:
         table = Table(witnesses.reports, columns=REPORTS, brief=100, most=200, thing="line")
         yield Section("Watchdog lines", [table], anchor="watchdog", verbose=True, titled=True)
-    yield Section("Files", [*_files(witnesses.used)])
+    yield Section(
+        "Files", [*_used(witnesses.used)], verbose=any(use.what == "dumps" for use in witnesses.used)
+    )
 
 
 REPORTS = (
@@ -310,8 +304,9 @@ REPORTS = (
 
 def _stacks(stacks: Sequence[FoldedStack]) -> Iterator[Block]:
     processes = sum(len(stack.ranks) + len(stack.processes) for stack in stacks)
+    rows = [StackRow(_who(stack), called_from(stack.frames, MOST_CALLERS)) for stack in stacks]
     yield Paragraph(f"Stacks of {number(processes)} processes, the least common first:", Tone.STRONG)
-    yield Table([_stack_row(stack) for stack in stacks], brief=4, thing="stack", most=MOST_STACKS)
+    yield Table(rows, brief=4, thing="stack", most=MOST_STACKS)
     details = [
         Details(f"{_who(stack)} ({stack.program})", [stack_of(stack.frames)])
         for stack in stacks[:MOST_STACKS]
@@ -323,20 +318,7 @@ def _who(stack: FoldedStack) -> str:
     return ", ".join([*([ranks_cell(stack.ranks)] if stack.ranks else []), *stack.processes[:MOST_STACKS]])
 
 
-def _stack_row(stack: FoldedStack) -> StackRow:
-    callers = [frame for frame in stack.frames[1:] if _of_program(frame)][:MOST_CALLERS]
-    return StackRow(_who(stack), _frame(stack.frames[0]), " < ".join(map(_frame, callers)))
-
-
-def _of_program(frame: Frame) -> bool:
-    return frame.line > 0 and not any(part in frame.filename for part in NOT_OF_PROGRAM)
-
-
-def _frame(frame: Frame) -> str:
-    return f"{shortened(frame.name, LONGEST_FUNCTION)} ({line_in_words(frame)})"
-
-
-def _files(used: Sequence[Use]) -> Iterator[Block]:
+def _used(used: Sequence[Use]) -> Iterator[Block]:
     """What was read, and what was not used: a line in a terminal."""
     read = [f"{use.what}: {number(use.count)} ({use.purpose})" for use in used if use.purpose]
     left = [f"{use.what}: {number(use.count)}" for use in used if not use.purpose]

@@ -460,7 +460,7 @@ def side_by_side(shown: Shown, diagnosis: Diagnosis) -> Report:
     stacks = [
         block
         for index, frames in enumerate(cells.stacks, 1)
-        for block in (Heading(f"Stack {index}:"), stack_of(frames, own=True, brief=20))
+        for block in (Heading(f"Stack {index}:"), stack_of(frames, brief=20))
     ]
     return Report(
         "diagnose --entries",

@@ -1,4 +1,4 @@
-"""The part of the document for each problem: facts, the cycle of a deadlock, evidence, profiles and advice."""
+"""The part of the document for each problem: why it is believed, what to do next, and below it all calls and stacks."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from tracelink.diagnosis.explain import compiled_in_words, how_long, which_time
 from tracelink.diagnosis.journal import Journal
 from tracelink.diagnosis.model import (
     CallSeen,
+    Category,
     Diagnosis,
     Evidence,
     Kind,
@@ -36,12 +37,13 @@ from tracelink.model.text import (
     shortened,
     time_of_day,
 )
-from tracelink.model.witnesses import Compiling, Stack
+from tracelink.model.witnesses import Compiling
 from tracelink.show.document import (
     Block,
     Facts,
     Frames,
     Heading,
+    Items,
     Medium,
     Only,
     Paragraph,
@@ -50,41 +52,34 @@ from tracelink.show.document import (
     Tone,
 )
 
-MOST_EXPLAINED = 3
-"""Problems that a terminal explains without -v."""
 MOST_IN_FULL = 10
 """Problems that are explained at all: others are consequences more often than causes."""
 MOST_LINKS = 100
 MOST_OTHERS = 4
 """Compile logs and stacks of culprits."""
 PAGE, TEXT = (Medium.HTML,), (Medium.TERMINAL, Medium.MARKDOWN)
+DRAWN = (Medium.HTML, Medium.MARKDOWN)
+UNDECIDED = frozenset({Category.IN_FLIGHT, Category.UNKNOWN})
+"""Classes that name nothing to look at; the first line says it."""
 
 
 def problem_sections(diagnosis: Diagnosis, journal: Journal | None) -> Iterator[Section]:
-    """A section for each of the first problems; after the first one the calls around it, if there is a journal."""
-    problems, given = diagnosis.problems, set[str]()
+    """Of each of the first problems why it is believed, what to do next, and all calls and stacks that show it."""
+    several = len(diagnosis.problems) + diagnosis.more_problems > 1
     descriptions = {item.group: item.description for item in diagnosis.standings}
-    several = len(problems) + diagnosis.more_problems > 1
-    for index, problem in enumerate(problems[:MOST_IN_FULL], 1):
-        kind = problem.kind.value.replace("_", " ")
-        blocks: list[Block] = [Heading(f"{index}. {problem.message}")] if several else []
-        blocks += [
-            Only(PAGE, [_facts(problem), *_next(problem, set())]),
+    for index, problem in enumerate(diagnosis.problems[:MOST_IN_FULL], 1):
+        later = index > 1
+        named = f"Problem {index}: " if several else "Problem: "
+        heading = [Heading(f"{index}. {problem.message}")] if several else []
+        why = [*(heading if later else [Only(PAGE, heading)]), *_why(problem)]
+        yield Section(named + problem.kind.replace("_", " "), why, anchor=f"problem-{index}", verbose=later)
+        yield Section(f"Next {index}" if several else "Next", [*_next(problem)], verbose=later)
+        shown = [
             *_cycle(problem.cycle, descriptions),
-            *(block for one in problem.evidence for block in _evidence(one, problem)),
-            *(block for one in problem.sightings for block in _sighting(one, problem)),
-            *(block for one in problem.compiling[:MOST_OTHERS] for block in _compiling(one)),
-            *_more(len(problem.compiling) - MOST_OTHERS, "compile log"),
-            *(block for one in problem.stacks[:MOST_OTHERS] for block in _stack(one)),
-            *_more(len(problem.stacks) - MOST_OTHERS, "stack"),
+            *(each for one in problem.evidence for each in _calls(one)),
         ]
-        if problem.advice:
-            category = Heading(f"Class: {CATEGORY_IN_WORDS[problem.category]}.")
-            blocks.append(Only(TEXT, [category, *_next(problem, given)]))
-        given.add(problem.advice)
-        title = f"Problem {index}: {kind}" if several else f"Problem: {kind}"
-        yield Section(title, blocks, anchor=f"problem-{index}", verbose=index > MOST_EXPLAINED)
-        if index == 1 and journal:
+        yield Section(f"Calls of problem {index}" if several else "Calls", shown, verbose=True)
+        if journal and not later:
             around = [Only(PAGE, lambda: _around(diagnosis, journal))]
             yield Section("Calls around the problem", around, anchor="recent")
 
@@ -95,9 +90,26 @@ def _around(diagnosis: Diagnosis, journal: Journal) -> Iterator[Block]:
     return recent_chart(diagnosis, journal)
 
 
-def _next(problem: Problem, given: set[str]) -> list[Block]:
-    """The advice, unless it was given before."""
-    return [] if problem.advice in given | {""} else [Paragraph(f"Next: {problem.advice}")]
+def _why(problem: Problem) -> Iterator[Block]:
+    yield Only(PAGE, [_facts(problem)])
+    yield Items([_in_short(one, problem) for one in _by_weight(problem.evidence)], MOST_CALLS, "call")
+    for sighting in problem.sightings:
+        yield from _sighting(sighting, problem)
+    for compiling in problem.compiling[:MOST_OTHERS]:
+        yield from _compiling(compiling)
+    yield from _more(len(problem.compiling) - MOST_OTHERS, "compile log")
+    for stack in problem.stacks[:MOST_OTHERS]:
+        yield Heading(f"The stack of rank {stack.rank} ({stack.program}, {stack.thread}):")
+        yield stack_of(stack.frames, brief=2 * MOST_FRAMES)
+    yield from _more(len(problem.stacks) - MOST_OTHERS, "stack")
+
+
+def _next(problem: Problem) -> Iterator[Block]:
+    """What went wrong in a word, and what to do."""
+    if problem.advice:
+        if problem.category not in UNDECIDED:
+            yield Only(TEXT, [Paragraph(f"Class: {CATEGORY_IN_WORDS[problem.category]}.", Tone.STRONG)])
+        yield Paragraph(f"Next: {problem.advice}")
 
 
 def _more(count: int, thing: str) -> list[Block]:
@@ -156,10 +168,10 @@ def _cycle(cycle: Sequence[Link], descriptions: dict[str, str]) -> Iterator[Bloc
         )
         for index, link in enumerate(cycle[:MOST_LINKS])
     ]
-    yield Only((Medium.HTML, Medium.MARKDOWN), [Heading("Cycle of waits")])
+    yield Only(DRAWN, [Heading("Cycle of waits")])
     yield Only(PAGE, lambda: _cycle_chart(cycle, names, next_nodes))
     table = Table(rows, "Each node waits for the next one", thing="node")
-    yield Only((Medium.HTML, Medium.MARKDOWN), [table, *_more(len(cycle) - MOST_LINKS, "node")])
+    yield Only(DRAWN, [table, *_more(len(cycle) - MOST_LINKS, "node")])
 
 
 def _cycle_chart(
@@ -176,20 +188,27 @@ def followers(cycle: Sequence[Link], index: int) -> list[int]:
     return [other for other, link in enumerate(cycle) if other != index and awaited & set(link.ranks)]
 
 
-# Evidence: the last calls of the culprits, and where the other ranks wait, with their stacks.
+# Evidence: the last calls of the culprits, and where the other ranks wait.
 
 
-MOST_CALLS = 2
-"""Calls of each culprit but the first that a terminal shows without -v."""
+MOST_CALLS = 3
+"""Ranks whose calls a terminal shows without -v."""
+MOST_CALLERS = 2
 MOST_FRAMES = 4
 """Frames of a stack that a terminal shows without -v."""
 LONGEST_STACK = 40
 LONGEST_FRAME = 300
 """Characters of the name of a file or a function in a stack."""
+LONGEST_FUNCTION = 60
+"""The same where several are in a line."""
 MOST_NAMES = 2
 """Operations that are named of calls that were issued as one."""
 LONGEST_CELL = 24
 """Characters of a cell."""
+NOT_OF_PROGRAM = ("torch/", "threading.py", "selectors.py")
+"""Parts of the names of files that are not of the program."""
+VERBS = {Kind.SKIPPED: "continued with", Kind.NEVER_JOINED: "last called", Kind.LAGGING: "last called"}
+"""What the newest shown call of a culprit is."""
 
 
 class CallRow(Row, frozen=True):
@@ -199,34 +218,79 @@ class CallRow(Row, frozen=True):
     group: str
     call: Annotated[str, Shown(longest=120)]
     sizes: str
-    type: Annotated[str, Shown(drop=2)]
-    state: Annotated[str, Shown(drop=3)]
-    timeout: Annotated[str, Shown(hidden=True)]
+    type: Annotated[str, Shown(drop=3)]
+    state: Annotated[str, Shown(drop=4)]
+    timeout: Annotated[str, Shown(drop=2)]
     called_at: Annotated[str, Shown(longest=120)]
-    function: Annotated[str, Shown(drop=4)]
+    function: Annotated[str, Shown(drop=5)]
 
 
-CALLS = tuple(CallRow.__struct_fields__)
-"""Columns of a page; those of a terminal are not hidden."""
+def _by_weight(evidence: Sequence[Evidence]) -> list[Evidence]:
+    """Two culprits and one other rank, then the rest."""
+    culprits = [one for one in evidence if one.role is Role.CULPRIT]
+    others = [one for one in evidence if one.role is not Role.CULPRIT]
+    few = MOST_CALLS - 1
+    return [*culprits[:few], *others[:1], *culprits[few:], *others[1:]]
 
 
-def _evidence(evidence: Evidence, problem: Problem) -> Iterator[Block]:
-    calls = _calls(evidence.entries)
-    rows = [_call_row(call) for call in calls]
-    frames = evidence.entries[-1].frames
-    if evidence.role is Role.CULPRIT:
-        until = " until its longest delay" if problem.kind is Kind.STRAGGLER else ""
-        yield Heading(f"Last calls of rank {evidence.rank}{until}:")
-        last = range(max(len(rows) - MOST_CALLS, 0), len(rows))
-        brief = None if evidence is problem.evidence[0] else last
-        yield Only(TEXT, [Table(rows, brief=brief, thing="earlier call")])
-    else:
-        yield Heading(_where_it_waits(evidence, problem))
-    yield Only(PAGE, [Table(rows, columns=CALLS)])
-    yield stack_of(frames, own=True)
+def _in_short(evidence: Evidence, problem: Problem) -> str:
+    """`Rank 3 last called all_reduce #4 of group 0, Float [4], completed: train.py:20 (step) < train.py:80 (main)`."""
+    call = _together(evidence.entries)[-1]
+    row, last = _call_row(call), call[-1]
+    waits = evidence.rank in problem.waiting and row.state not in ("completed", "retired")
+    one_of = (
+        f" (one of {number(len(problem.waiting))} waiting ranks)"
+        if waits and len(problem.waiting) > 1
+        else ""
+    )
+    verb = VERBS.get(problem.kind, "called") if evidence.role is Role.CULPRIT else "called"
+    what = f"{row.call} of {group_in_words(last.group, last.description)}"
+    of = (
+        ""
+        if waits
+        else "".join(f", {part}" for part in (f"{row.type} {row.sizes}".strip(), row.state) if part)
+    )
+    where = f": {called_from(last.frames)}" if last.frames else ""
+    return f"Rank {evidence.rank}{one_of} {'waits in' if waits else verb} {what}{of}{where}."
 
 
-def _calls(entries: Sequence[Entry]) -> list[list[Entry]]:
+def called_from(frames: Sequence[Frame], callers: int = MOST_CALLERS) -> str:
+    """The line of a call, and those of the program that led to it: `step (train.py:20) < main (train.py:80)`."""
+    own = [frame for frame in frames[1:] if _is_of_program(frame)]
+    return " < ".join(
+        f"{shortened(frame.name, LONGEST_FUNCTION)} ({line_in_words(frame)})"
+        for frame in (*frames[:1], *own[:callers])
+    )
+
+
+def _is_of_program(frame: Frame) -> bool:
+    other = any(part in frame.filename for part in NOT_OF_PROGRAM) or _is_of_python(frame)
+    return frame.line > 0 and frame.name != "<module>" and not other
+
+
+def _calls(evidence: Evidence) -> Iterator[Block]:
+    culprit = evidence.role is Role.CULPRIT
+    yield Heading(f"{'Last calls' if culprit else 'Call'} of rank {evidence.rank}:")
+    yield Table([_call_row(call) for call in _together(evidence.entries)])
+    yield stack_of(evidence.entries[-1].frames)
+
+
+def stack_of(frames: Sequence[Frame], brief: int = MOST_FRAMES) -> Frames:
+    """A stack, the innermost frame first; a terminal begins with frames of the program only."""
+    shown = [
+        (f"{clipped(frame.filename, LONGEST_FRAME)}:{frame.line}", clipped(frame.name, LONGEST_FRAME))
+        for frame in frames[:LONGEST_STACK]
+    ]
+    inner = [index for index, frame in enumerate(frames) if not _is_of_python(frame)]
+    return Frames(shown, min(brief, inner[-1] + 1) if inner else brief)
+
+
+def _is_of_python(frame: Frame) -> bool:
+    name = frame.filename
+    return name.startswith("<") or ("/python3" in name and "-packages" not in name)
+
+
+def _together(entries: Sequence[Entry]) -> list[list[Entry]]:
     """Entries, with those that were issued as one call together."""
     calls: list[list[Entry]] = []
     for entry in entries:
@@ -245,34 +309,6 @@ def _issued_together(entry: Entry, first: Entry) -> bool:
 
 def _is_message(entry: Entry) -> bool:
     return operation_of(entry.operation) in POINT_TO_POINT
-
-
-def _where_it_waits(evidence: Evidence, problem: Problem) -> str:
-    entry = evidence.entries[-1]
-    waits = evidence.rank in problem.waiting
-    count = len(problem.waiting)
-    one_of = f" (one of {number(count)} waiting ranks)" if waits and count > 1 else ""
-    call = f"{_call_name(evidence.entries)} of {group_in_words(entry.group, entry.description)}"
-    end = ":" if entry.frames else "."
-    return f"Rank {evidence.rank}{one_of} {'waits in' if waits else 'called'} {call}{end}"
-
-
-def stack_of(frames: Sequence[Frame], *, own: bool = False, brief: int = MOST_FRAMES) -> Frames:
-    """A stack, the innermost frame first; a terminal begins with `own` frames only, those that are not of Python."""
-    shown = [
-        (
-            f"{clipped(frame.filename, LONGEST_FRAME)}:{frame.line}",
-            clipped(frame.name, LONGEST_FRAME),
-        )
-        for frame in frames[:LONGEST_STACK]
-    ]
-    inner = [index for index, frame in enumerate(frames) if not own or not _is_of_python(frame)]
-    return Frames(shown, min(brief, inner[-1] + 1) if inner else brief)
-
-
-def _is_of_python(frame: Frame) -> bool:
-    name = frame.filename
-    return name.startswith("<") or ("/python3" in name and "-packages" not in name)
 
 
 def _call_row(call: Sequence[Entry]) -> CallRow:
@@ -397,8 +433,3 @@ def _compiling(one: Compiling) -> Iterator[Block]:
     }
     yield Heading(f"In the compile log of rank {one.rank}:")
     yield Facts({name: text for name, text in facts.items() if text})
-
-
-def _stack(stack: Stack) -> Iterator[Block]:
-    yield Heading(f"The stack of rank {stack.rank} ({stack.program}, {stack.thread}):")
-    yield stack_of(stack.frames, brief=2 * MOST_FRAMES)

@@ -18,8 +18,8 @@ from tracelink.model.text import (
 )
 from tracelink.show.document import Block, Medium, Only, Paragraph, Section, Table, Tone
 
-MOST_GROUPS = 8
-"""Groups that a terminal shows without -v: those of the problems first."""
+BRIEF = 4
+"""Rows that a terminal shows without -v: those of the problems first."""
 MOST_ROWS = 200
 """Rows of a table on a page."""
 MOST_NAMES = 8
@@ -45,11 +45,10 @@ def standings_sections(diagnosis: Diagnosis) -> Iterator[Section]:
         key=lambda group: (named.index(group[0]) if group[0] in named else len(named), _natural(*group))
     )
     rows = [row for group in relevant for row in _rows_of(groups[group])]
-    brief = sum(len(groups[group]) for group in relevant[:MOST_GROUPS])
     equal = [groups[group] for group in groups if group not in relevant]
     blocks: list[Block] = [
         Only([Medium.HTML], lambda: _pictures(diagnosis)),
-        Table(rows, brief=brief, most=MOST_ROWS, thing="row with ranks at different collectives",
+        Table(rows, brief=BRIEF, most=MOST_ROWS, thing="row with ranks at different collectives",
               things="rows with ranks at different collectives"),
     ]  # fmt: skip
     if equal:
@@ -67,8 +66,8 @@ def _pictures(diagnosis: Diagnosis) -> Iterator[Block]:
 
 
 def _is_relevant(standings: Sequence[Standing], named: bool) -> bool:
-    known = sum(standing.stage is not Stage.UNKNOWN for standing in standings)
-    return known > 1 or (named and any(standing.sequence is not None for standing in standings))
+    known = {(one.stage, one.sequence) for one in standings if one.stage is not Stage.UNKNOWN}
+    return len(known) > 1 or (named and any(standing.sequence is not None for standing in standings))
 
 
 def _groups_of_problems(diagnosis: Diagnosis) -> list[str]:
