@@ -11,36 +11,23 @@ from google.protobuf.message import DecodeError
 from msgspec import Struct, field
 from msgspec.structs import replace
 
+from tracelink.converters.chakra import schema
 from tracelink.converters.chakra.chakra_pb2 import AttributeProto, Node
-from tracelink.converters.chakra.schema import (
-    ATTRIBUTE,
-    ATTRIBUTE_NAME,
-    CONTROL,
-    DATA,
-    DURATION,
-    ID,
-    INPUTS,
-    NAME,
-    OUTPUTS,
-    SHAPES,
-    START,
-    TYPE,
-    TYPES,
-    VALUES,
-    Kind,
-    kind_and_value,
-)
 from tracelink.converters.chakra.table import Links, chosen, signed
 from tracelink.io.framing import DELIMITED, VARINT, key, varint
 from tracelink.io.protobuf import WORD, Octets, Read, Words, leading, read_fields, split
 from tracelink.model.columns import UNKNOWN, Bools, Int64s
 
-NUMBERS, ID_LISTS, TENSORS = (ID, TYPE, START, DURATION), (CONTROL, DATA), (INPUTS, OUTPUTS)
+NUMBERS, ID_LISTS, TENSORS = (
+    (schema.ID, schema.TYPE, schema.START, schema.DURATION),
+    (schema.CONTROL, schema.DATA),
+    (schema.INPUTS, schema.OUTPUTS),
+)
 """Fields of a node by their wire form: integers, packed ids, and submessages."""
 
-_NODE_WIRES = np.full(ATTRIBUTE + 1, VARINT)
-_NODE_WIRES[[NAME, *ID_LISTS, *TENSORS, ATTRIBUTE]] = DELIMITED
-_LARGEST_TENSOR_FIELD = max(VALUES, SHAPES, TYPES)
+_NODE_WIRES = np.full(schema.ATTRIBUTE + 1, VARINT)
+_NODE_WIRES[[schema.NAME, *ID_LISTS, *TENSORS, schema.ATTRIBUTE]] = DELIMITED
+_LARGEST_TENSOR_FIELD = max(schema.VALUES, schema.SHAPES, schema.TYPES)
 _LARGEST_TYPE = 255
 _INT32_END = 1 << 31
 
@@ -92,8 +79,8 @@ class _Batch:
         self.fields = split(self.octets, first, last)
         self.unusual = self.fields.odd | (first == last)
         read = self.fields.read
-        expected = _NODE_WIRES[np.minimum(read.number, ATTRIBUTE)]
-        wrong = (read.number <= ATTRIBUTE) & (read.wire != expected)
+        expected = _NODE_WIRES[np.minimum(read.number, schema.ATTRIBUTE)]
+        wrong = (read.number <= schema.ATTRIBUTE) & (read.wire != expected)
         self.unusual[self.fields.owner[wrong]] = True
 
     def numbers(self) -> dict[int, Int64s]:
@@ -103,14 +90,14 @@ class _Batch:
             owner, read = self.fields.of(number)
             columns[number] = np.zeros(len(self.begins), np.int64)
             columns[number][owner] = read.value
-        types = columns[TYPE]
+        types = columns[schema.TYPE]
         self.unusual |= (types < 0) | (types >= _INT32_END)
         np.clip(types, 0, _LARGEST_TYPE, out=types)
         return columns
 
     def names(self) -> list[bytes]:
         """The bytes of each name."""
-        owner, read = self.fields.of(NAME)
+        owner, read = self.fields.of(schema.NAME)
         self.unusual |= np.bincount(owner, minlength=len(self.unusual)) > 1
         names = [b""] * len(self.begins)
         for row, name in zip(owner.tolist(), self._bytes(read), strict=True):
@@ -154,7 +141,7 @@ class _Batch:
 
     def attributes(self) -> list[Part]:
         """The attributes of the nodes that protobuf need not parse."""
-        owner, read = self.fields.of(ATTRIBUTE)
+        owner, read = self.fields.of(schema.ATTRIBUTE)
         spans = _Spans(owner, read.begin, read.end)
         if self.unusual.any():
             spans = spans.where(~self.unusual[owner])
@@ -186,13 +173,16 @@ def _completed(nodes: Nodes, parsed: _ParsedNodes, common: Bools) -> Nodes:
     """The nodes with the unusual messages replaced by what protobuf parsed."""
     rows, messages = np.array(parsed.rows, np.int64), parsed.messages
     nodes.good[parsed.failed] = False
-    nodes.numbers[ID][rows] = signed([node.id for node in messages])
-    nodes.numbers[TYPE][rows] = [min(max(node.type, 0), _LARGEST_TYPE) for node in messages]
-    nodes.numbers[START][rows] = signed([node.start_time_micros for node in messages])
-    nodes.numbers[DURATION][rows] = signed([node.duration_micros for node in messages])
+    nodes.numbers[schema.ID][rows] = signed([node.id for node in messages])
+    nodes.numbers[schema.TYPE][rows] = [min(max(node.type, 0), _LARGEST_TYPE) for node in messages]
+    nodes.numbers[schema.START][rows] = signed([node.start_time_micros for node in messages])
+    nodes.numbers[schema.DURATION][rows] = signed([node.duration_micros for node in messages])
     for row, node in zip(parsed.rows, messages, strict=True):
         nodes.names[row] = node.name.encode()
-    listed = {CONTROL: [node.ctrl_deps for node in messages], DATA: [node.data_deps for node in messages]}
+    listed = {
+        schema.CONTROL: [node.ctrl_deps for node in messages],
+        schema.DATA: [node.data_deps for node in messages],
+    }
     lists = {
         number: nodes.lists[number].replaced(common, rows, Links.of(ids)) for number, ids in listed.items()
     }
@@ -211,18 +201,18 @@ HASH_FACTORS = np.array([0x9E3779B97F4A7C15, 0xC2B2AE3D27D4EB4F, 0x165667B19E377
 
 _INT64 = np.iinfo(np.int64)
 _RANGES = {
-    Kind.INT32: (-(1 << 31), (1 << 31) - 1),
-    Kind.UINT32: (0, (1 << 32) - 1),
-    Kind.BOOL: (_INT64.min, _INT64.max),
-    Kind.INT64: (_INT64.min, _INT64.max),
-    Kind.UINT64: (_INT64.min, _INT64.max),
+    schema.Kind.INT32: (-(1 << 31), (1 << 31) - 1),
+    schema.Kind.UINT32: (0, (1 << 32) - 1),
+    schema.Kind.BOOL: (_INT64.min, _INT64.max),
+    schema.Kind.INT64: (_INT64.min, _INT64.max),
+    schema.Kind.UINT64: (_INT64.min, _INT64.max),
 }
 """The kinds that are one varint, and the range of their values as signed numbers."""
-_DTYPES: Mapping[Kind, npt.DTypeLike] = {Kind.BOOL: np.bool_, Kind.UINT64: np.uint64}
+_DTYPES: Mapping[schema.Kind, npt.DTypeLike] = {schema.Kind.BOOL: np.bool_, schema.Kind.UINT64: np.uint64}
 _KINDS = 1 << 11
 """The field numbers that fit in a tag of two bytes."""
 _VALUE_WIRES = np.full(_KINDS, UNKNOWN)
-_VALUE_WIRES[[*_RANGES, Kind.STRING]] = [*[VARINT] * len(_RANGES), DELIMITED]
+_VALUE_WIRES[[*_RANGES, schema.Kind.STRING]] = [*[VARINT] * len(_RANGES), DELIMITED]
 _LEAST, _MOST = np.ones(_KINDS, np.int64), np.zeros(_KINDS, np.int64)
 for _kind, (_least, _most) in _RANGES.items():
     _LEAST[_kind], _MOST[_kind] = _least, _most
@@ -246,7 +236,7 @@ class Part(Struct, frozen=True):
     """Attributes of one name and one kind."""
 
     name: str
-    kind: Kind
+    kind: schema.Kind
     row: Int64s
     offset: Int64s
     """By which attributes keep the order of the file."""
@@ -281,9 +271,9 @@ def _common_attributes(octets: Octets, spans: _Spans) -> tuple[list[Part], Bools
         lead = group[0]
         if (text := strings[octets.data[name.begin[lead] : name.end[lead]]]) is None:
             continue
-        kind = Kind(int(value.number[lead]))
+        kind = schema.Kind(int(value.number[lead]))
         values: Sequence[Any] | npt.NDArray[Any]
-        if kind is Kind.STRING:
+        if kind is schema.Kind.STRING:
             group, values = _string_values(octets.data, value, group, strings)
         else:
             values = value.value[group].astype(_DTYPES.get(kind, np.int64))
@@ -296,7 +286,7 @@ def _names_and_values(octets: Octets, spans: _Spans) -> tuple[Read, Read, Bools]
     """Names and values, and the attributes that are a short name and then an integer or string."""
     name = read_fields(octets, spans.begin)
     length = name.end - name.begin
-    common = name.usual & (name.number == ATTRIBUTE_NAME) & (name.wire == DELIMITED)
+    common = name.usual & (name.number == schema.ATTRIBUTE_NAME) & (name.wire == DELIMITED)
     common &= (length > 0) & (length <= _LONGEST_NAME) & (name.end < spans.end)
     value = read_fields(octets, np.where(common, name.end, spans.begin))
     kind = np.minimum(value.number, _KINDS - 1)
@@ -350,14 +340,16 @@ def _string_values(
 
 # Messages parsed by protobuf: newer fields, rare kinds, and damaged messages.
 
-_ATTRIBUTE_KEY = key(ATTRIBUTE, DELIMITED)
-_NamedValue = tuple[str, Kind, Any]
+_ATTRIBUTE_KEY = key(schema.ATTRIBUTE, DELIMITED)
+_NamedValue = tuple[str, schema.Kind, Any]
 
 
 class _ParsedAttributes(Struct):
     """Attributes by name and kind."""
 
-    _columns: dict[tuple[str, Kind], tuple[list[int], list[int], list[Any]]] = field(default_factory=dict)
+    _columns: dict[tuple[str, schema.Kind], tuple[list[int], list[int], list[Any]]] = field(
+        default_factory=dict
+    )
     _known: dict[bytes, _NamedValue | None] = field(default_factory=dict)
 
     def parse(self, row: int, offset: int, body: bytes) -> bool:
@@ -416,4 +408,4 @@ def _parsed_node(body: bytes) -> Node | None:
 
 
 def _named_value(attribute: AttributeProto) -> _NamedValue:
-    return attribute.name, *kind_and_value(attribute)
+    return attribute.name, *schema.kind_and_value(attribute)

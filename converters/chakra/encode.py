@@ -10,22 +10,8 @@ import numpy as np
 import numpy.typing as npt
 from msgspec import Struct
 
+from tracelink.converters.chakra import schema
 from tracelink.converters.chakra.chakra_pb2 import AttributeProto, GlobalMetadata
-from tracelink.converters.chakra.schema import (
-    ATTRIBUTE,
-    ATTRIBUTE_NAME,
-    CONTROL,
-    DATA,
-    DURATION,
-    FIELD_OF_KIND,
-    ID,
-    LIST_VALUES,
-    NAME,
-    START,
-    TYPE,
-    VERSION,
-    Kind,
-)
 from tracelink.converters.chakra.table import Attribute, Links, NodeTable
 from tracelink.io.framing import DELIMITED, VARINT, VARINT_BYTES, delimited, framed, key, varint
 from tracelink.io.protobuf import varints
@@ -36,7 +22,7 @@ FEW_VALUES = 4096
 BATCH = 8192
 """Nodes written at once."""
 
-Metadata = Mapping[str, tuple[Kind, Any]]
+Metadata = Mapping[str, tuple[schema.Kind, Any]]
 
 
 class _Encoded(Struct, frozen=True):
@@ -57,7 +43,7 @@ class _Numbers(Struct, frozen=True):
     """An attribute with many different numbers."""
 
     name: str
-    kind: Kind
+    kind: schema.Kind
     rows: Int64s
     values: Int64s
 
@@ -71,19 +57,19 @@ class _Numbers(Struct, frozen=True):
 def encoded(metadata: Metadata, nodes: NodeTable, tensors: Sequence[bytes] | None = None) -> Iterator[bytes]:
     """The chunks of a file; `tensors` are the fields of inputs and outputs of each node, if any."""
     yield framed(metadata_message(metadata))
-    names = [delimited(NAME, text.encode()) if text else b"" for text in nodes.strings]
+    names = [delimited(schema.NAME, text.encode()) if text else b"" for text in nodes.strings]
     attributes = [_encoded_attribute(name, column) for name, column in nodes.attributes.items()]
     for begin in range(0, len(nodes), BATCH):
         end = min(begin + BATCH, len(nodes))
         inside = slice(begin, end)
         columns = [
-            number_fields(ID, nodes.id[inside]),
+            number_fields(schema.ID, nodes.id[inside]),
             repeated(nodes.name[inside], names),
-            number_fields(TYPE, nodes.type[inside].astype(np.int64)),
-            _ids(CONTROL, nodes.control, begin, end),
-            _ids(DATA, nodes.data, begin, end),
-            number_fields(START, nodes.start[inside]),
-            number_fields(DURATION, nodes.duration[inside]),
+            number_fields(schema.TYPE, nodes.type[inside].astype(np.int64)),
+            _ids(schema.CONTROL, nodes.control, begin, end),
+            _ids(schema.DATA, nodes.data, begin, end),
+            number_fields(schema.START, nodes.start[inside]),
+            number_fields(schema.DURATION, nodes.duration[inside]),
             *([tensors[inside]] if tensors is not None else []),
             *(column.fields(begin, end) for column in attributes),
         ]
@@ -93,9 +79,10 @@ def encoded(metadata: Metadata, nodes: NodeTable, tensors: Sequence[bytes] | Non
 def metadata_message(metadata: Metadata) -> bytes:
     """The first message of a file."""
     attributes = [
-        AttributeProto(name=name, **{FIELD_OF_KIND[kind]: value}) for name, (kind, value) in metadata.items()
+        AttributeProto(name=name, **{schema.FIELD_OF_KIND[kind]: value})
+        for name, (kind, value) in metadata.items()
     ]
-    message: bytes = GlobalMetadata(version=VERSION, attr=attributes).SerializeToString()
+    message: bytes = GlobalMetadata(version=schema.VERSION, attr=attributes).SerializeToString()
     return message
 
 
@@ -106,9 +93,9 @@ def _ids(number: int, links: Links, begin: int, end: int) -> list[bytes]:
 
 def _encoded_attribute(name: str, column: Attribute) -> _Encoded | _Numbers:
     """An attribute with one kind, ready to be written."""
-    kind = Kind(int(column.kinds[0])) if len(column) else Kind.INT64
-    if kind in (Kind.STRING, Kind.STRING_LIST):
-        texts = map(tuple, column.values) if kind == Kind.STRING_LIST else column.values
+    kind = schema.Kind(int(column.kinds[0])) if len(column) else schema.Kind.INT64
+    if kind in (schema.Kind.STRING, schema.Kind.STRING_LIST):
+        texts = map(tuple, column.values) if kind == schema.Kind.STRING_LIST else column.values
         codes: dict[str | tuple[str, ...], int] = {}
         coded = np.array([codes.setdefault(text, len(codes)) for text in texts], np.int64)
         return _Encoded(column.rows, coded, [attribute(name, kind, text) for text in codes])
@@ -139,23 +126,24 @@ def packed_fields(number: int, bounds: Int64s, ids: Int64s) -> list[bytes]:
     return [delimited(number, buffer[begin:end]) if end > begin else b"" for begin, end in pairwise(cuts)]
 
 
-def attribute(name: str, kind: Kind, value: Any) -> bytes:
+def attribute(name: str, kind: schema.Kind, value: Any) -> bytes:
     """One attribute of a node; negative numbers take ten bytes, as protobuf writes them."""
-    body = delimited(ATTRIBUTE_NAME, name.encode())
-    if kind == Kind.STRING:
+    body = delimited(schema.ATTRIBUTE_NAME, name.encode())
+    if kind == schema.Kind.STRING:
         body += delimited(kind, value.encode())
-    elif kind == Kind.STRING_LIST:
-        body += delimited(kind, b"".join(delimited(LIST_VALUES, text.encode()) for text in value))
+    elif kind == schema.Kind.STRING_LIST:
+        body += delimited(kind, b"".join(delimited(schema.LIST_VALUES, text.encode()) for text in value))
     else:
         body += key(kind, VARINT) + varint(int(value) & 0xFFFF_FFFF_FFFF_FFFF)
-    return delimited(ATTRIBUTE, body)
+    return delimited(schema.ATTRIBUTE, body)
 
 
-def number_attributes(name: str, kind: Kind, values: Int64s) -> list[bytes]:
+def number_attributes(name: str, kind: schema.Kind, values: Int64s) -> list[bytes]:
     """An integer attribute of each node."""
-    before = delimited(ATTRIBUTE_NAME, name.encode()) + key(kind, VARINT)
+    before = delimited(schema.ATTRIBUTE_NAME, name.encode()) + key(kind, VARINT)
     heads = [
-        key(ATTRIBUTE, DELIMITED) + varint(len(before) + width) + before for width in range(VARINT_BYTES + 1)
+        key(schema.ATTRIBUTE, DELIMITED) + varint(len(before) + width) + before
+        for width in range(VARINT_BYTES + 1)
     ]
     buffer, bounds = varints(values)
     return [heads[end - begin] + buffer[begin:end] for begin, end in pairwise(bounds.tolist())]

@@ -11,24 +11,11 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
+from tracelink.converters.chakra import schema
 from tracelink.converters.chakra.encode import attribute
 from tracelink.converters.chakra.host import TIMED
 from tracelink.converters.chakra.node_order import FIRST_ID
 from tracelink.converters.chakra.plan import Plan
-from tracelink.converters.chakra.schema import (
-    ATTRIBUTES_MARKS,
-    FORWARD_PARENT,
-    INPUTS,
-    KINDS,
-    OUTPUTS,
-    SHAPES,
-    SIGNATURE,
-    TYPES,
-    VALUES,
-    Category,
-    Name,
-    NodeType,
-)
 from tracelink.converters.chakra.simulation import GroupNumbers
 from tracelink.converters.chakra.table import Attribute, NodeTable
 from tracelink.converters.pytorch.arguments import INPUT_DIMS_MARK, OperatorInputs
@@ -40,21 +27,21 @@ from tracelink.model.events import EventKind, Key
 from tracelink.model.graph import Excerpt, recorded_payloads
 
 CATEGORIES = {
-    EventKind.OPERATOR: Category.OPERATOR,
-    EventKind.ANNOTATION: Category.ANNOTATION,
-    EventKind.NODE: Category.NODE,
-    EventKind.RECORD: Category.RECORD,
-    EventKind.KERNEL: Category.KERNEL,
-    EventKind.MEMCPY: Category.MEMCPY,
-    EventKind.MEMSET: Category.MEMSET,
+    EventKind.OPERATOR: schema.Category.OPERATOR,
+    EventKind.ANNOTATION: schema.Category.ANNOTATION,
+    EventKind.NODE: schema.Category.NODE,
+    EventKind.RECORD: schema.Category.RECORD,
+    EventKind.KERNEL: schema.Category.KERNEL,
+    EventKind.MEMCPY: schema.Category.MEMCPY,
+    EventKind.MEMSET: schema.Category.MEMSET,
 }
 UNNAMED = "(no name)"
 """Statistics and timelines of simulators identify nodes by name."""
 _RECORDED = {
-    Name.RECORD_FUNCTION: (Key.RECORD_FUNCTION, 0),
-    Name.SEQUENCE: (Key.SEQUENCE, -1),
-    Name.SCOPE: (Key.SCOPE, 0),
-    Name.FORWARD_THREAD: (Key.FORWARD_THREAD, 0),
+    schema.Name.RECORD_FUNCTION: (Key.RECORD_FUNCTION, 0),
+    schema.Name.SEQUENCE: (Key.SEQUENCE, -1),
+    schema.Name.SCOPE: (Key.SCOPE, 0),
+    schema.Name.FORWARD_THREAD: (Key.FORWARD_THREAD, 0),
 }
 """Attributes that readers expect of every operator: the key of the graph, and the value if unknown."""
 
@@ -67,7 +54,7 @@ _NOT_PYTHON = re.compile(rb"true|false|null|NaN|Infinity|[\\\n\x80-\xff]")
 _QUOTE = b'"'
 """Starts a value from another Chakra trace, which is in Python syntax already."""
 
-Column = tuple[Name, Int64s, npt.NDArray[Any] | Sequence[Any]]
+Column = tuple[schema.Name, Int64s, npt.NDArray[Any] | Sequence[Any]]
 """The name of an attribute, the nodes that have it, and their values."""
 
 
@@ -75,7 +62,7 @@ def table_of(plan: Plan, groups: GroupNumbers, strings: Sequence[str]) -> NodeTa
     """The nodes in the order of their ids; `strings` are the names in the communication of the job."""
     order = plan.order.slot
     communication = plan.slots.communication[order]
-    types = np.append(plan.communication.type, np.uint8(NodeType.COMP))
+    types = np.append(plan.communication.type, np.uint8(schema.NodeType.COMP))
     exclusive, _, timed = _durations(plan)
     return NodeTable(
         np.arange(len(order)) + FIRST_ID,
@@ -87,7 +74,7 @@ def table_of(plan: Plan, groups: GroupNumbers, strings: Sequence[str]) -> NodeTa
         plan.control,
         [name or UNNAMED for name in plan.part.graph.strings],
         {
-            str(name): Attribute.of(KINDS[name], rows, values)
+            str(name): Attribute.of(schema.KINDS[name], rows, values)
             for name, rows, values in _attributes(plan, groups, strings)
             if len(rows)
         },
@@ -104,16 +91,16 @@ def _attributes(plan: Plan, groups: GroupNumbers, strings: Sequence[str]) -> Ite
     order = plan.order.slot
     everything = np.arange(len(order))
     on_host, communicates = plan.slots.on_host[order], plan.slots.communication[order] != UNKNOWN
-    yield Name.IS_CPU_OP, everything, (on_host & ~communicates).astype(np.int64)
+    yield schema.Name.IS_CPU_OP, everything, (on_host & ~communicates).astype(np.int64)
     yield from _recorded(plan)
-    yield Name.STREAM, everything, _identities(plan, plan.rows, ~on_host)
+    yield schema.Name.STREAM, everything, _identities(plan, plan.rows, ~on_host)
     yield from _times(plan)
-    yield Name.CATEGORY, everything, _categories(plan)
+    yield schema.Name.CATEGORY, everything, _categories(plan)
     device = np.flatnonzero(~on_host)
-    yield Name.DEVICE, device, _devices(plan)[device]
+    yield schema.Name.DEVICE, device, _devices(plan)[device]
     correlation = plan.part.key(Key.CORRELATION, UNKNOWN)[plan.rows]
     launched = np.flatnonzero(~on_host & (correlation != UNKNOWN))
-    yield Name.CORRELATION, launched, correlation[launched]
+    yield schema.Name.CORRELATION, launched, correlation[launched]
     yield from _communication(plan, groups, strings)
 
 
@@ -130,7 +117,7 @@ def _recorded(plan: Plan) -> Iterator[Column]:
         found = np.where(in_trace == missing, in_profile, in_trace)
         yield name, rows, np.where(found == missing, default, found)
     yield (
-        Name.THREAD,
+        schema.Name.THREAD,
         rows,
         _identities(plan, host.row[operator], np.ones(len(rows), np.bool_), host.lane[operator]),
     )
@@ -173,17 +160,17 @@ def _durations(plan: Plan) -> tuple[Int64s, Int64s, Bools]:
 def _times(plan: Plan) -> Iterator[Column]:
     exclusive, inclusive, timed = _durations(plan)
     rows = np.flatnonzero(timed)
-    yield Name.START, rows, plan.part.events.start[plan.rows][rows]
-    yield Name.DURATION, rows, exclusive[rows]
+    yield schema.Name.START, rows, plan.part.events.start[plan.rows][rows]
+    yield schema.Name.DURATION, rows, exclusive[rows]
     longer = np.flatnonzero(timed & (inclusive != exclusive))
-    yield Name.INCLUSIVE, longer, inclusive[longer]
+    yield schema.Name.INCLUSIVE, longer, inclusive[longer]
     waited = np.append(plan.host.waited, 0)[plan.host_index]
     waiting = np.flatnonzero(waited > 0)
-    yield Name.WAITED, waiting, waited[waiting]
+    yield schema.Name.WAITED, waiting, waited[waiting]
 
 
 def _categories(plan: Plan) -> list[str]:
-    names = [str(CATEGORIES.get(kind, Category.NODE)) for kind in EventKind]
+    names = [str(CATEGORIES.get(kind, schema.Category.NODE)) for kind in EventKind]
     kinds = plan.part.events.kind[plan.rows]
     return list(map(names.__getitem__, kinds.tolist()))
 
@@ -192,28 +179,35 @@ def _communication(plan: Plan, groups: GroupNumbers, strings: Sequence[str]) -> 
     communication = plan.slots.communication[plan.order.slot]
     rows = np.flatnonzero(communication != UNKNOWN)
     written = plan.communication.take(communication[rows])
-    numbers: Mapping[Name, Int64s] = {
-        Name.COMM_TYPE: written.collective_type,
-        Name.COMM_SIZE: written.size,
-        Name.COMM_SOURCE: written.source,
-        Name.COMM_TARGET: written.target,
-        Name.COMM_TAG: written.tag,
-        Name.ROOT: written.root,
-        Name.BYTES_IN: written.bytes_in,
-        Name.BYTES_OUT: written.bytes_out,
-        Name.COLLECTIVE: written.collective,
-        Name.COLLECTIVE_SEQUENCE: written.sequence,
+    numbers: Mapping[schema.Name, Int64s] = {
+        schema.Name.COMM_TYPE: written.collective_type,
+        schema.Name.COMM_SIZE: written.size,
+        schema.Name.COMM_SOURCE: written.source,
+        schema.Name.COMM_TARGET: written.target,
+        schema.Name.COMM_TAG: written.tag,
+        schema.Name.ROOT: written.root,
+        schema.Name.BYTES_IN: written.bytes_in,
+        schema.Name.BYTES_OUT: written.bytes_out,
+        schema.Name.COLLECTIVE: written.collective,
+        schema.Name.COLLECTIVE_SEQUENCE: written.sequence,
     }
     for name, values in numbers.items():
         known = values != UNKNOWN
         yield name, rows[known], values[known]
     names = [*strings, ""]
-    for name, codes in ((Name.OPERATION, written.operation), (Name.ELEMENT_TYPE, written.element_type)):
+    for name, codes in (
+        (schema.Name.OPERATION, written.operation),
+        (schema.Name.ELEMENT_TYPE, written.element_type),
+    ):
         known = codes != UNKNOWN
         yield name, rows[known], [names[code] for code in codes[known].tolist()]
-    yield Name.GROUP, rows, [str(groups.number(group)) for group in written.group.tolist()]
+    yield schema.Name.GROUP, rows, [str(groups.number(group)) for group in written.group.tolist()]
     known = written.group != UNKNOWN
-    yield Name.GROUP_NAME, rows[known], [groups.names[group] for group in written.group[known].tolist()]
+    yield (
+        schema.Name.GROUP_NAME,
+        rows[known],
+        [groups.names[group] for group in written.group[known].tolist()],
+    )
 
 
 # Inputs, outputs and signatures of operators, from the JSON of their sources.
@@ -249,14 +243,18 @@ def fields_of_operator(text: bytes) -> bytes:
     """The fields of an operator of a profile or of a linked trace."""
     if INPUT_DIMS_MARK in text:
         inputs = _OPERATOR.decode(text)
-        return delimited(INPUTS, _lists(Tensors(inputs.values, inputs.shapes, inputs.types)))
+        return delimited(schema.INPUTS, _lists(Tensors(inputs.values, inputs.shapes, inputs.types)))
     return fields_of(text) if INPUTS_KEY in text else b""
 
 
 def fields_of(text: bytes) -> bytes:
     """The inputs, outputs and signature of a node as protobuf fields; empty for an unknown layout."""
     inputs, outputs = _tensors(text)
-    return delimited(INPUTS, _lists(inputs)) + delimited(OUTPUTS, _lists(outputs)) + _signature_fields(text)
+    return (
+        delimited(schema.INPUTS, _lists(inputs))
+        + delimited(schema.OUTPUTS, _lists(outputs))
+        + _signature_fields(text)
+    )
 
 
 def _tensors(text: bytes) -> tuple[Tensors, Tensors]:
@@ -276,26 +274,28 @@ def _tensors(text: bytes) -> tuple[Tensors, Tensors]:
 
 
 def _signature_fields(text: bytes) -> bytes:
-    begin = max(0, *map(text.rfind, ATTRIBUTES_MARKS))
-    parent, signature = FORWARD_PARENT.search(text, begin), SIGNATURE.search(text, begin)
+    begin = max(0, *map(text.rfind, schema.ATTRIBUTES_MARKS))
+    parent, signature = schema.FORWARD_PARENT.search(text, begin), schema.SIGNATURE.search(text, begin)
     return (_forward_parent(parent[1]) if parent else b"") + (_signature(signature[1]) if signature else b"")
 
 
 @lru_cache(maxsize=4096)
 def _signature(text: bytes) -> bytes:
-    return attribute(Name.SIGNATURE, KINDS[Name.SIGNATURE], msgspec.json.decode(_utf8(text)))
+    return attribute(
+        schema.Name.SIGNATURE, schema.KINDS[schema.Name.SIGNATURE], msgspec.json.decode(_utf8(text))
+    )
 
 
 @lru_cache(maxsize=4096)
 def _forward_parent(text: bytes) -> bytes:
-    return attribute(Name.FORWARD_PARENT, KINDS[Name.FORWARD_PARENT], int(text))
+    return attribute(schema.Name.FORWARD_PARENT, schema.KINDS[schema.Name.FORWARD_PARENT], int(text))
 
 
 def _lists(tensors: Tensors) -> bytes:
     return (
-        delimited(VALUES, python_syntax(bytes(tensors.values)))
-        + _cached(SHAPES, bytes(tensors.shapes))
-        + _cached(TYPES, bytes(tensors.types))
+        delimited(schema.VALUES, python_syntax(bytes(tensors.values)))
+        + _cached(schema.SHAPES, bytes(tensors.shapes))
+        + _cached(schema.TYPES, bytes(tensors.types))
     )
 
 

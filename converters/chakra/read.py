@@ -13,6 +13,7 @@ import msgspec
 import numpy as np
 from msgspec import Struct, field
 
+from tracelink.converters.chakra import schema
 from tracelink.converters.chakra.decode import (
     BROKEN_OFF,
     EMPTY_MESSAGE,
@@ -35,11 +36,6 @@ from tracelink.converters.chakra.node_events import (
     kinds_of,
     times_of,
     tracks_of,
-)
-from tracelink.converters.chakra.schema import (
-    MetadataName,
-    Name,
-    value_of,
 )
 from tracelink.converters.chakra.statements import Groups, communications_of, groups_in
 from tracelink.converters.chakra.table import (
@@ -89,12 +85,12 @@ _FAULTS = {
 """One and several faults in words, by their reason."""
 _MISSING = int(np.iinfo(np.int64).min)
 _KEYS = {
-    Key.RECORD_FUNCTION: (Name.RECORD_FUNCTION, 0),
-    Key.SEQUENCE: (Name.SEQUENCE, -1),
-    Key.FORWARD_THREAD: (Name.FORWARD_THREAD, 0),
-    Key.CORRELATION: (Name.CORRELATION, -1),
-    Key.SCOPE: (Name.SCOPE, _MISSING),
-    Key.WAITED: (Name.WAITED, 0),
+    Key.RECORD_FUNCTION: (schema.Name.RECORD_FUNCTION, 0),
+    Key.SEQUENCE: (schema.Name.SEQUENCE, -1),
+    Key.FORWARD_THREAD: (schema.Name.FORWARD_THREAD, 0),
+    Key.CORRELATION: (schema.Name.CORRELATION, -1),
+    Key.SCOPE: (schema.Name.SCOPE, _MISSING),
+    Key.WAITED: (schema.Name.WAITED, 0),
 }
 """The attribute of each key, and the value that means that a node has none."""
 
@@ -158,10 +154,10 @@ class _Reading(Struct, frozen=True):
 def _trace_of(reading: _Reading) -> RankTrace:
     """Every node as an event, every dependency as an edge."""
     decoded, nodes = reading.decoded, reading.decoded.nodes
-    rank, groups = _integer(decoded.metadata_value(MetadataName.RANK), LARGEST_RANK), _groups(reading)
+    rank, groups = _integer(decoded.metadata_value(schema.MetadataName.RANK), LARGEST_RANK), _groups(reading)
     kinds = kinds_of(nodes)
     dependencies, times = dependencies_of(nodes, kinds), times_of(nodes, kinds)
-    process = _integer(decoded.metadata_value(MetadataName.PROCESS), UNSIGNED)
+    process = _integer(decoded.metadata_value(schema.MetadataName.PROCESS), UNSIGNED)
     track, tracks = tracks_of(nodes, kinds, "" if process is None else str(process))
     reading.findings.extend(_byte_findings(reading.source.path, decoded, reading.damage))
     reading.findings.extend(_node_findings(reading.source.path, nodes, dependencies, times.unusable))
@@ -205,13 +201,13 @@ def _keys(nodes: NodeTable, parent: Int64s) -> dict[Key, KeyColumn]:
     keys = {
         Key.NODE_ID: KeyColumn(rows, nodes.id),
         Key.NODE_PARENT: KeyColumn(enclosed, nodes.id[parent[enclosed]]),
-        Key.LOGICAL_THREAD: _key(nodes, Name.THREAD, _MISSING),
+        Key.LOGICAL_THREAD: _key(nodes, schema.Name.THREAD, _MISSING),
         **{key: _key(nodes, name, missing) for key, (name, missing) in _KEYS.items()},
     }
     return {key: column for key, column in keys.items() if len(column)}
 
 
-def _key(nodes: NodeTable, name: Name, missing: int) -> KeyColumn:
+def _key(nodes: NodeTable, name: schema.Name, missing: int) -> KeyColumn:
     values = nodes.attribute(name).integers(len(nodes), missing)
     rows = np.flatnonzero(values != missing)
     return KeyColumn(rows, values[rows])
@@ -220,7 +216,7 @@ def _key(nodes: NodeTable, name: Name, missing: int) -> KeyColumn:
 def _groups(reading: _Reading) -> Groups:
     """The groups and the world size in the metadata."""
     value = reading.decoded.metadata_value
-    text = value(MetadataName.GROUPS)
+    text = value(schema.MetadataName.GROUPS)
     try:
         described = msgspec.json.decode(text) if isinstance(text, str) else {}
     except msgspec.DecodeError:
@@ -229,27 +225,27 @@ def _groups(reading: _Reading) -> Groups:
         reading.findings.append(
             Finding(Severity.WARNING, "unreadable_groups", problem, source=reading.source.path)
         )
-    return Groups(groups_in(described), _integer(value(MetadataName.WORLD_SIZE), LARGEST_RANK) or 0)
+    return Groups(groups_in(described), _integer(value(schema.MetadataName.WORLD_SIZE), LARGEST_RANK) or 0)
 
 
 def _info(reading: _Reading, rank: int | None, world_size: int | None, times: Times) -> SourceInfo:
     decoded, source = reading.decoded, reading.source
     start, end = times.span()
-    header = {attribute.name: value_of(attribute) for attribute in decoded.metadata.attr}
+    header = {attribute.name: schema.value_of(attribute) for attribute in decoded.metadata.attr}
     return SourceInfo(
         path=source.path,
         format=reading.format,
-        version=decoded.metadata.version or text_in(header.get(MetadataName.SCHEMA)),
+        version=decoded.metadata.version or text_in(header.get(schema.MetadataName.SCHEMA)),
         rank=rank,
-        host=text_in(header.get(MetadataName.HOST)),
+        host=text_in(header.get(schema.MetadataName.HOST)),
         world_size=world_size,
-        pid=_integer(header.get(MetadataName.PROCESS), UNSIGNED),
+        pid=_integer(header.get(schema.MetadataName.PROCESS), UNSIGNED),
         events=len(decoded.nodes),
         records=len(decoded.nodes),
         bytes=source.bytes,
         start_ns=start,
         end_ns=end,
-        header={name: value for name, value in header.items() if name != MetadataName.GROUPS},
+        header={name: value for name, value in header.items() if name != schema.MetadataName.GROUPS},
     )
 
 
@@ -325,7 +321,7 @@ def _byte_findings(path: str, decoded: Decoded, damage: str) -> Iterator[Finding
     skipped = sorted((fault for fault in decoded.faults if fault not in broken), key=attrgetter("reason"))
     for reason, faults in groupby(skipped, attrgetter("reason")):
         yield _skipped(path, reason, list(faults))
-    expected = decoded.metadata_value(MetadataName.NODES)
+    expected = decoded.metadata_value(schema.MetadataName.NODES)
     if type(expected) is int and expected > kept and not broken and not damage:
         yield too_few_nodes(path, expected, kept)
     if not kept:

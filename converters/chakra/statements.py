@@ -8,13 +8,7 @@ from typing import Any
 import numpy as np
 from msgspec import Struct
 
-from tracelink.converters.chakra.schema import (
-    COMMUNICATION,
-    TYPE_OF_OPERATION,
-    CollectiveType,
-    Name,
-    NodeType,
-)
+from tracelink.converters.chakra import schema
 from tracelink.converters.chakra.table import (
     NodeTable,
 )
@@ -30,9 +24,12 @@ from tracelink.model.communications import (
 from tracelink.model.operations import Operation, item_bytes, operation_of
 from tracelink.model.trace import ProcessGroup
 
-_OPERATION_OF_TYPE = {int(number): operation.value for operation, number in TYPE_OF_OPERATION.items()}
-_OPERATION_OF_TYPE[CollectiveType.REDUCE_SCATTER_BLOCK] = Operation.REDUCE_SCATTER.value
-_OPERATION_OF_NODE = {NodeType.COMM_SEND: Operation.SEND.value, NodeType.COMM_RECV: Operation.RECV.value}
+_OPERATION_OF_TYPE = {int(number): operation.value for operation, number in schema.TYPE_OF_OPERATION.items()}
+_OPERATION_OF_TYPE[schema.CollectiveType.REDUCE_SCATTER_BLOCK] = Operation.REDUCE_SCATTER.value
+_OPERATION_OF_NODE = {
+    schema.NodeType.COMM_SEND: Operation.SEND.value,
+    schema.NodeType.COMM_RECV: Operation.RECV.value,
+}
 _ALL_RANKS = "0"
 """The name of the group of all ranks for simulators; nodes may leave it out."""
 _BYTE = "Byte"
@@ -62,24 +59,26 @@ def communications_of(
     nodes: NodeTable, groups: Groups, rank: int | None, strings: StringTable
 ) -> Communications:
     """One row for each communication node."""
-    communicates = nodes.of_type(*COMMUNICATION)
+    communicates = nodes.of_type(*schema.COMMUNICATION)
     rows = np.flatnonzero(communicates).tolist()
     attributes: dict[int, dict[str, Any]] = {row: {} for row in rows}
-    for name in Name:
+    for name in schema.Name:
         attribute = nodes.attribute(name)
         for row, value in attribute.items(np.flatnonzero(communicates[attribute.rows])):
             attributes[row][name] = value
-    statements = [_statement(NodeType(nodes.type[row]), attributes[row], groups, rank) for row in rows]
+    statements = [_statement(schema.NodeType(nodes.type[row]), attributes[row], groups, rank) for row in rows]
     return communications(rows, statements, strings)
 
 
-def _statement(kind: NodeType, attributes: Mapping[str, Any], groups: Groups, rank: int | None) -> Statement:
-    number = text_in(attributes.get(Name.GROUP)).strip()
+def _statement(
+    kind: schema.NodeType, attributes: Mapping[str, Any], groups: Groups, rank: int | None
+) -> Statement:
+    number = text_in(attributes.get(schema.Name.GROUP)).strip()
     statement = Statement(
         _operation(kind, attributes),
-        group=text_in(attributes.get(Name.GROUP_NAME)) or groups.name(number),
-        sequence=number_in(attributes.get(Name.COLLECTIVE_SEQUENCE)),
-        point_to_point=kind != NodeType.COMM_COLL,
+        group=text_in(attributes.get(schema.Name.GROUP_NAME)) or groups.name(number),
+        sequence=number_in(attributes.get(schema.Name.COLLECTIVE_SEQUENCE)),
+        point_to_point=kind != schema.NodeType.COMM_COLL,
         global_ranks=True,
         size=groups.size(number) or UNKNOWN,
     )
@@ -88,37 +87,43 @@ def _statement(kind: NodeType, attributes: Mapping[str, Any], groups: Groups, ra
     return statement
 
 
-def _operation(kind: NodeType, attributes: Mapping[str, Any]) -> str:
+def _operation(kind: schema.NodeType, attributes: Mapping[str, Any]) -> str:
     if kind in _OPERATION_OF_NODE:
         return _OPERATION_OF_NODE[kind]
-    if name := text_in(attributes.get(Name.OPERATION)):
+    if name := text_in(attributes.get(schema.Name.OPERATION)):
         return name
-    number = attributes.get(Name.COMM_TYPE)
+    number = attributes.get(schema.Name.COMM_TYPE)
     if type(number) is not int:
         return ""
-    return _OPERATION_OF_TYPE.get(number, f"{Name.COMM_TYPE} {number}")
+    return _OPERATION_OF_TYPE.get(number, f"{schema.Name.COMM_TYPE} {number}")
 
 
 def _name_ranks(
-    statement: Statement, kind: NodeType, attributes: Mapping[str, Any], rank: int | None
+    statement: Statement, kind: schema.NodeType, attributes: Mapping[str, Any], rank: int | None
 ) -> None:
     own = UNKNOWN if rank is None else rank
-    if kind == NodeType.COMM_COLL:
-        statement.source = rank_in(attributes.get(Name.ROOT))
+    if kind == schema.NodeType.COMM_COLL:
+        statement.source = rank_in(attributes.get(schema.Name.ROOT))
         return
-    source, target = rank_in(attributes.get(Name.COMM_SOURCE)), rank_in(attributes.get(Name.COMM_TARGET))
-    sends = kind == NodeType.COMM_SEND
+    source, target = (
+        rank_in(attributes.get(schema.Name.COMM_SOURCE)),
+        rank_in(attributes.get(schema.Name.COMM_TARGET)),
+    )
+    sends = kind == schema.NodeType.COMM_SEND
     statement.source = own if sends and source == UNKNOWN else source
     statement.target = own if not sends and target == UNKNOWN else target
-    statement.tag = number_in(attributes.get(Name.COMM_TAG))
+    statement.tag = number_in(attributes.get(schema.Name.COMM_TAG))
 
 
 def _count_elements(statement: Statement, attributes: Mapping[str, Any]) -> None:
     """Counts elements of the recorded type; bytes if it is unknown."""
-    bytes_in, bytes_out = number_in(attributes.get(Name.BYTES_IN)), number_in(attributes.get(Name.BYTES_OUT))
+    bytes_in, bytes_out = (
+        number_in(attributes.get(schema.Name.BYTES_IN)),
+        number_in(attributes.get(schema.Name.BYTES_OUT)),
+    )
     if bytes_in == bytes_out == UNKNOWN:
-        bytes_in, bytes_out = _bytes_in_and_out(statement, number_in(attributes.get(Name.COMM_SIZE)))
-    statement.type = text_in(attributes.get(Name.ELEMENT_TYPE))
+        bytes_in, bytes_out = _bytes_in_and_out(statement, number_in(attributes.get(schema.Name.COMM_SIZE)))
+    statement.type = text_in(attributes.get(schema.Name.ELEMENT_TYPE))
     width = item_bytes(statement.type)
     sizes = max(bytes_in, 0), max(bytes_out, 0)
     if any(sizes) and (width is None or any(size % width for size in sizes)):

@@ -7,12 +7,7 @@ from collections.abc import Callable
 import numpy as np
 from msgspec import Struct
 
-from tracelink.converters.chakra_json.schema import (
-    BACKEND_CALL,
-    COLLECTIVE_KERNEL,
-    COMMUNICATION,
-    THREAD_ROOTS,
-)
+from tracelink.converters.chakra_json import schema
 from tracelink.converters.pytorch.arguments import base_time
 from tracelink.converters.pytorch.synchronizations import recorded_synchronizations
 from tracelink.model.call_tree import callers, exclusive_time, innermost, outside
@@ -96,7 +91,7 @@ def _key(part: Excerpt, key: Key, rows: Int64s) -> tuple[Int64s, Bools]:
 def _thread_roots(part: Excerpt, rows: Int64s) -> Int64s:
     """The place of the root of each node's logical thread, or -1."""
     strings = part.graph.strings
-    codes = [code for code, text in enumerate(strings) if text in THREAD_ROOTS]
+    codes = [code for code, text in enumerate(strings) if text in schema.THREAD_ROOTS]
     roots = np.flatnonzero(np.isin(part.events.name[rows], codes))[::-1]
     threads = part.key(Key.LOGICAL_THREAD, 0)[rows]
     numbers, thread = np.unique(threads, return_inverse=True)
@@ -128,7 +123,9 @@ def device_work(part: Excerpt, tree: Tree, node_around: Int64s) -> DeviceWork:
     launch[launches.target] = launches.source
     call = launch[work]
     node = np.where(call == UNKNOWN, UNKNOWN, node_around[call])
-    communication = _named(part, work, lambda name: bool(COLLECTIVE_KERNEL.search(name))) & (node != UNKNOWN)
+    communication = _named(part, work, lambda name: bool(schema.COLLECTIVE_KERNEL.search(name))) & (
+        node != UNKNOWN
+    )
     node[communication] = _backend_calls(part, tree)[node[communication]]
     chosen = np.flatnonzero(node != UNKNOWN)
     order = np.lexsort((work[chosen], part.events.start[work[chosen]], node[chosen]))
@@ -143,8 +140,8 @@ def _backend_calls(part: Excerpt, tree: Tree) -> Int64s:
 
     The profile may lack the call; the execution trace has it.
     """
-    records = _named(part, tree.rows, lambda name: name == COMMUNICATION)
-    calls = _named(part, tree.rows, lambda name: name.startswith(BACKEND_CALL))
+    records = _named(part, tree.rows, lambda name: name == schema.COMMUNICATION)
+    calls = _named(part, tree.rows, lambda name: name.startswith(schema.BACKEND_CALL))
     inside = np.flatnonzero(calls & records[tree.parent])
     count = np.bincount(tree.parent[inside], minlength=len(tree))
     place = np.arange(len(tree))

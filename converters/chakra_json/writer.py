@@ -17,38 +17,6 @@ from msgspec.structs import replace
 
 from tracelink.converters.chakra_json import schema
 from tracelink.converters.chakra_json.plan import DeviceWork, Plan, plan_of
-from tracelink.converters.chakra_json.schema import (
-    ATTRIBUTES,
-    CATEGORIES,
-    CATEGORY,
-    COLLECTIVE_KERNEL,
-    COMPLETE,
-    EXCLUSIVE,
-    FLAT_PARENT,
-    FLAT_VALUES,
-    GROUP,
-    ID,
-    INCLUSIVE,
-    INPUTS,
-    LINKED,
-    NAME,
-    OTHER_THREAD,
-    OUTPUTS,
-    PARENT,
-    PHASE,
-    PROCESS_ROOT,
-    PROFILED_GROUP,
-    RECORDED_GROUP,
-    RENAMED,
-    REQUIRED_ATTRIBUTES,
-    STARTED,
-    STREAM,
-    SYNCHRONISED,
-    Attribute,
-    Values,
-    current_name,
-    is_refused,
-)
 from tracelink.io.engine import Engine
 from tracelink.io.targets import Target, spool_folder
 from tracelink.model.columns import UNKNOWN, Int64s
@@ -111,15 +79,17 @@ def _missing_work(path: str, work: DeviceWork) -> Iterator[Finding]:
 def _names(path: str, plan: Plan) -> Iterator[Finding]:
     codes, counts = np.unique(plan.part.events.name[plan.work.rows], return_counts=True)
     names = [plan.part.graph.strings[code] for code in codes.tolist()]
-    renamed = [(name, int(count)) for name, count in zip(names, counts, strict=True) if RENAMED[0] in name]
+    renamed = [
+        (name, int(count)) for name, count in zip(names, counts, strict=True) if schema.RENAMED[0] in name
+    ]
     refused = [
         (name, int(count))
         for name, count in zip(names, counts, strict=True)
-        if is_refused(current_name(name))
+        if schema.is_refused(schema.current_name(name))
     ]
     if renamed:
         text = (
-            f"{path}: {RENAMED[0]} was written as {RENAMED[1]}, the name in newer NCCL: "
+            f"{path}: {schema.RENAMED[0]} was written as {schema.RENAMED[1]}, the name in newer NCCL: "
             "chakra_converter knows only this name."
         )
         count = sum(count for _, count in renamed)
@@ -169,7 +139,7 @@ def spooled(payloads: Payloads, directory: str | None) -> Iterator[Spool]:
 
 def profiled_groups(graph: EventGraph, rows: Int64s) -> dict[int, bytes]:
     """The group name as JSON, by row, for rows that have one."""
-    found = ((row, PROFILED_GROUP.search(text)) for row, text in recorded_payloads(graph, rows))
+    found = ((row, schema.PROFILED_GROUP.search(text)) for row, text in recorded_payloads(graph, rows))
     return {row: bytes(match[1]) for row, match in found if match}
 
 
@@ -180,9 +150,9 @@ Fields = dict[str, bytes]
 """The keys of a JSON object, and the JSON of each value."""
 
 FIELDS = msgspec.json.Decoder(dict[str, msgspec.Raw])
-ATTRIBUTE_LIST = msgspec.json.Decoder(list[Attribute])
-NO_VALUES = msgspec.json.encode(Values())
-MARKS = [b'{"name":"%s","type":' % name.encode() for name in REQUIRED_ATTRIBUTES]
+ATTRIBUTE_LIST = msgspec.json.Decoder(list[schema.Attribute])
+NO_VALUES = msgspec.json.encode(schema.Values())
+MARKS = [b'{"name":"%s","type":' % name.encode() for name in schema.REQUIRED_ATTRIBUTES]
 IN_USUAL_ORDER = re.compile(rb"\[" + rb'"\w+","value":-?\d+\},'.join(map(re.escape, MARKS)))
 """Every torch so far lists these first, which is faster to check than that each is present."""
 
@@ -190,11 +160,11 @@ IN_USUAL_ORDER = re.compile(rb"\[" + rb'"\w+","value":-?\d+\},'.join(map(re.esca
 def fields_of(text: bytes) -> Fields:
     """The keys of a node, with inputs, outputs and attributes as `chakra_converter` needs them; `text` is compact."""
     fields: Fields = {key: bytes(value) for key, value in FIELDS.decode(text).items()} if text else {}
-    if ATTRIBUTES not in fields:
+    if schema.ATTRIBUTES not in fields:
         fields = _upgraded(fields)
-    elif not _is_complete(fields[ATTRIBUTES]):
-        fields[ATTRIBUTES] = _completed(fields[ATTRIBUTES])
-    for key in (INPUTS, OUTPUTS):
+    elif not _is_complete(fields[schema.ATTRIBUTES]):
+        fields[schema.ATTRIBUTES] = _completed(fields[schema.ATTRIBUTES])
+    for key in (schema.INPUTS, schema.OUTPUTS):
         if not fields.get(key, b"").startswith(b"{"):
             fields[key] = NO_VALUES
     return fields
@@ -207,23 +177,23 @@ def _is_complete(attributes: bytes) -> bool:
 def _upgraded(flat: Fields) -> Fields:
     """A node of 1.0.1, which has attributes and shapes as keys of its own."""
     fields = dict(flat)
-    fields.pop(FLAT_PARENT, None)
-    for key, names in FLAT_VALUES.items():
+    fields.pop(schema.FLAT_PARENT, None)
+    for key, names in schema.FLAT_VALUES.items():
         values = [fields.pop(name, b"[]") for name in names]
         fields[key] = values[0] if values[0].startswith(b"{") else _values(*values)
-    given = {name: fields.pop(name) for name in REQUIRED_ATTRIBUTES if name in fields}
-    fields[ATTRIBUTES] = _attributes(given)
+    given = {name: fields.pop(name) for name in schema.REQUIRED_ATTRIBUTES if name in fields}
+    fields[schema.ATTRIBUTES] = _attributes(given)
     return fields
 
 
 def _values(values: bytes, shapes: bytes, types: bytes) -> bytes:
-    return msgspec.json.encode(Values(msgspec.Raw(values), msgspec.Raw(shapes), msgspec.Raw(types)))
+    return msgspec.json.encode(schema.Values(msgspec.Raw(values), msgspec.Raw(shapes), msgspec.Raw(types)))
 
 
 def _attributes(given: Fields) -> bytes:
     attributes = [
-        Attribute(name, type_, msgspec.Raw(given.get(name, msgspec.json.encode(default))))
-        for name, (type_, default) in REQUIRED_ATTRIBUTES.items()
+        schema.Attribute(name, type_, msgspec.Raw(given.get(name, msgspec.json.encode(default))))
+        for name, (type_, default) in schema.REQUIRED_ATTRIBUTES.items()
     ]
     return msgspec.json.encode(attributes)
 
@@ -236,8 +206,8 @@ def _completed(text: bytes) -> bytes:
         attributes = []
     present = {attribute.name for attribute in attributes}
     added = [
-        Attribute(name, type_, msgspec.Raw(msgspec.json.encode(default)))
-        for name, (type_, default) in REQUIRED_ATTRIBUTES.items()
+        schema.Attribute(name, type_, msgspec.Raw(msgspec.json.encode(default)))
+        for name, (type_, default) in schema.REQUIRED_ATTRIBUTES.items()
         if name not in present
     ]
     return msgspec.json.encode([*attributes, *added])
@@ -273,11 +243,13 @@ class NodeTexts(Struct, frozen=True):
         plan = self.plan
         recorded = fields_of(self._recorded(place))
         fields = {
-            ID: b"%d" % plan.ids[place],
-            NAME: recorded.pop(NAME, b"") or self._name(place),
-            PARENT: b"%d" % plan.ids[plan.tree.parent[place]],
+            schema.ID: b"%d" % plan.ids[place],
+            schema.NAME: recorded.pop(schema.NAME, b"") or self._name(place),
+            schema.PARENT: b"%d" % plan.ids[plan.tree.parent[place]],
         }
-        fields |= {key: value for key, value in recorded.items() if key not in fields and key not in LINKED}
+        fields |= {
+            key: value for key, value in recorded.items() if key not in fields and key not in schema.LINKED
+        }
         operator = int(plan.operator[place])
         if operator == UNKNOWN:
             return fields
@@ -285,7 +257,9 @@ class NodeTexts(Struct, frozen=True):
         other_thread = _NULL if waited == UNKNOWN else b"%d" % plan.ids[waited]
         fields |= self._times(operator, int(plan.exclusive[operator]), other_thread)
         if waits := plan.device_waits.of(place):
-            fields[SYNCHRONISED] = b"[%s]" % b",".join(b"%d" % plan.id_of_work(number) for number in waits)
+            fields[schema.SYNCHRONISED] = b"[%s]" % b",".join(
+                b"%d" % plan.id_of_work(number) for number in waits
+            )
         return fields
 
     def _work(self, row: int, place: int, number: int, node: Fields) -> Fields:
@@ -294,24 +268,26 @@ class NodeTexts(Struct, frozen=True):
         inclusive = max(int(events.duration[row]), 0)
         name = graph.strings[events.name[row]]
         fields = {
-            ID: b"%d" % (self.plan.ids[place] + number),
-            NAME: _quoted(current_name(name)),
-            PARENT: node[ID],
-            **{key: node[key] for key in (INPUTS, OUTPUTS, ATTRIBUTES)},
-            **self._times(row, inclusive, node.get(OTHER_THREAD, _NULL)),
-            CATEGORY: _quoted(CATEGORIES[EventKind(events.kind[row])]),
-            PHASE: _quoted(COMPLETE),
-            STREAM: _whole(graph.tracks[events.track[row]].identity),
+            schema.ID: b"%d" % (self.plan.ids[place] + number),
+            schema.NAME: _quoted(schema.current_name(name)),
+            schema.PARENT: node[schema.ID],
+            **{key: node[key] for key in (schema.INPUTS, schema.OUTPUTS, schema.ATTRIBUTES)},
+            **self._times(row, inclusive, node.get(schema.OTHER_THREAD, _NULL)),
+            schema.CATEGORY: _quoted(schema.CATEGORIES[EventKind(events.kind[row])]),
+            schema.PHASE: _quoted(schema.COMPLETE),
+            schema.STREAM: _whole(graph.tracks[events.track[row]].identity),
         }
-        group = self.groups.get(row) or (COLLECTIVE_KERNEL.search(name) and self._recorded_group(place))
-        return fields | {GROUP: group} if group else fields
+        group = self.groups.get(row) or (
+            schema.COLLECTIVE_KERNEL.search(name) and self._recorded_group(place)
+        )
+        return fields | {schema.GROUP: group} if group else fields
 
     def _times(self, row: int, exclusive: int, other_thread: bytes) -> Fields:
         return {
-            INCLUSIVE: microseconds(max(int(self.plan.part.events.duration[row]), 0)),
-            EXCLUSIVE: microseconds(exclusive),
-            STARTED: microseconds(int(self.plan.part.events.start[row]) - self.plan.base),
-            OTHER_THREAD: other_thread,
+            schema.INCLUSIVE: microseconds(max(int(self.plan.part.events.duration[row]), 0)),
+            schema.EXCLUSIVE: microseconds(exclusive),
+            schema.STARTED: microseconds(int(self.plan.part.events.start[row]) - self.plan.base),
+            schema.OTHER_THREAD: other_thread,
         }
 
     def _recorded(self, place: int) -> bytes:
@@ -321,14 +297,14 @@ class NodeTexts(Struct, frozen=True):
     def _recorded_group(self, place: int) -> bytes:
         """The group of the node or of its parent: `nccl:*` is inside `record_param_comms`."""
         for candidate in (place, int(self.plan.tree.parent[place])):
-            if match := RECORDED_GROUP.search(self._recorded(candidate)):
+            if match := schema.RECORDED_GROUP.search(self._recorded(candidate)):
                 return match[1]
         return b""
 
     def _name(self, place: int) -> bytes:
         row = int(self.plan.tree.rows[place])
         part = self.plan.part
-        return _quoted(PROCESS_ROOT if row == UNKNOWN else part.graph.strings[part.events.name[row]])
+        return _quoted(schema.PROCESS_ROOT if row == UNKNOWN else part.graph.strings[part.events.name[row]])
 
 
 def node_texts(plan: Plan, spool: Spool) -> NodeTexts:

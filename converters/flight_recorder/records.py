@@ -12,14 +12,6 @@ import orjson
 
 from tracelink.converters.flight_recorder import schema
 from tracelink.converters.flight_recorder.entries import LATEST, EntryRequests, Fields, GroupName
-from tracelink.converters.flight_recorder.schema import (
-    GROUP_CONFIG,
-    GROUP_STATUS,
-    LAST_COMPLETED,
-    LAST_ENQUEUED,
-    LAST_STARTED,
-    Dump,
-)
 from tracelink.io.sources import LARGEST_RANK
 from tracelink.model.columns import NO_TIME, UNKNOWN, Bools, Int8s, Int32s, Int64s, StringTable
 from tracelink.model.communications import Communications
@@ -230,16 +222,16 @@ def tracks_of(groups: Iterable[GroupName]) -> list[Track]:
 # Progress of the process in each group
 
 
-def progress_of(dump: Dump, fields: Fields) -> dict[str, Progress]:
+def progress_of(dump: schema.Dump, fields: Fields) -> dict[str, Progress]:
     """Progress by group name, for groups whose number is known to be theirs.
 
     A group gets a status when it is first used. If no used group is without a name (because its entries were
     overwritten), all described groups without a status were never used.
     """
-    status = dump.header.get(GROUP_STATUS)
+    status = dump.header.get(schema.GROUP_STATUS)
     if type(status) is not dict or not dump.layout.group:
         return {}
-    config = dump.header.get(GROUP_CONFIG)
+    config = dump.header.get(schema.GROUP_CONFIG)
     described = [name for name in config if type(name) is str] if type(config) is dict else []
     names = _names(fields)
     newest = {name: key for key, name in names.items()}
@@ -284,7 +276,12 @@ def _names(fields: Fields) -> dict[str, str]:
 
 def _progress(value: Any) -> Progress:
     status = value if type(value) is dict else {}
-    return Progress(*(_number(status.get(name)) for name in (LAST_ENQUEUED, LAST_STARTED, LAST_COMPLETED)))
+    return Progress(
+        *(
+            _number(status.get(name))
+            for name in (schema.LAST_ENQUEUED, schema.LAST_STARTED, schema.LAST_COMPLETED)
+        )
+    )
 
 
 def _number(value: Any) -> int:

@@ -13,17 +13,8 @@ import numpy as np
 from msgspec import Struct, field
 from msgspec.structs import replace
 
+from tracelink.converters.kineto import schema
 from tracelink.converters.kineto.elements import TEXT_LANE, Decoded, Shapes, Stated
-from tracelink.converters.kineto.schema import (
-    COUNTER,
-    FLOWS,
-    INSTANTS,
-    LAUNCH_FLOWS,
-    METADATA,
-    PAIRED,
-    Arguments,
-    Element,
-)
 from tracelink.model.columns import Bools, Float64s, Int64s, StringTable, Table, int64s
 from tracelink.model.communications import Communications, Statement, communications
 from tracelink.model.events import EventKind, Key
@@ -208,7 +199,7 @@ class ElementColumns(Struct):
         distinct = communications(range(len(self.statements)), self.statements, self.names)
         return replace(distinct.take(stated.statement), row=stated.event, sequence=stated.sequence)
 
-    def _add_keys(self, indexes: Int64s, shape: Int64s, events: Sequence[Element]) -> None:
+    def _add_keys(self, indexes: Int64s, shape: Int64s, events: Sequence[schema.Element]) -> None:
         for key_group in (THREAD_KEYS, LAUNCH_KEYS, PYTHON_KEYS):
             kinds = frozenset(kind for kind, keys in KEYS_OF_KIND.items() if keys is key_group)
             chosen = self.shapes.have_kind(shape, kinds)
@@ -221,8 +212,8 @@ class ElementColumns(Struct):
                 if given.any():
                     self.keys.setdefault(key, []).append((indexes[chosen][given], values[given]))
 
-    def _add_memory(self, indexes: Int64s, shape: Int64s, events: Sequence[Element]) -> None:
-        instants = self.shapes.are(shape, INSTANTS)
+    def _add_memory(self, indexes: Int64s, shape: Int64s, events: Sequence[schema.Element]) -> None:
+        instants = self.shapes.are(shape, schema.INSTANTS)
         if not instants.any():
             return
         arguments = [event.args for event in compress(events, instants.tolist())]
@@ -235,8 +226,8 @@ class ElementColumns(Struct):
 
     def _add_flows(self, shape: Int64s, piece: Decoded) -> None:
         """Of launch flows only the ids are needed; other flows are bound to events by thread and time."""
-        launches = self.shapes.are(shape, FLOWS) & self.shapes.in_category(shape, LAUNCH_FLOWS)
-        other_flows = self.shapes.are(shape, FLOWS) & ~launches
+        launches = self.shapes.are(shape, schema.FLOWS) & self.shapes.in_category(shape, schema.LAUNCH_FLOWS)
+        other_flows = self.shapes.are(shape, schema.FLOWS) & ~launches
         if launches.any():
             ids = [element.id for element in compress(piece.elements, launches.tolist())]
             self.launch_ends.append((shape[launches], int64s(ids)))
@@ -261,7 +252,7 @@ class ElementColumns(Struct):
 
     def _add_samples(self, shape: Int64s, piece: Decoded) -> None:
         """One sample for each finite argument of a counter."""
-        indexes = np.flatnonzero(self.shapes.are(shape, frozenset({COUNTER})))
+        indexes = np.flatnonzero(self.shapes.are(shape, frozenset({schema.COUNTER})))
         if not len(indexes):
             return
         elements = [piece.elements[index] for index in indexes.tolist()]
@@ -283,10 +274,10 @@ class ElementColumns(Struct):
         self.samples.append(Samples(np.array(counter, np.int64), pid[rows], time[rows], np.array(value)))
 
     def _add_rest(self, shape: Int64s, piece: Decoded) -> None:
-        for index in np.flatnonzero(self.shapes.are(shape, frozenset({METADATA}))).tolist():
+        for index in np.flatnonzero(self.shapes.are(shape, frozenset({schema.METADATA}))).tolist():
             element, arguments = piece.elements[index], piece.arguments.get(index, {})
             self.metadata.append(Metadata(element.name, element.pid, element.tid, arguments))
-        for index in np.flatnonzero(self.shapes.are(shape, PAIRED)).tolist():
+        for index in np.flatnonzero(self.shapes.are(shape, schema.PAIRED)).tolist():
             element = piece.elements[index]
             time = int(piece.times([element])[0])
             half = (element.ph, element.cat, element.name, element.pid, element.tid, time, int(element.id))
@@ -299,7 +290,7 @@ def _joined(chunks: Sequence[tuple[Int64s, Int64s]]) -> tuple[Int64s, Int64s]:
     )
 
 
-def _values(arguments: Sequence[Arguments], name: str) -> Int64s:
+def _values(arguments: Sequence[schema.Arguments], name: str) -> Int64s:
     if name == "python_parent":
         return int64s([-1 if a.python_parent is None else a.python_parent for a in arguments])
     values = int64s(list(map(attrgetter(name), arguments)))

@@ -16,33 +16,7 @@ import numpy as np
 import numpy.typing as npt
 from msgspec import Struct, field
 
-from tracelink.converters.kineto.schema import (
-    BACKWARD_FLOWS,
-    BINDING,
-    ELEMENT_ARGUMENTS,
-    ENCLOSING,
-    FLOW_END,
-    FLOWS,
-    INSTANTS,
-    LAUNCH_FLOWS,
-    MEMORY_EVENT,
-    METADATA,
-    NO_ARGUMENTS,
-    SCOPE,
-    SCOPES,
-    SLICES,
-    TIMED,
-    WHOLE_PIECE,
-    WITH_ARGUMENTS,
-    Arguments,
-    CommunicationArguments,
-    Element,
-    ExactElement,
-    FlowBinding,
-    InstantScopeText,
-    MixedElement,
-    kind_of,
-)
+from tracelink.converters.kineto import schema
 from tracelink.converters.pytorch.arguments import (
     COLLECTIVE,
     LATEST_US,
@@ -60,17 +34,17 @@ if TYPE_CHECKING:
     from typing_extensions import Buffer
 
 
-STRICT = msgspec.json.Decoder(list[Element])
-MIXED = msgspec.json.Decoder(list[MixedElement])
-EXACT = msgspec.json.Decoder(list[ExactElement])
+STRICT = msgspec.json.Decoder(list[schema.Element])
+MIXED = msgspec.json.Decoder(list[schema.MixedElement])
+EXACT = msgspec.json.Decoder(list[schema.ExactElement])
 LOOSE = msgspec.json.Decoder(list[Any], float_hook=Decimal)
-BINDINGS = msgspec.json.Decoder(list[FlowBinding])
-SCOPE_TEXTS = msgspec.json.Decoder(list[InstantScopeText])
+BINDINGS = msgspec.json.Decoder(list[schema.FlowBinding])
+SCOPE_TEXTS = msgspec.json.Decoder(list[schema.InstantScopeText])
 
-ARGUMENT_NAMES = [(info.encode_name, info.name) for info in msgspec.structs.fields(Arguments)]
+ARGUMENT_NAMES = [(info.encode_name, info.name) for info in msgspec.structs.fields(schema.Arguments)]
 INTEGER_ARGUMENTS = [(key, name) for key, name in ARGUMENT_NAMES if key != COLLECTIVE]
 
-NOT_AN_EVENT = cast("Element", ExactElement())
+NOT_AN_EVENT = cast("schema.Element", schema.ExactElement())
 TEXT_LANE = -(1 << 40)
 """Ids of processes and threads that are strings count down from here; numeric ids are unchanged."""
 
@@ -88,11 +62,11 @@ class Stated(Table, frozen=True):
 class Decoded(Struct):
     """The elements of one piece. Times are integer nanoseconds, without the base time of the file."""
 
-    elements: Sequence[Element]
+    elements: Sequence[schema.Element]
     shape: Int64s
     slices: Bools
     """Which elements are events."""
-    events: Sequence[Element]
+    events: Sequence[schema.Element]
     """These elements; the columns below have a row for each."""
     name: Int32s
     start: Int64s
@@ -111,7 +85,7 @@ class Decoded(Struct):
     not_events: int = 0
     """Elements that are not events: null, a string, an event without a valid time. They keep their index."""
 
-    def times(self, elements: Sequence[Element]) -> Int64s:
+    def times(self, elements: Sequence[schema.Element]) -> Int64s:
         """The times of elements of this piece."""
         return _times(elements, self.exact)
 
@@ -135,14 +109,14 @@ class ElementDecoder:
         if piece is None:
             self.exact = True
             return self.decode(text)
-        with_arguments = np.flatnonzero(self.shapes.are(piece.shape, WITH_ARGUMENTS))
+        with_arguments = np.flatnonzero(self.shapes.are(piece.shape, schema.WITH_ARGUMENTS))
         if len(with_arguments):
-            elements = WHOLE_PIECE.decode(text)
+            elements = schema.WHOLE_PIECE.decode(text)
             piece.arguments = {index: elements[index].args for index in with_arguments.tolist()}
         ends = self._drawn_ends(piece)
         if ends:
             bindings = BINDINGS.decode(text)
-            piece.bound_to_next = frozenset(index for index in ends if bindings[index].bp != ENCLOSING)
+            piece.bound_to_next = frozenset(index for index in ends if bindings[index].bp != schema.ENCLOSING)
         instants = self._instants(piece)
         if instants:
             scopes = SCOPE_TEXTS.decode(text)
@@ -152,7 +126,7 @@ class ElementDecoder:
 
     def convert(self, values: list[Any]) -> Decoded:
         """Elements that only a lenient parser could read, or with unexpected types."""
-        elements: list[Element] = []
+        elements: list[schema.Element] = []
         arguments: dict[int, dict[str, Any]] = {}
         not_events = 0
         for index, value in enumerate(values):
@@ -162,34 +136,40 @@ class ElementDecoder:
                 elements.append(NOT_AN_EVENT)
                 not_events += 1
             else:
-                if elements[-1].ph in WITH_ARGUMENTS and isinstance(value.get(ELEMENT_ARGUMENTS), dict):
-                    arguments[index] = value[ELEMENT_ARGUMENTS]
+                if elements[-1].ph in schema.WITH_ARGUMENTS and isinstance(
+                    value.get(schema.ELEMENT_ARGUMENTS), dict
+                ):
+                    arguments[index] = value[schema.ELEMENT_ARGUMENTS]
         piece = self._piece(elements, exact=True)
         assert piece is not None
         piece.arguments, piece.not_events = arguments, not_events
         ends = self._drawn_ends(piece)
-        piece.bound_to_next = frozenset(index for index in ends if values[index].get(BINDING) != ENCLOSING)
-        piece.scopes = _wide_scopes((index, values[index].get(SCOPE)) for index in self._instants(piece))
+        piece.bound_to_next = frozenset(
+            index for index in ends if values[index].get(schema.BINDING) != schema.ENCLOSING
+        )
+        piece.scopes = _wide_scopes(
+            (index, values[index].get(schema.SCOPE)) for index in self._instants(piece)
+        )
         piece.stated = self.communication.in_values(piece, values)
         return piece
 
     def _drawn_ends(self, piece: Decoded) -> list[int]:
         """The ends of flows that are neither launches nor lead to backward operators."""
-        ends = self.shapes.are(piece.shape, frozenset({FLOW_END}))
-        ends &= ~self.shapes.in_category(piece.shape, LAUNCH_FLOWS | BACKWARD_FLOWS)
+        ends = self.shapes.are(piece.shape, frozenset({schema.FLOW_END}))
+        ends &= ~self.shapes.in_category(piece.shape, schema.LAUNCH_FLOWS | schema.BACKWARD_FLOWS)
         indexes: list[int] = np.flatnonzero(ends).tolist()
         return indexes
 
     def _instants(self, piece: Decoded) -> list[int]:
         """The instants that are not memory events, of which there can be very many."""
-        instants = self.shapes.are(piece.shape, INSTANTS)
+        instants = self.shapes.are(piece.shape, schema.INSTANTS)
         if not instants.any():
             return []
-        instants[np.flatnonzero(piece.slices)[piece.name == self.names.find(MEMORY_EVENT)]] = False
+        instants[np.flatnonzero(piece.slices)[piece.name == self.names.find(schema.MEMORY_EVENT)]] = False
         indexes: list[int] = np.flatnonzero(instants).tolist()
         return indexes
 
-    def _typed(self, text: memoryview) -> Sequence[Element]:
+    def _typed(self, text: memoryview) -> Sequence[schema.Element]:
         """The elements by the narrowest type that fits, which is the fastest."""
         if not self.exact:
             try:
@@ -198,7 +178,7 @@ class ElementDecoder:
                 return self._numbered(MIXED.decode(text))
         return self._numbered(EXACT.decode(bytes(text)))
 
-    def _numbered(self, elements: list[Any]) -> Sequence[Element]:
+    def _numbered(self, elements: list[Any]) -> Sequence[schema.Element]:
         """The elements with numbers in place of string ids; from here on they are treated as `Element`s."""
         for element in elements:
             if type(element.pid) is str:
@@ -209,13 +189,13 @@ class ElementDecoder:
                 element.id = self._lane(element.id)
         return elements
 
-    def _piece(self, elements: Sequence[Element], exact: bool, text: Buffer = b"") -> Decoded | None:
+    def _piece(self, elements: Sequence[schema.Element], exact: bool, text: Buffer = b"") -> Decoded | None:
         """The piece with its columns; None if its times have fractions that a double cannot represent."""
         shape = self.shapes.of(elements)
-        slices = self.shapes.are(shape, SLICES)
+        slices = self.shapes.are(shape, schema.SLICES)
         events = list(compress(elements, slices.tolist()))
-        launches = self.shapes.are(shape, FLOWS) & self.shapes.in_category(shape, LAUNCH_FLOWS)
-        timed = self.shapes.are(shape, TIMED) & ~launches
+        launches = self.shapes.are(shape, schema.FLOWS) & self.shapes.in_category(shape, schema.LAUNCH_FLOWS)
+        timed = self.shapes.are(shape, schema.TIMED) & ~launches
         more = int(np.count_nonzero(timed)) > len(events)
         chosen = list(compress(elements, timed.tolist())) if more else events
         if exact:
@@ -231,19 +211,19 @@ class ElementDecoder:
         name = self._names(events)
         piece = Decoded(elements, shape, slices, events, name, start, duration, exact)
         if unusable:
-            instants = self.shapes.are(shape[slices], INSTANTS)
+            instants = self.shapes.are(shape[slices], schema.INSTANTS)
             piece.unusable_durations = unusable - int(np.count_nonzero(instants & (duration == UNKNOWN)))
             duration[instants] = 0
         return piece
 
-    def _names(self, events: Sequence[Element]) -> Int32s:
+    def _names(self, events: Sequence[schema.Element]) -> Int32s:
         names = self.names
         return np.fromiter([names[event.name] for event in events], np.int32, len(events))
 
-    def _element(self, value: dict[str, Any]) -> Element:
+    def _element(self, value: dict[str, Any]) -> schema.Element:
         ph = _text(value["ph"])[:1] if "ph" in value else "?"
         arguments = value.get("args")
-        element = ExactElement(
+        element = schema.ExactElement(
             ph=ph or "?",
             cat=_text(value.get("cat") or ""),
             name=_text(value.get("name") or ""),
@@ -251,12 +231,12 @@ class ElementDecoder:
             tid=self._lane(value.get("tid", 0)),
             dur=_duration(value.get("dur", -1)),
             id=self._lane(value.get("id", 0)),
-            args=_arguments(arguments) if isinstance(arguments, dict) else NO_ARGUMENTS,
+            args=_arguments(arguments) if isinstance(arguments, dict) else schema.NO_ARGUMENTS,
         )
-        if "ts" in value or ph != METADATA:
+        if "ts" in value or ph != schema.METADATA:
             decimal_nanoseconds(value.get("ts"))
             element.ts = msgspec.Raw(str(value["ts"]).encode())
-        return cast("Element", element)
+        return cast("schema.Element", element)
 
     def _lane(self, value: Any) -> int:
         if isinstance(value, str):
@@ -265,7 +245,11 @@ class ElementDecoder:
 
 
 def _wide_scopes(scopes: Iterable[tuple[int, Any]]) -> list[tuple[int, int]]:
-    return [(index, SCOPES[scope]) for index, scope in scopes if isinstance(scope, str) and scope in SCOPES]
+    return [
+        (index, schema.SCOPES[scope])
+        for index, scope in scopes
+        if isinstance(scope, str) and scope in schema.SCOPES
+    ]
 
 
 def _integer(value: Any) -> int:
@@ -283,9 +267,9 @@ def _duration(value: Any) -> float:
         return -1.0
 
 
-def _arguments(values: dict[str, Any]) -> Arguments:
+def _arguments(values: dict[str, Any]) -> schema.Arguments:
     numbers = {name: _integer_or_none(values[key]) for key, name in INTEGER_ARGUMENTS if key in values}
-    return Arguments(
+    return schema.Arguments(
         **{name: number for name, number in numbers.items() if number is not None},
         collective=_text(values.get(COLLECTIVE, "")),
     )
@@ -328,7 +312,7 @@ class Shapes(Struct):
     def learn(self) -> None:
         """Adds the kinds and phases of new combinations."""
         for text in self.table.texts()[len(self.kinds) :]:
-            self.kinds.append(kind_of(text[:1], text[1:]))
+            self.kinds.append(schema.kind_of(text[:1], text[1:]))
             self.roles.append(text[:1])
         self.known = dict(self.table)
 
@@ -338,7 +322,9 @@ class Shapes(Struct):
 
     def have_kind(self, codes: Int64s, kinds: frozenset[EventKind]) -> Bools:
         """Which codes are slices of one of these kinds."""
-        wanted = [kind in kinds and role in SLICES for kind, role in zip(self.kinds, self.roles, strict=True)]
+        wanted = [
+            kind in kinds and role in schema.SLICES for kind, role in zip(self.kinds, self.roles, strict=True)
+        ]
         return np.array(wanted, np.bool_)[codes]
 
     def in_category(self, codes: Int64s, categories: frozenset[str]) -> Bools:
@@ -359,7 +345,7 @@ LONGEST_US = 1e13
 """A longer duration (116 days) is a wrapped or garbage value, not a measurement."""
 
 
-def _times(elements: Sequence[Element], exact: bool) -> Int64s:
+def _times(elements: Sequence[schema.Element], exact: bool) -> Int64s:
     """Times of elements in nanoseconds; `exact` if they are decimal strings."""
     if exact:
         texts = [bytes(cast("msgspec.Raw", element.ts)).decode() for element in elements]
@@ -367,7 +353,7 @@ def _times(elements: Sequence[Element], exact: bool) -> Int64s:
     return _nanoseconds(_microseconds(elements))
 
 
-def _microseconds(elements: Sequence[Element]) -> npt.NDArray[np.float64]:
+def _microseconds(elements: Sequence[schema.Element]) -> npt.NDArray[np.float64]:
     """Times of elements, as in the text."""
     return np.fromiter([element.ts for element in elements], np.float64, len(elements))
 
@@ -418,9 +404,9 @@ def _durations(microseconds: npt.NDArray[np.float64]) -> tuple[Int64s, int]:
 # others, but for the sequence number: each distinct statement is evaluated once.
 
 
-STATED_ARGUMENTS = msgspec.json.Decoder(CommunicationArguments)
+STATED_ARGUMENTS = msgspec.json.Decoder(schema.CommunicationArguments)
 ALL_ARGUMENTS = msgspec.json.Decoder(dict[str, Any])
-NOTHING_STATED = CommunicationArguments()
+NOTHING_STATED = schema.CommunicationArguments()
 
 WITH_INPUTS = frozenset({EventKind.OPERATOR, EventKind.ANNOTATION})
 
@@ -468,7 +454,7 @@ class CommunicationFinder:
         if sought is not None and (found := _near_names(text, piece, sought)) is not None:
             chosen = np.isin(sought, rows, assume_unique=True).tolist()
             return self._distinct(indexes, events, needed, list(compress(found, chosen)))
-        elements = WHOLE_PIECE.decode(text)
+        elements = schema.WHOLE_PIECE.decode(text)
         return self._each(indexes, events, needed, [elements[number].args for number in numbers.tolist()])
 
     def in_values(self, piece: Decoded, values: Sequence[Any]) -> Stated:
@@ -477,11 +463,14 @@ class CommunicationFinder:
         events, numbers = [piece.events[index] for index in indexes], numbers[indexes]
         needed = self._with_arguments(events, piece.shape[numbers])
         return self._each(
-            indexes, events, needed, [values[number].get(ELEMENT_ARGUMENTS) for number in numbers.tolist()]
+            indexes,
+            events,
+            needed,
+            [values[number].get(schema.ELEMENT_ARGUMENTS) for number in numbers.tolist()],
         )
 
     def _distinct(
-        self, indexes: Sequence[int], events: Sequence[Element], needed: Bools, found: Sequence[Found]
+        self, indexes: Sequence[int], events: Sequence[schema.Element], needed: Bools, found: Sequence[Found]
     ) -> Stated:
         """Statements of events, where each distinct one is evaluated once."""
         remaining, codes = iter(found), self.codes
@@ -497,7 +486,11 @@ class CommunicationFinder:
         return Stated.of(event=indexes, statement=stated, sequence=sequences)
 
     def _each(
-        self, indexes: Sequence[int], events: Sequence[Element], needed: Bools, arguments: Sequence[Any]
+        self,
+        indexes: Sequence[int],
+        events: Sequence[schema.Element],
+        needed: Bools,
+        arguments: Sequence[Any],
     ) -> Stated:
         """Statements of events, one by one: for arguments of any types."""
         given = [each if need else {} for each, need in zip(arguments, needed.tolist(), strict=True)]
@@ -519,10 +512,10 @@ class CommunicationFinder:
         collectives = list(map(COLLECTIVE_OF, map(piece.events.__getitem__, unnamed_kernels)))
         return sorted(found + list(compress(unnamed_kernels, collectives))) if any(collectives) else found
 
-    def _with_arguments(self, events: Sequence[Element], shape: Int64s) -> Bools:
+    def _with_arguments(self, events: Sequence[schema.Element], shape: Int64s) -> Bools:
         """Which events have arguments that state something."""
         recorded = np.array([event.args.collective != "" for event in events], np.bool_)
-        given = np.array([event.args is not NO_ARGUMENTS for event in events], np.bool_)
+        given = np.array([event.args is not schema.NO_ARGUMENTS for event in events], np.bool_)
         result: Bools = recorded | (given & self.shapes.have_kind(shape, WITH_INPUTS))
         return result
 
@@ -541,15 +534,15 @@ class CommunicationFinder:
         identities = list(zip(names, ids, strict=True))
         wanted = set(compress(identities, chosen[candidates].tolist()))
         rest = compress(piece.elements, (~piece.slices).tolist())
-        others = {(self.names.find(e.name), _ids(e.args)) for e in rest if e.args is not NO_ARGUMENTS}
-        if not wanted.isdisjoint(others) or any(known == _ids(NO_ARGUMENTS) for _, known in wanted):
+        others = {(self.names.find(e.name), _ids(e.args)) for e in rest if e.args is not schema.NO_ARGUMENTS}
+        if not wanted.isdisjoint(others) or any(known == _ids(schema.NO_ARGUMENTS) for _, known in wanted):
             return None
         return candidates[[identity in wanted for identity in identities]]
 
     def _learn(self) -> None:
         """Adds the roles of new shapes and names."""
         if new := len(self.shapes.kinds) - len(self.roles):
-            slices = [role in SLICES for role in self.shapes.roles[-new:]]
+            slices = [role in schema.SLICES for role in self.shapes.roles[-new:]]
             roles = [ROLE_OF_KIND.get(kind, 0) for kind in self.shapes.kinds[-new:]]
             self.roles = np.append(self.roles, np.array(roles, np.uint8) * np.array(slices))
         if new := len(self.names) - len(self.name_roles):
@@ -558,11 +551,11 @@ class CommunicationFinder:
             self.name_roles = np.append(self.name_roles, np.array(name_roles, np.uint8))
 
 
-def _ids(arguments: Arguments) -> tuple[int, int]:
+def _ids(arguments: schema.Arguments) -> tuple[int, int]:
     return arguments.external_id, arguments.correlation
 
 
-Found = tuple[CommunicationArguments, bytes | bytearray]
+Found = tuple[schema.CommunicationArguments, bytes | bytearray]
 """The arguments of an event, and their text."""
 NOTHING_FOUND: Found = NOTHING_STATED, b"{}"
 
@@ -591,7 +584,7 @@ def _near_names(text: memoryview, piece: Decoded, rows: Int64s) -> list[Found] |
 
 
 def _next_arguments(
-    name: bytes, known: Arguments, text: bytes | bytearray, index: int, last: int
+    name: bytes, known: schema.Arguments, text: bytes | bytearray, index: int, last: int
 ) -> tuple[Found | None, int]:
     """The arguments of the next element with this name and the known ids, and their end."""
     while (index := text.find(name, index, last)) >= 0:

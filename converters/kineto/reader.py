@@ -16,23 +16,9 @@ import numpy as np
 import numpy.typing as npt
 from msgspec.structs import replace
 
+from tracelink.converters.kineto import schema
 from tracelink.converters.kineto.columns import ElementColumns, FlowEnds, join
 from tracelink.converters.kineto.elements import Decoded, ElementDecoder
-from tracelink.converters.kineto.schema import (
-    DISTRIBUTED,
-    EVENTS,
-    FIRST_KEYS,
-    HOST,
-    INSTANTS,
-    KEPT_HEADER,
-    MEMORY_EVENT,
-    OLD_CATEGORIES,
-    ON_DEVICE,
-    PRODUCER_VERSIONS,
-    SCHEMA_VERSION,
-    ArgumentsText,
-    kind_of,
-)
 from tracelink.converters.kineto.tracks import (
     Flows,
     Names,
@@ -87,7 +73,9 @@ PartRead = tuple[ElementColumns, Mapping[str, Any], Sequence[Damage], tuple[int,
 def _read_part(source: Source, part: Part, engine: Engine) -> PartRead:
     decoder = ElementDecoder()
     document: ArrayDocument[Decoded] = ArrayDocument(
-        source, ArrayFormat(EVENTS, FIRST_KEYS, decoder.decode, decoder.convert), part
+        source,
+        ArrayFormat(schema.EVENTS, schema.FIRST_KEYS, decoder.decode, decoder.convert),
+        part,
     )
     statements = decoder.communication.statements
     columns = ElementColumns(decoder.shapes, decoder.names, decoder.lanes, statements=statements)
@@ -109,7 +97,9 @@ def _parts(source: Source, engine: Engine) -> list[Part]:
     size = source.bytes if plain else _inflated_bytes(source)
     if size < WORTH_SPLITTING:
         return [Part()]
-    document: ArrayDocument[Decoded] = ArrayDocument(source, ArrayFormat(EVENTS, FIRST_KEYS, _never, _never))
+    document: ArrayDocument[Decoded] = ArrayDocument(
+        source, ArrayFormat(schema.EVENTS, schema.FIRST_KEYS, _never, _never)
+    )
     count = engine.jobs if plain else min(engine.jobs, COMPRESSED_PARTS)
     wanted = np.linspace(0, size, count + 1)[1:-1].astype(int).tolist()
     found = [document.boundary_near(offset) for offset in wanted]
@@ -169,7 +159,7 @@ def _assemble(
     )
     if base is None:
         trace.findings.append(_unusable_base_time(source.path, header))
-    if not isinstance(header.get(DISTRIBUTED, {}), dict):
+    if not isinstance(header.get(schema.DISTRIBUTED, {}), dict):
         trace.findings.append(_unusable_rank(source.path))
     trace.findings += _findings(source.path, columns, damage, truncated_at, len(events))
     trace.findings += _pairing_findings(source.path, unmatched_ends, loose)
@@ -193,7 +183,7 @@ def _unusable_base_time(path: str, header: Mapping[str, Any]) -> Finding:
 
 def _unusable_rank(path: str) -> Finding:
     text = (
-        f"{path}: {DISTRIBUTED} is not an object; rank, world size and process groups in it are not used. "
+        f"{path}: {schema.DISTRIBUTED} is not an object; rank, world size and process groups in it are not used. "
         f"Set the rank with --rank {path}=N."
     )
     return Finding(Severity.WARNING, "unusable_rank", text, source=path)
@@ -224,18 +214,20 @@ def _table(columns: ElementColumns) -> tuple[dict[str, Any], int]:
 
 def _kinds(columns: ElementColumns, table: Mapping[str, Any]) -> Any:
     shapes = columns.shapes
-    kinds = np.array([int(kind_of(text[:1], text[1:])) for text in shapes.table.texts()] or [0], np.uint8)
+    kinds = np.array(
+        [int(schema.kind_of(text[:1], text[1:])) for text in shapes.table.texts()] or [0], np.uint8
+    )
     kind = kinds[table["shape"]]
-    memory = columns.names.find(MEMORY_EVENT)
+    memory = columns.names.find(schema.MEMORY_EVENT)
     if memory >= 0:
-        instants = shapes.are(table["shape"], INSTANTS)
+        instants = shapes.are(table["shape"], schema.INSTANTS)
         kind[instants & (table["name"] == memory)] = EventKind.MEMORY
     return kind
 
 
 def _on_device(kind: Any) -> Bools:
     marks = np.zeros(256, np.bool_)
-    marks[[int(kind) for kind in ON_DEVICE]] = True
+    marks[[int(kind) for kind in schema.ON_DEVICE]] = True
     chosen: Bools = marks[kind]
     return chosen
 
@@ -256,8 +248,10 @@ def _uncommon_categories(
 ) -> dict[Key, KeyColumn]:
     """The categories that do not follow from kind and name of an event; those of 2021 have other names today."""
     categories = [text[1:] for text in columns.shapes.table.texts()]
-    common = ("", *OLD_CATEGORIES)
-    known = [CATEGORY_OF_KIND.get(kind_of(text[:1], text[1:]), "") for text in columns.shapes.table.texts()]
+    common = ("", *schema.OLD_CATEGORIES)
+    known = [
+        CATEGORY_OF_KIND.get(schema.kind_of(text[:1], text[1:]), "") for text in columns.shapes.table.texts()
+    ]
     uncommon = [name not in (*common, known[code], DRIVER_CATEGORY) for code, name in enumerate(categories)]
     shape = table["shape"]
     chosen = np.array([*uncommon, False], np.bool_)[shape] & (kind != EventKind.MEMORY)
@@ -329,7 +323,9 @@ def _findings(
         skipped = subject(columns.unusable_samples, "counter sample", "are")
         text = f"{path}: {skipped} skipped: not a finite number."
         yield Finding(Severity.WARNING, "unusable_sample", text, columns.unusable_samples, path)
-    if old := int(np.count_nonzero(columns.shapes.in_category(columns.table["shape"], OLD_CATEGORIES))):
+    if old := int(
+        np.count_nonzero(columns.shapes.in_category(columns.table["shape"], schema.OLD_CATEGORIES))
+    ):
         events = subject(old, "event", "have")
         text = f"{path}: {events} categories of 2021; outputs have those of today (cpu_op for Operator)."
         yield Finding(Severity.INFO, "old_categories", text, old, path)
@@ -349,7 +345,7 @@ def _pairing_findings(path: str, unmatched_ends: int, loose: int) -> Iterator[Fi
 # Arguments of events, for payloads: a piece of the event array is read again.
 
 
-TEXTS = msgspec.json.Decoder(list[ArgumentsText])
+TEXTS = msgspec.json.Decoder(list[schema.ArgumentsText])
 
 
 def _texts(text: memoryview) -> list[Payload]:
@@ -361,7 +357,7 @@ def _converted(values: list[Any]) -> list[Payload]:
     return [b"" if value is None else as_json(value) for value in arguments]
 
 
-ARGUMENTS = ArrayFormat(EVENTS, FIRST_KEYS, _texts, _converted)
+ARGUMENTS = ArrayFormat(schema.EVENTS, schema.FIRST_KEYS, _texts, _converted)
 
 
 # The header: rank, host, groups, devices.
@@ -371,7 +367,7 @@ def _source_info(
     source: Source, header: Mapping[str, Any], events: Events, tracks: Sequence[Track], records: int
 ) -> SourceInfo:
     """What the file contains about its rank and its times."""
-    distributed = _mapping(header.get(DISTRIBUTED))
+    distributed = _mapping(header.get(schema.DISTRIBUTED))
     timed = ~events.of_kind(EventKind.SPAN, EventKind.OVERHEAD)
     start, end = events.start[timed], events.end[timed]
     return SourceInfo(
@@ -379,7 +375,7 @@ def _source_info(
         format="kineto",
         version=_version(header),
         rank=_up_to(LARGEST_RANK, distributed.get("rank")),
-        host=str(header.get(HOST, "")),
+        host=str(header.get(schema.HOST, "")),
         world_size=_up_to(LARGEST_RANK + 1, distributed.get("world_size")),
         pid=_process(events, tracks),
         events=len(events),
@@ -388,19 +384,19 @@ def _source_info(
         start_ns=int(start.min()) if len(start) else None,
         end_ns=int(end.max()) if len(end) else None,
         zero_ns=base_time(header) or 0,
-        header={key: value for key in KEPT_HEADER if (value := _kept(header, key)) is not None},
+        header={key: value for key in schema.KEPT_HEADER if (value := _kept(header, key)) is not None},
     )
 
 
 def _kept(header: Mapping[str, Any], key: str) -> Any:
     """A value of the header; None for one that others would not understand."""
     value = header.get(key)
-    return value if key != DISTRIBUTED or isinstance(value, dict) else None
+    return value if key != schema.DISTRIBUTED or isinstance(value, dict) else None
 
 
 def _process_groups(header: Mapping[str, Any]) -> list[ProcessGroup]:
     """The groups in the header; in on-demand traces the ranks of a group are a string."""
-    configured = _mapping(header.get(DISTRIBUTED)).get("pg_config")
+    configured = _mapping(header.get(schema.DISTRIBUTED)).get("pg_config")
     if not isinstance(configured, list):
         return []
     return list(dict.fromkeys(_group(group) for group in configured if isinstance(group, dict)))
@@ -418,11 +414,13 @@ def _group(group: Mapping[str, Any]) -> ProcessGroup:
 
 
 def _version(header: Mapping[str, Any]) -> str:
-    schema = str(header.get(SCHEMA_VERSION, ""))
+    version = str(header.get(schema.SCHEMA_VERSION, ""))
     producers = [
-        f"{name.removesuffix('_version')} {header[name]}" for name in PRODUCER_VERSIONS if name in header
+        f"{name.removesuffix('_version')} {header[name]}"
+        for name in schema.PRODUCER_VERSIONS
+        if name in header
     ]
-    return ", ".join([schema, *producers[:1]]) if schema else "".join(producers[:1])
+    return ", ".join([version, *producers[:1]]) if version else "".join(producers[:1])
 
 
 def _process(events: Events, tracks: Sequence[Track]) -> int | None:

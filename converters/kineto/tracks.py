@@ -10,26 +10,9 @@ import numpy.typing as npt
 from msgspec import Struct, field
 from msgspec.structs import replace
 
+from tracelink.converters.kineto import schema
 from tracelink.converters.kineto.columns import ElementColumns, FlowEnds, Half, Metadata, Samples
 from tracelink.converters.kineto.elements import TEXT_LANE, Shapes
-from tracelink.converters.kineto.schema import (
-    ASYNC_BEGIN,
-    ASYNC_INSTANT,
-    BACKWARD_FLOWS,
-    BEGIN,
-    END,
-    FLOW_END,
-    FLOW_START,
-    FLOW_STEP,
-    LABELS,
-    NAME,
-    PROCESS_LABELS,
-    PROCESS_NAME,
-    PROCESS_SORT,
-    SORT_INDEX,
-    THREAD_NAME,
-    THREAD_SORT,
-)
 from tracelink.model.columns import (
     LOWEST,
     MICROSECOND,
@@ -71,16 +54,16 @@ class Names(Struct):
         unknown = 0
         for record in records:
             match record.kind:
-                case k if k == PROCESS_NAME:
-                    self.processes[record.pid] = text_in(record.arguments.get(NAME))
-                case k if k == PROCESS_LABELS:
-                    self.labels[record.pid] = text_in(record.arguments.get(LABELS))
-                case k if k == PROCESS_SORT:
-                    self.process_sort[record.pid] = _order(record.arguments.get(SORT_INDEX))
-                case k if k == THREAD_NAME:
-                    self.threads[record.pid, record.tid] = text_in(record.arguments.get(NAME))
-                case k if k == THREAD_SORT:
-                    self.thread_sort[record.pid, record.tid] = _order(record.arguments.get(SORT_INDEX))
+                case k if k == schema.PROCESS_NAME:
+                    self.processes[record.pid] = text_in(record.arguments.get(schema.NAME))
+                case k if k == schema.PROCESS_LABELS:
+                    self.labels[record.pid] = text_in(record.arguments.get(schema.LABELS))
+                case k if k == schema.PROCESS_SORT:
+                    self.process_sort[record.pid] = _order(record.arguments.get(schema.SORT_INDEX))
+                case k if k == schema.THREAD_NAME:
+                    self.threads[record.pid, record.tid] = text_in(record.arguments.get(schema.NAME))
+                case k if k == schema.THREAD_SORT:
+                    self.thread_sort[record.pid, record.tid] = _order(record.arguments.get(schema.SORT_INDEX))
                 case _:
                     unknown += 1
         return unknown
@@ -213,9 +196,9 @@ def pair(halves: Sequence[Half]) -> PairedSlices:
     lanes: dict[tuple[object, ...], _OpenSlices] = {}
     for half in sorted(halves, key=lambda half: half.time):
         lane = lanes.setdefault(_lane(half), _OpenSlices())
-        if half.ph in (BEGIN, ASYNC_BEGIN):
+        if half.ph in (schema.BEGIN, schema.ASYNC_BEGIN):
             lane.add(half)
-        elif half.ph == ASYNC_INSTANT:
+        elif half.ph == schema.ASYNC_INSTANT:
             paired.slices.append(_slice(half, 0))
         elif (begin := lane.closed_by(half)) is None:
             paired.unmatched_ends += 1
@@ -226,7 +209,7 @@ def pair(halves: Sequence[Half]) -> PairedSlices:
 
 
 def _lane(half: Half) -> tuple[object, ...]:
-    if half.ph in (BEGIN, END):
+    if half.ph in (schema.BEGIN, schema.END):
         return (half.pid, half.tid)
     return (half.cat, half.identity, half.pid)
 
@@ -293,16 +276,17 @@ def flows_by_category(
         np.int64
     )
     launch = np.concatenate([np.empty(0, np.int64), *(ids for _, ids in launch_ends)]).astype(np.int64)
-    backward = shapes.in_category(merged.shape, BACKWARD_FLOWS)
+    backward = shapes.in_category(merged.shape, schema.BACKWARD_FLOWS)
     start, step, end = (
-        shapes.are(merged.shape, frozenset({role})) for role in (FLOW_START, FLOW_STEP, FLOW_END)
+        shapes.are(merged.shape, frozenset({role}))
+        for role in (schema.FLOW_START, schema.FLOW_STEP, schema.FLOW_END)
     )
     outs = merged.take(~backward & (start | step))
     ins = merged.take(~backward & (end | step))
     return Flows(
         _in_both(
-            launch[shapes.are(launch_shape, frozenset({FLOW_START}))],
-            launch[shapes.are(launch_shape, frozenset({FLOW_END}))],
+            launch[shapes.are(launch_shape, frozenset({schema.FLOW_START}))],
+            launch[shapes.are(launch_shape, frozenset({schema.FLOW_END}))],
         ),
         merged.take(backward & start),
         merged.take(backward & end),
@@ -357,7 +341,7 @@ def _single_flows(outs: FlowEnds, ins: FlowEnds, shapes: Shapes) -> tuple[FlowEn
     return replace(outs, identity=identity[: len(outs)]), replace(ins, identity=identity[len(outs) :])
 
 
-_TURNS = {FLOW_START: 0, FLOW_STEP: 1, FLOW_END: 3}
+_TURNS = {schema.FLOW_START: 0, schema.FLOW_STEP: 1, schema.FLOW_END: 3}
 """At the same time: starts, then steps as ends and as starts, then ends."""
 
 

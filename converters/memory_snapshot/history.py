@@ -9,7 +9,7 @@ import numpy as np
 from msgspec import Struct
 from msgspec.structs import replace
 
-import tracelink.converters.memory_snapshot.schema as schema
+from tracelink.converters.memory_snapshot import schema
 from tracelink.converters.memory_snapshot.pickles import Decoded, List
 from tracelink.model.columns import MICROSECOND, NO_TIME, UNKNOWN, Bools, Int32s, Int64s, Table
 

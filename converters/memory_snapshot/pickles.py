@@ -13,7 +13,7 @@ from typing import Any
 
 from msgspec import Struct, field
 
-import tracelink.converters.memory_snapshot.schema as schema
+from tracelink.converters.memory_snapshot import schema
 from tracelink.converters.memory_snapshot.shapes import (
     GET,
     KEYS_OF_ENTRY,

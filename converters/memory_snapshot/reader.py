@@ -11,7 +11,7 @@ import numpy as np
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-import tracelink.converters.memory_snapshot.schema as schema
+from tracelink.converters.memory_snapshot import schema
 from tracelink.converters.memory_snapshot.history import (
     Device,
     History,

@@ -7,7 +7,7 @@ from typing import Any
 
 from msgspec import Struct
 
-import tracelink.converters.memory_snapshot.schema as schema
+from tracelink.converters.memory_snapshot import schema
 from tracelink.model.columns import UNKNOWN
 
 MOST_PAIRS = 16

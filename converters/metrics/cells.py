@@ -11,7 +11,7 @@ from decimal import Decimal, InvalidOperation
 import numpy as np
 from msgspec import Struct
 
-import tracelink.converters.metrics.schema as schema
+from tracelink.converters.metrics import schema
 from tracelink.model.columns import NO_TIME, SECOND, Float64s, Int64s
 from tracelink.model.metrics import Basis
 

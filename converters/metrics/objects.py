@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import numpy as np
 
-import tracelink.converters.metrics.schema as schema
+from tracelink.converters.metrics import schema
 from tracelink.converters.metrics.cells import TimeFormat, is_missing, numbers, time_format, times, unit_of
 from tracelink.converters.metrics.samples import LONGEST_NAME, Samples
 from tracelink.model.columns import NO_TIME

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-import tracelink.converters.metrics.schema as schema
+from tracelink.converters.metrics import schema
 from tracelink.converters.metrics.samples import LONGEST_NAME, Samples
 from tracelink.model.columns import NO_TIME
 from tracelink.model.errors import UnreadableError

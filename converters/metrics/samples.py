@@ -10,7 +10,7 @@ import numpy as np
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-import tracelink.converters.metrics.schema as schema
+from tracelink.converters.metrics import schema
 from tracelink.io.sources import Source
 from tracelink.model.columns import NO_TIME, Bools, Float64s, Int64s
 from tracelink.model.errors import UnreadableError

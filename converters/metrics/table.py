@@ -8,7 +8,7 @@ import numpy as np
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-import tracelink.converters.metrics.schema as schema
+from tracelink.converters.metrics import schema
 from tracelink.converters.metrics.cells import (
     TimeFormat,
     is_missing,

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-import tracelink.converters.metrics.schema as schema
+from tracelink.converters.metrics import schema
 from tracelink.converters.metrics.cells import numbers, time_format
 from tracelink.converters.metrics.samples import Samples
 from tracelink.converters.metrics.table import MOST_COLUMNS, Table, names_of

@@ -12,7 +12,7 @@ import numpy as np
 from msgspec import Struct
 from msgspec.structs import replace
 
-import tracelink.converters.nccl_inspector.schema as schema
+from tracelink.converters.nccl_inspector import schema
 from tracelink.converters.nccl_inspector.records import (
     Operations,
     has_several_processes,

@@ -11,16 +11,7 @@ from collections.abc import Callable, Iterator
 import msgspec
 from msgspec import Struct, field
 
-import tracelink.converters.nccl_inspector.schema as schema
-from tracelink.converters.nccl_inspector.schema import (
-    Collective,
-    Communicator,
-    Header,
-    Line,
-    Message,
-    Metadata,
-    Statistics,
-)
+from tracelink.converters.nccl_inspector import schema
 from tracelink.io.sources import Opened, Source
 from tracelink.model.columns import MICROSECOND, UNKNOWN, StringTable
 from tracelink.model.communications import number_in, rank_in, text_in
@@ -82,7 +73,7 @@ class Operations(Struct):
     places: array[int] = field(default_factory=_integers)
     """Offset and size of the line of each."""
     names: StringTable = field(default_factory=StringTable)
-    communicators: dict[Communicator, int] = field(default_factory=dict)
+    communicators: dict[schema.Communicator, int] = field(default_factory=dict)
     versions: Counter[str] = field(default_factory=Counter)
     hosts: Counter[str] = field(default_factory=Counter)
     pids: Counter[int] = field(default_factory=Counter)
@@ -93,10 +84,10 @@ class Operations(Struct):
     def __len__(self) -> int:
         return len(self.name)
 
-    def add(self, communicator: int, operation: Collective | Message, written_us: int) -> None:
+    def add(self, communicator: int, operation: schema.Collective | schema.Message, written_us: int) -> None:
         """One more operation."""
         span = schema.span_ns(operation.event_trace_ts)
-        if isinstance(operation, Message):
+        if isinstance(operation, schema.Message):
             name, number, peer = operation.p2p, UNKNOWN, rank_in(operation.p2p_peer)
             size, spent = operation.p2p_msg_size_bytes, operation.p2p_exec_time_us
             algorithm, bus = operation.p2p_algobw_gbs, operation.p2p_busbw_gbs
@@ -108,7 +99,7 @@ class Operations(Struct):
         self.name.append(self.names[text_in(name)])
         self.number.append(number)
         self.peer.append(peer)
-        self.message.append(int(isinstance(operation, Message)))
+        self.message.append(int(isinstance(operation, schema.Message)))
         self.bytes.append(number_in(size))
         self.start.append(span[0] if span else 0)
         self.stop.append(span[1] if span else 0)
@@ -138,11 +129,11 @@ class _Reading(Struct):
     """The lines until now, and the marker that the next ones belong to."""
 
     found: Operations = field(default_factory=Operations)
-    header: Communicator | None = None
-    metadata: Metadata | None = None
+    header: schema.Communicator | None = None
+    metadata: schema.Metadata | None = None
     awaited: int = 0
     """Lines that the marker announced and that are still to come."""
-    known: dict[tuple[object, ...], Communicator] = field(default_factory=dict)
+    known: dict[tuple[object, ...], schema.Communicator] = field(default_factory=dict)
 
     def add(self, offset: int, text: bytes, *, complete: bool) -> None:
         """One more line."""
@@ -175,7 +166,12 @@ class _Reading(Struct):
             self.found.problems["missing_lines"] += self.awaited
         self.awaited = 0
 
-    def _mark(self, statistics: Statistics, header: Communicator | None, metadata: Metadata | None) -> None:
+    def _mark(
+        self,
+        statistics: schema.Statistics,
+        header: schema.Communicator | None,
+        metadata: schema.Metadata | None,
+    ) -> None:
         self.close()
         self.header, self.metadata, self.awaited = header, metadata, statistics.announced
         if header and metadata:
@@ -184,7 +180,9 @@ class _Reading(Struct):
         if lost > 0:
             self.found.problems["overwritten"] += lost
 
-    def _context(self, line: Line, text: bytes) -> tuple[Communicator | None, Metadata | None]:
+    def _context(
+        self, line: schema.Line, text: bytes
+    ) -> tuple[schema.Communicator | None, schema.Metadata | None]:
         """The communicator and the process of a line: its own, else those of the marker before it."""
         if line.header:
             return self._communicator(line.header), line.metadata or schema.decode_metadata(text)
@@ -195,13 +193,13 @@ class _Reading(Struct):
             )
         return self.header, line.metadata or self.metadata
 
-    def _communicator(self, header: Header) -> Communicator:
+    def _communicator(self, header: schema.Header) -> schema.Communicator:
         key = (header.id, header.comm_name, header.rank, header.n_ranks)
         if key not in self.known:
             self.known[key] = schema.communicator_of(header)
         return self.known[key]
 
-    def _learn(self, header: Communicator, metadata: Metadata) -> None:
+    def _learn(self, header: schema.Communicator, metadata: schema.Metadata) -> None:
         found = self.found
         found.communicators.setdefault(header, len(found.communicators))
         found.versions[metadata.inspector_output_format_version or ""] += 1

@@ -11,28 +11,9 @@ import numpy.typing as npt
 from msgspec import Struct, field
 from msgspec.structs import replace
 
+from tracelink.converters.nsys import schema
 from tracelink.converters.nsys.collected import Collector, Rows, coded
 from tracelink.converters.nsys.database import Database, identifier, known
-from tracelink.converters.nsys.schema import (
-    CALLS,
-    COPIES,
-    COPY_KINDS,
-    DEVICE_TABLES,
-    FILL,
-    FILLS,
-    GRAPH,
-    GRAPHS,
-    KERNELS,
-    LONGEST_NS,
-    PID_BITS,
-    PID_MASK,
-    STRINGS,
-    SYSTEM_CALLS,
-    TID_BITS,
-    TID_MASK,
-    WAIT_KINDS,
-    WAITS,
-)
 from tracelink.model.columns import UNKNOWN, Int32s, Int64s, UInt8s, distinct
 from tracelink.model.events import EventKind, Key, Track, TrackKind
 
@@ -57,7 +38,7 @@ class Names(Struct):
         """The codes of names with these ids."""
         different, which = coded(ids)
         new = np.array([number for number in different.tolist() if number not in self.codes], np.int64)
-        texts = self.database.strings(STRINGS, new)
+        texts = self.database.strings(schema.STRINGS, new)
         for number in new.tolist():
             text = texts.get(number)
             self.missing += text is None
@@ -81,7 +62,7 @@ class Lanes(Struct):
 
     def name(self, thread: int, name: str) -> None:
         """Sets the name of the thread with a global id."""
-        self.names[thread >> TID_BITS & PID_MASK, thread & TID_MASK] = name
+        self.names[thread >> schema.TID_BITS & schema.PID_MASK, thread & schema.TID_MASK] = name
 
     def threads(self, threads: Int64s) -> Int32s:
         """The track of each thread."""
@@ -106,7 +87,7 @@ class Lanes(Struct):
 
 
 def _thread(thread: int) -> Track:
-    pid, tid = thread >> TID_BITS & PID_MASK, thread & TID_MASK
+    pid, tid = thread >> schema.TID_BITS & schema.PID_MASK, thread & schema.TID_MASK
     return Track(TrackKind.THREAD, str(pid), f"{tid} nsys", sort=-int(pid == tid))
 
 
@@ -119,7 +100,7 @@ def _stream(device: int, stream: int, *, waits: bool) -> Track:
 
 def pid_of(numbers: Int64s) -> Int64s:
     """The process in ids of threads or processes."""
-    return (numbers >> PID_BITS) & PID_MASK
+    return (numbers >> schema.PID_BITS) & schema.PID_MASK
 
 
 class Activities(Struct):
@@ -137,13 +118,13 @@ class Activities(Struct):
 
     def read(self) -> None:
         """Reads all tables that are there."""
-        for table in DEVICE_TABLES:
+        for table in schema.DEVICE_TABLES:
             self._read(table, self._add_work, ("globalPid", "deviceId", "streamId", "contextId"))
-        self._read(CALLS, self._add_calls, ("globalTid", "nameId"))
+        self._read(schema.CALLS, self._add_calls, ("globalTid", "nameId"))
 
     def read_system_calls(self) -> None:
         """Reads what the operating system was asked for."""
-        self._read(SYSTEM_CALLS, self._add_calls, ("globalTid", "nameId"))
+        self._read(schema.SYSTEM_CALLS, self._add_calls, ("globalTid", "nameId"))
 
     def _read(self, table: str, add: Callable[[str, Sequence[Int64s]], None], needed: Sequence[str]) -> None:
         if table not in self.database.tables:
@@ -165,42 +146,46 @@ class Activities(Struct):
     def _name(self, table: str) -> str:
         """SQL of the number that stands for the name of an event."""
         columns = {
-            KERNELS: ("demangledName", "shortName", "mangledName"),
-            COPIES: ("copyKind",),
-            WAITS: ("syncType", "deprecatedSyncType"),
+            schema.KERNELS: ("demangledName", "shortName", "mangledName"),
+            schema.COPIES: ("copyKind",),
+            schema.WAITS: ("syncType", "deprecatedSyncType"),
         }
         return self._optional(table, *columns.get(table, ()))
 
     def _add_work(self, table: str, block: Sequence[Int64s]) -> None:
         row, start, end, process, device, stream, context, correlation, name = block
         pid = pid_of(process)
-        if table == WAITS:
+        if table == schema.WAITS:
             device = self._devices(pid, context, device)
         else:
             self._learn(pid, context, device)
-        kind = DEVICE_TABLES[table]
+        kind = schema.DEVICE_TABLES[table]
         track = self.lanes.streams(device, stream, waits=kind == EventKind.SYNCHRONIZATION)
         columns = (self._device_names(table, name), track, row, start, end)
         self.add(table, pid, kind, columns, {Key.CORRELATION: correlation})
 
     def _device_names(self, table: str, name: Int64s) -> Int32s:
-        if table == KERNELS:
+        if table == schema.KERNELS:
             return self.names.of_ids(name)
         words: dict[str, Callable[[int], str]] = {
-            COPIES: lambda kind: COPY_KINDS.get(kind, COPY_KINDS[0]),
-            FILLS: lambda _: FILL,
-            GRAPHS: lambda _: GRAPH,
-            WAITS: lambda kind: WAIT_KINDS.get(kind, "Synchronization"),
+            schema.COPIES: lambda kind: schema.COPY_KINDS.get(kind, schema.COPY_KINDS[0]),
+            schema.FILLS: lambda _: schema.FILL,
+            schema.GRAPHS: lambda _: schema.GRAPH,
+            schema.WAITS: lambda kind: schema.WAIT_KINDS.get(kind, "Synchronization"),
         }
         return self.names.of_numbers(name, words[table])
 
     def _add_calls(self, table: str, block: Sequence[Int64s]) -> None:
         row, start, end, thread, name, correlation, _ = block
-        kind = EventKind.RUNTIME if table == CALLS else EventKind.OTHER
+        kind = EventKind.RUNTIME if table == schema.CALLS else EventKind.OTHER
         shown = self.names.of_ids(name, lambda text: VERSION_SUFFIX.sub("", text))
         columns = (shown, self.lanes.threads(thread), row, start, end)
         self.add(
-            table, pid_of(thread), kind, columns, {Key.CORRELATION: correlation} if table == CALLS else {}
+            table,
+            pid_of(thread),
+            kind,
+            columns,
+            {Key.CORRELATION: correlation} if table == schema.CALLS else {},
         )
 
     def add(
@@ -213,7 +198,7 @@ class Activities(Struct):
     ) -> None:
         """Adds events; `columns` are name, track, number of the row, start and end in the session."""
         name, track, row, start, end = columns
-        usable = (start >= 0) & (start <= LONGEST_NS) & (end <= LONGEST_NS)
+        usable = (start >= 0) & (start <= schema.LONGEST_NS) & (end <= schema.LONGEST_NS)
         whole = {
             "kind": np.broadcast_to(np.asarray(kind, np.uint8), len(row)),
             "name": name,

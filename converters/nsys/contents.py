@@ -8,6 +8,7 @@ from tempfile import gettempdir
 import numpy as np
 from msgspec import Struct, field
 
+from tracelink.converters.nsys import schema
 from tracelink.converters.nsys.activities import Activities, Lanes, Names
 from tracelink.converters.nsys.collected import Collector, Stored
 from tracelink.converters.nsys.counters import Sampled, Samples
@@ -16,17 +17,6 @@ from tracelink.converters.nsys.files import COMMAND, LocalFile, database_of
 from tracelink.converters.nsys.nvtx import Ranges
 from tracelink.converters.nsys.payloads import NvtxWords
 from tracelink.converters.nsys.processes import Process, host_of, processes_of
-from tracelink.converters.nsys.schema import (
-    EXPORT,
-    NORMALIZED,
-    SCHEMA_VERSION,
-    SESSION,
-    SHIFTS,
-    STRINGS,
-    SYSTEM_CALLS,
-    THREADS,
-    VERSION,
-)
 from tracelink.io.engine import Engine
 from tracelink.io.sources import Source
 from tracelink.model.errors import UnreadableError
@@ -37,7 +27,7 @@ from tracelink.model.text import subject
 SYSTEM = "osrt"
 """What the user requests to read calls of the operating system."""
 UNREAD = {
-    SYSTEM_CALLS: "calls of the operating system",
+    schema.SYSTEM_CALLS: "calls of the operating system",
     "PROFILER_OVERHEAD": "intervals of the profiler's overhead",
     "CUPTI_ACTIVITY_KIND_OVERHEAD": "intervals of CUPTI's overhead",
     "MPI_COLLECTIVES_EVENTS": "collectives of MPI",
@@ -110,7 +100,7 @@ def _unpacked(source: Source, engine: Engine) -> tuple[list[ProcessSource], list
     zero_ns = _zero(database, export)
     contents = _read(database, zero_ns, system_calls=SYSTEM in source.include)
     engine.meter.add(source.bytes)
-    version = f"{export.get(VERSION, '')}, schema {export.get(SCHEMA_VERSION, '')}"
+    version = f"{export.get(schema.VERSION, '')}, schema {export.get(schema.SCHEMA_VERSION, '')}"
     sources = list(_sources(source, Session(file, version, host_of(database), zero_ns), contents))
     findings = [*_damage(source.path, file, database), *_findings(source, contents), *contents.helpers]
     database.connection.close()
@@ -136,23 +126,23 @@ def _read(database: Database, zero_ns: int, *, system_calls: bool) -> _Contents:
 
 def _export(database: Database) -> dict[str, str]:
     """How the file was exported, by name."""
-    rows = [row for table in EXPORT for row in database.rows(table, "name", "value")]
+    rows = [row for table in schema.EXPORT for row in database.rows(table, "name", "value")]
     return {name: value for name, value in rows if isinstance(name, str) and isinstance(value, str)}
 
 
 def _zero(database: Database, export: dict[str, str]) -> int:
     """The time of the start of the session; raises `UnreadableError` if times were changed by the export."""
-    shifts = [export[name] for name in SHIFTS if export.get(name, "0") not in ("0", "")]
-    if shifts or export.get(NORMALIZED, "false").lower() == "true":
+    shifts = [export[name] for name in schema.SHIFTS if export.get(name, "0") not in ("0", "")]
+    if shifts or export.get(schema.NORMALIZED, "false").lower() == "true":
         how = f"shifted by {shifts[0][:30]} ns" if shifts else "normalised"
         raise UnreadableError(
             f"its times were {how} when it was exported, and fit to no other source",
             advice=f"Export the report again: {COMMAND}",
         )
-    starts = [start for (start,) in database.rows(SESSION, "utcEpochNs") if isinstance(start, int)]
+    starts = [start for (start,) in database.rows(schema.SESSION, "utcEpochNs") if isinstance(start, int)]
     if not starts or not 0 < starts[0] < LATEST_NS:
         raise UnreadableError(
-            f"the time of the session is missing or invalid (table {SESSION})",
+            f"the time of the session is missing or invalid (table {schema.SESSION})",
             advice=f"Export the report again: {COMMAND}",
         )
     return starts[0]
@@ -161,10 +151,10 @@ def _zero(database: Database, export: dict[str, str]) -> int:
 def _name_threads(database: Database, names: Names, lanes: Lanes) -> None:
     rows = [
         row
-        for row in database.rows(THREADS, "globalTid", "nameId")
+        for row in database.rows(schema.THREADS, "globalTid", "nameId")
         if all(isinstance(one, int) for one in row)
     ]
-    texts = database.strings(STRINGS, np.unique(np.array([name for _, name in rows], np.int64)))
+    texts = database.strings(schema.STRINGS, np.unique(np.array([name for _, name in rows], np.int64)))
     for thread, name in rows:
         lanes.name(thread, texts.get(name, ""))
 
@@ -244,7 +234,7 @@ def _findings(source: Source, contents: _Contents) -> Iterator[Finding]:
         text = f"{path}: {subject(count, 'row', 'have')} no time within the session: skipped."
         yield Finding(Severity.WARNING, "not_an_event", text, count, path)
     if count := activities.names.missing:
-        text = f"{path}: {subject(count, 'name', 'are')} not in the table {STRINGS}; shown by number."
+        text = f"{path}: {subject(count, 'name', 'are')} not in the table {schema.STRINGS}; shown by number."
         yield Finding(Severity.WARNING, "missing_names", text, count, path)
     if count := contents.sampled.unowned:
         text = f"{path}: {subject(count, 'sample', 'are')} of GPUs that no process uses: skipped."
@@ -265,9 +255,9 @@ def _part_of_folder(source: Source) -> list[Finding]:
 def _left_out(source: Source, database: Database) -> Iterator[Finding]:
     """Tables with events that are not read."""
     for table, what in UNREAD.items():
-        if table == SYSTEM_CALLS and SYSTEM in source.include:
+        if table == schema.SYSTEM_CALLS and SYSTEM in source.include:
             continue
         if count := database.count(table):
-            advice = " --include osrt reads them." if table == SYSTEM_CALLS else ""
+            advice = " --include osrt reads them." if table == schema.SYSTEM_CALLS else ""
             text = f"{source.path}: {subject(count, 'row', 'are')} not read from the table {table} ({what}).{advice}"
             yield Finding(Severity.INFO, "left_out_table", text, count, source.path, table)

@@ -9,22 +9,12 @@ from itertools import islice
 import numpy as np
 from msgspec import Struct, field
 
+from tracelink.converters.nsys import schema
 from tracelink.converters.nsys.activities import Activities, pid_of
 from tracelink.converters.nsys.collected import coded
 from tracelink.converters.nsys.database import known
 from tracelink.converters.nsys.labels import SEPARATOR, Labels, NameCodes, labels_of
 from tracelink.converters.nsys.payloads import NvtxWords
-from tracelink.converters.nsys.schema import (
-    CATEGORY_NAME,
-    DOMAIN,
-    MARK,
-    PID_BITS,
-    PID_MASK,
-    PUSH_POP,
-    RANGES,
-    START_END,
-    THREAD_NAME,
-)
 from tracelink.model.columns import UNKNOWN, Bools, Int32s, Int64s, UInt8s
 from tracelink.model.events import EventKind, Key, Track, TrackKind
 from tracelink.model.operations import COLLECTIVE_ANNOTATION
@@ -39,7 +29,7 @@ UNNAMED = "unnamed NVTX range"
 JOIN = re.compile(r"[nr]cclx?Comm(Init|Split)")
 """Names of ranges in which a communicator is joined."""
 ACROSS = "NVTX start/end ranges"
-DESCRIPTIONS = (CATEGORY_NAME, THREAD_NAME, DOMAIN)
+DESCRIPTIONS = (schema.CATEGORY_NAME, schema.THREAD_NAME, schema.DOMAIN)
 """Types of rows that only describe others."""
 
 
@@ -64,20 +54,20 @@ class Ranges(Struct):
     def read(self) -> None:
         """Reads the table, if it is there."""
         database = self.activities.database
-        if RANGES not in database.tables:
+        if schema.RANGES not in database.tables:
             return
         needed = ("start", "end", "eventType", "globalTid", "text")
-        if not database.has(RANGES, *needed):
-            database.damage[RANGES] = f"it has not all of the columns {', '.join(needed)}"
+        if not database.has(schema.RANGES, *needed):
+            database.damage[schema.RANGES] = f"it has not all of the columns {', '.join(needed)}"
             return
         columns = [known(name) for name in needed[:-1]]
         columns += [
-            known(name, unknown) if database.has(RANGES, name) else str(unknown)
+            known(name, unknown) if database.has(schema.RANGES, name) else str(unknown)
             for name, unknown in (("domainId", 0), ("textId", UNKNOWN))
         ]
         codes = NameCodes(self.activities.collector.names)
-        for block in database.blocks(RANGES, columns):
-            self._add(block, labels_of(database.joined(RANGES, "text", block[0], SEPARATOR), codes))
+        for block in database.blocks(schema.RANGES, columns):
+            self._add(block, labels_of(database.joined(schema.RANGES, "text", block[0], SEPARATOR), codes))
 
     def words(self, pid: int) -> NvtxWords:
         """The names of domains and categories of a process."""
@@ -90,18 +80,18 @@ class Ranges(Struct):
         if self.categories is None:
             rows = (
                 self.activities.database.rows(
-                    RANGES,
+                    schema.RANGES,
                     "globalTid",
                     "domainId",
                     "category",
                     "text",
-                    where=f"WHERE eventType = {CATEGORY_NAME}",
+                    where=f"WHERE eventType = {schema.CATEGORY_NAME}",
                 )
                 if self.described
                 else []
             )
             self.categories = {
-                (thread >> PID_BITS & PID_MASK, domain or 0, category): text
+                (thread >> schema.PID_BITS & schema.PID_MASK, domain or 0, category): text
                 for thread, domain, category, text in rows
                 if isinstance(thread, int) and isinstance(category, int) and isinstance(text, str)
             }
@@ -113,11 +103,11 @@ class Ranges(Struct):
         self._learn_names()
         self._learn_inits(row, thread, name, text_id)
         self._learn(form, thread, domain, name)
-        self.described |= bool((form == CATEGORY_NAME).any())
-        chosen = (form == PUSH_POP) | (form == START_END) | (form == MARK)
+        self.described |= bool((form == schema.CATEGORY_NAME).any())
+        chosen = (form == schema.PUSH_POP) | (form == schema.START_END) | (form == schema.MARK)
         self.others += int(np.count_nonzero(~chosen & ~np.isin(form, DESCRIPTIONS)))
         kind = self._kinds(form, name, identity != UNKNOWN)
-        end = np.where(form == MARK, UNKNOWN, end)
+        end = np.where(form == schema.MARK, UNKNOWN, end)
         forward = np.where(self.is_backward[name] & (sequence != UNKNOWN), BACKWARD_THREAD, UNKNOWN)
         keys = {Key.RECORD_FUNCTION: identity, Key.SEQUENCE: sequence, Key.FORWARD_THREAD: forward}
         columns = (name, self._tracks(thread, form), row, start, end)
@@ -125,7 +115,7 @@ class Ranges(Struct):
             kind, thread = kind[chosen], thread[chosen]
             columns = tuple(column[chosen] for column in columns)
             keys = {key: values[chosen] for key, values in keys.items()}
-        self.activities.add(RANGES, pid_of(thread), kind, columns, keys)
+        self.activities.add(schema.RANGES, pid_of(thread), kind, columns, keys)
 
     def _names(self, name: Int32s, text_id: Int64s) -> Int32s:
         """The codes of names: the texts, else those with the ids."""
@@ -150,14 +140,14 @@ class Ranges(Struct):
     def _kinds(self, form: Int64s, name: Int32s, identified: Bools) -> UInt8s:
         """Ranges with an id are torch's; most of them are operators."""
         kind = np.where(identified, self.kind_of_name[name], np.uint8(EventKind.ANNOTATION))
-        kind[form == START_END] = EventKind.SPAN
-        kind[form == MARK] = EventKind.INSTANT
+        kind[form == schema.START_END] = EventKind.SPAN
+        kind[form == schema.MARK] = EventKind.INSTANT
         return kind
 
     def _tracks(self, thread: Int64s, form: Int64s) -> Int32s:
         """The thread of each range; start/end ranges are of no single thread."""
         track = self.activities.lanes.threads(thread)
-        across = np.flatnonzero(form == START_END)
+        across = np.flatnonzero(form == schema.START_END)
         if len(across):
             pids, which = coded(pid_of(thread[across]))
             tracks = [Track(TrackKind.PROCESS, str(pid), ACROSS, ACROSS) for pid in pids.tolist()]
@@ -177,13 +167,13 @@ class Ranges(Struct):
 
     def _learn(self, form: Int64s, thread: Int64s, domain: Int64s, name: Int32s) -> None:
         """Names of threads and domains."""
-        rows = np.flatnonzero((form == THREAD_NAME) | (form == DOMAIN))
+        rows = np.flatnonzero((form == schema.THREAD_NAME) | (form == schema.DOMAIN))
         if not len(rows):
             return
         texts = self.activities.collector.names.texts()
         for row in rows.tolist():
             text = texts[name[row]]
-            if form[row] == DOMAIN:
+            if form[row] == schema.DOMAIN:
                 self.domains[int(pid_of(thread[row])), int(domain[row])] = text
             else:
                 self.activities.lanes.name(int(thread[row]), text)

@@ -9,22 +9,11 @@ import numpy as np
 import numpy.typing as npt
 from msgspec import Struct, field
 
+from tracelink.converters.nsys import schema
 from tracelink.converters.nsys.database import Database, identifier
 from tracelink.converters.nsys.files import LocalFile
 from tracelink.converters.nsys.nccl import ENTRIES, arguments_of
 from tracelink.converters.nsys.nccl import Payloads as NcclPayloads
-from tracelink.converters.nsys.schema import (
-    CALLS,
-    COPIES,
-    FILLS,
-    GRAPHS,
-    KERNELS,
-    RANGES,
-    STRINGS,
-    SYSTEM_CALLS,
-    TID_MASK,
-    WAITS,
-)
 from tracelink.io.sources import Source
 from tracelink.model.columns import Int64s
 from tracelink.model.trace import Payload
@@ -69,7 +58,7 @@ _NUMBER = f"CAST(coalesce({', '.join(_FRACTIONS)}) AS REAL)"
 _FRACTION = f"CASE WHEN abs({_NUMBER}) < 1e308 THEN {_NUMBER} END"
 _JSON = "CAST(jsonText AS TEXT)"
 _MEMBERS: Mapping[str, Sequence[Member]] = {
-    KERNELS: (
+    schema.KERNELS: (
         *_PLACE,
         _plain("registers per thread", "registersPerThread"),
         ("shared memory", _SHARED, f"CAST({' + '.join(_SHARED)} AS INTEGER)"),
@@ -78,13 +67,13 @@ _MEMBERS: Mapping[str, Sequence[Member]] = {
         _plain("graph id", "graphId"),
         _plain("graph node id", "graphNodeId"),
     ),
-    COPIES: (*_PLACE, _plain("bytes", "bytes"), _plain("graph node id", "graphNodeId")),
-    FILLS: (*_PLACE, _plain("bytes", "bytes"), _plain("graph node id", "graphNodeId")),
-    GRAPHS: (*_PLACE, _plain("graph id", "graphId"), _plain("graph exec id", "graphExecId")),
-    WAITS: (*_PLACE, ("event", ("eventId",), f"nullif(CAST(eventId AS INTEGER), {NO_EVENT})")),
-    CALLS: (_plain("correlation", "correlationId"), _RESULT),
-    SYSTEM_CALLS: (_RESULT,),
-    RANGES: (
+    schema.COPIES: (*_PLACE, _plain("bytes", "bytes"), _plain("graph node id", "graphNodeId")),
+    schema.FILLS: (*_PLACE, _plain("bytes", "bytes"), _plain("graph node id", "graphNodeId")),
+    schema.GRAPHS: (*_PLACE, _plain("graph id", "graphId"), _plain("graph exec id", "graphExecId")),
+    schema.WAITS: (*_PLACE, ("event", ("eventId",), f"nullif(CAST(eventId AS INTEGER), {NO_EVENT})")),
+    schema.CALLS: (_plain("correlation", "correlationId"), _RESULT),
+    schema.SYSTEM_CALLS: (_RESULT,),
+    schema.RANGES: (
         _number_in_text("Record function id", "id_at", len(", op_id = ")),
         _number_in_text("Sequence number", "sequence_at", len(", seq = ")),
         ("Input Dims", ("text",), "CASE WHEN sizes_at AND json_valid(sizes) THEN json(sizes) END"),
@@ -93,12 +82,12 @@ _MEMBERS: Mapping[str, Sequence[Member]] = {
         ("data", ("jsonText",), f"CASE WHEN jsonText IS NULL THEN NULL WHEN json_valid({_JSON}) THEN json({_JSON}) "
          f"ELSE json_quote({_JSON}) END"),
         ("data", ("jsonTextId",), "CASE WHEN jsonText IS NULL THEN (SELECT CASE WHEN json_valid(value) "
-         f"THEN json(value) ELSE json_quote(value) END FROM {STRINGS} WHERE id = jsonTextId) END"),
-        ("end thread", ("endGlobalTid",), f"CAST(endGlobalTid AS INTEGER) & {TID_MASK}"),
+         f"THEN json(value) ELSE json_quote(value) END FROM {schema.STRINGS} WHERE id = jsonTextId) END"),
+        ("end thread", ("endGlobalTid",), f"CAST(endGlobalTid AS INTEGER) & {schema.TID_MASK}"),
     ),
 }  # fmt: skip
 _DERIVED = {
-    RANGES: (
+    schema.RANGES: (
         "instr(text, ', op_id = ') AS id_at",
         "instr(text, ', seq = ') AS sequence_at",
         "instr(text, ', sizes = ') AS sizes_at",
@@ -167,7 +156,7 @@ class RowPayloads(Struct, frozen=True):
 
     def _texts(self, database: Database, table: str, rows: npt.NDArray[np.integer]) -> list[bytes]:
         """The JSON of the arguments in rows of a table."""
-        extra = self.words.members if table == RANGES else []
+        extra = self.words.members if table == schema.RANGES else []
         members = [
             f"coalesce('{_key(name)}' || ({value}), '')"
             for name, columns, value in (*_MEMBERS[table], *extra)
@@ -181,7 +170,7 @@ class RowPayloads(Struct, frozen=True):
         )
         texts = dict(database.select(table, query))
         found = [text.encode() if isinstance(text := texts.get(row), str) else b"" for row in rows.tolist()]
-        if table == RANGES and ENTRIES in database.tables:
+        if table == schema.RANGES and ENTRIES in database.tables:
             _add_fields(found, NcclPayloads.of(database).of_rows(rows.tolist()), rows)
         return found
 

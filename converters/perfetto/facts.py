@@ -10,19 +10,11 @@ import numpy as np
 from msgspec import Struct
 
 from tracelink.converters.perfetto.json_text import Texts, micros, numbers, quoted, table, unclosed_object
+from tracelink.converters.perfetto.timeline import schema
 from tracelink.converters.perfetto.timeline.drawing import Drawing
 from tracelink.converters.perfetto.timeline.groups import group_label, sequence_numbers
 from tracelink.converters.perfetto.timeline.hangs import LastArrivals
 from tracelink.converters.perfetto.timeline.job import ArgumentChoice
-from tracelink.converters.perfetto.timeline.schema import (
-    COLLECTIVE,
-    LINK,
-    OWN_HEADER,
-    PRIVATE_HEADER,
-    REPLACED_HEADER,
-    VIEW,
-    Argument,
-)
 from tracelink.converters.perfetto.timeline.view import startup_view
 from tracelink.model.columns import UNKNOWN, Bools, Int32s, Int64s
 from tracelink.model.events import Key
@@ -53,7 +45,7 @@ def header(job: Job, base: int) -> bytes:
     values |= {
         "displayTimeUnit": "ms",
         "baseTimeNanoseconds": base,
-        OWN_HEADER: ({} if single else {VIEW: startup_view(job).as_header()})
+        schema.OWN_HEADER: ({} if single else {schema.VIEW: startup_view(job).as_header()})
         | {"ranks": [_rank(job, rank, brief=single is not None) for rank in job.ranks]},
     }
     return unclosed_object(values)
@@ -101,7 +93,11 @@ def _source(source: SourceInfo, *, brief: bool) -> dict[str, Any]:
 
 
 def _public(header: Mapping[str, Any]) -> dict[str, Any]:
-    return {key: value for key, value in header.items() if key not in PRIVATE_HEADER | REPLACED_HEADER}
+    return {
+        key: value
+        for key, value in header.items()
+        if key not in schema.PRIVATE_HEADER | schema.REPLACED_HEADER
+    }
 
 
 # Arguments of the events of a rank: links without a flow, and the collectives in which they take part.
@@ -114,8 +110,8 @@ def added_arguments(graph: EventGraph, drawing: Drawing, job: Job, args: Argumen
     shown = drawing.shown.tolist()
     parts = _participation_arguments(job, graph.ranks[0].rank)
     return {
-        LINK: _link_arguments(graph, drawing),
-        COLLECTIVE: {row: members for row, members in parts.items() if shown[row]},
+        schema.LINK: _link_arguments(graph, drawing),
+        schema.COLLECTIVE: {row: members for row, members in parts.items() if shown[row]},
     }
 
 
@@ -126,15 +122,19 @@ def add_member(members: dict[int, bytes], row: int, member: bytes) -> None:
 
 def _link_arguments(graph: EventGraph, drawing: Drawing) -> dict[int, bytes]:
     """Events with an unknown end, nodes that are the same as an event, and the lines of generated kernels."""
-    members = dict.fromkeys(drawing.open_ended.tolist(), b'"%s":false' % Argument.DURATION_KNOWN.encode())
+    members = dict.fromkeys(
+        drawing.open_ended.tolist(), b'"%s":false' % schema.Argument.DURATION_KNOWN.encode()
+    )
     ids = graph.key(Key.NODE_ID).dense(len(graph), -1) if drawing.nodes else drawing.open_ended
     for row, node in drawing.nodes.items():
-        add_member(members, row, b'"%s":%d' % (Argument.NODE.encode(), ids[node]))
+        add_member(members, row, b'"%s":%d' % (schema.Argument.NODE.encode(), ids[node]))
     lines = graph.key(Key.SOURCE_LINES)
     for row, code in zip(lines.rows.tolist(), lines.values.tolist(), strict=True):
         if drawing.shown[row]:
             add_member(
-                members, row, b'"%s":%s' % (Argument.SOURCE_LINES.encode(), quoted(graph.strings[code]))
+                members,
+                row,
+                b'"%s":%s' % (schema.Argument.SOURCE_LINES.encode(), quoted(graph.strings[code])),
             )
     return members
 
@@ -156,7 +156,7 @@ def _participation_arguments(job: Job, rank: int) -> Mapping[int, bytes]:
         known = np.flatnonzero(rows != UNKNOWN)
         for part, row in zip(known.tolist(), rows[known].tolist(), strict=True):
             parts_of_row.setdefault(row, []).append(part)
-    key = b'"%s":' % Argument.GROUP.encode()
+    key = b'"%s":' % schema.Argument.GROUP.encode()
     return {
         row: key + quoted(", ".join([names[part] for part in parts])) + rest[parts[-1]]
         for row, parts in parts_of_row.items()
@@ -164,7 +164,7 @@ def _participation_arguments(job: Job, rank: int) -> Mapping[int, bytes]:
 
 
 def _wait_members(wait: Int64s) -> list[bytes]:
-    key = b',"%s":' % Argument.WAIT.encode()
+    key = b',"%s":' % schema.Argument.WAIT.encode()
     return [
         key + text if known else b""
         for text, known in zip(micros(wait), (wait != UNKNOWN).tolist(), strict=True)
@@ -175,8 +175,8 @@ def _last_member(last_rank: int, rank: int) -> bytes:
     if last_rank == UNKNOWN:
         return b""
     if last_rank == rank:
-        return b',"%s":true' % Argument.LAST.encode()
-    return b',"%s":%d' % (Argument.AWAITED.encode(), last_rank)
+        return b',"%s":true' % schema.Argument.LAST.encode()
+    return b',"%s":%d' % (schema.Argument.AWAITED.encode(), last_rank)
 
 
 # Arguments of the slices and instants on the tracks of process groups.
@@ -218,17 +218,17 @@ def collective_arguments(job: Job, parts: PartsByCollective, rows: Int64s, open_
     algorithm, bus = (np.round(rate[rows], 3) for rate in (collectives.algorithm_gb_s, collectives.bus_gb_s))
     verdict = collectives.verdict[rows]
     columns = [
-        _members(Argument.SEQUENCE, numbers(sequence_numbers(collectives, rows)), always),
-        _members(Argument.RANKS, present, always),
-        _members(Argument.MISSING_RANKS, missing, np.array([bool(text) for text in missing])),
-        _members(Argument.BYTES, numbers(size), size != UNKNOWN),
-        _members(Argument.LAST_RANK, numbers(last_rank), last_rank != UNKNOWN),
-        _members(Argument.SKEW, micros(skew), skew != UNKNOWN),
-        _members(Argument.DURATION, micros(duration), duration != UNKNOWN),
-        _members(Argument.ALGORITHM_BANDWIDTH, numbers(algorithm), np.isfinite(algorithm)),
-        _members(Argument.BUS_BANDWIDTH, numbers(bus), np.isfinite(bus)),
-        _members(Argument.VERDICT, _strings(job, verdict), verdict != UNKNOWN),
-        _members(Argument.DURATION_KNOWN, [b"false"] * len(rows), open_ended),
+        _members(schema.Argument.SEQUENCE, numbers(sequence_numbers(collectives, rows)), always),
+        _members(schema.Argument.RANKS, present, always),
+        _members(schema.Argument.MISSING_RANKS, missing, np.array([bool(text) for text in missing])),
+        _members(schema.Argument.BYTES, numbers(size), size != UNKNOWN),
+        _members(schema.Argument.LAST_RANK, numbers(last_rank), last_rank != UNKNOWN),
+        _members(schema.Argument.SKEW, micros(skew), skew != UNKNOWN),
+        _members(schema.Argument.DURATION, micros(duration), duration != UNKNOWN),
+        _members(schema.Argument.ALGORITHM_BANDWIDTH, numbers(algorithm), np.isfinite(algorithm)),
+        _members(schema.Argument.BUS_BANDWIDTH, numbers(bus), np.isfinite(bus)),
+        _members(schema.Argument.VERDICT, _strings(job, verdict), verdict != UNKNOWN),
+        _members(schema.Argument.DURATION_KNOWN, [b"false"] * len(rows), open_ended),
         _waits(job, parts, part_rows, bounds),
     ]
     return [b"{%s}" % b"".join(texts)[1:] for texts in zip(*columns, strict=True)]
@@ -236,7 +236,7 @@ def collective_arguments(job: Job, parts: PartsByCollective, rows: Int64s, open_
 
 def arrival_arguments(arrivals: LastArrivals) -> list[bytes]:
     """What is known of the last arrivals, as JSON objects."""
-    form = b'{"%s":%%s,"%s":%%s}' % (Argument.RANK.encode(), Argument.SKEW.encode())
+    form = b'{"%s":%%s,"%s":%%s}' % (schema.Argument.RANK.encode(), schema.Argument.SKEW.encode())
     return [form % pair for pair in zip(numbers(arrivals.rank), micros(arrivals.skew), strict=True)]
 
 
@@ -284,7 +284,7 @@ def _waits(job: Job, parts: PartsByCollective, part_rows: Int64s, bounds: Int64s
         key + text for key, text in zip(parts.keys[ranks[kept]].tolist(), micros(wait[kept]), strict=True)
     ]
     ends = np.searchsorted(kept, bounds).tolist()
-    key = b',"%s":{' % Argument.WAIT.encode()
+    key = b',"%s":{' % schema.Argument.WAIT.encode()
     return [
         b"%s%s}" % (key, b",".join(texts[low:high])) if low < high else b"" for low, high in pairwise(ends)
     ]

@@ -7,15 +7,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from tracelink.converters.pytorch.node_schema import (
-    COLLECTIVE,
-    ELEMENTS_IN,
-    ELEMENTS_OUT,
-    FUNCTIONAL,
-    GROUP_NAME,
-    NUMBER_TYPE,
-    TENSOR_TYPE,
-)
+from tracelink.converters.pytorch import node_schema
 from tracelink.model.communications import (
     Sizes,
     Statement,
@@ -53,14 +45,14 @@ def statement_of(node: Mapping[str, Any], attributes: Mapping[str, Any]) -> Stat
     if record is not None:
         return _recorded(record, attributes, inputs, _Values(node, "output"))
     statement = stated_by_inputs(name, inputs)
-    if FUNCTIONAL.match(name) and len(inputs):
+    if node_schema.FUNCTIONAL.match(name) and len(inputs):
         statement.group = text_in(inputs.value(len(inputs) - 1))
     return statement
 
 
 def _recorded(record: _Record, attributes: Mapping[str, Any], inputs: _Values, outputs: _Values) -> Statement:
     statement = stated_by(record.operation)
-    statement.group = record.group_name or text_in(attributes.get(GROUP_NAME))
+    statement.group = record.group_name or text_in(attributes.get(node_schema.GROUP_NAME))
     statement.point_to_point |= record.counts_messages
     if record.counts_messages or not statement.point_to_point:
         statement.sequence = record.sequence
@@ -71,10 +63,10 @@ def _recorded(record: _Record, attributes: Mapping[str, Any], inputs: _Values, o
     statement.members = record.members
     given = inputs.sizes(0) if record.tensors else None
     statement.shape = shape_of(given)
-    if COLLECTIVE in attributes:
-        statement.elements_in = number_in(attributes.get(ELEMENTS_IN))
-        statement.elements_out = number_in(attributes.get(ELEMENTS_OUT))
-        statement.type = text_in(attributes.get(NUMBER_TYPE))
+    if node_schema.COLLECTIVE in attributes:
+        statement.elements_in = number_in(attributes.get(node_schema.ELEMENTS_IN))
+        statement.elements_out = number_in(attributes.get(node_schema.ELEMENTS_OUT))
+        statement.type = text_in(attributes.get(node_schema.NUMBER_TYPE))
         statement.name_peer(record.rank)
     elif record.tensors:
         statement.elements_in, statement.elements_out = elements_of(given), elements_of(outputs.sizes(0))
@@ -159,7 +151,7 @@ class _Values:
 
     def type(self, index: int) -> str:
         """The element type of one value."""
-        found = TENSOR_TYPE.search(self._kind(index))
+        found = node_schema.TENSOR_TYPE.search(self._kind(index))
         name = type_named(found[1]) if found else ""
         return name if item_bytes(name) is not None else ""
 

@@ -10,29 +10,14 @@ import msgspec
 import numpy as np
 from msgspec import Struct, field
 
-from tracelink.converters.pytorch import ATTRIBUTES_MARK
+from tracelink.converters.pytorch import ATTRIBUTES_MARK, node_schema
 from tracelink.converters.pytorch.node_communication import communicates, statement_of
-from tracelink.converters.pytorch.node_schema import (
-    COLUMNS,
-    DEBUG,
-    FORWARD_THREAD,
-    MISSING_COMMUNICATION,
-    MISSING_COMMUNICATION_MARK,
-    PROCESS_GROUPS,
-    RECORD_FUNCTION,
-    SCOPE,
-    SEQUENCE,
-    THREAD,
-    FlatNode,
-    Node,
-    PositionalNode,
-)
 from tracelink.model.columns import Int64s, StringTable, int64s
 from tracelink.model.communications import Communications, Statement, communications
 
 TEXTS = msgspec.json.Decoder(list[msgspec.Raw])
 
-Nodes = Sequence[PositionalNode] | Sequence[Node] | Sequence[FlatNode]
+Nodes = Sequence[node_schema.PositionalNode] | Sequence[node_schema.Node] | Sequence[node_schema.FlatNode]
 Named = Mapping[str, Any]
 """A node, or its attributes, by name."""
 
@@ -70,9 +55,9 @@ class NodeFormat(Struct, frozen=True):
 
 
 PLAIN = NodeFormat(
-    msgspec.json.Decoder(list[PositionalNode]),
-    msgspec.json.Decoder(list[Node]),
-    msgspec.json.Decoder(list[FlatNode]),
+    msgspec.json.Decoder(list[node_schema.PositionalNode]),
+    msgspec.json.Decoder(list[node_schema.Node]),
+    msgspec.json.Decoder(list[node_schema.FlatNode]),
 )
 
 
@@ -81,7 +66,9 @@ def decode(text: memoryview, format_: NodeFormat = PLAIN) -> Piece:
     piece = (
         _decode_by_position(text, format_) if ATTRIBUTES_MARK.search(text) else _decode_flat(text, format_)
     )
-    with_statement = {name for name in set(piece.names) if name == PROCESS_GROUPS or communicates(name)}
+    with_statement = {
+        name for name in set(piece.names) if name == node_schema.PROCESS_GROUPS or communicates(name)
+    }
     if with_statement:
         rows = [row for row, name in enumerate(piece.names) if name in with_statement]
         _add_details(piece, _nodes_at(text, rows))
@@ -97,7 +84,7 @@ def _nodes_at(text: memoryview, rows: Iterable[int]) -> dict[int, Named]:
 def _add_details(piece: Piece, nodes: Mapping[int, Named]) -> None:
     """Adds groups and statements of nodes, by their row."""
     for row, node in nodes.items():
-        if piece.names[row] == PROCESS_GROUPS:
+        if piece.names[row] == node_schema.PROCESS_GROUPS:
             piece.group_nodes.append(node)
         else:
             piece.statements.append((row, statement_of(node, _named(node))))
@@ -110,14 +97,14 @@ def _decode_by_position(text: memoryview, format_: NodeFormat) -> Piece:
         return _decode_by_name(text, format_)
     attributes = [node.attrs for node in nodes]
     columns = {
-        RECORD_FUNCTION: int64s([each.rf_id.value for each in attributes]),
-        SEQUENCE: int64s([each.seq_id.value for each in attributes]),
-        SCOPE: int64s([each.scope.value for each in attributes]),
-        THREAD: int64s([each.tid.value for each in attributes]),
-        FORWARD_THREAD: int64s([each.fw_tid.value for each in attributes]),
+        node_schema.RECORD_FUNCTION: int64s([each.rf_id.value for each in attributes]),
+        node_schema.SEQUENCE: int64s([each.seq_id.value for each in attributes]),
+        node_schema.SCOPE: int64s([each.scope.value for each in attributes]),
+        node_schema.THREAD: int64s([each.tid.value for each in attributes]),
+        node_schema.FORWARD_THREAD: int64s([each.fw_tid.value for each in attributes]),
     }
     piece = _piece(nodes, columns, format_)
-    if MISSING_COMMUNICATION_MARK.search(text):
+    if node_schema.MISSING_COMMUNICATION_MARK.search(text):
         piece.without_communication = _decode_by_name(text, format_).without_communication
     return piece
 
@@ -132,7 +119,7 @@ def _decode_by_name(text: memoryview, format_: NodeFormat) -> Piece:
 
 def _decode_flat(text: memoryview, format_: NodeFormat) -> Piece:
     nodes = format_.flat.decode(text)
-    columns = {name: int64s(list(map(attrgetter(name), nodes))) for name in COLUMNS}
+    columns = {name: int64s(list(map(attrgetter(name), nodes))) for name in node_schema.COLUMNS}
     return _piece(nodes, columns, format_)
 
 
@@ -156,7 +143,7 @@ def convert(values: list[Any], format_: NodeFormat = PLAIN) -> Piece:
         names.append(_text(value.get("name") or ""))
         attributes.append(_named(value))
         nodes.append(value)
-        if names[-1] == PROCESS_GROUPS or communicates(names[-1]):
+        if names[-1] == node_schema.PROCESS_GROUPS or communicates(names[-1]):
             with_statement[len(names) - 1] = value
     columns = _by_name(attributes)
     columns[ID] = int64s([number for number, _ in rows])
@@ -181,14 +168,14 @@ def integer_in(value: Any) -> int | None:
 
 def _by_name(attributes: Sequence[Named]) -> dict[str, Int64s]:
     columns = {}
-    for name, default in COLUMNS.items():
+    for name, default in node_schema.COLUMNS.items():
         numbers = [integer_in(items.get(name)) for items in attributes]
         columns[name] = int64s([default if number is None else number for number in numbers])
     return columns
 
 
 def _undescribed(attributes: Iterable[Named]) -> int:
-    return sum(items.get(DEBUG) == MISSING_COMMUNICATION for items in attributes)
+    return sum(items.get(node_schema.DEBUG) == node_schema.MISSING_COMMUNICATION for items in attributes)
 
 
 def _named(value: Named) -> Named:
@@ -218,7 +205,7 @@ def _text(value: Any) -> str:
 
 
 NAME, INDEX = "name", "index"
-TABLE = (ID, PARENT, *COLUMNS, NAME, INDEX)
+TABLE = (ID, PARENT, *node_schema.COLUMNS, NAME, INDEX)
 
 
 class NodeColumns(Struct):

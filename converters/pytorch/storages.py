@@ -8,21 +8,11 @@ from functools import lru_cache
 import msgspec
 import numpy as np
 
-from tracelink.converters.pytorch.node_schema import (
-    INPUTS_KEY,
-    NO_STORAGE,
-    OPERATOR_SCHEMA,
-    OUTPUTS_MARK,
-    RESULTS,
-    STORAGE,
-    WRITTEN,
-    InputsText,
-    ValuesText,
-)
+from tracelink.converters.pytorch import node_schema
 from tracelink.model.trace import StorageUses
 
-INPUTS = msgspec.json.Decoder(InputsText)
-OBJECT = msgspec.json.Decoder(ValuesText)
+INPUTS = msgspec.json.Decoder(node_schema.InputsText)
+OBJECT = msgspec.json.Decoder(node_schema.ValuesText)
 LIST = msgspec.json.Decoder(list[msgspec.Raw])
 
 
@@ -35,16 +25,22 @@ class StorageReader:
 
     def add(self, row: int, text: bytes) -> None:
         """Adds the JSON text of the node at `row`; a text without tensors adds nothing."""
-        mark = OUTPUTS_MARK.search(text)
+        mark = node_schema.OUTPUTS_MARK.search(text)
         outputs = mark.start() if mark else len(text)
-        inputs = text.find(INPUTS_KEY, outputs)
+        inputs = text.find(node_schema.INPUTS_KEY, outputs)
         if inputs == -1:
-            read, written = STORAGE.findall(text, 0, outputs), STORAGE.findall(text, outputs)
+            read, written = (
+                node_schema.STORAGE.findall(text, 0, outputs),
+                node_schema.STORAGE.findall(text, outputs),
+            )
         else:
-            read, written = STORAGE.findall(text, inputs), STORAGE.findall(text, outputs, inputs)
-        if WRITTEN in text:
+            read, written = (
+                node_schema.STORAGE.findall(text, inputs),
+                node_schema.STORAGE.findall(text, outputs, inputs),
+            )
+        if node_schema.WRITTEN in text:
             written = _written(text, read, written)
-        elif read and written and not set(read).isdisjoint(written) and RESULTS in text:
+        elif read and written and not set(read).isdisjoint(written) and node_schema.RESULTS in text:
             written = [storage for storage in written if storage not in read]
         if read or written:
             self._row.append(row)
@@ -59,19 +55,19 @@ class StorageReader:
         row = np.repeat(np.repeat(self._row, 2), counts)
         writes = np.repeat(np.arange(len(counts)) % 2, counts)
         found = np.stack([row, writes, self._storage]).astype(np.int64)
-        row, writes, storage = np.unique(found[:, found[2] != NO_STORAGE], axis=1)
+        row, writes, storage = np.unique(found[:, found[2] != node_schema.NO_STORAGE], axis=1)
         return StorageUses(row, storage, writes == 1)
 
 
 def _written(text: bytes, read: list[bytes], written: list[bytes]) -> list[bytes]:
     """The storages that a node writes, if its schema has arguments that it writes to."""
-    schema = OPERATOR_SCHEMA.search(text)
+    schema = node_schema.OPERATOR_SCHEMA.search(text)
     if not schema:
         return written
     arguments, returned = written_arguments(schema[1])
     if returned:
         return written
-    passed = [storage for value in _values(text, arguments) for storage in STORAGE.findall(value)]
+    passed = [storage for value in _values(text, arguments) for storage in node_schema.STORAGE.findall(value)]
     return passed + [storage for storage in written if storage not in read]
 
 
@@ -90,7 +86,7 @@ def written_arguments(schema: bytes) -> tuple[tuple[int, ...], bool]:
         else:
             parts[-1] += character
     types = [text.strip() for text in parts if text.strip() != "*"]
-    mark = WRITTEN.decode()
+    mark = node_schema.WRITTEN.decode()
     written = tuple(index for index, text in enumerate(types) if mark in text)
     return written, len(written) == results.count(mark)
 

@@ -13,8 +13,8 @@ import msgspec
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-import tracelink.converters.torch_trace.schema as schema
 from tracelink.converters.pytorch.arguments import decimal_nanoseconds
+from tracelink.converters.torch_trace import schema
 from tracelink.converters.torch_trace.clock import LogClock
 from tracelink.converters.torch_trace.records import Damage, Record, records_in
 from tracelink.io.sources import Source

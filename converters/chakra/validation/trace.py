@@ -9,13 +9,8 @@ from heapq import heapify, heappop, heappush
 import numpy as np
 from msgspec import Struct
 
+from tracelink.converters.chakra import schema
 from tracelink.converters.chakra.decode import Decoded
-from tracelink.converters.chakra.schema import (
-    COMMUNICATION,
-    INTEGERS,
-    Kind,
-    Name,
-)
 from tracelink.converters.chakra.table import Attribute, NodeTable, chosen, signed, unsigned
 from tracelink.converters.chakra.validation.files import Groups
 from tracelink.converters.chakra.validation.rules import RULES, Broken, Rule, Violation
@@ -64,7 +59,7 @@ class NumberColumn(Struct, frozen=True):
     """Nodes that have it with any kind."""
 
     @classmethod
-    def of(cls, attribute: Attribute, length: int, kinds: frozenset[Kind]) -> NumberColumn:
+    def of(cls, attribute: Attribute, length: int, kinds: frozenset[schema.Kind]) -> NumberColumn:
         """The column of an attribute whose value must be of one of these kinds."""
         values, known, present = np.zeros(length, np.int64), np.zeros(length, bool), np.zeros(length, bool)
         present[attribute.rows] = True
@@ -133,23 +128,25 @@ class Trace(Struct, frozen=True, dict=True):
     @cached_property
     def communicates(self) -> Bools:
         """Communication nodes."""
-        return self.nodes.of_type(*COMMUNICATION)
+        return self.nodes.of_type(*schema.COMMUNICATION)
 
     @cached_property
     def on_host(self) -> NumberColumn:
         """The attribute that marks operators of the host."""
-        attribute = self.nodes.attribute(Name.IS_CPU_OP)
-        return NumberColumn.of(attribute, len(self.nodes), frozenset({Kind.BOOL}))
+        attribute = self.nodes.attribute(schema.Name.IS_CPU_OP)
+        return NumberColumn.of(attribute, len(self.nodes), frozenset({schema.Kind.BOOL}))
 
     @cached_property
     def group(self) -> Int64s:
         """The group number of each node; UNKNOWN if the group is not listed."""
-        return self.groups.numbers(self.nodes.attribute(Name.GROUP), len(self.nodes))
+        return self.groups.numbers(self.nodes.attribute(schema.Name.GROUP), len(self.nodes))
 
     def number(self, name: str) -> NumberColumn:
         """An integer attribute."""
         if name not in self._numbers:
-            self._numbers[name] = NumberColumn.of(self.nodes.attribute(name), len(self.nodes), INTEGERS)
+            self._numbers[name] = NumberColumn.of(
+                self.nodes.attribute(name), len(self.nodes), schema.INTEGERS
+            )
         return self._numbers[name]
 
     @cached_property

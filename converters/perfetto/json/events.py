@@ -10,25 +10,8 @@ import numpy as np
 from msgspec import Struct
 
 from tracelink.converters.perfetto.facts import AddedArguments, add_member
+from tracelink.converters.perfetto.json import schema
 from tracelink.converters.perfetto.json.numbers import NamedThread, ShownProcess, counter_names
-from tracelink.converters.perfetto.json.schema import (
-    AFTER_ARGUMENT,
-    ARGUMENTS,
-    COUNTER_VALUE,
-    DURATION,
-    ENCLOSED_FLOW_END,
-    FLOW_END,
-    FLOW_START,
-    HUNG_COLOUR,
-    INSTANTS,
-    RECORDED,
-    SLICE,
-    TIME,
-    event_opening,
-    flow_opening,
-    sample_opening,
-    slice_flow_members,
-)
 from tracelink.converters.perfetto.json_text import Texts, encoded, loadable, micros, numbers, quoted
 from tracelink.converters.perfetto.timeline.drawing import Drawing, drawn_samples
 from tracelink.converters.perfetto.timeline.flows import BoundFlows, SliceFlow
@@ -72,7 +55,7 @@ def unclosed(events: Iterable[dict[str, Any]]) -> bytes:
 SLICES_PER_CHUNK = 4096
 """Events that are joined at once: text that fits a cache is joined several times faster."""
 
-PHASES = (SLICE, *INSTANTS)
+PHASES = (schema.SLICE, *schema.INSTANTS)
 """The phases of slices and of instants by scope: `(thread * categories + category) * 4 + phase` codes an opening."""
 
 TEXTS_PER_EVENT = 7
@@ -150,17 +133,17 @@ def write_slices(texts: SliceTexts, source: int, low: int, high: int) -> Iterato
 
 
 def _slices(texts: SliceTexts, rows: Int64s, payloads: Sequence[Payload]) -> bytes:
-    column: list[Payload] = [ARGUMENTS] * (TEXTS_PER_EVENT * len(rows))
+    column: list[Payload] = [schema.ARGUMENTS] * (TEXTS_PER_EVENT * len(rows))
     payloads = _in_recorder_argument(texts.graph.events.kind[rows] == EventKind.RECORD, payloads)
     codes = _opening_codes(texts.graph, texts.drawing, texts.thread, texts.categories, texts.scope, rows)
     column[0::TEXTS_PER_EVENT] = texts.openings[codes].tolist()
     column[1::TEXTS_PER_EVENT] = texts.names[texts.graph.events.name[rows]].tolist()
     column[2::TEXTS_PER_EVENT] = micros(texts.drawing.start[rows])
-    column[3::TEXTS_PER_EVENT] = [DURATION] * len(rows)
+    column[3::TEXTS_PER_EVENT] = [schema.DURATION] * len(rows)
     column[4::TEXTS_PER_EVENT] = micros(texts.drawing.duration[rows])
     column[6::TEXTS_PER_EVENT] = payloads
     if not all(payloads):
-        column[5::TEXTS_PER_EVENT] = [ARGUMENTS if text else b"" for text in payloads]
+        column[5::TEXTS_PER_EVENT] = [schema.ARGUMENTS if text else b"" for text in payloads]
     for at in (TEXTS_PER_EVENT * np.flatnonzero(texts.drawing.instant[rows])).tolist():
         column[at + 3] = column[at + 4] = b""
     first, last = np.searchsorted(texts.special, [rows[0], rows[-1] + 1]).tolist()
@@ -174,20 +157,20 @@ def _in_recorder_argument(recorder: Bools, payloads: Sequence[Payload]) -> Seque
     if not recorder.any():
         return payloads
     return [
-        RECORDED % text if text and of_recorder else text
+        schema.RECORDED % text if text and of_recorder else text
         for text, of_recorder in zip(payloads, recorder.tolist(), strict=True)
     ]
 
 
 def _add_special(texts: SliceTexts, row: int, column: list[Payload], at: int) -> None:
     if slice_flow := texts.slice_flows.get(row):
-        column[at + 5] = b"%s%s" % (slice_flow_members(slice_flow), column[at + 5])
+        column[at + 5] = b"%s%s" % (schema.slice_flow_members(slice_flow), column[at + 5])
     if members := texts.added.get(row):
         if not column[at + 6]:
-            column[at + 5] = b"%s%s" % (column[at + 5], ARGUMENTS)
+            column[at + 5] = b"%s%s" % (column[at + 5], schema.ARGUMENTS)
         column[at + 6] = with_members(column[at + 6], members)
     if row in texts.drawing.hung:
-        column[at + 5] = b"%s%s" % (HUNG_COLOUR, column[at + 5])
+        column[at + 5] = b"%s%s" % (schema.HUNG_COLOUR, column[at + 5])
 
 
 def with_members(payload: Payload, members: bytes) -> bytes:
@@ -218,7 +201,7 @@ def _slice_openings(codes: Int64s, threads: OutputThreads, categories: Categorie
     for code in np.flatnonzero(used).tolist():
         code_of_category, phase = divmod(code, len(PHASES))
         thread, category = divmod(code_of_category, len(categories.names))
-        openings[code] = event_opening(
+        openings[code] = schema.event_opening(
             PHASES[phase],
             quoted(categories.names[category]),
             b"%d" % threads.pid[thread],
@@ -232,7 +215,7 @@ def _name_texts(graph: EventGraph, rows: Int64s) -> Texts:
     used = np.zeros(len(names), np.bool_)
     used[graph.events.name[rows]] = True
     for code in np.flatnonzero(used).tolist():
-        names[code] = quoted(graph.strings[code]) + TIME
+        names[code] = quoted(graph.strings[code]) + schema.TIME
     return names
 
 
@@ -255,9 +238,12 @@ def write_flows(
     flows = bound.flows
     _, first = np.unique(bound.number, return_index=True)
     starts = flows.where(first)
-    openings, codes = _flow_openings(FLOW_START, threads, thread[starts.source], starts.relation)
+    openings, codes = _flow_openings(schema.FLOW_START, threads, thread[starts.source], starts.relation)
     yield from flow_events(openings, codes, bound.number[first], drawing.start[starts.source])
-    for mask, phase, before in ((~bound.ahead, ENCLOSED_FLOW_END, 0), (bound.ahead, FLOW_END, 1)):
+    for mask, phase, before in (
+        (~bound.ahead, schema.ENCLOSED_FLOW_END, 0),
+        (bound.ahead, schema.FLOW_END, 1),
+    ):
         ends = flows.where(mask)
         openings, codes = _flow_openings(phase, threads, thread[ends.target], ends.relation)
         yield from flow_events(
@@ -273,7 +259,7 @@ def _flow_openings(
     openings = np.empty(len(threads.tid) * RELATIONS, object)
     for code in np.unique(codes).tolist():
         index, number = divmod(code, RELATIONS)
-        openings[code] = flow_opening(
+        openings[code] = schema.flow_opening(
             phase, FLOW_NAMES[Relation(number)], threads.pid[index], threads.tid[index]
         )
     return openings, codes
@@ -283,7 +269,7 @@ def flow_events(openings: Texts, codes: Int64s, number: Int64s, times: Int64s) -
     """Starts or ends of flows; `openings[code]` is the text up to the number."""
     for at in range(0, len(codes), CHUNK):
         some = slice(at, at + CHUNK)
-        column = [TIME] * (4 * len(codes[some]))
+        column = [schema.TIME] * (4 * len(codes[some]))
         column[0::4] = openings[codes[some]].tolist()
         column[1::4] = numbers(number[some])
         column[3::4] = micros(times[some])
@@ -296,13 +282,13 @@ def flow_events_at_instants(
     """Ends of flows, each after an instant of its own; `instants[code]` is its text up to its argument, if any."""
     for at in range(0, len(codes), CHUNK):
         some = slice(at, at + CHUNK)
-        column = [TIME] * (8 * len(codes[some]))
+        column = [schema.TIME] * (8 * len(codes[some]))
         column[0::8] = instants[codes[some]].tolist()
         if argument is None:
             column[1::8] = [b""] * len(codes[some])
         else:
             column[1::8] = numbers(argument[some])
-            column[2::8] = [AFTER_ARGUMENT] * len(codes[some])
+            column[2::8] = [schema.AFTER_ARGUMENT] * len(codes[some])
         column[3::8] = column[7::8] = micros(times[some])
         column[4::8] = openings[codes[some]].tolist()
         column[5::8] = numbers(number[some])
@@ -320,7 +306,7 @@ def write_samples(
     names = [_counter_name(graph.tracks[row], process) for row, process in processes.items()]
     unique = counter_names(names, [process.label for process in processes.values()])
     for row, name in zip(processes, unique, strict=True):
-        openings[row] = sample_opening(name, pid)
+        openings[row] = schema.sample_opening(name, pid)
     drawn, counters = drawn_samples(graph), graph.counters
     yield from sample_events(
         openings, counters.track[drawn], counters.time[drawn] - base, counters.value[drawn]
@@ -341,10 +327,10 @@ def sample_events(
     """Samples; `openings[counter]` is the text up to the time."""
     for at in range(0, len(counter), CHUNK):
         some = slice(at, at + CHUNK)
-        column = [TIME] * (6 * len(counter[some]))
+        column = [schema.TIME] * (6 * len(counter[some]))
         column[0::6] = openings[counter[some]].tolist()
         column[2::6] = micros(times[some])
-        column[3::6] = [COUNTER_VALUE] * len(counter[some])
+        column[3::6] = [schema.COUNTER_VALUE] * len(counter[some])
         column[4::6] = numbers(values[some])
         column[5::6] = [b"}"] * len(counter[some])
         yield b"".join(column)

@@ -17,6 +17,7 @@ from tracelink.converters.perfetto.facts import (
     collective_arguments,
     header,
 )
+from tracelink.converters.perfetto.json import schema
 from tracelink.converters.perfetto.json.events import (
     RELATIONS,
     SLICES_PER_CHUNK,
@@ -31,25 +32,8 @@ from tracelink.converters.perfetto.json.events import (
     write_slices,
 )
 from tracelink.converters.perfetto.json.numbers import NamedThread, ShownProcess
-from tracelink.converters.perfetto.json.schema import (
-    ARGUMENTS,
-    DURATION,
-    ENCLOSED_FLOW_END,
-    END,
-    EVENTS,
-    FLOW_START,
-    HUNG_COLOUR,
-    INSTANT,
-    LAST,
-    NEXT,
-    SLICE,
-    TIME,
-    event_opening,
-    flow_opening,
-    instant_opening,
-    sample_opening,
-)
 from tracelink.converters.perfetto.json_text import Texts, micros, quoted, table
+from tracelink.converters.perfetto.timeline import schema as timeline_schema
 from tracelink.converters.perfetto.timeline.blocks import Block, Section, row_ranges
 from tracelink.converters.perfetto.timeline.counters import GroupCounters, group_counters
 from tracelink.converters.perfetto.timeline.drawing import base_of
@@ -76,14 +60,6 @@ from tracelink.converters.perfetto.timeline.job import (
 )
 from tracelink.converters.perfetto.timeline.layout import world_size
 from tracelink.converters.perfetto.timeline.rank import MAX_SECTIONS, SECTION_ROWS, RankTimeline
-from tracelink.converters.perfetto.timeline.schema import (
-    ARRIVAL_CATEGORY,
-    COLLECTIVE_CATEGORY,
-    CROSS_RANK_FLOW_NAMES,
-    CROSS_RANK_INSTANTS,
-    SUMMARY_CATEGORY,
-    TypicalSizes,
-)
 from tracelink.converters.perfetto.timeline.summary import ALL_RANKS, Waits
 from tracelink.io.engine import Engine
 from tracelink.io.targets import Target
@@ -96,7 +72,7 @@ from tracelink.plugins import Forecast, Output
 FILE_NAME = "trace.json"
 """The name of the file in a directory."""
 
-TYPICAL = TypicalSizes(
+TYPICAL = timeline_schema.TypicalSizes(
     track=250,
     flow=180,
     cross_rank_flow=235,
@@ -107,7 +83,7 @@ TYPICAL = TypicalSizes(
     arrival=132,
     sample=108,
 )
-BARE = TypicalSizes(
+BARE = timeline_schema.TypicalSizes(
     track=250,
     flow=180,
     cross_rank_flow=205,
@@ -161,7 +137,7 @@ class PerfettoJsonWriter(Struct, frozen=True):
 class _JsonFormat(Struct, frozen=True):
     timeline: Timeline
     args: ArgumentChoice
-    separator: bytes = NEXT
+    separator: bytes = schema.NEXT
 
     @property
     def summarizes(self) -> bool:
@@ -169,10 +145,10 @@ class _JsonFormat(Struct, frozen=True):
         return len(self.timeline.job.parts) > 1
 
     def opening(self) -> bytes:
-        return header(self.timeline.job, self.timeline.base or 0) + EVENTS
+        return header(self.timeline.job, self.timeline.base or 0) + schema.EVENTS
 
     def closing(self, started: bool) -> bytes:
-        return (LAST if started else b"") + END
+        return (schema.LAST if started else b"") + schema.END
 
     def numbered(self, rank_timeline: RankTimeline) -> RankTimeline:
         """One process for each rank."""
@@ -241,7 +217,7 @@ def _group_block(timeline: Timeline, args: ArgumentChoice) -> Block[list[Finding
     counters = group_counters(job, tracks, timeline.common)
     process, tracks = _in_one_process(timeline, tracks, summarized=bool(len(waits)))
     head = unclosed(process.metadata()) if tracks.tids else b""
-    openings = _openings(SLICE, COLLECTIVE_CATEGORY, tracks)
+    openings = _openings(schema.SLICE, timeline_schema.COLLECTIVE_CATEGORY, tracks)
     texts = _CollectiveTexts(timeline, tracks, openings, PartsByCollective.of(job), args)
     sections: list[Section] = [
         partial(_collectives, texts, low, high)
@@ -270,7 +246,7 @@ def _in_one_process(
 def _openings(phase: bytes, category: str, tracks: GroupTracks) -> list[bytes]:
     """For each thread the text of an event up to its name."""
     return [
-        event_opening(phase, b'"%s"' % category.encode(), b"%d" % tracks.process, b"%d" % tid)
+        schema.event_opening(phase, b'"%s"' % category.encode(), b"%d" % tracks.process, b"%d" % tid)
         for tid in tracks.tids
     ]
 
@@ -286,15 +262,15 @@ def _collectives(texts: _CollectiveTexts, low: int, high: int) -> Iterator[bytes
         names, which = collective_names(job, rows, texts.timeline.hangs)
         name_texts = [quoted(name) for name in names]
         column[1::7] = [name_texts[number] for number in which.tolist()]
-        column[2::7] = [TIME] * len(rows)
+        column[2::7] = [schema.TIME] * len(rows)
         column[3::7] = micros(drawn.start[some] - texts.base)
-        column[4::7] = [DURATION] * len(rows)
+        column[4::7] = [schema.DURATION] * len(rows)
         column[5::7] = micros(drawn.end[some] - drawn.start[some])
         if texts.args != ArgumentChoice.NONE:
             arguments = collective_arguments(job, texts.parts, rows, drawn.open_ended[some])
-            column[6::7] = [ARGUMENTS + text for text in arguments]
+            column[6::7] = [schema.ARGUMENTS + text for text in arguments]
         for index in np.flatnonzero(drawn.hung[some]).tolist():
-            column[7 * index + 6] = HUNG_COLOUR + column[7 * index + 6]
+            column[7 * index + 6] = schema.HUNG_COLOUR + column[7 * index + 6]
         yield b"".join([*column, *_arrivals(texts, texts.tracks.arrivals.within(some.start, some.stop))])
 
 
@@ -302,23 +278,23 @@ def _arrivals(texts: _CollectiveTexts, arrivals: LastArrivals) -> list[bytes]:
     """The text of the instants of last arrivals."""
     if not len(arrivals):
         return []
-    openings = _openings(INSTANT, ARRIVAL_CATEGORY, texts.tracks)
+    openings = _openings(schema.INSTANT, timeline_schema.ARRIVAL_CATEGORY, texts.tracks)
     names, which = arrivals.names()
     name_texts = [quoted(name) for name in names]
-    column = [TIME] * (5 * len(arrivals))
+    column = [schema.TIME] * (5 * len(arrivals))
     column[0::5] = [openings[track] for track in texts.tracks.track[arrivals.index].tolist()]
     column[1::5] = [name_texts[number] for number in which.tolist()]
     column[3::5] = micros(arrivals.time - texts.base)
     column[4::5] = (
         [b""] * len(arrivals)
         if texts.args == ArgumentChoice.NONE
-        else [ARGUMENTS + text for text in arrival_arguments(arrivals)]
+        else [schema.ARGUMENTS + text for text in arrival_arguments(arrivals)]
     )
     return column
 
 
 def _group_samples(counters: GroupCounters, process: int, base: int) -> Iterator[bytes]:
-    openings = _table(sample_opening(name, process) for name in counters.names)
+    openings = _table(schema.sample_opening(name, process) for name in counters.names)
     yield from sample_events(openings, counters.counter, counters.time - base, counters.value)
 
 
@@ -327,14 +303,14 @@ def _waits(timeline: Timeline, tracks: GroupTracks, waits: Waits) -> Iterator[by
     if not len(waits):
         return
     process, thread = b"%d" % tracks.process, b"%d" % tracks.summary
-    opening = event_opening(SLICE, quoted(SUMMARY_CATEGORY), process, thread)
+    opening = schema.event_opening(schema.SLICE, quoted(timeline_schema.SUMMARY_CATEGORY), process, thread)
     names = [quoted(name) for name in timeline.waits.names]
     column = [opening] * (6 * len(waits))
-    column[1::6] = [names[index] + TIME for index in waits.name.tolist()]
+    column[1::6] = [names[index] + schema.TIME for index in waits.name.tolist()]
     column[2::6] = micros(waits.start - (timeline.base or 0))
-    column[3::6] = [DURATION] * len(waits)
+    column[3::6] = [schema.DURATION] * len(waits)
     column[4::6] = micros(waits.end - waits.start)
-    column[5::6] = [HUNG_COLOUR if hung else b"" for hung in waits.hung.tolist()]
+    column[5::6] = [schema.HUNG_COLOUR if hung else b"" for hung in waits.hung.tolist()]
     yield b"".join(column)
 
 
@@ -369,7 +345,8 @@ def _flow_starts(ends: CrossRankEnds, flows: _CrossRankFlows, first: Int64s) -> 
     cause, number = flows.cause[first], flows.number[first]
     codes, kinds = _codes(ends, cause, flows.relation[first])
     openings = _table(
-        flow_opening(FLOW_START, CROSS_RANK_FLOW_NAMES[relation], pid, tid) for relation, pid, tid in kinds
+        schema.flow_opening(schema.FLOW_START, timeline_schema.CROSS_RANK_FLOW_NAMES[relation], pid, tid)
+        for relation, pid, tid in kinds
     )
     return [
         partial(flow_events, openings, codes[low:high], number[low:high], ends.start[cause[low:high]])
@@ -382,13 +359,21 @@ def _flow_ends(ends: CrossRankEnds, flows: _CrossRankFlows, args: ArgumentChoice
     with_argument = args != ArgumentChoice.NONE
     codes, kinds = _codes(ends, flows.effect, flows.relation)
     openings = _table(
-        flow_opening(ENCLOSED_FLOW_END, CROSS_RANK_FLOW_NAMES[relation], pid, tid)
+        schema.flow_opening(
+            schema.ENCLOSED_FLOW_END, timeline_schema.CROSS_RANK_FLOW_NAMES[relation], pid, tid
+        )
         for relation, pid, tid in kinds
     )
     instants = _table(
-        instant_opening(CROSS_RANK_FLOW_NAMES[relation], name, argument if with_argument else None, pid, tid)
+        schema.instant_opening(
+            timeline_schema.CROSS_RANK_FLOW_NAMES[relation],
+            name,
+            argument if with_argument else None,
+            pid,
+            tid,
+        )
         for relation, pid, tid in kinds
-        for name, argument in [CROSS_RANK_INSTANTS[relation]]
+        for name, argument in [timeline_schema.CROSS_RANK_INSTANTS[relation]]
     )
     return [
         partial(

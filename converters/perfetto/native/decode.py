@@ -12,16 +12,7 @@ from isal import isal_zlib
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from tracelink.converters.perfetto.native.schema import (
-    FIRST_VIEW_TRACK,
-    PACKET,
-    Entry,
-    Event,
-    Fact,
-    Packet,
-    Table,
-    Type,
-)
+from tracelink.converters.perfetto.native import schema
 from tracelink.io.framing import DELIMITED, FIXED64, VARINT, Batch, Framing, key, length_at, varint_at
 from tracelink.io.protobuf import Fields, Octets, Read, split_all
 from tracelink.io.sources import LARGEST_RANK, Opened
@@ -30,7 +21,7 @@ from tracelink.model.columns import UNKNOWN, Bools, Int32s, Int64s, distinct
 # Framing: packets one after the other, each a field of the trace.
 
 
-FRAMING = Framing("packet", key(PACKET, DELIMITED))
+FRAMING = Framing("packet", key(schema.PACKET, DELIMITED))
 
 
 def batches(
@@ -67,28 +58,28 @@ def numbers_of(fields: Fields, number: int, count: int, none: int = 0) -> Int64s
 # Sequences: the first packet of each defines its interned strings.
 
 
-InternedTexts = Mapping[tuple[int, Table, int], str]
+InternedTexts = Mapping[tuple[int, schema.Table, int], str]
 """By sequence, table and number."""
 
 
 def texts_of(
     octets: Octets, packets: Fields, sequence: Int32s
-) -> Iterator[tuple[tuple[int, Table, int], str]]:
+) -> Iterator[tuple[tuple[int, schema.Table, int], str]]:
     """The interned strings of packets of these sequences."""
-    owner, interned = of_wire(packets, Packet.INTERNED)
+    owner, interned = of_wire(packets, schema.Packet.INTERNED)
     tables = split_all(octets, interned.begin, interned.end)
-    for table in Table:
+    for table in schema.Table:
         place, read = of_wire(tables, table)
         entries = split_all(octets, read.begin, read.end)
-        numbers = numbers_of(entries, Entry.NUMBER, len(place)).tolist()
+        numbers = numbers_of(entries, schema.Entry.NUMBER, len(place)).tolist()
         sequences = sequence[owner[place]].tolist()
-        entry, text = of_wire(entries, Entry.TEXT)
+        entry, text = of_wire(entries, schema.Entry.TEXT)
         for at, begin, end in zip(entry.tolist(), text.begin.tolist(), text.end.tolist(), strict=True):
             yield (sequences[at], table, numbers[at]), octets.data[begin:end].decode(errors="replace")
 
 
 def interned_texts(
-    texts: InternedTexts, table: Table, sequence: Int32s, number: Int32s | Int64s
+    texts: InternedTexts, table: schema.Table, sequence: Int32s, number: Int32s | Int64s
 ) -> tuple[list[str | None], Int64s]:
     """The distinct strings to which numbers refer in their sequences, and the index of each number's string."""
     which, first = distinct(sequence, number)
@@ -182,13 +173,13 @@ def decode_batch(batch: Batch) -> DecodedBatch:
     count = len(batch.begins)
     rows, inner = event_fields(octets, whole)
     events = _Events(octets, inner, rows, count)
-    types = np.clip(events.numbers(Event.TYPE, 0), 0, max(Type) + 1)
-    times = numbers_of(whole, Packet.TIME, count)
+    types = np.clip(events.numbers(schema.Event.TYPE, 0), 0, max(schema.Type) + 1)
+    times = numbers_of(whole, schema.Packet.TIME, count)
     invalid = (types != 0) & ((times < 0) | (times > LAST_TIME))
     types[invalid] = 0
-    track = events.numbers(Event.TRACK)
-    types[track >= FIRST_VIEW_TRACK] = 0
-    sequence = _narrow(numbers_of(whole, Packet.SEQUENCE, count))
+    track = events.numbers(schema.Event.TRACK)
+    types[track >= schema.FIRST_VIEW_TRACK] = 0
+    sequence = _narrow(numbers_of(whole, schema.Packet.SEQUENCE, count))
     kept = types != 0
     packets = PacketColumns(
         np.arange(count),
@@ -196,16 +187,16 @@ def decode_batch(batch: Batch) -> DecodedBatch:
         times,
         types.astype(np.uint8),
         _narrow(track),
-        _narrow(events.numbers(Event.CATEGORY)),
-        _narrow(events.numbers(Event.NAME)),
-        _narrow(events.numbers(Event.COLOUR)),
+        _narrow(events.numbers(schema.Event.CATEGORY)),
+        _narrow(events.numbers(schema.Event.NAME)),
+        _narrow(events.numbers(schema.Event.COLOUR)),
         events.values(),
     )
     return DecodedBatch(
         packets.where(kept),
         count,
-        events.flows(Event.FLOW),
-        events.flows(Event.LAST_OF_FLOW),
+        events.flows(schema.Event.FLOW),
+        events.flows(schema.Event.LAST_OF_FLOW),
         dict(texts_of(octets, whole, sequence)),
         facts_of(octets, whole),
         sum(int(np.count_nonzero(odd)) for odd in (whole.odd, inner.odd, invalid)),
@@ -214,13 +205,13 @@ def decode_batch(batch: Batch) -> DecodedBatch:
 
 def facts_of(octets: Octets, packets: Fields) -> list[bytes]:
     """The JSON of packets for tracelink's own reader."""
-    _, read = of_wire(packets, Packet.TRACELINK)
+    _, read = of_wire(packets, schema.Packet.TRACELINK)
     return [octets.data[begin:end] for begin, end in zip(read.begin.tolist(), read.end.tolist(), strict=True)]
 
 
 def event_fields(octets: Octets, packets: Fields) -> tuple[Int64s, Fields]:
     """The rows of packets that are events on tracks, and the fields of those events."""
-    rows, read = of_wire(packets, Packet.TRACK_EVENT)
+    rows, read = of_wire(packets, schema.Packet.TRACK_EVENT)
     return rows, split_all(octets, read.begin, read.end)
 
 
@@ -239,7 +230,7 @@ class _Events(Struct, frozen=True):
     def values(self) -> npt.NDArray[np.float64]:
         """The values of counters."""
         values = np.zeros(len(self.rows))
-        owner, read = of_wire(self.inner, Event.DOUBLE_VALUE, FIXED64)
+        owner, read = of_wire(self.inner, schema.Event.DOUBLE_VALUE, FIXED64)
         values[owner] = self.octets.words(read.begin).view(np.float64)
         return self._placed(values, 0)
 
@@ -347,16 +338,16 @@ class FlowFact(msgspec.Struct, array_like=True):
 class BlockFacts(msgspec.Struct):
     """The facts of a rank, or of the process groups."""
 
-    processes: list[ProcessFact] = msgspec.field(name=Fact.PROCESSES.value)
-    threads: list[ThreadFact] = msgspec.field(name=Fact.THREADS.value)
-    counters: list[CounterFact] = msgspec.field(name=Fact.COUNTERS.value)
+    processes: list[ProcessFact] = msgspec.field(name=schema.Fact.PROCESSES.value)
+    threads: list[ThreadFact] = msgspec.field(name=schema.Fact.THREADS.value)
+    counters: list[CounterFact] = msgspec.field(name=schema.Fact.COUNTERS.value)
     rank: Annotated[int, msgspec.Meta(ge=0, le=LARGEST_RANK)] | None = msgspec.field(
-        name=Fact.RANK.value, default=None
+        name=schema.Fact.RANK.value, default=None
     )
-    title: str = msgspec.field(name=Fact.TITLE.value, default="")
-    first_flow: Large = msgspec.field(name=Fact.FIRST_FLOW.value, default=0)
-    flows: list[FlowFact] = msgspec.field(name=Fact.FLOWS.value, default_factory=list)
-    scopes: dict[str, str] = msgspec.field(name=Fact.SCOPES.value, default_factory=dict)
+    title: str = msgspec.field(name=schema.Fact.TITLE.value, default="")
+    first_flow: Large = msgspec.field(name=schema.Fact.FIRST_FLOW.value, default=0)
+    flows: list[FlowFact] = msgspec.field(name=schema.Fact.FLOWS.value, default_factory=list)
+    scopes: dict[str, str] = msgspec.field(name=schema.Fact.SCOPES.value, default_factory=dict)
 
 
 class TraceFacts(Struct):
@@ -410,7 +401,7 @@ MAX_BUNDLE_RUNS = 1 << 10
 LONGEST_LENGTH = 3
 """Bytes of the length of such a packet, at most."""
 
-TIME, BUNDLE = key(Packet.TIME, VARINT), key(Packet.BUNDLE, DELIMITED)
+TIME, BUNDLE = key(schema.Packet.TIME, VARINT), key(schema.Packet.BUNDLE, DELIMITED)
 
 
 class Unbundled(Struct):

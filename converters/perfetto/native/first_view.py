@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 
 import numpy as np
 
+from tracelink.converters.perfetto.native import schema
 from tracelink.converters.perfetto.native.arguments import arguments
 from tracelink.converters.perfetto.native.packets import (
     HUNG_COLOUR,
@@ -19,19 +20,6 @@ from tracelink.converters.perfetto.native.packets import (
     number_field,
 )
 from tracelink.converters.perfetto.native.rank import RankPackets
-from tracelink.converters.perfetto.native.schema import (
-    CLOCK_TRACK,
-    FIRST_OVERVIEW,
-    OVERVIEW_PROCESS,
-    PACKET,
-    UNIX_TIME_TRACK,
-    Packet,
-    Process,
-    Table,
-    Thread,
-    Track,
-    Type,
-)
 from tracelink.converters.perfetto.timeline.layout import SUMMARY, world_size
 from tracelink.converters.perfetto.timeline.schema import LINK, SUMMARY_CATEGORY
 from tracelink.io.framing import delimited
@@ -58,16 +46,17 @@ def clock_packets(job: Job, base: int, sequence: PacketSequence) -> bytes:
     ends = np.append(times[1:], last)
     numbered = [b'{"%s":%d}' % (UNIX_TIME.encode(), time) for time in times.tolist()]
     tails = arguments(sequence.interned, LINK, numbered)
-    name = sequence.interned.numbers(Table.NAMES, _texts(times, step))
-    unix = sequence.interned.numbers(Table.NAMES, [f"{time / SECOND:.3f}" for time in times.tolist()])
+    name = sequence.interned.numbers(schema.Table.NAMES, _texts(times, step))
+    unix = sequence.interned.numbers(schema.Table.NAMES, [f"{time / SECOND:.3f}" for time in times.tolist()])
     tracks = [
-        number_field(Track.NUMBER, CLOCK_TRACK) + delimited(Track.NAME, CLOCK_NAME.encode()),
-        number_field(Track.NUMBER, UNIX_TIME_TRACK)
-        + number_field(Track.PARENT, CLOCK_TRACK)
-        + delimited(Track.NAME, UNIX_NAME.encode()),
+        number_field(schema.Track.NUMBER, schema.CLOCK_TRACK)
+        + delimited(schema.Track.NAME, CLOCK_NAME.encode()),
+        number_field(schema.Track.NUMBER, schema.UNIX_TIME_TRACK)
+        + number_field(schema.Track.PARENT, schema.CLOCK_TRACK)
+        + delimited(schema.Track.NAME, UNIX_NAME.encode()),
     ]
-    readings = _slices(CLOCK_TRACK, times - base, ends - base, name, sequence, tails)
-    again = _slices(UNIX_TIME_TRACK, times - base, ends - base, unix, sequence)
+    readings = _slices(schema.CLOCK_TRACK, times - base, ends - base, name, sequence, tails)
+    again = _slices(schema.UNIX_TIME_TRACK, times - base, ends - base, unix, sequence)
     both = [np.concatenate([getattr(one, name) for one in (readings, again)]) for name in COLUMNS]
     order = np.argsort(both[0], kind="stable")
     time, type_, track, category, name, tail = (column[order] for column in both)
@@ -103,10 +92,15 @@ def _texts(times: Int64s, step: int) -> list[str]:
 
 def overview_process(job: Job) -> bytes:
     """The process that contains a thread for each rank."""
-    process = number_field(Process.NUMBER, world_size(job)) + delimited(
-        Process.NAME, "all ranks · world size".encode()
+    process = number_field(schema.Process.NUMBER, world_size(job)) + delimited(
+        schema.Process.NAME, "all ranks · world size".encode()
     )
-    return _declared([number_field(Track.NUMBER, OVERVIEW_PROCESS) + delimited(Track.PROCESS, process)])
+    return _declared(
+        [
+            number_field(schema.Track.NUMBER, schema.OVERVIEW_PROCESS)
+            + delimited(schema.Track.PROCESS, process)
+        ]
+    )
 
 
 def overview_of(packets: RankPackets, job: Job) -> Iterator[bytes]:
@@ -118,14 +112,19 @@ def overview_of(packets: RankPackets, job: Job) -> Iterator[bytes]:
     if not len(rows):
         return
     rank = graph.ranks[0].rank
-    thread = number_field(Thread.PROCESS, world_size(job)) + number_field(Thread.NUMBER, rank)
-    thread += delimited(Thread.NAME, b"rank")
-    yield _declared([number_field(Track.NUMBER, FIRST_OVERVIEW + rank) + delimited(Track.THREAD, thread)])
+    thread = number_field(schema.Thread.PROCESS, world_size(job)) + number_field(schema.Thread.NUMBER, rank)
+    thread += delimited(schema.Thread.NAME, b"rank")
+    yield _declared(
+        [
+            number_field(schema.Track.NUMBER, schema.FIRST_OVERVIEW + rank)
+            + delimited(schema.Track.THREAD, thread)
+        ]
+    )
     names = [graph.name(row) for row in rows.tolist()]
     start, hung = drawing.start[rows], np.isin(rows, list(drawing.hung))
     sequence = PacketSequence((packets.block + 1) * SEQUENCES_PER_BLOCK)
     yield from summary_packets(
-        FIRST_OVERVIEW + rank, start, start + drawing.duration[rows], names, hung, sequence
+        schema.FIRST_OVERVIEW + rank, start, start + drawing.duration[rows], names, hung, sequence
     )
 
 
@@ -136,7 +135,7 @@ def summary_packets(
     track: int, start: Int64s, end: Int64s, names: Sequence[str], hung: Bools, sequence: PacketSequence
 ) -> Iterator[bytes]:
     """Slices that are nested or disjoint, by their names; those that hang have their colour."""
-    name = sequence.interned.numbers(Table.NAMES, names)
+    name = sequence.interned.numbers(schema.Table.NAMES, names)
     tails = [HUNG_COLOUR if one else b"" for one in hung.tolist()]
     yield from sequence.packets(_slices(track, start, end, name, sequence, tails))
 
@@ -153,12 +152,12 @@ def _slices(
     opening = np.lexsort((-end, start))
     order = in_order(
         np.concatenate([opening[::-1], opening]),
-        np.repeat([Type.END, Type.BEGIN], len(opening)),
+        np.repeat([schema.Type.END, schema.Type.BEGIN], len(opening)),
         start,
         end - start,
     )
-    count, category = len(order.row), sequence.interned.number(Table.CATEGORIES, SUMMARY_CATEGORY)
-    tail = np.where((order.type == Type.END) | (tails is None), -1, order.row)
+    count, category = len(order.row), sequence.interned.number(schema.Table.CATEGORIES, SUMMARY_CATEGORY)
+    tail = np.where((order.type == schema.Type.END) | (tails is None), -1, order.row)
     return TrackEvents(
         order.time,
         order.type,
@@ -171,4 +170,4 @@ def _slices(
 
 
 def _declared(tracks: list[bytes]) -> bytes:
-    return b"".join(delimited(PACKET, delimited(Packet.TRACK, track)) for track in tracks)
+    return b"".join(delimited(schema.PACKET, delimited(schema.Packet.TRACK, track)) for track in tracks)

@@ -14,16 +14,7 @@ from isal import isal_zlib
 from msgspec import Struct, field
 
 from tracelink.converters.perfetto.json_text import clean_text
-from tracelink.converters.perfetto.native.schema import (
-    CLEARED,
-    PACKET,
-    RED,
-    Entry,
-    Event,
-    Packet,
-    Table,
-    Type,
-)
+from tracelink.converters.perfetto.native import schema
 from tracelink.converters.perfetto.timeline.drawing import in_half_nanoseconds
 from tracelink.converters.perfetto.timeline.rank import RankTimeline
 from tracelink.io.framing import DELIMITED, FIXED64, GROUP_BITS, VARINT, delimited, key, varint, varint_at
@@ -36,7 +27,7 @@ from tracelink.model.columns import Bools, Int64s
 FAST_LEVEL = 2
 """A compression level of isal that takes a millisecond for a megabyte."""
 
-HEAD, CONTENT = key(Packet.TIME, VARINT), key(Packet.BUNDLE, DELIMITED)
+HEAD, CONTENT = key(schema.Packet.TIME, VARINT), key(schema.Packet.BUNDLE, DELIMITED)
 
 
 class Packing(Enum):
@@ -71,7 +62,7 @@ def repacked(body: bytes, packing: Packing) -> bytes:
 
 
 def _bundle(time: int, compressed: bytes) -> bytes:
-    return delimited(PACKET, HEAD + varint(time) + delimited(Packet.BUNDLE, compressed))
+    return delimited(schema.PACKET, HEAD + varint(time) + delimited(schema.Packet.BUNDLE, compressed))
 
 
 # Interned strings: events refer to them by number.
@@ -80,14 +71,16 @@ def _bundle(time: int, compressed: bytes) -> bytes:
 class InternTables(Struct):
     """The tables of interned strings of one sequence."""
 
-    tables: dict[Table, dict[str, int]] = field(default_factory=lambda: {table: {} for table in Table})
+    tables: dict[schema.Table, dict[str, int]] = field(
+        default_factory=lambda: {table: {} for table in schema.Table}
+    )
 
-    def number(self, table: Table, text: str) -> int:
+    def number(self, table: schema.Table, text: str) -> int:
         """The number of a string, from 1 on."""
         known = self.tables[table]
         return known.setdefault(text, len(known) + 1)
 
-    def numbers(self, table: Table, texts: Sequence[str]) -> Int64s:
+    def numbers(self, table: schema.Table, texts: Sequence[str]) -> Int64s:
         """The numbers of several strings."""
         return np.array([self.number(table, text) for text in texts], np.int64)
 
@@ -96,7 +89,9 @@ class InternTables(Struct):
         return b"".join(
             delimited(
                 table,
-                key(Entry.NUMBER, VARINT) + varint(number) + delimited(Entry.TEXT, clean_text(text).encode()),
+                key(schema.Entry.NUMBER, VARINT)
+                + varint(number)
+                + delimited(schema.Entry.TEXT, clean_text(text).encode()),
             )
             for table, texts in self.tables.items()
             for text, number in texts.items()
@@ -274,10 +269,10 @@ class PacketSequence(Struct):
     def _first(self) -> bytes:
         """Clears and fills the tables."""
         return delimited(
-            PACKET,
-            number_field(Packet.SEQUENCE, self.number)
-            + number_field(Packet.FLAGS, CLEARED)
-            + delimited(Packet.INTERNED, self.interned.message()),
+            schema.PACKET,
+            number_field(schema.Packet.SEQUENCE, self.number)
+            + number_field(schema.Packet.FLAGS, schema.CLEARED)
+            + delimited(schema.Packet.INTERNED, self.interned.message()),
         )
 
     def _chunk(self, events: TrackEvents, some: slice, given: Int64s, tails: Tails, first: int) -> bytes:
@@ -286,18 +281,18 @@ class PacketSequence(Struct):
         more = np.zeros(some.stop - some.start, np.int64)
         more[given] = tails.lengths[first:last]
         types = events.type[some]
-        named = (types == Type.BEGIN) | (types == Type.INSTANT)
+        named = (types == schema.Type.BEGIN) | (types == schema.Type.INSTANT)
         event = MessageColumns()
-        event.numbers(key(Event.TYPE, VARINT), events.type[some])
-        event.numbers(key(Event.TRACK, VARINT), events.track[some])
-        event.numbers(key(Event.CATEGORY, VARINT), events.category[some], named)
-        event.numbers(key(Event.NAME, VARINT), events.name[some], named)
+        event.numbers(key(schema.Event.TYPE, VARINT), events.type[some])
+        event.numbers(key(schema.Event.TRACK, VARINT), events.track[some])
+        event.numbers(key(schema.Event.CATEGORY, VARINT), events.category[some], named)
+        event.numbers(key(schema.Event.NAME, VARINT), events.name[some], named)
         packet = MessageColumns()
-        packet.numbers(key(Packet.TIME, VARINT), events.time[some])
-        packet.constant(number_field(Packet.SEQUENCE, self.number))
-        packet.message(Packet.TRACK_EVENT, event, more)
+        packet.numbers(key(schema.Packet.TIME, VARINT), events.time[some])
+        packet.constant(number_field(schema.Packet.SEQUENCE, self.number))
+        packet.message(schema.Packet.TRACK_EVENT, event, more)
         framed = MessageColumns()
-        framed.message(PACKET, packet, more)
+        framed.message(schema.PACKET, packet, more)
         text, bounds = framed.joined()
         cuts = bounds[given + 1].tolist()
         return tails.between(
@@ -310,7 +305,7 @@ def number_field(number: int, value: int) -> bytes:
     return key(number, VARINT) + varint(value)
 
 
-HUNG_COLOUR = number_field(Event.COLOUR, RED)
+HUNG_COLOUR = number_field(schema.Event.COLOUR, schema.RED)
 """The colour of an event that hangs."""
 
 
@@ -333,10 +328,10 @@ def event_order(rank_timeline: RankTimeline) -> EventOrder:
     """The order of the slices and instants of a rank."""
     drawing, order = rank_timeline.drawing, rank_timeline.opening_order.order
     closing = order[~drawing.instant[order]][::-1]
-    types = np.where(drawing.instant[order], Type.INSTANT, Type.BEGIN)
+    types = np.where(drawing.instant[order], schema.Type.INSTANT, schema.Type.BEGIN)
     return in_order(
         np.concatenate([closing, order]),
-        np.concatenate([np.full(len(closing), Type.END), types]),
+        np.concatenate([np.full(len(closing), schema.Type.END), types]),
         drawing.start,
         drawing.duration,
     )
@@ -345,7 +340,7 @@ def event_order(rank_timeline: RankTimeline) -> EventOrder:
 def in_order(row: Int64s, types: Int64s, start: Int64s, duration: Int64s) -> EventOrder:
     """Sorts events by time; ends must be given innermost first, everything else in opening order."""
     begin, end = in_half_nanoseconds(start, duration)
-    ends = types == Type.END
+    ends = types == schema.Type.END
     time = np.where(ends, end[row], begin[row])
     order = np.argsort(2 * time + ~ends, kind="stable")
     return EventOrder(row[order], time[order] >> 1, types[order])
@@ -354,7 +349,7 @@ def in_order(row: Int64s, types: Int64s, start: Int64s, duration: Int64s) -> Eve
 # Flows: each has a number, which the events at both ends contain.
 
 
-OUTGOING, INCOMING = key(Event.FLOW, FIXED64), key(Event.LAST_OF_FLOW, FIXED64)
+OUTGOING, INCOMING = key(schema.Event.FLOW, FIXED64), key(schema.Event.LAST_OF_FLOW, FIXED64)
 
 
 def flow_fields(source: Int64s, target: Int64s, order: Int64s, first: int) -> tuple[Int64s, Bytes]:

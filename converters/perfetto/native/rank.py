@@ -12,6 +12,7 @@ from msgspec import Struct, field
 
 from tracelink.converters.perfetto.facts import AddedArguments, header
 from tracelink.converters.perfetto.json_text import clean_text, encoded
+from tracelink.converters.perfetto.native import schema
 from tracelink.converters.perfetto.native.arguments import argument_columns
 from tracelink.converters.perfetto.native.packets import (
     HUNG_COLOUR,
@@ -24,18 +25,7 @@ from tracelink.converters.perfetto.native.packets import (
     TrackEvents,
     number_field,
 )
-from tracelink.converters.perfetto.native.schema import (
-    BY_RANK,
-    PACKET,
-    UNITS,
-    Counter,
-    Event,
-    Fact,
-    Packet,
-    Table,
-    Type,
-)
-from tracelink.converters.perfetto.native.schema import Track as TrackField
+from tracelink.converters.perfetto.timeline import schema as timeline_schema
 from tracelink.converters.perfetto.timeline.blocks import Section, row_ranges
 from tracelink.converters.perfetto.timeline.counters import GroupCounters
 from tracelink.converters.perfetto.timeline.drawing import drawn_samples
@@ -52,13 +42,6 @@ from tracelink.converters.perfetto.timeline.layout import (
     Thread,
 )
 from tracelink.converters.perfetto.timeline.rank import MAX_SECTIONS, RankTimeline, payload_runs
-from tracelink.converters.perfetto.timeline.schema import (
-    FLOW_NAMES,
-    ORIGINAL,
-    RECORDER,
-    SCOPES,
-    Categories,
-)
 from tracelink.io.framing import FIXED64, delimited, key
 from tracelink.model.columns import Bools, Float64s, Int32s, Int64s
 from tracelink.model.events import EventKind, InstantScope, Key, Relation, Track, TrackKind
@@ -89,7 +72,7 @@ class RankPackets(Struct, frozen=True):
     """Numbers of the tracks of counters."""
     args: ArgumentChoice
     block: int
-    categories: Categories
+    categories: timeline_schema.Categories
     payloads: Sequence[Payloads]
     """For each source, its recorded arguments."""
 
@@ -113,7 +96,7 @@ def _sequence(packets: RankPackets, number: int) -> PacketSequence:
 def _events(packets: RankPackets, number: int, low: int, high: int) -> Iterator[bytes]:
     sequence = _sequence(packets, number)
     order, rank_timeline = packets.order.where(slice(low, high)), packets.rank_timeline
-    opens = np.flatnonzero(order.type != Type.END)
+    opens = np.flatnonzero(order.type != schema.Type.END)
     by_row = np.argsort(order.row[opens])
     rows = order.row[opens[by_row]]
     tails = _tails(packets, sequence, rows)
@@ -128,15 +111,17 @@ def _events(packets: RankPackets, number: int, low: int, high: int) -> Iterator[
 
 
 def _names(graph: EventGraph, sequence: PacketSequence, rows: Int64s) -> Int64s:
-    return _interned(sequence, Table.NAMES, graph.strings, graph.events.name[rows])
+    return _interned(sequence, schema.Table.NAMES, graph.strings, graph.events.name[rows])
 
 
 def _categories(packets: RankPackets, sequence: PacketSequence, rows: Int64s) -> Int64s:
     codes = packets.categories.of_rows(packets.rank_timeline.graph, rows)
-    return _interned(sequence, Table.CATEGORIES, packets.categories.names, codes)
+    return _interned(sequence, schema.Table.CATEGORIES, packets.categories.names, codes)
 
 
-def _interned(sequence: PacketSequence, table: Table, texts: Sequence[str], codes: Int64s | Int32s) -> Int64s:
+def _interned(
+    sequence: PacketSequence, table: schema.Table, texts: Sequence[str], codes: Int64s | Int32s
+) -> Int64s:
     """The numbers of interned strings that are the texts of these codes."""
     numbers = np.zeros(len(texts), np.int64)
     numbers[codes] = 1
@@ -208,10 +193,10 @@ def _by_recorder(
 ) -> tuple[list[bytes], list[bytes], Int64s]:
     """An argument for each payload: one name for those of flight recorders, another for all other sources."""
     if not recorder.any():
-        return argument_columns(sequence.interned, ORIGINAL, payloads)
+        return argument_columns(sequence.interned, timeline_schema.ORIGINAL, payloads)
     heads, texts = [b""] * len(payloads), [b""] * len(payloads)
     lengths = np.zeros(len(payloads), np.int64)
-    for name, mine in ((ORIGINAL, ~recorder), (RECORDER, recorder)):
+    for name, mine in ((timeline_schema.ORIGINAL, ~recorder), (timeline_schema.RECORDER, recorder)):
         indexes = np.flatnonzero(mine)
         chosen = [payloads[index] for index in indexes.tolist()]
         of_name = argument_columns(sequence.interned, name, chosen)
@@ -238,12 +223,12 @@ def sample_packets(
     """Samples of counters by the number of their track; times are nanoseconds after the base."""
     order = np.argsort(times, kind="stable")
     tails = MessageColumns()
-    tails.words(key(Event.DOUBLE_VALUE, FIXED64), values[order])
+    tails.words(key(schema.Event.DOUBLE_VALUE, FIXED64), values[order])
     zeros = np.zeros(len(order), np.int64)
     yield from sequence.packets(
         TrackEvents(
             times[order],
-            zeros + Type.COUNTER,
+            zeros + schema.Type.COUNTER,
             track[order],
             zeros,
             zeros,
@@ -367,25 +352,25 @@ def counter_numbers(layout: Layout, threads: OutputThreads, numbering: Numbering
 def track_packets(nodes: Iterable[TrackNode]) -> bytes:
     """Packets that declare tracks, before all events; tracks with the same parent are shown in this order."""
     tracks = (_track(node, rank) for rank, node in enumerate(nodes))
-    return b"".join(delimited(PACKET, delimited(Packet.TRACK, track)) for track in tracks)
+    return b"".join(delimited(schema.PACKET, delimited(schema.Packet.TRACK, track)) for track in tracks)
 
 
 def _track(node: TrackNode, rank: int) -> bytes:
     """A track that belongs to no process and no thread of the engine."""
     return (
-        number_field(TrackField.NUMBER, node.number)
-        + (number_field(TrackField.PARENT, node.parent) if node.parent else b"")
-        + delimited(TrackField.NAME, clean_text(node.name).encode())
-        + (b"" if node.unit is None else delimited(TrackField.COUNTER, _unit(node.unit)))
-        + number_field(TrackField.CHILD_ORDERING, BY_RANK)
-        + number_field(TrackField.RANK, rank)
+        number_field(schema.Track.NUMBER, node.number)
+        + (number_field(schema.Track.PARENT, node.parent) if node.parent else b"")
+        + delimited(schema.Track.NAME, clean_text(node.name).encode())
+        + (b"" if node.unit is None else delimited(schema.Track.COUNTER, _unit(node.unit)))
+        + number_field(schema.Track.CHILD_ORDERING, schema.BY_RANK)
+        + number_field(schema.Track.RANK, rank)
     )
 
 
 def _unit(unit: str) -> bytes:
-    if unit in UNITS:
-        return number_field(Counter.UNIT, UNITS[unit])
-    return delimited(Counter.UNIT_NAME, clean_text(unit).encode()) if unit else b""
+    if unit in schema.UNITS:
+        return number_field(schema.Counter.UNIT, schema.UNITS[unit])
+    return delimited(schema.Counter.UNIT_NAME, clean_text(unit).encode()) if unit else b""
 
 
 # Facts for tracelink's own reader, in packets of a field that viewers ignore.
@@ -409,24 +394,24 @@ def rank_packet(
     tracks = rank_timeline.graph.tracks
     return _facts(
         {
-            Fact.RANK: rank_timeline.graph.ranks[0].rank,
-            Fact.TITLE: layout.title,
-            Fact.PROCESSES: [
+            schema.Fact.RANK: rank_timeline.graph.ranks[0].rank,
+            schema.Fact.TITLE: layout.title,
+            schema.Fact.PROCESSES: [
                 [process.pid, process.name, process.label, process.original] for process in layout.processes
             ],
-            Fact.THREADS: [[pid, tid, name, thread.original] for pid, tid, name, thread in listed],
-            Fact.COUNTERS: [
+            schema.Fact.THREADS: [[pid, tid, name, thread.original] for pid, tid, name, thread in listed],
+            schema.Fact.COUNTERS: [
                 [number, layout.process_of_counter[row].pid, _counter_name(tracks[row])]
                 for row, number in counters.items()
             ],
-            Fact.FIRST_FLOW: first_flow,
-            Fact.FLOWS: flows,
+            schema.Fact.FIRST_FLOW: first_flow,
+            schema.Fact.FLOWS: flows,
         }
         | _scopes(rank_timeline)
     )
 
 
-def _scopes(rank_timeline: RankTimeline) -> dict[Fact, Any]:
+def _scopes(rank_timeline: RankTimeline) -> dict[schema.Fact, Any]:
     """The scopes of the names of instants that all have the same one, if it is wider than their thread."""
     graph, drawing = rank_timeline.graph, rank_timeline.drawing
     column = graph.key(Key.INSTANT_SCOPE)
@@ -440,7 +425,13 @@ def _scopes(rank_timeline: RankTimeline) -> dict[Fact, Any]:
         found.setdefault(graph.name(row), set()).add(int(scope[row]))
     equal = {name: min(scopes) for name, scopes in found.items() if len(scopes) == 1}
     return (
-        {Fact.SCOPES: {name: SCOPES[InstantScope(scope)] for name, scope in equal.items()}} if equal else {}
+        {
+            schema.Fact.SCOPES: {
+                name: timeline_schema.SCOPES[InstantScope(scope)] for name, scope in equal.items()
+            }
+        }
+        if equal
+        else {}
     )
 
 
@@ -449,13 +440,13 @@ def group_packet(tracks: GroupTracks, counters: GroupCounters, ranks: int, *, su
     process = tracks.process
     return _facts(
         {
-            Fact.TITLE: str(ranks),
-            Fact.PROCESSES: [[process, GROUPS_PROCESS, GROUPS_PROCESS]],
-            Fact.THREADS: [
+            schema.Fact.TITLE: str(ranks),
+            schema.Fact.PROCESSES: [[process, GROUPS_PROCESS, GROUPS_PROCESS]],
+            schema.Fact.THREADS: [
                 *([[process, tracks.summary, WAITS_NAME]] if summarized else []),
                 *([process, tid, name] for tid, name in zip(tracks.tids, tracks.names, strict=True)),
             ],
-            Fact.COUNTERS: [
+            schema.Fact.COUNTERS: [
                 [number, process, name] for number, name in zip(counters.numbers, counters.names, strict=True)
             ],
         }
@@ -466,7 +457,11 @@ def flow_counts(flows: Flows, backward: Bools) -> list[FlowCount]:
     """The flows of each relation, sorted by relation, and how many of them are `backward`."""
     relations, counts = np.unique(flows.relation, return_counts=True)
     return [
-        (FLOW_NAMES[Relation(relation)], count, int(np.count_nonzero(backward[flows.relation == relation])))
+        (
+            timeline_schema.FLOW_NAMES[Relation(relation)],
+            count,
+            int(np.count_nonzero(backward[flows.relation == relation])),
+        )
         for relation, count in zip(relations.tolist(), counts.tolist(), strict=True)
     ]
 
@@ -475,9 +470,9 @@ def _counter_name(track: Track) -> str:
     return track.label or track.identity
 
 
-def _facts(facts: Mapping[Fact, Any]) -> bytes:
+def _facts(facts: Mapping[schema.Fact, Any]) -> bytes:
     return _packet(encoded(facts))
 
 
 def _packet(text: bytes) -> bytes:
-    return delimited(PACKET, delimited(Packet.TRACELINK, text))
+    return delimited(schema.PACKET, delimited(schema.Packet.TRACELINK, text))

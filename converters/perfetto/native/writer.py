@@ -61,6 +61,7 @@ from tracelink.converters.perfetto.native.rank import (
     track_tree,
 )
 from tracelink.converters.perfetto.native.schema import PACKET, Packet, Service, Table, Type
+from tracelink.converters.perfetto.timeline import schema
 from tracelink.converters.perfetto.timeline.blocks import Block, Section
 from tracelink.converters.perfetto.timeline.counters import GroupCounters, group_counters
 from tracelink.converters.perfetto.timeline.drawing import base_of
@@ -86,16 +87,6 @@ from tracelink.converters.perfetto.timeline.job import (
 )
 from tracelink.converters.perfetto.timeline.layout import Numbering, world_size
 from tracelink.converters.perfetto.timeline.rank import RankTimeline
-from tracelink.converters.perfetto.timeline.schema import (
-    ARRIVAL_CATEGORY,
-    COLLECTIVE,
-    COLLECTIVE_CATEGORY,
-    CROSS_RANK_FLOW_NAMES,
-    CROSS_RANK_INSTANTS,
-    LINK,
-    Categories,
-    TypicalSizes,
-)
 from tracelink.converters.perfetto.timeline.summary import ALL_RANKS
 from tracelink.io.engine import Engine
 from tracelink.io.framing import VARINT, delimited, key, varint, varint_at
@@ -111,7 +102,7 @@ from tracelink.plugins import Forecast, Output
 FILE_NAME = "trace.pftrace"
 """The name of the file in a directory."""
 
-TYPICAL = TypicalSizes(
+TYPICAL = schema.TypicalSizes(
     track=55,
     flow=20,
     cross_rank_flow=60,
@@ -122,7 +113,7 @@ TYPICAL = TypicalSizes(
     arrival=55,
     sample=26,
 )
-BARE = TypicalSizes(
+BARE = schema.TypicalSizes(
     track=55,
     flow=20,
     cross_rank_flow=40,
@@ -211,7 +202,7 @@ class _NativeFormat(Struct, frozen=True):
         head = rank_packet(rank_timeline, counters, counts, numbering.first_flow)
         head += track_packets(track_tree(rank_timeline, counters, numbering))
         added = added_arguments(rank_timeline.graph, rank_timeline.drawing, self.timeline.job, self.args)
-        categories = Categories.of(rank_timeline.graph)
+        categories = schema.Categories.of(rank_timeline.graph)
         has_added = {name: _marked(members, len(rank_timeline.graph)) for name, members in added.items()}
         payloads = [at_several_places(payloads) for payloads in rank_timeline.graph.payloads]
         packets = RankPackets(
@@ -294,7 +285,7 @@ def _collectives(timeline: Timeline, tracks: GroupTracks, args: ArgumentChoice) 
         duration,
     )
     kind = np.repeat([0, 1], [len(opening), len(arrivals)])
-    categories = [COLLECTIVE_CATEGORY, ARRIVAL_CATEGORY]
+    categories = [schema.COLLECTIVE_CATEGORY, schema.ARRIVAL_CATEGORY]
     tids = np.array(tracks.tids, np.int64)[np.concatenate([tracks.track, tracks.track[arrivals.index]])]
     yield from sequence.packets(
         TrackEvents(
@@ -330,7 +321,9 @@ def _tails(
     tails = [b""] * (len(drawn.row) + len(tracks.arrivals))
     if args != ArgumentChoice.NONE:
         objects = collective_arguments(job, PartsByCollective.of(job), drawn.row, drawn.open_ended)
-        tails = arguments(sequence.interned, COLLECTIVE, [*objects, *arrival_arguments(tracks.arrivals)])
+        tails = arguments(
+            sequence.interned, schema.COLLECTIVE, [*objects, *arrival_arguments(tracks.arrivals)]
+        )
     for index in np.flatnonzero(drawn.hung).tolist():
         tails[index] = HUNG_COLOUR + tails[index]
     return tails
@@ -393,15 +386,15 @@ def _flow_ends(
     category, name = np.zeros((2, len(flows)), np.int64)
     fields = FieldsByRow.of(np.arange(len(flows)), flow_field(INCOMING, numbering.first_flow + flows))
     tails, _ = fields.of_rows(np.arange(len(flows)))
-    for kind, flow_name in CROSS_RANK_FLOW_NAMES.items():
+    for kind, flow_name in schema.CROSS_RANK_FLOW_NAMES.items():
         mine = np.flatnonzero(relation == kind)
-        instant, argument = CROSS_RANK_INSTANTS[kind]
+        instant, argument = schema.CROSS_RANK_INSTANTS[kind]
         category[mine] = sequence.interned.number(Table.CATEGORIES, flow_name)
         name[mine] = sequence.interned.number(Table.NAMES, instant)
         if args != ArgumentChoice.NONE:
             ranks = ties.cause_rank[flows[mine]].tolist()
             objects = [b'{"%s":%d}' % (argument.encode(), rank) for rank in ranks]
-            causes = arguments(sequence.interned, LINK, objects)
+            causes = arguments(sequence.interned, schema.LINK, objects)
             for index, text in zip(mine.tolist(), causes, strict=True):
                 tails[index] += text
     yield from sequence.packets(

@@ -12,23 +12,9 @@ import numpy as np
 from msgspec import Struct, field
 from msgspec.structs import replace
 
+from tracelink.converters.perfetto.json import schema as json_schema
 from tracelink.converters.perfetto.json.events import flow_events, sample_events, unclosed, write_flows
 from tracelink.converters.perfetto.json.numbers import NamedThread, ShownProcess, counter_names
-from tracelink.converters.perfetto.json.schema import (
-    DURATION,
-    ENCLOSED_FLOW_END,
-    END,
-    EVENTS,
-    FLOW_START,
-    HUNG_COLOUR,
-    INSTANTS,
-    LAST,
-    SLICE,
-    event_opening,
-    flow_opening,
-    sample_opening,
-    slice_flow_members,
-)
 from tracelink.converters.perfetto.json_text import Texts, micros, quoted, table, unclosed_object
 from tracelink.converters.perfetto.native.arguments import as_recorded
 from tracelink.converters.perfetto.native.decode import (
@@ -50,18 +36,10 @@ from tracelink.converters.perfetto.native.trace import (
     flows_of_trace,
     read_native,
 )
+from tracelink.converters.perfetto.timeline import schema as timeline_schema
 from tracelink.converters.perfetto.timeline.blocks import Section, row_ranges, write_sections
 from tracelink.converters.perfetto.timeline.flows import SliceFlow
 from tracelink.converters.perfetto.timeline.layout import SUMMARY, OutputThreads
-from tracelink.converters.perfetto.timeline.schema import (
-    ARRIVAL_CATEGORY,
-    COLLECTIVE,
-    COLLECTIVE_CATEGORY,
-    CROSS_RANK_FLOW_NAMES,
-    LINK,
-    ORIGINAL,
-    SUMMARY_CATEGORY,
-)
 from tracelink.io.engine import Engine
 from tracelink.io.framing import Batch, FramingError
 from tracelink.io.protobuf import Fields, Octets, split_all
@@ -93,9 +71,11 @@ class ArgumentTexts(Struct, frozen=True):
         event, number = event[owner], number[owner]
         names, name = interned_texts(self.names, Table.ARGUMENT_NAMES, sequence[event], number)
         if self.recorded:
-            some = ~_is(names, LINK, COLLECTIVE)[name]
+            some = ~_is(names, timeline_schema.LINK, timeline_schema.COLLECTIVE)[name]
             event, name, read = event[some], name[some], read.where(some)
-        unwrapped = _is(names, ORIGINAL)[name] | (_is(names, COLLECTIVE)[name] & unwrapped[event])
+        unwrapped = _is(names, timeline_schema.ORIGINAL)[name] | (
+            _is(names, timeline_schema.COLLECTIVE)[name] & unwrapped[event]
+        )
         row_ranges = map(slice, read.begin.tolist(), read.end.tolist())
         texts = _recorded([octets.data[span] for span in row_ranges])
         return _joined(_members(texts, names, name, unwrapped), event, len(sequence))
@@ -212,7 +192,10 @@ def _texts(
     events = texts.native.events
     owner, inner = event_fields(octets, packets)
     inner = replace(inner, owner=owner[inner.owner])
-    unwrapped = np.isin(events.category[rows], _codes(texts.native, COLLECTIVE_CATEGORY, ARRIVAL_CATEGORY))
+    unwrapped = np.isin(
+        events.category[rows],
+        _codes(texts.native, timeline_schema.COLLECTIVE_CATEGORY, timeline_schema.ARRIVAL_CATEGORY),
+    )
     columns = [
         *_columns(texts, rows),
         arguments.of_events(octets, inner, events.sequence[rows], unwrapped),
@@ -234,7 +217,7 @@ def _columns(texts: EventTexts, rows: Int64s) -> list[Texts]:
         _openings(texts, rows),
         _distinct(events.name[rows], lambda code: quoted(_text(texts.native, code)) + b',"ts":'),
         table(micros(events.start[rows]), len(rows)),
-        np.where(instant, b"", DURATION).astype(object),
+        np.where(instant, b"", json_schema.DURATION).astype(object),
         np.where(instant, b"", table(micros(events.duration[rows]), len(rows))),
         _extras(texts, rows),
     ]
@@ -251,7 +234,9 @@ def _openings(texts: EventTexts, rows: Int64s) -> Texts:
     def opening(code: int) -> bytes:
         ids = texts.thread_ids[code >> 32]
         category = quoted(_text(texts.native, ((code & 0xFFFF_FFFF) >> 2) - 1))
-        return event_opening((SLICE, *INSTANTS)[code & 3], category, ids.pid, ids.tid)
+        return json_schema.event_opening(
+            (json_schema.SLICE, *json_schema.INSTANTS)[code & 3], category, ids.pid, ids.tid
+        )
 
     return _distinct(codes, opening)
 
@@ -269,9 +254,9 @@ def _scopes(native: NativeTrace, rows: Int64s) -> Int64s:
 def _extras(texts: EventTexts, rows: Int64s) -> Texts:
     """The flows that slices carry, and the colour of those that hang."""
     extras = np.full(len(rows), b"", object)
-    extras[texts.native.events.hung[rows]] = HUNG_COLOUR
+    extras[texts.native.events.hung[rows]] = json_schema.HUNG_COLOUR
     for index in _indexes_in(texts.slice_flows, rows):
-        extras[index] = slice_flow_members(texts.slice_flows[int(rows[index])]) + extras[index]
+        extras[index] = json_schema.slice_flow_members(texts.slice_flows[int(rows[index])]) + extras[index]
     return extras
 
 
@@ -343,16 +328,16 @@ class Document(Struct, frozen=True):
     @property
     def _summary(self) -> Bools:
         """A mask of the events that show at a glance what a rank does."""
-        return np.isin(self.native.events.category, _codes(self.native, SUMMARY_CATEGORY))
+        return np.isin(self.native.events.category, _codes(self.native, timeline_schema.SUMMARY_CATEGORY))
 
     def opening(self) -> bytes:
         """Everything before the first slice."""
-        head = unclosed_object(self.native.facts.header or {}) + EVENTS
+        head = unclosed_object(self.native.facts.header or {}) + json_schema.EVENTS
         return head + unclosed(self._names())
 
     def closing(self) -> bytes:
         """Everything after the last event."""
-        return (LAST if any(True for _ in self._names()) else b"") + END
+        return (json_schema.LAST if any(True for _ in self._names()) else b"") + json_schema.END
 
     def sections(self) -> list[Section]:
         """Slices and instants, then flows within ranks, samples, and the starts of flows between ranks.
@@ -406,7 +391,7 @@ class Document(Struct, frozen=True):
             labels = {section.pid: section.label for section in block.processes}
             names = [counter.name for counter in block.counters]
             unique = counter_names(names, [labels.get(counter.pid, "") for counter in block.counters])
-            openings += [sample_opening(name, process.pid) for name in unique]
+            openings += [json_schema.sample_opening(name, process.pid) for name in unique]
         yield from sample_events(table(openings, len(openings)), drawn.counter, drawn.time, drawn.value)
 
     def _cross_rank_starts(self) -> Iterator[bytes]:
@@ -415,7 +400,7 @@ class Document(Struct, frozen=True):
         _, first = np.unique(cross_rank.number, return_index=True)
         source, relation = cross_rank.flows.source[first], cross_rank.flows.relation[first]
         threads = _shown_threads(self.native.facts.blocks)
-        openings, codes = _flow_openings(FLOW_START, threads, events.thread[source], relation)
+        openings, codes = _flow_openings(json_schema.FLOW_START, threads, events.thread[source], relation)
         yield from flow_events(openings, codes, cross_rank.number[first], events.start[source])
 
 
@@ -426,7 +411,7 @@ def _cross_rank_ends(
     cross_rank, events = flows.cross_rank, native.events
     target = cross_rank.flows.target
     openings, codes = _flow_openings(
-        ENCLOSED_FLOW_END, threads, events.thread[target], cross_rank.flows.relation
+        json_schema.ENCLOSED_FLOW_END, threads, events.thread[target], cross_rank.flows.relation
     )
     appended: dict[int, bytes] = {}
     texts = zip(
@@ -447,7 +432,9 @@ def _flow_openings(
     """Openings of flow events, and the index of each flow's opening."""
     places, which = np.unique(np.stack([thread, relation]), axis=1, return_inverse=True)
     openings = [
-        flow_opening(phase, CROSS_RANK_FLOW_NAMES[Relation(kind)], *threads[index])
+        json_schema.flow_opening(
+            phase, timeline_schema.CROSS_RANK_FLOW_NAMES[Relation(kind)], *threads[index]
+        )
         for index, kind in places.T.tolist()
     ]
     return table(openings, len(openings)), which.ravel()

@@ -23,14 +23,9 @@ from tracelink.converters.perfetto.reading.as_json import (
     events_by_group,
     without_arguments,
 )
+from tracelink.converters.perfetto.timeline import schema
 from tracelink.converters.perfetto.timeline.counters import OUTSTANDING
 from tracelink.converters.perfetto.timeline.layout import OVERHEAD, SUMMARY
-from tracelink.converters.perfetto.timeline.schema import (
-    CATEGORIES,
-    CROSS_RANK_FLOW_NAMES,
-    OWN_HEADER,
-    SUMMARY_CATEGORY,
-)
 from tracelink.io.engine import Engine
 from tracelink.io.sources import Source, of_spool
 from tracelink.model.columns import Bools, Int64s, distinct
@@ -59,10 +54,10 @@ DERIVED = re.compile(rf"(CPU|GPU|device type \d+)( \d+)? (allocated|reserved)$|.
 
 
 NOT_PROFILED = {
-    CATEGORIES[EventKind.NODE],
-    CATEGORIES[EventKind.RECORD],
-    *CROSS_RANK_FLOW_NAMES.values(),
-    SUMMARY_CATEGORY,
+    schema.CATEGORIES[EventKind.NODE],
+    schema.CATEGORIES[EventKind.RECORD],
+    *schema.CROSS_RANK_FLOW_NAMES.values(),
+    schema.SUMMARY_CATEGORY,
 }
 
 
@@ -119,7 +114,9 @@ class Profiles(Struct, frozen=True):
 
     def unprofiled(self) -> int:
         """The number of events of ranks that no profiler recorded."""
-        summary = np.array([*(text == SUMMARY_CATEGORY for text in self.native.texts), False], np.bool_)
+        summary = np.array(
+            [*(text == schema.SUMMARY_CATEGORY for text in self.native.texts), False], np.bool_
+        )
         drawn = ~self._profiled() & ~summary[self.native.events.category]
         return int(np.count_nonzero(drawn & (self._block_of_event() >= 0)))
 
@@ -135,9 +132,9 @@ class Profiles(Struct, frozen=True):
     def _header(self, facts: BlockFacts) -> dict[str, Any]:
         """The header of the rank's profile, and the time 0."""
         whole = self.native.facts.header or {}
-        header: dict[str, Any] = {name: value for name, value in whole.items() if name != OWN_HEADER}
+        header: dict[str, Any] = {name: value for name, value in whole.items() if name != schema.OWN_HEADER}
         world_size = None
-        for rank in _dicts(_dict(whole.get(OWN_HEADER)).get("ranks")):
+        for rank in _dicts(_dict(whole.get(schema.OWN_HEADER)).get("ranks")):
             if rank.get("rank") == facts.rank:
                 world_size = rank.get("world_size")
                 for source in _dicts(rank.get("sources")):

@@ -9,13 +9,7 @@ import numpy as np
 from msgspec import Struct, field
 
 from tracelink.converters.perfetto.native.decode import of_wire
-from tracelink.converters.perfetto.track_events.schema import (
-    BOOTTIME,
-    FIRST_LOCAL,
-    LAST_LOCAL,
-    REALTIME,
-    Packet,
-)
+from tracelink.converters.perfetto.track_events import schema
 from tracelink.io.framing import DELIMITED, VARINT, fields_of
 from tracelink.io.protobuf import Fields, Octets
 from tracelink.model.columns import NO_TIME, Bools, Int64s, distinct
@@ -68,11 +62,11 @@ class Clocks(Struct):
         self, octets: Octets, packets: Fields, sequence: Int64s, clock: Int64s, time: Int64s, first: int
     ) -> None:
         """Adds the snapshots and the times of a batch whose first packet has this number."""
-        owner, read = of_wire(packets, Packet.CLOCKS)
+        owner, read = of_wire(packets, schema.Packet.CLOCKS)
         for row, begin, end in zip(owner.tolist(), read.begin.tolist(), read.end.tolist(), strict=True):
             readings = [*_readings(octets.data, begin, end)]
             self.snapshots.append(Snapshot(first + row, int(sequence[row]), readings))
-        rows = np.flatnonzero((clock >= FIRST_LOCAL) & (clock <= LAST_LOCAL) & (time >= 0))
+        rows = np.flatnonzero((clock >= schema.FIRST_LOCAL) & (clock <= schema.LAST_LOCAL) & (time >= 0))
         if len(rows):
             self.local.append((first + rows, sequence[rows], clock[rows], time[rows]))
 
@@ -80,8 +74,8 @@ class Clocks(Struct):
         self, packet: Int64s, sequence: Int64s, clock: Int64s, time: Int64s
     ) -> tuple[Int64s, bool]:
         """The time of each packet in ns, NO_TIME if its clock is unknown; and whether these count from 1970."""
-        common, known = np.where(clock == 0, BOOTTIME, clock), time.copy()
-        rows = np.flatnonzero((clock >= FIRST_LOCAL) & (clock <= LAST_LOCAL))
+        common, known = np.where(clock == 0, schema.BOOTTIME, clock), time.copy()
+        rows = np.flatnonzero((clock >= schema.FIRST_LOCAL) & (clock <= schema.LAST_LOCAL))
         if len(rows):
             local = self._resolved = self._resolved or self._local_times()
             place = np.searchsorted(local.packet, packet[rows])
@@ -112,7 +106,7 @@ class Clocks(Struct):
         """Converts times to the clock of the day; whether that is known for all. Others stay as they are."""
         pairs: dict[int, list[tuple[int, int]]] = defaultdict(list)
         for snapshot in self.snapshots:
-            if real := snapshot.of(REALTIME):
+            if real := snapshot.of(schema.REALTIME):
                 for reading in snapshot.readings:
                     pairs[reading.clock].append((reading.time, real.time))
         order = np.argsort(clock, kind="stable")
@@ -121,7 +115,7 @@ class Clocks(Struct):
         counts = True
         for rows in np.split(order, np.flatnonzero(ordered[1:] != ordered[:-1]) + 1) if len(order) else ():
             own_clock = int(clock[rows[0]])
-            if own_clock == REALTIME:
+            if own_clock == schema.REALTIME:
                 continue
             if own_clock not in pairs:
                 counts &= int(times[rows].min()) >= UNIX_SINCE
@@ -154,10 +148,10 @@ def _by_snapshots(
 
 def _common(snapshot: Snapshot) -> Reading | None:
     """A clock that all sequences know: that of the day, else the one since boot, else any other."""
-    for clock in (REALTIME, BOOTTIME):
+    for clock in (schema.REALTIME, schema.BOOTTIME):
         if reading := snapshot.of(clock):
             return reading
-    return next((reading for reading in snapshot.readings if reading.clock < FIRST_LOCAL), None)
+    return next((reading for reading in snapshot.readings if reading.clock < schema.FIRST_LOCAL), None)
 
 
 def _readings(data: bytes, begin: int, end: int) -> Iterator[Reading]:

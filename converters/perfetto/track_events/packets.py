@@ -10,23 +10,10 @@ import numpy.typing as npt
 from msgspec import Struct, field
 
 from tracelink.converters.perfetto.native.decode import numbers_of, of_wire
+from tracelink.converters.perfetto.track_events import schema
 from tracelink.converters.perfetto.track_events.arguments import Annotations
 from tracelink.converters.perfetto.track_events.clocks import Clocks, are_timed
 from tracelink.converters.perfetto.track_events.interning import States, default_of
-from tracelink.converters.perfetto.track_events.schema import (
-    BEGIN,
-    BOOTTIME,
-    COUNTER,
-    END,
-    INSTANT,
-    LINKS,
-    STAGE_LINKS,
-    Annotation,
-    Event,
-    Packet,
-    Stage,
-    Table,
-)
 from tracelink.converters.pytorch.arguments import COLLECTIVE, PEER, statement_of
 from tracelink.io.framing import FIXED64, VARINT, Batch
 from tracelink.io.protobuf import Fields, Octets, Read, leading, split_all
@@ -135,11 +122,11 @@ class Packets(Struct):
         state, lost = self.states.of(whole, count)
         self.damaged += int(np.count_nonzero(whole.odd)) + self.states.learn(octets, whole, state)
         sequence, time = (
-            numbers_of(whole, Packet.SEQUENCE, count),
-            numbers_of(whole, Packet.TIME, count, UNKNOWN),
+            numbers_of(whole, schema.Packet.SEQUENCE, count),
+            numbers_of(whole, schema.Packet.TIME, count, UNKNOWN),
         )
-        clock = numbers_of(whole, Packet.CLOCK, count)
-        clock = np.where(clock == 0, default_of(self.states.clocks, state, BOOTTIME), clock)
+        clock = numbers_of(whole, schema.Packet.CLOCK, count)
+        clock = np.where(clock == 0, default_of(self.states.clocks, state, schema.BOOTTIME), clock)
         self.clocks.add(octets, whole, sequence, clock, time, self.count)
         common = _Common(self.count, sequence, state, clock, time, lost)
         self._add_events(octets, whole, common)
@@ -148,21 +135,25 @@ class Packets(Struct):
         self.count += count
 
     def _add_events(self, octets: Octets, whole: Fields, common: _Common) -> None:
-        rows, read = of_wire(whole, Packet.TRACK_EVENT)
+        rows, read = of_wire(whole, schema.Packet.TRACK_EVENT)
         inner = split_all(octets, read.begin, read.end)
         self.damaged += int(np.count_nonzero(inner.odd))
-        kind = numbers_of(inner, Event.TYPE, len(rows))
-        kept = self._usable(rows, common) & (kind >= BEGIN) & (kind <= COUNTER)
+        kind = numbers_of(inner, schema.Event.TYPE, len(rows))
+        kept = self._usable(rows, common) & (kind >= schema.BEGIN) & (kind <= schema.COUNTER)
         place = np.where(kept, self.events.count + np.cumsum(kept) - 1, UNKNOWN)
         state = common.state[rows]
-        track = numbers_of(inner, Event.TRACK, len(rows))
+        track = numbers_of(inner, schema.Event.TRACK, len(rows))
         if self.states.tracks:
-            owner, _ = of_wire(inner, Event.TRACK, VARINT)
+            owner, _ = of_wire(inner, schema.Event.TRACK, VARINT)
             given = np.zeros(len(rows), np.bool_)
             given[owner] = True
             track = np.where(given, track, default_of(self.states.tracks, state, 0))
-        name = self._codes(octets, inner, state, Table.NAMES, Event.NAME, Event.NAME_TEXT)
-        category = self._codes(octets, inner, state, Table.CATEGORIES, Event.CATEGORY, Event.CATEGORY_TEXT)
+        name = self._codes(
+            octets, inner, state, schema.Table.NAMES, schema.Event.NAME, schema.Event.NAME_TEXT
+        )
+        category = self._codes(
+            octets, inner, state, schema.Table.CATEGORIES, schema.Event.CATEGORY, schema.Event.CATEGORY_TEXT
+        )
         self.events.add(
             **common.of(rows[kept]),
             type=kind[kept],
@@ -173,7 +164,9 @@ class Packets(Struct):
         self._add_values(octets, inner, kind, kept)
         self._add_flows(octets, inner, place)
         states = self._collective(octets, inner, state, kind, place)
-        chosen = np.flatnonzero((self._communicate(name) | states) & (place != UNKNOWN) & (kind != END))
+        chosen = np.flatnonzero(
+            (self._communicate(name) | states) & (place != UNKNOWN) & (kind != schema.END)
+        )
         self._add_statements(
             octets, self.statements, read.where(chosen), state[chosen], name[chosen], place[chosen]
         )
@@ -214,7 +207,7 @@ class Packets(Struct):
         return ~lost & timed
 
     def _codes(
-        self, octets: Octets, fields: Fields, state: Int32s, table: Table, number: int, text: int
+        self, octets: Octets, fields: Fields, state: Int32s, table: schema.Table, number: int, text: int
     ) -> Int64s:
         """The code of a text that each message has by number or in itself, or UNKNOWN."""
         count = len(state)
@@ -243,21 +236,21 @@ class Packets(Struct):
         return codes
 
     def _add_values(self, octets: Octets, inner: Fields, kind: Int64s, kept: Bools) -> None:
-        values = numbers_of(inner, Event.VALUE, len(kind)).astype(np.float64)
-        owner, read = of_wire(inner, Event.DOUBLE_VALUE, FIXED64)
+        values = numbers_of(inner, schema.Event.VALUE, len(kind)).astype(np.float64)
+        owner, read = of_wire(inner, schema.Event.DOUBLE_VALUE, FIXED64)
         values[owner] = octets.words(read.begin).view(np.float64)
-        self.values.append(values[kept & (kind == COUNTER)])
-        for number, wire in ((Event.EXTRA_VALUE, VARINT), (Event.EXTRA_DOUBLE_VALUE, FIXED64)):
+        self.values.append(values[kept & (kind == schema.COUNTER)])
+        for number, wire in ((schema.Event.EXTRA_VALUE, VARINT), (schema.Event.EXTRA_DOUBLE_VALUE, FIXED64)):
             self.extra_values += len(of_wire(inner, number, wire)[0])
 
     def _add_flows(self, octets: Octets, inner: Fields, place: Int64s) -> None:
-        for number in (Event.FLOW, Event.LAST_OF_FLOW):
+        for number in (schema.Event.FLOW, schema.Event.LAST_OF_FLOW):
             owner, read = of_wire(inner, number, FIXED64)
             self._add_pairs(self.flows, place[owner], octets.words(read.begin).view(np.int64))
-        for number in (Event.OLD_FLOW, Event.OLD_LAST_OF_FLOW):
+        for number in (schema.Event.OLD_FLOW, schema.Event.OLD_LAST_OF_FLOW):
             owner, read = of_wire(inner, number, VARINT)
             self._add_pairs(self.flows, place[owner], read.value)
-        owner, read = of_wire(inner, Event.GPU)
+        owner, read = of_wire(inner, schema.Event.GPU)
         if len(owner):
             numbers = split_all(octets, read.begin, read.end)
             of_message, stage = of_wire(numbers, 1, VARINT)
@@ -271,21 +264,21 @@ class Packets(Struct):
     def _collective(self, octets: Octets, inner: Fields, state: Int32s, kind: Int64s, place: Int64s) -> Bools:
         """Adds the links of events; whether each event names a collective."""
         collective = np.zeros(len(place), np.bool_)
-        owner, read = of_wire(inner, Event.ANNOTATION)
+        owner, read = of_wire(inner, schema.Event.ANNOTATION)
         if not len(owner):
             return collective
-        self.arguments_of_ends += len(np.unique(owner[kind[owner] == END]))
+        self.arguments_of_ends += len(np.unique(owner[kind[owner] == schema.END]))
         chosen = np.flatnonzero(
-            (place[owner] != UNKNOWN) & ((kind[owner] == BEGIN) | (kind[owner] == INSTANT))
+            (place[owner] != UNKNOWN) & ((kind[owner] == schema.BEGIN) | (kind[owner] == schema.INSTANT))
         )
         owner, read = owner[chosen], read.where(chosen)
         fields = split_all(octets, read.begin, read.end)
         self.damaged += int(np.count_nonzero(fields.odd))
-        link = self._links_of(octets, fields, state[owner], len(owner), tuple(LINKS))
-        value = numbers_of(fields, Annotation.INTEGER, len(owner), UNKNOWN)
-        of_message, unsigned = of_wire(fields, Annotation.UNSIGNED, VARINT)
+        link = self._links_of(octets, fields, state[owner], len(owner), tuple(schema.LINKS))
+        value = numbers_of(fields, schema.Annotation.INTEGER, len(owner), UNKNOWN)
+        of_message, unsigned = of_wire(fields, schema.Annotation.UNSIGNED, VARINT)
         value[of_message] = unsigned.value
-        for number, name in enumerate(LINKS):
+        for number, name in enumerate(schema.LINKS):
             rows = np.flatnonzero(link == number)
             if name == COLLECTIVE:
                 collective[owner[rows]] = True
@@ -299,18 +292,18 @@ class Packets(Struct):
         """For each annotation the position of its name in `names`, or UNKNOWN."""
         link = np.full(count, UNKNOWN, np.int8)
         texts, index = self.states.resolved(
-            Table.ANNOTATIONS, state, numbers_of(fields, Annotation.NAME, count)
+            schema.Table.ANNOTATIONS, state, numbers_of(fields, schema.Annotation.NAME, count)
         )
         positions = {name: number for number, name in enumerate(names)}
         known = np.array([*(positions.get(text or "", UNKNOWN) for text in texts), UNKNOWN], np.int8)
         link[:] = known[index]
-        owner, inline = of_wire(fields, Annotation.NAME_TEXT)
+        owner, inline = of_wire(fields, schema.Annotation.NAME_TEXT)
         if len(owner):
             link[owner] = positions_of(octets, inline.begin, inline.end, names)
         return link
 
     def _add_stages(self, octets: Octets, whole: Fields, common: _Common) -> None:
-        rows, read = of_wire(whole, Packet.GPU_STAGE)
+        rows, read = of_wire(whole, schema.Packet.GPU_STAGE)
         if not len(rows):
             return
         inner = split_all(octets, read.begin, read.end)
@@ -318,12 +311,16 @@ class Packets(Struct):
         kept = self._usable(rows, common)
         place = np.where(kept, self.stages.count + np.cumsum(kept) - 1, UNKNOWN)
         state, count = common.state[rows], len(rows)
-        number, duration = (numbers_of(inner, key, count, UNKNOWN) for key in (Stage.NUMBER, Stage.DURATION))
-        gpu = numbers_of(inner, Stage.GPU, count)
-        name = self._codes(octets, inner, state, Table.NAMES, Stage.NAME, Stage.NAME_TEXT)
-        kernel = self._codes(octets, inner, state, Table.KERNELS, Stage.KERNEL, 0)
-        queue = self._codes(octets, inner, state, Table.STAGES, Stage.QUEUE, 0)
-        stage = self._codes(octets, inner, state, Table.STAGES, Stage.STAGE, 0)
+        number, duration = (
+            numbers_of(inner, key, count, UNKNOWN) for key in (schema.Stage.NUMBER, schema.Stage.DURATION)
+        )
+        gpu = numbers_of(inner, schema.Stage.GPU, count)
+        name = self._codes(
+            octets, inner, state, schema.Table.NAMES, schema.Stage.NAME, schema.Stage.NAME_TEXT
+        )
+        kernel = self._codes(octets, inner, state, schema.Table.KERNELS, schema.Stage.KERNEL, 0)
+        queue = self._codes(octets, inner, state, schema.Table.STAGES, schema.Stage.QUEUE, 0)
+        stage = self._codes(octets, inner, state, schema.Table.STAGES, schema.Stage.STAGE, 0)
         name = np.where(name == UNKNOWN, np.where(kernel == UNKNOWN, stage, kernel), name)
         self.stages.add(
             **common.of(rows[kept]),
@@ -334,7 +331,7 @@ class Packets(Struct):
             stage=stage[kept],
             name=name[kept],
         )
-        owner, waited = of_wire(inner, Stage.WAITS_FOR, VARINT)
+        owner, waited = of_wire(inner, schema.Stage.WAITS_FOR, VARINT)
         self._add_pairs(self.waits, place[owner], waited.value)
         collective = self._add_stage_links(octets, inner, place)
         chosen = np.flatnonzero((self._communicate(name) | collective) & (place != UNKNOWN))
@@ -345,13 +342,13 @@ class Packets(Struct):
     def _add_stage_links(self, octets: Octets, inner: Fields, place: Int64s) -> Bools:
         """Adds the links of stages; whether each stage names a collective."""
         collective = np.zeros(len(place), np.bool_)
-        owner, read = of_wire(inner, Stage.EXTRA)
+        owner, read = of_wire(inner, schema.Stage.EXTRA)
         if not len(owner):
             return collective
         extra = split_all(octets, read.begin, read.end)
         rows, names = of_wire(extra, 1)
         link = np.full(len(owner), UNKNOWN, np.int8)
-        link[rows] = positions_of(octets, names.begin, names.end, tuple(STAGE_LINKS))
+        link[rows] = positions_of(octets, names.begin, names.end, tuple(schema.STAGE_LINKS))
         rows, values = of_wire(extra, 2)
         chosen = np.flatnonzero((link[rows] != UNKNOWN) & (place[owner[rows]] != UNKNOWN))
         data = octets.data
@@ -360,7 +357,7 @@ class Packets(Struct):
             for begin, end in zip(values.begin[chosen].tolist(), values.end[chosen].tolist(), strict=True)
         ]
         value = np.array(numbers, np.int64)
-        for position, name in enumerate(STAGE_LINKS.values()):
+        for position, name in enumerate(schema.STAGE_LINKS.values()):
             own = link[rows[chosen]] == position
             if name == COLLECTIVE:
                 collective[owner[rows[chosen[own]]]] = True
@@ -369,12 +366,12 @@ class Packets(Struct):
         return collective
 
     def _add_others(self, octets: Octets, whole: Fields, common: _Common) -> None:
-        _, read = of_wire(whole, Packet.TRACK)
+        _, read = of_wire(whole, schema.Packet.TRACK)
         data = octets.data
         self.tracks += [
             data[begin:end] for begin, end in zip(read.begin.tolist(), read.end.tolist(), strict=True)
         ]
-        rows, read = of_wire(whole, Packet.GPU_COUNTERS)
+        rows, read = of_wire(whole, schema.Packet.GPU_COUNTERS)
         usable = self._usable(rows, common)
         for row, begin, end in zip(
             rows[usable].tolist(), read.begin[usable].tolist(), read.end[usable].tolist(), strict=True
@@ -387,8 +384,8 @@ class Packets(Struct):
             )
             self.gpu_counters.append((*own, data[begin:end]))
             self.gpu_times.append(int(common.time[row]))
-        self.unpacked_by_zstd += len(of_wire(whole, Packet.COMPRESSED_BY_ZSTD)[0])
-        self.damaged += len(of_wire(whole, Packet.COMPRESSED)[0])
+        self.unpacked_by_zstd += len(of_wire(whole, schema.Packet.COMPRESSED_BY_ZSTD)[0])
+        self.damaged += len(of_wire(whole, schema.Packet.COMPRESSED)[0])
 
 
 class _Common(Struct, frozen=True):

@@ -10,26 +10,9 @@ import numpy.typing as npt
 from msgspec import Struct, field
 
 from tracelink.converters.perfetto.native.decode import Unbundled, batches
+from tracelink.converters.perfetto.track_events import schema
 from tracelink.converters.perfetto.track_events.arguments import BatchStart, TrackEventPayloads
 from tracelink.converters.perfetto.track_events.packets import Packets
-from tracelink.converters.perfetto.track_events.schema import (
-    CALLBACK,
-    CORRELATION,
-    DEVICE,
-    EXTERNAL_ID,
-    GRID,
-    INSTANT,
-    KINDS,
-    LARGEST_UNKNOWN,
-    LINKS,
-    OVERHEAD,
-    PYTHON_ID,
-    STAGE_CATEGORIES,
-    STAGE_KINDS,
-    STREAM,
-    SYNCHRONIZATION,
-    THREAD,
-)
 from tracelink.converters.perfetto.track_events.slices import slices_of
 from tracelink.converters.perfetto.track_events.tracks import (
     UNKNOWN_NUMBER,
@@ -181,7 +164,7 @@ def _table(packets: Packets) -> _Table:
     stage_time, stages_from_1970 = _times(packets, stages)
     kind = np.where(time == NO_TIME, 0, columns["type"])
     slices = slices_of(columns["sequence"], columns["track"], kind, time)
-    instants = np.flatnonzero(kind == INSTANT)
+    instants = np.flatnonzero(kind == schema.INSTANT)
     row = np.concatenate([slices.begin, instants])
     ended = values_at(time, slices.end, NO_TIME)
     duration = np.where(ended == NO_TIME, UNKNOWN, np.maximum(ended - time[slices.begin], 0))
@@ -241,7 +224,7 @@ def _inverse(rows: Int64s, count: int) -> Int64s:
 def _links(packets: Packets, table: _Table) -> dict[str, tuple[Int64s, Int64s]]:
     """The annotations that link events, of events and of stages; of unknown names of one key the values are joined."""
     found = {}
-    for name in LINKS:
+    for name in schema.LINKS:
         rows, values = packets.links[name].joined()
         rows = values_at(table.row_of_event, rows)
         stage_rows, stage_values = packets.stage_links[name].joined()
@@ -250,39 +233,41 @@ def _links(packets: Packets, table: _Table) -> dict[str, tuple[Int64s, Int64s]]:
         kept = rows != UNKNOWN
         found[name] = rows[kept], values[kept]
     rows, values = found.pop("corr_id")
-    own_rows, own_values = found[CORRELATION]
-    found[CORRELATION] = np.concatenate([own_rows, rows]), np.concatenate([own_values, values])
+    own_rows, own_values = found[schema.CORRELATION]
+    found[schema.CORRELATION] = np.concatenate([own_rows, rows]), np.concatenate([own_values, values])
     return found
 
 
 def _kinds(packets: Packets, table: _Table) -> npt.NDArray[np.uint8]:
     """The kind of each event: by its category, else by its annotations and its name."""
     texts = packets.strings.texts()
-    by_category = np.array([*(KINDS.get(text, EventKind.OTHER) for text in texts), EventKind.OTHER], np.uint8)
+    by_category = np.array(
+        [*(schema.KINDS.get(text, EventKind.OTHER) for text in texts), EventKind.OTHER], np.uint8
+    )
     kind = by_category[table.category]
     stage = values_at(table.stages["stage"], table.stage)
     by_stage = np.array(
-        [*(STAGE_KINDS.get(text, EventKind.KERNEL) for text in texts), EventKind.KERNEL], np.uint8
+        [*(schema.STAGE_KINDS.get(text, EventKind.KERNEL) for text in texts), EventKind.KERNEL], np.uint8
     )
     kind[table.stage != UNKNOWN] = by_stage[stage[table.stage != UNKNOWN]]
     operator = np.array([*(bool(OPERATOR_NAME.search(text)) for text in texts), False], np.bool_)[table.name]
     memcpy, memset = (table.name == packets.strings.find(name) for name in ("Memcpy", "Memset"))
     bare = (table.category == UNKNOWN) & (table.stage == UNKNOWN)
-    correlated, external = table.has(CORRELATION), table.has(EXTERNAL_ID)
+    correlated, external = table.has(schema.CORRELATION), table.has(schema.EXTERNAL_ID)
     for chosen, found in (
         (external & operator, EventKind.OPERATOR),
         (external & ~operator, EventKind.ANNOTATION),
-        (table.has(PYTHON_ID), EventKind.PYTHON),
-        (correlated & table.has(DEVICE) & memcpy, EventKind.MEMCPY),
-        (correlated & table.has(DEVICE) & memset, EventKind.MEMSET),
-        (correlated & table.has(GRID), EventKind.KERNEL),
-        (table.has(CALLBACK), EventKind.RUNTIME),
-        (table.has(SYNCHRONIZATION), EventKind.SYNCHRONIZATION),
+        (table.has(schema.PYTHON_ID), EventKind.PYTHON),
+        (correlated & table.has(schema.DEVICE) & memcpy, EventKind.MEMCPY),
+        (correlated & table.has(schema.DEVICE) & memset, EventKind.MEMSET),
+        (correlated & table.has(schema.GRID), EventKind.KERNEL),
+        (table.has(schema.CALLBACK), EventKind.RUNTIME),
+        (table.has(schema.SYNCHRONIZATION), EventKind.SYNCHRONIZATION),
         (_on_overhead(packets, table), EventKind.OVERHEAD),
     ):
         kind[bare & chosen] = found
     types = values_at(table.columns["type"], table.row)
-    kind[types == INSTANT] = EventKind.INSTANT
+    kind[types == schema.INSTANT] = EventKind.INSTANT
     return kind
 
 
@@ -291,7 +276,7 @@ def _on_overhead(packets: Packets, table: _Table) -> Bools:
     numbers = [
         number
         for number in np.unique(table.track).tolist()
-        if any(track.process_name == OVERHEAD for track in descriptions.line(number))
+        if any(track.process_name == schema.OVERHEAD for track in descriptions.line(number))
     ]
     return np.isin(table.track, np.array(numbers, np.int64))
 
@@ -365,8 +350,8 @@ def _process(tracks: Sequence[Track], track: Int64s, kind: npt.NDArray[np.uint8]
 def _tracks(packets: Packets, table: _Table, descriptions: Descriptions) -> tuple[Int64s, list[Track]]:
     """The track of each event: one for each thread, and for each device and stream."""
     on_device = np.isin(table.kind, list(ON_DEVICE)) | (table.stage != UNKNOWN)
-    device, stream = table.values(DEVICE), table.values(STREAM)
-    thread = np.where(on_device, UNKNOWN_NUMBER, table.values(THREAD))
+    device, stream = table.values(schema.DEVICE), table.values(schema.STREAM)
+    thread = np.where(on_device, UNKNOWN_NUMBER, table.values(schema.THREAD))
     _fill_from_stages(packets, table, device, stream)
     numbers, index = np.unique(table.track, return_inverse=True)
     places = np.array(
@@ -414,11 +399,13 @@ def _fill_from_stages(packets: Packets, table: _Table, device: Int64s, stream: I
 
 def _keys(table: _Table) -> dict[Key, KeyColumn]:
     keys = {}
-    for name, key in LINKS.items():
+    for name, key in schema.LINKS.items():
         if key is None or name not in table.links:
             continue
         rows, values = table.links[name]
-        kept = np.isin(table.kind[rows], list(KINDS_OF_KEY[key])) & (values > LARGEST_UNKNOWN.get(key, 0))
+        kept = np.isin(table.kind[rows], list(KINDS_OF_KEY[key])) & (
+            values > schema.LARGEST_UNKNOWN.get(key, 0)
+        )
         rows, values = rows[kept], values[kept]
         order = np.argsort(rows, kind="stable")
         rows, first = np.unique(rows[order], return_index=True)
@@ -430,7 +417,7 @@ def _categories(packets: Packets, table: _Table) -> dict[Key, KeyColumn]:
     """The categories that do not follow from kind and name of an event."""
     texts = packets.strings.texts()
     category = table.category.copy()
-    for name, own in STAGE_CATEGORIES.items():
+    for name, own in schema.STAGE_CATEGORIES.items():
         stage = values_at(table.stages["stage"], table.stage)
         if (code := packets.strings.find(name)) != UNKNOWN:
             category[(stage == code) & (table.stage != UNKNOWN)] = packets.strings[own]

@@ -9,18 +9,8 @@ import numpy.typing as npt
 from msgspec import Struct
 from msgspec.structs import replace
 
+from tracelink.converters.perfetto.track_events import schema
 from tracelink.converters.perfetto.track_events.packets import Packets
-from tracelink.converters.perfetto.track_events.schema import (
-    AGENT_TRACK,
-    COUNTER,
-    MASK,
-    OVERHEAD,
-    QUEUE_NUMBER,
-    STREAM_NAME,
-    UNITS,
-    Table,
-)
-from tracelink.converters.perfetto.track_events.schema import Track as TrackField
 from tracelink.io.framing import DELIMITED, FIXED64, VARINT, Field, fields_of
 from tracelink.model.columns import NO_TIME, Int64s
 from tracelink.model.errors import encodable
@@ -73,8 +63,8 @@ class Descriptions(Struct, frozen=True):
         process = next((track.process for track in line if track.process is not None), None)
         process_name = next((track.process_name for track in line if track.process_name), "")
         pid = "" if process is None else str(process)
-        if process_name == OVERHEAD and process == MASK:
-            return Track(TrackKind.PROCESS, "-1", "0", OVERHEAD)
+        if process_name == schema.OVERHEAD and process == schema.MASK:
+            return Track(TrackKind.PROCESS, "-1", "0", schema.OVERHEAD)
         if thread == UNKNOWN_NUMBER and own is None:
             return Track(TrackKind.PROCESS, pid, name or str(number), name, process_label=process_name)
         identity = str(thread if thread != UNKNOWN_NUMBER or own is None else own.thread)
@@ -85,13 +75,13 @@ class Descriptions(Struct, frozen=True):
     def place_on_device(self, number: int) -> tuple[int, int]:
         """Device and stream of a track for work on a device, from its name or its process and thread."""
         line = [*self.line(number)] or [Described()]
-        if found := AGENT_TRACK.match(line[0].name):
+        if found := schema.AGENT_TRACK.match(line[0].name):
             return int(found["device"]), int(found["number"])
         own = next((track for track in line if track.thread is not None), None)
         process = next((track.process for track in line if track.process is not None), None)
         return (
             0 if process is None else process,
-            own.thread if own and own.thread is not None else number & MASK,
+            own.thread if own and own.thread is not None else number & schema.MASK,
         )
 
     def stream_label(self, number: int) -> str:
@@ -101,7 +91,7 @@ class Descriptions(Struct, frozen=True):
 
 def queue_number(name: str) -> int:
     """The number of the queue of this name, or UNKNOWN_NUMBER."""
-    if found := STREAM_NAME.match(name) or QUEUE_NUMBER.search(name):
+    if found := schema.STREAM_NAME.match(name) or schema.QUEUE_NUMBER.search(name):
         return int(found[1]) if len(found[1]) < 18 else UNKNOWN_NUMBER
     return UNKNOWN_NUMBER
 
@@ -110,17 +100,17 @@ def _described(message: bytes) -> tuple[int, Described]:
     number, track = 0, Described()
     for field in fields_of(message, 0, len(message)):
         match field:
-            case Field(TrackField.NUMBER, 0):
+            case Field(schema.Track.NUMBER, 0):
                 number = field.value
-            case Field(TrackField.NAME | TrackField.STATIC_NAME | TrackField.ATRACE_NAME, 2):
+            case Field(schema.Track.NAME | schema.Track.STATIC_NAME | schema.Track.ATRACE_NAME, 2):
                 track = replace(track, name=_text(message, field))
-            case Field(TrackField.PARENT, 0):
+            case Field(schema.Track.PARENT, 0):
                 track = replace(track, parent=field.value)
-            case Field(TrackField.PROCESS, 2):
+            case Field(schema.Track.PROCESS, 2):
                 numbers, texts = _members(message, field)
                 name = texts.get(6) or texts.get(2, "")
                 track = replace(track, process=_int32(numbers.get(1, 0)), process_name=name)
-            case Field(TrackField.THREAD, 2):
+            case Field(schema.Track.THREAD, 2):
                 numbers, texts = _members(message, field)
                 track = replace(
                     track,
@@ -128,12 +118,12 @@ def _described(message: bytes) -> tuple[int, Described]:
                     thread=_int32(numbers.get(2, 0)),
                     thread_name=texts.get(5, ""),
                 )
-            case Field(TrackField.COUNTER, 2):
+            case Field(schema.Track.COUNTER, 2):
                 numbers, texts = _members(message, field)
                 track = replace(
                     track,
                     is_counter=True,
-                    unit=texts.get(6) or UNITS.get(numbers.get(3, 0), ""),
+                    unit=texts.get(6) or schema.UNITS.get(numbers.get(3, 0), ""),
                     factor=numbers.get(4, 1) or 1,
                     incremental=bool(numbers.get(5, 0)),
                 )
@@ -189,7 +179,7 @@ def _of_tracks(
     packets: Packets, descriptions: Descriptions, columns: Mapping[str, Int64s], time: Int64s
 ) -> Iterator[Samples]:
     """Events on tracks of counters."""
-    rows = np.flatnonzero(columns["type"] == COUNTER)
+    rows = np.flatnonzero(columns["type"] == schema.COUNTER)
     values = np.concatenate([np.empty(0), *packets.values])
     order = np.argsort(columns["track"][rows], kind="stable")
     ordered = columns["track"][rows][order]
@@ -204,7 +194,7 @@ def _of_tracks(
         unit = COUNT if own.unit == "count" else own.unit
         yield (
             "" if process is None else str(process),
-            own.name or f"counter {number & MASK}",
+            own.name or f"counter {number & schema.MASK}",
             unit,
             time[rows[part]],
             numbers * own.factor,
@@ -235,7 +225,7 @@ def _of_gpus(packets: Packets) -> Iterator[Samples]:
         if 4 in numbers:
             own_key = (state, numbers[4])
             if own_key not in described:
-                interned = packets.states.messages.get((Table.COUNTERS, *own_key), b"")
+                interned = packets.states.messages.get((schema.Table.COUNTERS, *own_key), b"")
                 described[own_key] = _interned_names(interned)
             names, gpu = described[own_key]
         for field in fields:
