@@ -68,7 +68,8 @@ class Fields(Struct, frozen=True):
     is_message: Bools
     requests: EntryRequests
     groups: list[GroupName]
-    first_record: int
+    record_id: Int64s
+    """The number of the entry in the process, which also counts those that are not in the dump."""
     skipped: int = 0
     """Number of invalid entries."""
     example: str = ""
@@ -76,6 +77,17 @@ class Fields(Struct, frozen=True):
 
     def __len__(self) -> int:
         return len(self.index)
+
+    @property
+    def first_record(self) -> int:
+        """How many entries of the process come before the first one."""
+        return max(int(self.record_id[0]), 0) if len(self) else 0
+
+    @property
+    def has_gaps(self) -> bool:
+        """Whether entries between others are left out: a ring buffer only loses the oldest ones."""
+        left_out = np.diff(self.record_id - self.index)
+        return bool((left_out > 0).any() and (left_out >= 0).all()) and UNKNOWN not in self.record_id
 
 
 def fields_of(dump: Dump, entries: Entries, strings: StringTable) -> Fields | None:
@@ -128,7 +140,7 @@ def _columns(dump: Dump, entries: Entries, values: _Values, strings: StringTable
         ),
         requests=_requests_of(entries, values, layout, strings),
         groups=[(encodable(name), encodable(text)) for name, text in groups],
-        first_record=(values.record[0] or 0) if values.record else 0,
+        record_id=numbers(layout.record, values.record),
     )
 
 

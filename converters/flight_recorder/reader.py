@@ -24,6 +24,7 @@ from tracelink.converters.flight_recorder.records import (
     communications_of,
     events_of,
     groups_of,
+    holds_only_active,
     keys_of,
     progress_of,
     records_of,
@@ -74,7 +75,7 @@ class FlightRecorderReader:
             communications=communications_of(records, fields.requests, groups, strings),
             payloads=[RecorderPayloads(source)],
             findings=decoded.findings
-            + _findings(decoded.dump, fields, source.path)
+            + _findings(decoded.dump, fields, holds_only_active(decoded.dump, fields, records), source.path)
             + list(recorded.findings)
             + too_large
             + invalid_groups,
@@ -88,6 +89,7 @@ class FlightRecorderReader:
             records = records_of(fields, strings)
             config = decoded.dump.header.get(schema.GROUP_CONFIG)
             groups, invalid_groups = groups_of(config, fields.groups, source.path)
+            only_active = holds_only_active(decoded.dump, fields, records)
         engine.meter.add(source.bytes)
         return Recording(
             replace(
@@ -98,13 +100,14 @@ class FlightRecorderReader:
             fields.requests.distinct,
             groups,
             progress_of(decoded.dump, fields),
-            overwritten=fields.first_record,
+            overwritten=0 if only_active else fields.first_record,
+            only_active=only_active,
             skipped=fields.skipped,
             last_skipped=_last_skipped(fields),
             broken_off=decoded.truncated,
             payloads=RecorderPayloads(source),
             findings=decoded.findings
-            + _findings(decoded.dump, fields, source.path)
+            + _findings(decoded.dump, fields, only_active, source.path)
             + list(recorded.findings)
             + invalid_groups,
             retires_early=recorded.is_torchcomms,
@@ -171,12 +174,15 @@ def _header(header: Mapping[str, Any], path: str) -> tuple[dict[str, Any], list[
     return kept, [Finding(Severity.WARNING, "too-large", message, len(too_large), path)]
 
 
-def _findings(dump: schema.Dump, fields: Fields, path: str) -> list[Finding]:
+def _findings(dump: schema.Dump, fields: Fields, only_active: bool, path: str) -> list[Finding]:
     findings: list[Finding] = []
     if schema.is_newer(dump.version):
         newest = ".".join(map(str, schema.NEWEST_VERSION))
         findings.append(NewerVersion(path, dump.version or "unknown", newest).finding())
-    if not dump.entries:
+    if only_active:
+        message = f"the dump contains only active calls ({len(dump.entries)}): completed ones are left out"
+        findings.append(Finding(Severity.INFO, "only_active", message, len(dump.entries), path))
+    elif not dump.entries:
         findings.append(Finding(Severity.INFO, "empty", "the dump recorded no collectives", source=path))
     if fields.skipped:
         message = f"{subject(fields.skipped, 'entry', 'have')} invalid fields: skipped"
@@ -187,7 +193,7 @@ def _findings(dump: schema.Dump, fields: Fields, path: str) -> list[Finding]:
         findings.append(
             Finding(Severity.WARNING, "unreadable_sizes", message, fields.requests.invalid_sizes, path)
         )
-    if fields.first_record > 0:
+    if fields.first_record > 0 and not only_active:
         message = f"the ring buffer wrapped: the first {fields.first_record} entries were overwritten before the dump"
         findings.append(Finding(Severity.INFO, "wrapped", message, fields.first_record, path))
     return findings

@@ -71,6 +71,7 @@ def records_of(fields: Fields, strings: StringTable) -> Records:
         completed=completed,
         timeout_ms=np.where(fields.timeout < _LONGEST_TIMEOUT, fields.timeout, UNKNOWN),
         place=fields.index,
+        record=np.where(fields.record_id == UNKNOWN, fields.index, fields.record_id),
     )
 
 
@@ -222,6 +223,27 @@ def tracks_of(groups: Iterable[GroupName]) -> list[Track]:
 # Progress of the process in each group
 
 
+def holds_only_active(dump: schema.Dump, fields: Fields, records: Records) -> bool:
+    """Whether a dump leaves out completed calls, as NCCL's watchdog does (`includeCompleted` is off).
+
+    Such a dump has no completed entry, and either gaps between its entries, or exactly the calls that are not completed
+    according to the status of each group.
+    """
+    if (records.state == State.COMPLETED).any() or (records.retired == 1).any():
+        return False
+    if fields.has_gaps:
+        return True
+    status = dump.header.get(schema.GROUP_STATUS)
+    if type(status) is not dict or not status or not (fields.first_record or not dump.entries):
+        return False
+    ids, counts = np.unique(fields.group_id, return_counts=True)
+    active = dict(zip(map(str, ids.tolist()), counts.tolist(), strict=True))
+    pending = {
+        str(key): (found := _progress(value)).enqueued - found.completed for key, value in status.items()
+    }
+    return all(pending.get(key, 0) == active.get(key, 0) for key in {*pending, *active})
+
+
 def progress_of(dump: schema.Dump, fields: Fields) -> dict[str, Progress]:
     """Progress by group name, for groups whose number is known to be theirs.
 
@@ -253,12 +275,19 @@ def _names_by_order(
     """
     unknown = [number for number in numbers if number not in names]
     ordered = sorted(described, key=_order_of_name)
-    by_order = {str(number): name for number, name in enumerate(ordered)}
-    counted = all(name.isdecimal() for name in described)
-    if counted and names and all(by_order.get(number) == name for number, name in names.items()):
+    counted = all(name.isdecimal() for name in described) and all(map(_is_decimal, numbers))
+    if counted and len(numbers) == len(ordered):  # all were used: groups of other ranks take numbers, too
+        by_order = dict(zip(sorted(numbers, key=int), ordered, strict=True))
+    else:
+        by_order = {str(number): name for number, name in enumerate(ordered)} if names else {}
+    if counted and all(by_order.get(number) == name for number, name in names.items()):
         return {number: by_order[number] for number in unknown if number in by_order}
     free = [name for name in described if name not in names.values()]
     return {unknown[0]: free[0]} if names and len(unknown) == len(free) == 1 else {}
+
+
+def _is_decimal(number: Any) -> bool:
+    return type(number) is str and number.isdecimal() and len(number) < _LONGEST_NUMBER
 
 
 def _order_of_name(name: str) -> tuple[int, str]:

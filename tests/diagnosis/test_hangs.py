@@ -48,7 +48,7 @@ def test_two_missing_ranks() -> None:
 
 def test_two_hanging_groups() -> None:
     found = problems({0: "a1!", 1: "c1", 2: "b1!", 3: "c1"}, a=TWO, b=[2, 3], c=[1, 3])
-    assert found == ["in_flight a1 by 1, for 0"]
+    assert found == ["in_flight a1 by 1 3, for 0 2"]
     left = problems({0: "a1?", 1: "c1", 2: "b1!", 3: "c1"}, a=TWO, b=[2, 3], c=[1, 3])
     assert left == ["never_joined a1 by 1, for 0", "never_joined b1 by 3, for 2"]
 

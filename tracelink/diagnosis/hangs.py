@@ -39,6 +39,8 @@ from tracelink.model.text import (
 
 MOST_ENDING = 3
 """Notes on calls that only some ranks have finished."""
+FAR_BEHIND = 2
+"""By so many collectives that others have completed; a rank that is one behind may just be leaving it."""
 
 
 # Causes to problems.
@@ -67,7 +69,7 @@ def hangs_of(
     decided = _decided(stalls, order, waits, causes, mismatches)
     notes = [_ending(journal, wait) for wait in ending[:MOST_ENDING]]
     if decided is None:
-        return ([_in_flight(stalls, causes)] if causes else []), notes
+        return ([_in_flight(stalls, causes, ending)] if causes else []), notes
     problems = _problems(stalls, order, decided, mismatches, deviating)
     if problems or any(mismatch.waiting for mismatch in mismatches):
         return _proven(problems, [*problems, *mismatches])
@@ -368,8 +370,8 @@ def _gave_up(wait: Wait) -> str:
     )
 
 
-def _in_flight(stalls: Stalls, causes: Sequence[Cause]) -> Problem:
-    """The call in which most ranks wait for others, else the first one that all joined; others are only counted."""
+def _in_flight(stalls: Stalls, causes: Sequence[Cause], ending: Sequence[Wait]) -> Problem:
+    """All ranks that are behind, and the call in which most ranks wait for others, else the first that all joined."""
     cause = max(
         causes, key=lambda cause: (len(cause.waiting) if cause.culprits else 0, -cause.waits[0].created)
     )
@@ -377,8 +379,12 @@ def _in_flight(stalls: Stalls, causes: Sequence[Cause]) -> Problem:
     group = journal.groups[wait.group]
     waited_ns = stalls.elapsed.longest(wait.rows)
     what = collective_in_words(wait.operation, wait.sequence, group)
+    behind = _behind(causes, ending) if wait.absent else cause.culprits
+    waiting = tuple(sorted({rank for each in causes for rank in each.waiting} - set(behind)))
     if cause.culprits:
         known = f"{_ranks_wait(wait.ranks)} in {what} for {lowered(ranks_in_words(cause.culprits))}"
+        if behind != cause.culprits:
+            known = f"{ranks_in_words(behind)} are behind, and {count_of_ranks(waiting, 'wait')}: {lowered(known)}"
     else:
         known = f"{_all_joined(wait)} {what}{_started(journal, wait)} and no rank has finished it"
     more = len(causes) - 1
@@ -388,14 +394,23 @@ def _in_flight(stalls: Stalls, causes: Sequence[Cause]) -> Problem:
         group,
         wait.sequence,
         wait.operation,
-        culprits=cause.culprits,
-        waiting=cause.waiting,
+        culprits=behind,
+        waiting=waiting if behind else cause.waiting,
         message=f"Running or hung? {known}{_at_least(waited_ns)}{others}. "
         "The dumps do not show whether the job still runs.",
         proven=bool(wait.absent),
         count=len(causes),
         waited_ns=waited_ns,
-        rows=_shown_rows(journal, wait, cause.culprits),
+        rows=_shown_rows(journal, wait, behind),
+    )
+
+
+def _behind(causes: Sequence[Cause], ending: Sequence[Wait]) -> tuple[int, ...]:
+    """The ranks that have certainly not joined calls of others, and those that have not completed what others have."""
+    late = [wait for wait in ending if wait.ahead >= FAR_BEHIND]
+    absent = [cause for cause in causes if cause.waits[0].absent]
+    return tuple(
+        sorted({*(rank for wait in late for rank in wait.rows), *(r for c in absent for r in c.culprits)})
     )
 
 

@@ -23,7 +23,7 @@ from tracelink.model.communications import Calls
 from tracelink.model.errors import UnreadableError
 from tracelink.model.findings import Finding, Severity
 from tracelink.model.operations import POINT_TO_POINT, SYNCHRONIZING, Operation, operation_of
-from tracelink.model.records import Entry, Recording, Records, Requests
+from tracelink.model.records import Entry, Recording, Records, Requests, State
 from tracelink.model.text import lowered, ranks_in_words
 from tracelink.model.trace import ProcessGroup
 from tracelink.plugins import EntryPayloads
@@ -72,7 +72,7 @@ class Journal(Struct, frozen=True):
 
 def journal_of(recordings: Mapping[int, Recording]) -> Journal:
     """Builds one journal from the recordings of all ranks."""
-    ordered = {rank: recordings[rank] for rank in sorted(recordings)}
+    ordered = _read_alike({rank: recordings[rank] for rank in sorted(recordings)})
     group_codes = [_used_groups(recording) for recording in ordered.values()]
     groups, rows, findings = _groups(ordered, group_codes)
     strings = StringTable()
@@ -114,6 +114,24 @@ def journal_of(recordings: Mapping[int, Recording]) -> Journal:
         lives.later,
         [*findings, *lives.findings],
     )
+
+
+def _read_alike(recordings: Mapping[int, Recording]) -> Mapping[int, Recording]:
+    """The recordings, in which all dumps without a finished call contain only active ones if any dump certainly does.
+
+    One job writes all its dumps in the same way; a dump with few entries does not show it by itself.
+    """
+    if not any(recording.only_active for recording in recordings.values()):
+        return recordings
+    return {
+        rank: recording if _has_finished(recording) else replace(recording, only_active=True, overwritten=0)
+        for rank, recording in recordings.items()
+    }
+
+
+def _has_finished(recording: Recording) -> bool:
+    records = recording.records
+    return bool((records.state == State.COMPLETED).any() or (records.retired == 1).any())
 
 
 def _used_groups(recording: Recording) -> Int64s:

@@ -239,8 +239,12 @@ class Positions(Table, frozen=True):
     rank: Int32s
     last: Int64s
     """The last collective that it is known to have joined."""
+    own: Int64s
+    """The last one according to its own dump."""
+    completed: Int64s
+    """The last one that it had completed before all calls that its dump contains, if that contains only active ones."""
     part: Int64s
-    """Its last part."""
+    """Its last part, or UNKNOWN."""
     knowledge: Int8s
 
     def of_group(self, group: int) -> slice:
@@ -248,13 +252,21 @@ class Positions(Table, frozen=True):
         begin, end = np.searchsorted(self.group, [group, group + 1]).tolist()
         return slice(begin, end)
 
+    def completed_by_any(self, groups: int) -> Int64s:
+        """For each group the last collective that a member completed, as dumps of active calls show it."""
+        completed = np.full(groups, UNKNOWN, np.int64)
+        np.maximum.at(completed, self.group, self.completed)
+        return completed
+
 
 def positions_of(journal: Journal, parts: Parts, broken_off: Collection[int]) -> Positions:
     """The positions of all members of all groups; `broken_off` are ranks whose dumps are truncated."""
     group, rank = _members(journal, parts)
     part = _last_parts(journal, parts, group, rank)
     last = np.where(part == UNKNOWN, UNKNOWN, parts.sequence[part] if len(parts) else UNKNOWN)
-    overwritten = (part == UNKNOWN) & _overwritten(journal, group, rank)
+    completed, unknown = _completed_before(journal, parts, group, rank)
+    last = np.maximum(last, completed)
+    overwritten = unknown | ((part == UNKNOWN) & _overwritten(journal, group, rank))
     knowledge = np.full(len(group), Knowledge.EXACT, np.int8)
     unusable = _possibly_later(journal, parts, part, rank)
     knowledge[np.isin(rank, list(broken_off)) | overwritten | unusable] = Knowledge.UNTIL
@@ -262,7 +274,7 @@ def positions_of(journal: Journal, parts: Parts, broken_off: Collection[int]) ->
     proven = _proven_by_others(journal, parts)[group] if len(group) else last
     earlier = proven > last
     knowledge[earlier & (knowledge == Knowledge.EXACT)] = Knowledge.UNTIL
-    return Positions(group, rank, np.maximum(last, proven), part, knowledge)
+    return Positions(group, rank, np.maximum(last, proven), last, completed, part, knowledge)
 
 
 def _members(journal: Journal, parts: Parts) -> tuple[Int32s, Int32s]:
@@ -284,6 +296,32 @@ def _last_parts(journal: Journal, parts: Parts, group: Int32s, rank: Int32s) -> 
     last = np.full(len(group), UNKNOWN, np.int64)
     last[own] = np.arange(len(parts))
     return last
+
+
+def _completed_before(journal: Journal, parts: Parts, group: Int32s, rank: Int32s) -> tuple[Int64s, Bools]:
+    """The last collective that a rank completed before its active calls, and where that is unknown.
+
+    A dump of active calls contains all that are not completed: what comes before the first one of a group is. Without
+    one the status of the group counts them; it counts messages, too: that of a group with messages shows nothing.
+    """
+    completed = np.full(len(group), UNKNOWN, np.int64)
+    unknown = np.isin(rank, [number for number, found in journal.recordings.items() if found.only_active])
+    if not unknown.any():
+        return completed, unknown
+    of_member = zip(parts.group[::-1].tolist(), parts.rank[::-1].tolist(), strict=True)
+    first = dict(zip(of_member, parts.sequence[::-1].tolist(), strict=True))
+    messages = set(journal.records.group[journal.records.point_to_point].tolist())
+    for index in np.flatnonzero(unknown).tolist():
+        number, member = int(group[index]), int(rank[index])
+        progress = journal.recordings[member].progress.get(journal.groups[number].name)
+        if (number, member) in first:
+            completed[index] = first[number, member] - 1
+        elif progress is None or number in messages:
+            continue
+        else:
+            completed[index] = progress.completed
+        unknown[index] = False
+    return completed, unknown
 
 
 def _possibly_later(journal: Journal, parts: Parts, part: Int64s, rank: Int32s) -> Bools:
@@ -345,15 +383,21 @@ class DumpTimes(Struct, frozen=True):
 
 def dump_times_of(journal: Journal, parts: Parts, positions: Positions) -> DumpTimes:
     """From collectives that no rank finishes before all have joined."""
-    overtaken, lacking = _overtaken_entries(journal, parts), _lacking_ranks(journal, parts, positions)
+    overtaken, lacking = (
+        _overtaken_entries(journal, parts, positions),
+        _lacking_ranks(journal, parts, positions),
+    )
     return DumpTimes(overtaken, lacking.union(overtaken), lacking, _kept_since(journal))
 
 
-def _overtaken_entries(journal: Journal, parts: Parts) -> dict[int, int]:
+def _overtaken_entries(journal: Journal, parts: Parts, positions: Positions) -> dict[int, int]:
     synchronizing = synchronizing_requests(journal)[journal.records.request[parts.row]]
     finished = (parts.outcome == Outcome.FINISHED) & synchronizing
-    unfinished = np.flatnonzero(parts.outcome < Outcome.RETIRED)
-    overtaken = unfinished[np.isin(parts.collective[unfinished], parts.collective[finished])]
+    unfinished = np.flatnonzero((parts.outcome < Outcome.RETIRED) & synchronizing)
+    left_out = (
+        parts.sequence[unfinished] <= positions.completed_by_any(len(journal.groups))[parts.group[unfinished]]
+    )
+    overtaken = unfinished[np.isin(parts.collective[unfinished], parts.collective[finished]) | left_out]
     last_row: dict[int, int] = {}
     for rank, row in zip(parts.rank[overtaken].tolist(), parts.row[overtaken].tolist(), strict=True):
         last_row[rank] = max(row, last_row.get(rank, UNKNOWN))
@@ -364,9 +408,8 @@ def _lacking_ranks(journal: Journal, parts: Parts, positions: Positions) -> froz
     """Ranks whose dumps do not contain a collective that others have finished."""
     if not len(parts):
         return frozenset()
-    own = np.where(positions.part == UNKNOWN, UNKNOWN, parts.sequence[positions.part])
     lost = (positions.part == UNKNOWN) & np.isin(positions.rank, wrapped_ranks(journal))
-    lacking = (positions.last > own) & ~lost & np.isin(positions.rank, journal.ranks)
+    lacking = (positions.last > positions.own) & ~lost & np.isin(positions.rank, journal.ranks)
     return frozenset(np.unique(positions.rank[lacking]).tolist())
 
 

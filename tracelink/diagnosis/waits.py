@@ -56,7 +56,10 @@ class Wait(Struct, frozen=True):
     unknown: tuple[int, ...] = ()
     """Ranks that may not have joined: their dumps do not show it."""
     ahead: int = 1
-    """By how many collectives the waiting ranks are ahead of the absent ones, of those that joined any."""
+    """By how many collectives the waiting ranks are ahead of the absent ones, of those that joined any.
+
+    If it is ending: how many collectives of the group, from this one on, others have completed.
+    """
     created: int = NO_TIME
     """When the first rank began to wait."""
     dropped: bool = False
@@ -163,11 +166,12 @@ def _wait_in(journal: Journal, parts: Parts, positions: Positions, inside: Int64
         dict(zip(parts.rank[inside].tolist(), parts.last[inside].tolist(), strict=True)),
         tuple(members.absent) or late,
         tuple(members.unknown),
-        members.behind,
+        members.completed or members.behind,
         int(known.min()) if len(known) else NO_TIME,
         bool((parts.outcome[inside] == Outcome.DROPPED).any()),
         late=bool(late) and not members.absent,
-        ending=not (members.absent or members.unknown or late) and _others_finished(parts, inside),
+        ending=not (members.absent or members.unknown or late)
+        and (members.completed > 0 or _others_finished(parts, inside)),
     )
 
 
@@ -206,6 +210,8 @@ class _Members(Struct):
     behind: int = 1
     gone: bool = False
     """Whether some of them left no dump."""
+    completed: int = 0
+    """How many collectives, from this one on, a member has completed whose dump contains only active calls."""
 
 
 def _not_joined(
@@ -226,6 +232,7 @@ def _not_joined(
         rank[unknown].tolist(),
         max(1, int(reached.max() - slowest.min())) if len(slowest) else 1,
         bool(gone.any()),
+        max(0, int(positions.completed[rows].max()) - sequence + 1),
     )
 
 

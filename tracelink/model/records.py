@@ -141,6 +141,8 @@ class Records(Table, frozen=True):
     """The timeout of the operation, or UNKNOWN."""
     place: Int64s
     """The index of the entry in its dump."""
+    record: Int64s
+    """Its number among all entries of the process, which also counts those that are not in the dump."""
 
 
 class Progress(Struct, frozen=True):
@@ -163,6 +165,8 @@ class Recording(Struct, frozen=True):
     """By the name of the group."""
     overwritten: int = 0
     """Number of entries that were overwritten before the dump."""
+    only_active: bool = False
+    """Whether the dump leaves out completed calls: all calls of a group before its first one here are completed."""
     skipped: int = 0
     """Number of entries with invalid fields, which are not in `records`."""
     last_skipped: int = UNKNOWN

@@ -26,11 +26,13 @@ def is_continuation(earlier: Recording, later: Recording) -> bool | None:
     None if no entry is in both and nothing contradicts it: a ring buffer has wrapped completely, or a dump is empty.
     """
     before, now = earlier.records, later.records
-    if _last_id(later) < _last_id(earlier) and not later.broken_off:
+    if _last_id(later) < _last_id(earlier) and not (later.broken_off or later.only_active):
         return False
     if not len(before) or not len(now):
         return None
     old, new = _common_entries(earlier, later)
+    if not len(old) and later.only_active:
+        return None
     if not len(old):
         return (
             None if later.overwritten > _last_id(earlier) and now.created[0] >= before.created[-1] else False
@@ -54,6 +56,8 @@ def progress_since(earlier: Recording, later: Recording) -> bool | None:
         return True
     if earlier.broken_off or later.broken_off:
         return None
+    if later.only_active and len(_common_entries(earlier, later)[0]) < len(earlier.records):
+        return True  # a call that is left out now is completed
     return not _unchanged(earlier, later).all()
 
 
@@ -76,8 +80,7 @@ def _unchanged(earlier: Recording, later: Recording) -> Bools:
 
 def _common_entries(earlier: Recording, later: Recording) -> tuple[Int64s, Int64s]:
     """The rows of entries with the same record id in both dumps."""
-    old = earlier.overwritten + earlier.records.place
-    new = later.overwritten + later.records.place
+    old, new = earlier.records.record, later.records.record
     if len(old) and len(new) and _is_contiguous(old) and _is_contiguous(new):
         first, last = max(old[0], new[0]), min(old[-1], new[-1])
         ids = np.arange(first, max(first, last + 1))
@@ -91,8 +94,7 @@ def _is_contiguous(ids: Int64s) -> bool:
 
 
 def _last_id(recording: Recording) -> int:
-    records = recording.records
-    return recording.overwritten + int(records.place.max(initial=-1)) if len(records) else -1
+    return int(recording.records.record.max(initial=-1))
 
 
 # Two dumps of each rank.
