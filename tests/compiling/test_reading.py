@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 
 import pytest
@@ -82,6 +83,22 @@ def test_graph_breaks(tmp_path: Path) -> None:
         GraphBreak(0, "0/0", "", "Failed to trace print\n  Hint: none", "/home/me/train.py", 17, 2),
         GraphBreak(0, "1/0", "", "no place"),
     ]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Graph Break Reason: " + "\n" * 50_000,
+        "Graph Break Reason: " * 2_500 + "\n \n" * 8_000,
+        "Graph break in user code at " * 1_800,
+        "Graph break encountered:" * 2_000,
+    ],
+)
+def test_50_kb_of_a_graph_break_take_linear_time(tmp_path: Path, text: str) -> None:
+    file = log(artifact("dynamo_graph_break_reason", text, "0/0"))
+    before = time.process_time()
+    report(tmp_path, file)
+    assert time.process_time() - before < 1
 
 
 def test_a_graph_break_costs_its_attempts_and_what_goes_on_after_it(tmp_path: Path) -> None:

@@ -56,10 +56,10 @@ if TYPE_CHECKING:
 
 GRAPH_BREAK, CACHES = "dynamo_graph_break_reason", ("fx_graph_cache_", "aotautograd_cache_")
 ANSWERS = ("hit", "miss", "bypass")
-BREAK_AT = re.compile(r"Graph break in user code at (.+):(\d+)\n")
-BREAK_REASON = re.compile(r"Graph Break Reason: (.*?)(?:\n\s*\n\s*User code traceback|\Z)", re.DOTALL)
-ENCOUNTERED = re.compile(r".*Graph break encountered:\s*", re.DOTALL)
+BREAK_AT, BREAK_REASON = "Graph break in user code at ", "Graph Break Reason: "
+ENCOUNTERED, TRACEBACK = "Graph break encountered:", "User code traceback"
 FRAME_OF_BREAK = re.compile(r'File "([^"\n]+)", line (\d{1,9}), in ([^\n]{1,1000})')
+NUMBER = re.compile(r"\d{1,9}")
 RESUMED = re.compile(r"torch_dynamo_resume_in_(.+)_at_(\d{1,9})")
 """What goes on after a graph break: the name of the function that has it, and the line."""
 RECOMPILE = re.compile(r"\s*([!\d/_]+): (.*)")
@@ -455,10 +455,13 @@ def _costs_of_breaks(log: CompileLog, breaks: Sequence[Artifact]) -> list[int]:
 
 
 def _break(artifact: Artifact) -> tuple[str, str, int | None]:
-    at, why = BREAK_AT.search(artifact.text), BREAK_REASON.search(artifact.text)
-    reason = ENCOUNTERED.sub("", why[1]) if why else artifact.text
-    file, line = (at[1], int(at[2])) if at else ("", None)
-    return reason.strip()[:LONG_REASON], file, line
+    """The reason, the file and the line; without patterns, which would search long texts in quadratic time."""
+    place, ended, _ = artifact.text.partition(BREAK_AT)[2].partition("\n")
+    file, _, line = place.rpartition(":")
+    known = bool(file and ended) and NUMBER.fullmatch(line) is not None
+    why, _, _ = artifact.text.partition(BREAK_REASON)[2].partition(TRACEBACK)
+    reason = why.rpartition(ENCOUNTERED)[2] if why else artifact.text
+    return reason.strip()[:LONG_REASON], file if known else "", int(line) if known else None
 
 
 def _failures(rank: int, log: CompileLog) -> Iterator[Failure]:

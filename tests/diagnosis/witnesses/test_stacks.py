@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import faulthandler
 import threading
+import time
 from pathlib import Path
 
 import pytest
@@ -16,6 +17,7 @@ from builders.recorder import frame
 from builders.witnesses import compile_log, compiling
 from tracelink import Diagnosis, diagnose
 from tracelink.diagnosis.model import Category
+from tracelink.diagnosis.witnesses.conflicts import WAITS
 from tracelink.diagnosis.witnesses.stacks import main_thread
 from tracelink.model.records import Frame, compiler_frame
 from tracelink.model.witnesses import Stack
@@ -204,3 +206,31 @@ def test_frames_of_the_compiler(file: str, name: str, inside: bool) -> None:
 
 def test_running_compiled_code_is_not_compiling() -> None:
     assert compiler_frame(RUNS) is None
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "    " + "a (" * 17_000,
+        "    a" + " (a:1" * 10_000,
+        '  File "' + '", line 1 in ' * 3_800,
+        "=== Rank 1: " * 4_100,
+        "Thread 0x1 [" * 4_100,
+        "Process 1: python" + " --rank" * 7_100,
+        "\x1b[" * 25_000,
+    ],
+)
+def test_50_kb_of_any_line_take_linear_time(line: str) -> None:
+    """Quadratic patterns take 10 s for them."""
+    heads = ('Thread 1 (idle): "MainThread"', "Thread 0x1 (most recent call first):")
+    before = time.process_time()
+    for head in heads:
+        main_thread(f"{head}\n{line}")
+    assert time.process_time() - before < 0.5
+
+
+@pytest.mark.parametrize("name", ["cuda" * 12_500, "cu1" * 17_000, "Sync" * 12_500, "synchroniz" * 5_000])
+def test_50_kb_of_a_name_take_linear_time(name: str) -> None:
+    before = time.process_time()
+    assert not WAITS.search(name)
+    assert time.process_time() - before < 0.1

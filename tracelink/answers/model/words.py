@@ -6,7 +6,7 @@ import re
 
 from tracelink.model.text import name_in_words, shortened
 
-FUNCTOR = re.compile(r"(\w*[Ff]unctor\w*)")
+FUNCTOR = re.compile(r"\b(\w*[Ff]unctor\w*)")
 """What a generic kernel of PyTorch computes, among the arguments of its template."""
 NOISE = re.compile(r"\(anonymous namespace\)::|^void ")
 LONGEST_KERNEL = 72

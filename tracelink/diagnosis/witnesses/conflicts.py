@@ -20,7 +20,7 @@ CALLS = re.compile(
 """Files of torch in which a program is while it communicates."""
 NATIVE_CALLS = re.compile(r"c10d::|ProcessGroup|^p?nccl[A-Z]|gloo::")
 WAITS = re.compile(
-    r"[sS]ynchronize|^(?:item|wait|cpu|tolist|nonzero|_engine_run_backward|_local_scalar_dense)$|cu(?:da)?\w*Sync"
+    r"[sS]ynchronize|^(?:item|wait|cpu|tolist|nonzero|_engine_run_backward|_local_scalar_dense)$|\bcu\w*Sync"
 )
 """Functions in which a program waits for its device, or for threads that communicate."""
 SHOWN_SOURCES = 4

@@ -26,7 +26,9 @@ _SECTION = re.compile(r"^=== Rank (\d{1,6}): .{0,300} ===[ \t]*\r?$", re.MULTILI
 _PY_SPY_THREAD = re.compile(
     r'Thread (?P<id>0x[0-9A-Fa-f]+|\d+) \((?:idle|active)[^)]*\)(?:: "(?P<name>.*)")?'
 )
-_PY_SPY_FRAME = re.compile(r" {4}(?P<name>\S.*) \((?P<file>.+?)(?::(?P<line>\d{1,9}))?\)")
+INDENT = "    "
+"""What py-spy puts in front of a frame, `step (train.py:30)`; a pattern would search long lines in quadratic time."""
+_LINE = re.compile(r"(?P<file>.+):(?P<line>\d{1,9})")
 _FAULT_THREAD = re.compile(
     r"(?P<current>Current thread|Thread) (?P<id>0x[0-9A-Fa-f]+)(?: \[(?P<name>[^\]]*)\])? \(most recent call first\):"
 )
@@ -207,10 +209,17 @@ def _threads(text: str) -> list[_Thread]:
         elif match := _FAULT_THREAD.match(line):
             current = match["current"].startswith("Current")
             threads.append(_Thread("faulthandler", match["id"], match["name"] or "", "", None, current))
-        elif threads and (match := _frame_pattern(threads[-1]).fullmatch(line)):
-            threads[-1].frames.append(Frame(match["name"], match["file"], int(match["line"] or 0)))
+        elif threads and (frame := _frame_in(line, threads[-1].program)):
+            threads[-1].frames.append(frame)
     return threads
 
 
-def _frame_pattern(thread: _Thread) -> re.Pattern[str]:
-    return _PY_SPY_FRAME if thread.program == "py-spy" else _FAULT_FRAME
+def _frame_in(line: str, program: Program) -> Frame | None:
+    if program == "faulthandler":
+        match = _FAULT_FRAME.fullmatch(line)
+        return Frame(match["name"], match["file"], int(match["line"])) if match else None
+    name, _, place = line.removeprefix(INDENT).removesuffix(")").rpartition(" (")
+    if not (line.startswith(INDENT) and line.endswith(")") and name.strip() == name and name and place):
+        return None
+    match = _LINE.fullmatch(place)
+    return Frame(name, match["file"], int(match["line"])) if match else Frame(name, place, 0)
