@@ -24,7 +24,9 @@ import click
 
 from tracelink import samples
 from tracelink.cli import main
+from tracelink.diagnosis.database import schema
 from tracelink.show import frames
+from tracelink.store.schema import Column, Table
 
 ROOT = Path(__file__).parents[2]
 WIDTH, NOTEBOOK_WIDTH = 118, 160
@@ -35,6 +37,10 @@ SHOWN = re.compile(
     re.DOTALL | re.MULTILINE,
 )
 PYTHON = re.compile(r"^```python\n(.*?)^```", re.DOTALL | re.MULTILINE)
+
+
+TABLES = "## The tables\n\n"
+"""Of the page on the database of a diagnosis: what follows is made of its schema."""
 
 
 class Terminal(io.StringIO):
@@ -94,14 +100,35 @@ def run(words: list[str]) -> tuple[int, str]:
 
 
 def rewritten(page: Path) -> str:
-    """The text of a page, or of a notebook, with the present output of its commands or cells."""
+    """The text of a page, or of a notebook, with the present output of its commands or cells, and lists of columns."""
     with workspace():
-        return _notebook(page) if page.suffix == ".ipynb" else SHOWN.sub(_block, page.read_text("utf-8"))
+        text = _notebook(page) if page.suffix == ".ipynb" else SHOWN.sub(_block, page.read_text("utf-8"))
+    return f"{text.partition(TABLES)[0]}{TABLES}{columns_of_tables()}\n" if TABLES in text else text
 
 
 def _block(match: re.Match[str]) -> str:
     words = [shlex.split(line)[1:] for line in COMMAND.findall(match["commands"])]
     return match[1] + "".join(run(arguments)[1] for arguments in words) + match[4]
+
+
+# Columns of the database of a diagnosis.
+
+
+def columns_of_tables() -> str:
+    """A section for each table, with its columns."""
+    return "\n\n".join(map(_described, schema.TABLES.values()))
+
+
+def _described(table: Table) -> str:
+    lines = [f"### {table.name}", "", table.text, "", "| column | type | meaning |", "|---|---|---|"]
+    lines += [f"| `{column.name}` | {_kind(table, column)} | {column.text} |" for column in table.columns]
+    return "\n".join(lines)
+
+
+def _kind(table: Table, column: Column) -> str:
+    key = ", key" if table.key == (column.name,) else ", part of the key" if column.name in table.key else ""
+    reference = f", references `{column.references}`" if column.references else ""
+    return f"{column.type.name.lower()}{key}{reference}"
 
 
 # Notebooks without Jupyter: the cells in one namespace, and what a notebook would show of each.

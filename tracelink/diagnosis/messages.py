@@ -59,6 +59,11 @@ class MessageEnds(Table, frozen=True):
     request: Int32s
     outcome: Int8s
 
+    @property
+    def ranks(self) -> tuple[Int64s, Int64s]:
+        """The sending and the receiving rank of each."""
+        return np.where(self.sends, self.rank, self.peer), np.where(self.sends, self.peer, self.rank)
+
 
 def message_ends(journal: Journal, outcome: Int8s) -> MessageEnds:
     """All ends of messages; `outcome` is that of each entry."""

@@ -5,20 +5,23 @@ class RankRow(StoredRow, frozen=True):
 
     table = "ranks"
     rank: Annotated[int, KEY, Doc("The rank in the job.")]
-    group_id: Annotated[int | None, References("groups.id"), Doc("Its group.")]
+    group_id: Annotated[int | None, Doc("Its group.")]
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from enum import Enum, StrEnum
+from functools import cache
 from typing import Any, ClassVar, get_args, get_origin
 
 import numpy as np
+import numpy.typing as npt
 from msgspec import Struct, to_builtins
 from msgspec.json import encode
 from msgspec.structs import replace
 
+from tracelink.model.columns import NO_TIME, UNKNOWN
 from tracelink.model.errors import encodable
 from tracelink.model.fields import SUFFIXES, Field, Row, Unit, elements_of, fields_of, words_of
 from tracelink.model.results import ResultTable, values_of
@@ -44,17 +47,13 @@ KEY = "key"
 """Metadata of a column that identifies a row, alone or with others."""
 
 
-class References(str):
-    """Metadata of a column: `table.column` that contains every value of this one."""
-
-    __slots__ = ()
-
-
 class StoredRow(Row, frozen=True):
     """Base of the rows of stored tables, whose docstrings say what they are."""
 
     table: ClassVar[str]
     indexes: ClassVar[Sequence[Sequence[str]]] = ()
+    elsewhere: ClassVar[Sequence[str]] = ()
+    """Inherited fields that are columns of a table that these rows refer to."""
 
 
 class Column(Struct, frozen=True):
@@ -117,18 +116,45 @@ class Batch(Struct, frozen=True):
         return len(next(iter(self.columns.values())))
 
     @classmethod
-    def of(cls, kind: type[StoredRow], rows: Sequence[StoredRow]) -> Batch:
-        """These rows."""
-        return cls(kind.table, {name: [getattr(row, name) for row in rows] for name in fields_of(kind)})
+    def of(cls, kind: Any, rows: Sequence[Any] = (), /, **columns: Sequence[Any] | npt.NDArray[Any]) -> Batch:
+        """Rows of a class of stored rows: columns that are not given are attributes of the rows.
+
+        Where a value may be missing, UNKNOWN and NO_TIME in arrays are; texts in arrays can be encoded already.
+        """
+        cells = {}
+        for one in _stored_columns(kind):
+            values = columns[one.name] if one.name in columns else [getattr(row, one.name) for row in rows]
+            made = _of_array(one, values) if isinstance(values, np.ndarray) else _cells(one.type, values)
+            cells[one.name] = made
+        return cls(kind.table, cells)
 
 
 SCALARS = {bool: Type.BOOLEAN, int: Type.INTEGER, float: Type.REAL}
 LISTS = {int: Type.INTEGERS, str: Type.TEXTS}
 
 
-def declared(kind: type[StoredRow]) -> Table:
-    """The table of these rows."""
-    return Table(kind.table, kind.__doc__ or "", columns_of(kind), kind.indexes)
+def declared(kind: Any, references: Mapping[str, str]) -> Table:
+    """The table of a class of stored rows. `references` are `table.column` by the names of columns, or their ends."""
+    columns = [
+        replace(one, references=_referred(kind.table, one.name, references)) for one in _stored_columns(kind)
+    ]
+    return Table(kind.table, kind.__doc__ or "", tuple(columns), kind.indexes)
+
+
+@cache
+def _stored_columns(kind: Any) -> list[Column]:
+    """The columns of stored rows, those of the key first; lists are tables of their own."""
+    columns = [
+        column_of(field)
+        for name, field in fields_of(kind).items()
+        if field.is_column and name not in kind.elsewhere
+    ]
+    return sorted((one for one in columns if one.type not in LISTS.values()), key=lambda one: not one.key)
+
+
+def _referred(table: str, column: str, references: Mapping[str, str]) -> str:
+    found = (place for name, place in references.items() if f"_{column}".endswith(f"_{name}"))
+    return next((place for place in found if place != f"{table}.{column}"), "")
 
 
 def columns_of(kind: Any) -> tuple[Column, ...]:
@@ -143,9 +169,8 @@ def column_of(field: Field) -> Column:
         next((item for item in field.metadata if isinstance(item, Type)), None) or _type_of(field.kind),
         field.text,
         "" if field.unit in (None, Unit.NAME, Unit.RANKS) else str(field.unit),
-        next((str(item) for item in field.metadata if isinstance(item, References)), ""),
-        KEY in field.metadata,
-        _words(field),
+        key=KEY in field.metadata,
+        words=_words(field),
         required=not field.optional,
     )
 
@@ -195,6 +220,15 @@ def _cells(kind: Type, values: Sequence[Any]) -> Sequence[Any]:
     if kind is Type.TEXT:
         return as_texts(encodable(to_builtins(values, enc_hook=list)))
     return [None if value is None else encodable(list(value)) for value in values]
+
+
+def _of_array(column: Column, values: npt.NDArray[Any]) -> list[Any]:
+    cells: list[Any] = values.tolist()
+    if column.required or values.dtype == object:
+        return cells
+    for row in np.flatnonzero(values == (NO_TIME if column.unit == Unit.TIME else UNKNOWN)).tolist():
+        cells[row] = None
+    return [cell if cell is None else bool(cell) for cell in cells] if column.type is Type.BOOLEAN else cells
 
 
 def as_texts(values: Iterable[Any]) -> list[str | None]:

@@ -248,7 +248,7 @@ def test_problems_tables(tmp_path: Path) -> None:
     database = sqlite_of(what, tmp_path)
     (problem,) = what.diagnosis.problems
     query = """
-        SELECT p.id, p.kind, g.name, c.sequence, p.sequence, p.operation, p.message, p.proven, p.tie, p.collectives
+        SELECT p.id, p.kind, g.name, c.sequence, p.sequence, p.operation, p.message, p.proven, p.tie, p.count
         FROM problems p JOIN groups g ON g.id = p.group_id JOIN collectives c ON c.id = p.collective_id
     """
     assert rows(database, query) == [
@@ -372,7 +372,7 @@ def test_database_agrees_with_diagnosis(case: str, tmp_path: Path) -> None:
         for role, ranks in (("culprit", problem.culprits), ("waiting", problem.waiting))
         for rank in ranks
     ]
-    query = "SELECT rank, came_last, collectives, total_ns, worst_ns FROM lateness ORDER BY rank"
+    query = 'SELECT rank, collectives, "of", total_ns, worst_ns FROM lateness ORDER BY rank'
     assert rows(database, query) == sorted(
         (one.rank, one.collectives, one.of, one.total_ns, one.worst_ns) for one in what.diagnosis.lateness
     )

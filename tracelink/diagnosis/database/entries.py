@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from hashlib import blake2b
+from operator import mul
 from typing import Any, NamedTuple
 
 import msgspec
 import numpy as np
+import numpy.typing as npt
 from msgspec import Struct, field
 
 from tracelink.converters.flight_recorder.schema import FRAME_FILE, FRAME_LINE, FRAME_NAME
@@ -17,7 +19,7 @@ from tracelink.diagnosis.examine import Examined
 from tracelink.diagnosis.journal import Journal
 from tracelink.diagnosis.messages import Matching, MessageEnds, match_messages, message_ends
 from tracelink.diagnosis.participation import Outcome, Parts, outcomes, parts_of
-from tracelink.model.columns import NO_TIME, UNKNOWN, Int8s, Int32s, Int64s, Integers, distinct
+from tracelink.model.columns import UNKNOWN, Int8s, Int32s, Int64s, Integers, distinct
 from tracelink.model.errors import ChangedError, UnreadableError, encodable
 from tracelink.model.findings import Finding, Severity
 from tracelink.model.operations import POINT_TO_POINT, item_bytes, operation_of, type_named
@@ -37,35 +39,16 @@ DIGEST = 16
 MISSING = (b"", b"null")
 NO_STACK = (b"", b"null", b"[]")
 TENSORS = ("sizes", "types", "elements", "bytes")
-OUTCOMES = {outcome.value: outcome.name.lower() for outcome in Outcome}
-STATES = {state.value: None if state is State.UNKNOWN else state.name.lower() for state in State}
-Sizes = list[list[int]]
+TIMES = ("created", "started", "completed")
+AS_RECORDED = ("place", "sequence", "point_to_point", "retired", "timeout_ms")
+OUTCOMES = [outcome.name.lower() for outcome in Outcome]
+STATES = [*(state.name.lower() for state in State if state >= 0), None]
+Objects = npt.NDArray[np.object_]
 
 UNREAD_RUN = 512
 _NO_TEXT = Texts((), np.full(1, UNKNOWN))
 UNREAD = Details(0, _NO_TEXT, _NO_TEXT, _NO_TEXT, _NO_TEXT, _NO_TEXT, duration_ms=(None,))
 """An entry that could not be read again."""
-
-
-# Values of columns; None for unknown ones.
-
-
-def listed(column: Any, missing: int = UNKNOWN) -> list[Any]:
-    """The values of a column of numbers; None for `missing`."""
-    values: list[Any] = column.tolist()
-    for row in np.flatnonzero(column == missing).tolist():
-        values[row] = None
-    return values
-
-
-def times(column: Any) -> list[Any]:
-    """The values of a column of times; None for unknown times."""
-    return listed(column, NO_TIME)
-
-
-def flags(column: Any) -> list[Any]:
-    """True, False, or None if unknown."""
-    return [None if value == UNKNOWN else bool(value) for value in column.tolist()]
 
 
 def integer(value: object) -> int | None:
@@ -129,7 +112,7 @@ def numbering_of(examined: Examined) -> Numbering:
         parts,
         group,
         sequence,
-        _collectives(journal, group, sequence),
+        _collectives(journal),
         ends,
         _messages(match_messages(journal, parts, ends)),
         _members(journal),
@@ -138,20 +121,13 @@ def numbering_of(examined: Examined) -> Numbering:
     )
 
 
-def _collectives(journal: Journal, group: Int32s, sequence: Int64s) -> Int64s:
-    """The collective of each entry."""
+def _collectives(journal: Journal) -> Int64s:
+    """The collective of each entry, as `Parts` numbers them."""
     records = journal.records
     collective = np.full(len(records), UNKNOWN, np.int64)
-    if not len(group):
-        return collective
-    number, _ = distinct(
-        np.concatenate([group, records.group]),
-        np.concatenate([sequence, records.sequence]),
-    )
-    known = np.full(int(number.max()) + 1, UNKNOWN, np.int64)
-    known[number[: len(group)]] = np.arange(len(group))
-    collective = known[number[len(group) :]]
-    collective[records.point_to_point] = UNKNOWN
+    rows = np.flatnonzero(~records.point_to_point & (records.group != UNKNOWN) & (records.sequence >= 0))
+    if len(rows):
+        collective[rows], _ = distinct(records.group[rows], records.sequence[rows])
     return collective
 
 
@@ -179,7 +155,7 @@ def _members(journal: Journal) -> dict[int, frozenset[int]]:
 # Tensors from their sizes and types as JSON.
 
 
-decode_sizes = msgspec.json.Decoder(Sizes).decode
+decode_sizes = msgspec.json.Decoder(list[list[int]]).decode
 decode_types = msgspec.json.Decoder(list[str]).decode
 
 
@@ -190,7 +166,7 @@ class Tensors(NamedTuple):
     types: str | None
     elements: int | None
     bytes: int | None
-    omitted: int = 0
+    omitted: int
     """How many texts are too long to be stored."""
 
 
@@ -200,50 +176,44 @@ def tensors_of(sizes: bytes, types: bytes) -> Tensors:
 
 
 def _measured(sizes: bytes, types: bytes) -> Tensors:
-    elements = _elements(sizes)
-    omitted = (len(sizes) > LONGEST) + (len(types) > LONGEST)
-    return Tensors(_stored(sizes), _stored(types), _sum(elements), _sum(_bytes(elements, types)), omitted)
+    shapes: Any = _decoded(decode_sizes, sizes)
+    elements = [_product(shape) for shape in shapes or ()]
+    names = _decoded(decode_types, types) if elements else []
+    items: list[Any] = [item_bytes(type_named(name)) for name in names or ()]
+    counted = shapes is not None and None not in elements
+    measured = counted and names is not None and len(items) == len(elements) and None not in items
+    return Tensors(
+        _stored(sizes),
+        _stored(types),
+        integer(sum(elements)) if counted else None,
+        integer(sum(map(mul, elements, items))) if measured else None,
+        (len(sizes) > LONGEST) + (len(types) > LONGEST),
+    )
+
+
+def _product(shape: Sequence[int]) -> Any:
+    """The elements of a tensor; None if they are too many, before the product is long."""
+    product = 1
+    for size in shape:
+        product *= size
+        if size < 0 or product > LARGEST:
+            return None
+    return product
 
 
 _known = lru_cache(maxsize=4096)(_measured)
 
 
-def _stored(text: bytes) -> str | None:
-    return None if text in MISSING or len(text) > LONGEST else text.decode()
-
-
-def _elements(sizes: bytes) -> list[int] | None:
-    """The number of elements of each tensor."""
+def _decoded(decode: Callable[[bytes], Any], text: bytes) -> Any:
+    """What a text says; None if it says something else."""
     try:
-        return [_product(tensor) for tensor in decode_sizes(sizes)]
-    except (msgspec.DecodeError, OverflowError):
-        return None
-
-
-def _product(sizes: list[int]) -> int:
-    product = 1
-    for size in sizes:
-        product *= size
-        if size < 0 or product > LARGEST:
-            raise OverflowError
-    return product
-
-
-def _bytes(elements: list[int] | None, types: bytes) -> list[int] | None:
-    if elements is None:
-        return None
-    try:
-        items = [item_bytes(type_named(name)) for name in decode_types(types)] if elements else []
+        return decode(text)
     except msgspec.DecodeError:
         return None
-    if len(items) != len(elements) or None in items:
-        return None
-    return [count * (item or 0) for count, item in zip(elements, items, strict=True)]
 
 
-def _sum(parts: list[int] | None) -> int | None:
-    total = None if parts is None else sum(parts)
-    return total if total is not None and total <= LARGEST else None
+def _stored(text: bytes) -> str | None:
+    return None if text in MISSING or len(text) > LONGEST else text.decode()
 
 
 # Stacks to rows.
@@ -344,26 +314,21 @@ class EntryTables(Struct):
         self, from_journal: _JournalColumns, first: int, details: Details, rows: Int64s
     ) -> Iterator[Batch]:
         """The entries from `first` on, of which these rows of the details are parts."""
-        columns = from_journal.columns(first, first + len(rows))
-        inputs = self._tensors(details.input_sizes, details.input_types, rows)
-        outputs = self._tensors(details.output_sizes, details.output_types, rows)
         texts = [details.input_sizes, details.input_types, details.output_sizes, details.output_types]
         unread = [part.row[rows] == UNKNOWN for part in (*texts, details.stack)]
         self._unreadable += int(np.count_nonzero(np.logical_or.reduce(unread)))
         stacks = [self._tracebacks.number(text) for text in details.stack.distinct]
         yield from self._tracebacks.take()
-        yield Batch(
-            schema.EntryRow.table,
-            {
-                **columns,
-                **{f"input_{name}": column for name, column in zip(TENSORS, inputs, strict=True)},
-                **{f"output_{name}": column for name, column in zip(TENSORS, outputs, strict=True)},
-                "duration_ms": [details.duration_ms[row] for row in rows.tolist()],
-                "traceback_id": _taken([*stacks, None], details.stack.row[rows]),
-            },
+        yield Batch.of(
+            schema.EntryRow,
+            **from_journal.columns(first, first + len(rows)),
+            **self._tensors("input", texts[0], texts[1], rows),
+            **self._tensors("output", texts[2], texts[3], rows),
+            duration_ms=_taken(details.duration_ms, rows),
+            traceback_id=_taken([*stacks, None], details.stack.row[rows]),
         )
 
-    def _tensors(self, sizes: Texts, types: Texts, rows: Int64s) -> list[list[Any]]:
+    def _tensors(self, direction: str, sizes: Texts, types: Texts, rows: Int64s) -> dict[str, Objects]:
         """The columns of the tensors of one direction; each combination of texts is measured once."""
         combination, first = distinct(sizes.row[rows], types.row[rows])
         pairs = zip(sizes.row[rows[first]].tolist(), types.row[rows[first]].tolist(), strict=True)
@@ -371,22 +336,24 @@ class EntryTables(Struct):
         found = [tensors_of(size_texts[size], type_texts[kind]) for size, kind in pairs]
         omitted = np.array([tensors.omitted for tensors in found], np.int64)
         self._omitted += int(omitted[combination].sum())
-        return [_taken([each[index] for each in found], combination) for index in range(len(TENSORS))]
+        parts = zip(TENSORS, zip(*found, strict=True), strict=False)
+        return {f"{direction}_{name}": _taken(values, combination) for name, values in parts}
 
     def _counted_findings(self) -> Iterator[Finding]:
-        counts = {
-            "sizes_left_out": (self._omitted, "lists of sizes or dtypes are too long and were not stored"),
-            "stacks_unreadable": (
+        for count, reason, message in (
+            (self._omitted, "sizes_left_out", "lists of sizes or dtypes are too long and were not stored"),
+            (
                 self._tracebacks.unreadable,
+                "stacks_unreadable",
                 "distinct stacks are invalid and were not stored",
             ),
-            "stacks_cut": (self._tracebacks.truncated, "stacks are too deep and were truncated"),
-            "entries_unread": (
+            (self._tracebacks.truncated, "stacks_cut", "stacks are too deep and were truncated"),
+            (
                 self._unreadable,
+                "entries_unread",
                 "entries could not be read again for their sizes and stacks",
             ),
-        }
-        for reason, (count, message) in counts.items():
+        ):
             if count:
                 yield Finding(Severity.WARNING, reason, f"{count} {message}", count)
 
@@ -403,12 +370,11 @@ def _details(recording: Recording) -> Iterator[Details]:
         return
 
 
-def _taken(values: Sequence[Any], rows: Integers) -> list[Any]:
+def _taken(values: Sequence[Any], rows: Integers) -> Objects:
     """The value of each row."""
     column = np.empty(len(values), object)
     column[:] = values
-    taken: list[Any] = column[rows].tolist()
-    return taken
+    return column[rows]
 
 
 class _JournalColumns(Struct, frozen=True):
@@ -427,46 +393,39 @@ class _JournalColumns(Struct, frozen=True):
     @classmethod
     def of(cls, numbering: Numbering) -> _JournalColumns:
         """The values for all entries."""
-        journal = numbering.journal
-        ends = numbering.ends
+        journal, ends = numbering.journal, numbering.ends
         outcome = outcomes(journal)
         outcome[ends.row] = ends.outcome
         operations = [journal.strings[code] for code in journal.requests.operation.tolist()]
+        source, target = ends.ranks
         return cls(
             numbering,
-            [encodable(operation) for operation in operations],
-            [encodable(operation_of(operation)) for operation in operations],
+            encodable(operations),
+            encodable([operation_of(operation) for operation in operations]),
             outcome,
-            _of_ends(numbering, numbering.message),
-            _of_ends(numbering, np.where(ends.sends, ends.rank, ends.peer)),
-            _of_ends(numbering, np.where(ends.sends, ends.peer, ends.rank)),
+            *(_of_ends(numbering, values) for values in (numbering.message, source, target)),
         )
 
-    def columns(self, first: int, end: int) -> dict[str, list[Any]]:
+    def columns(self, first: int, end: int) -> dict[str, npt.NDArray[Any]]:
         """The columns of the entries in [first, end)."""
         journal, rows = self.numbering.journal, slice(first, end)
         records = journal.records
-        requests = records.request[rows]
+        same = {name: getattr(records, name)[rows] for name in AS_RECORDED}
+        times = {f"{name}_ns": getattr(records, name)[rows] for name in TIMES}
         return {
-            "id": list(range(first, end)),
-            "rank": journal.rank[rows].tolist(),
-            "place": records.place[rows].tolist(),
-            "group_id": listed(records.group[rows]),
-            "collective_id": listed(self.numbering.collective[rows]),
-            "message_id": listed(self.message[rows]),
-            "sequence": listed(records.sequence[rows]),
-            "point_to_point": records.point_to_point[rows].tolist(),
-            "operation": _taken(self.operations, requests),
-            "operation_kind": _taken(self.kinds, requests),
-            "source_rank": listed(self.source[rows]),
-            "target_rank": listed(self.target[rows]),
-            "state": [STATES[state] for state in records.state[rows].tolist()],
-            "retired": flags(records.retired[rows]),
-            "outcome": [OUTCOMES[outcome] for outcome in self.outcome[rows].tolist()],
-            "created_ns": times(records.created[rows]),
-            "started_ns": times(records.started[rows]),
-            "completed_ns": times(records.completed[rows]),
-            "timeout_ms": listed(records.timeout_ms[rows]),
+            **same,
+            **times,
+            "id": np.arange(first, end),
+            "rank": journal.rank[rows],
+            "group_id": records.group[rows],
+            "collective_id": self.numbering.collective[rows],
+            "message_id": self.message[rows],
+            "operation": _taken(self.operations, records.request[rows]),
+            "operation_kind": _taken(self.kinds, records.request[rows]),
+            "source_rank": self.source[rows],
+            "target_rank": self.target[rows],
+            "state": _taken(STATES, records.state[rows]),
+            "outcome": _taken(OUTCOMES, self.outcome[rows]),
         }
 
 

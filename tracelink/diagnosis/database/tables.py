@@ -8,14 +8,14 @@ from pathlib import PurePath
 from typing import Literal
 
 import numpy as np
-from msgspec import Struct, to_builtins
+from msgspec import Struct
 
-from tracelink.diagnosis.database.entries import EntryTables, Numbering, listed, numbering_of, times
+from tracelink.diagnosis.database.entries import EntryTables, Numbering, numbering_of
 from tracelink.diagnosis.database.schema import (
-    FINDINGS,
     TABLES,
     VERSION,
     CollectiveRow,
+    FindingRow,
     GroupRow,
     LatenessRow,
     MemberRow,
@@ -31,9 +31,7 @@ from tracelink.diagnosis.participation import Outcome
 from tracelink.io.targets import folder_target, is_folder, names_folder
 from tracelink.io.temporary import abandoned_files_removed
 from tracelink.model.columns import NO_TIME, UNKNOWN, Bools, Int32s, Int64s, distinct
-from tracelink.model.errors import UsageError, encodable
-from tracelink.model.fields import fields_of
-from tracelink.model.findings import Finding
+from tracelink.model.errors import UsageError
 from tracelink.model.operations import operation_of
 from tracelink.store import duckdb, parquet, sqlite
 from tracelink.store.schema import Batch
@@ -95,7 +93,7 @@ def tables_of(examined: Examined) -> Iterator[Batch]:
     yield problems_table(diagnosis.problems, numbering)
     yield problem_ranks_table(diagnosis.problems)
     yield lateness_table(diagnosis.lateness, numbering)
-    yield findings_table([*diagnosis.findings, *entries.findings])
+    yield Batch.of(FindingRow, [*diagnosis.findings, *entries.findings])
 
 
 # Tables.
@@ -106,16 +104,13 @@ def ranks_table(journal: Journal, diagnosis: Diagnosis, numbering: Numbering) ->
     counts = dict(zip(journal.ranks.tolist(), np.diff(journal.bounds).tolist(), strict=True))
 
     def row(rank: int) -> RankRow:
-        reason, read = diagnosis.unreadable.get(rank), journal.recordings.get(rank)
-        return RankRow(
-            rank,
-            _dump(journal, diagnosis, rank),
-            encodable(reason) if reason else None,
-            encodable(read.source.path) if read else None,
-            encodable(read.source.version) if read else None,
-            counts.get(rank, 0),
-            read.overwritten if read else None,
-        )
+        dump, reason, read = (
+            _dump(journal, diagnosis, rank), diagnosis.unreadable.get(rank), journal.recordings.get(rank),
+        )  # fmt: skip
+        if read is None:
+            return RankRow(rank, dump, reason, None, None, 0, None)
+        source = read.source
+        return RankRow(rank, dump, reason, source.path, source.version, counts[rank], read.overwritten)
 
     return Batch.of(RankRow, list(map(row, _ranks(journal, diagnosis, numbering))))
 
@@ -140,33 +135,24 @@ def _ranks(journal: Journal, diagnosis: Diagnosis, numbering: Numbering) -> list
 
 def groups_table(journal: Journal) -> Batch:
     """Every group."""
-    rows = [
-        GroupRow(
-            row,
-            encodable(group.name),
-            encodable(group.description),
-            group.size or len(group.ranks) or None,
-        )
-        for row, group in enumerate(journal.groups)
-    ]
-    return Batch.of(GroupRow, rows)
+    sizes = [group.size or len(group.ranks) or None for group in journal.groups]
+    return Batch.of(GroupRow, journal.groups, id=range(len(sizes)), size=sizes)
 
 
 def members_table(journal: Journal, diagnosis: Diagnosis, numbering: Numbering) -> Batch:
     """Every rank of every group, and how far it got there."""
     standing = {
-        (numbering.group_of(item.group, item.description, item.ranks), rank): item
-        for item in diagnosis.standings
-        for rank in item.ranks
+        (numbering.group_of(one.group, one.description, one.ranks), rank): (one.stage, one.sequence)
+        for one in diagnosis.standings
+        for rank in one.ranks
     }
     rows = []
     for row, group in enumerate(journal.groups):
         positions = {rank: position for position, rank in enumerate(group.ranks)}
         for rank in sorted(numbering.members[row]):
-            stand = standing.get((row, rank))
-            sequence, stage = (stand.sequence, stand.stage.value) if stand else (None, None)
-            collective = numbering.collective_of(row, sequence)
-            rows.append(MemberRow(row, rank, positions.get(rank), stage, sequence, collective))
+            stage, last = standing.get((row, rank), (None, None))
+            collective = numbering.collective_of(row, last)
+            rows.append(MemberRow(row, rank, positions.get(rank), stage, last, collective))
     return Batch.of(MemberRow, rows)
 
 
@@ -174,26 +160,22 @@ def collectives_table(numbering: Numbering) -> Batch:
     """Every collective."""
     journal, parts = numbering.journal, numbering.parts
     count = len(numbering.group)
-    sizes = np.array([group.size or len(group.ranks) or UNKNOWN for group in journal.groups], np.int64)
-    operations = [encodable(journal.strings[code]) for code in _operations(numbering).tolist()]
+    sizes = np.array([*(group.size or len(group.ranks) or UNKNOWN for group in journal.groups), UNKNOWN])
+    operations = [journal.strings[code] for code in _operations(numbering).tolist()]
     last_completed = np.full(count, NO_TIME, np.int64)
     np.maximum.at(last_completed, parts.collective, journal.records.completed[parts.last])
-    return Batch(
-        CollectiveRow.table,
-        {
-            "id": list(range(count)),
-            "group_id": numbering.group.tolist(),
-            "sequence": numbering.sequence.tolist(),
-            "operation": operations,
-            "operation_kind": [operation_of(operation) for operation in operations],
-            "expected_ranks": listed(sizes[numbering.group] if count else sizes[:0]),
-            "joined_ranks": np.bincount(parts.collective, minlength=count).tolist(),
-            "open_ranks": np.bincount(
-                parts.collective[parts.outcome == Outcome.OPEN], minlength=count
-            ).tolist(),
-            **_arrivals(numbering),
-            "last_completed_ns": times(last_completed),
-        },
+    return Batch.of(
+        CollectiveRow,
+        id=range(count),
+        group_id=numbering.group,
+        sequence=numbering.sequence,
+        operation=operations,
+        operation_kind=[operation_of(operation) for operation in operations],
+        expected_ranks=sizes[numbering.group],
+        joined_ranks=np.bincount(parts.collective, minlength=count),
+        open_ranks=np.bincount(parts.collective[parts.outcome == Outcome.OPEN], minlength=count),
+        **_arrivals(numbering),
+        last_completed_ns=last_completed,
     )
 
 
@@ -211,29 +193,24 @@ def _operations(numbering: Numbering) -> Int32s:
     return chosen
 
 
-def _arrivals(numbering: Numbering) -> dict[str, list[int | None]]:
+def _arrivals(numbering: Numbering) -> dict[str, Int64s]:
     """The first and the last rank of each collective and the time between them, as far as times are known."""
     parts, count = numbering.parts, len(numbering.group)
     timed = np.flatnonzero(parts.created != NO_TIME)
     order = timed[np.lexsort((parts.created[timed], parts.collective[timed]))]
     lengths = np.bincount(parts.collective[timed], minlength=count)
     ends = np.cumsum(lengths)
-    known, several = lengths > 0, lengths > 1
-    created = parts.created[order]
-
-    def at(row: Int64s, where: np.ndarray, column: Int64s | Int32s, missing: int) -> Int64s:
-        values = np.full(count, missing, np.int64)
-        values[where] = column[row[where]]
-        return values
-
-    first, last = at(ends - lengths, known, created, NO_TIME), at(ends - 1, known, created, NO_TIME)
-    before = at(ends - 2, several, created, NO_TIME)
+    created, rank = np.append(parts.created[order], NO_TIME), np.append(parts.rank[order], UNKNOWN)
+    first, last, before = (
+        np.where(lengths >= least, ends - back, len(order)) for least, back in ((1, lengths), (1, 1), (2, 2))
+    )
+    several = lengths > 1
     return {
-        "first_created_ns": times(first),
-        "last_created_ns": times(last),
-        "last_rank": listed(at(ends - 1, known, parts.rank[order], UNKNOWN)),
-        "skew_ns": listed(np.where(several, last - first, UNKNOWN)),
-        "late_ns": listed(np.where(several, last - before, UNKNOWN)),
+        "first_created_ns": created[first],
+        "last_created_ns": created[last],
+        "last_rank": rank[last],
+        "skew_ns": np.where(several, created[last] - created[first], UNKNOWN),
+        "late_ns": np.where(several, created[last] - created[before], UNKNOWN),
     }
 
 
@@ -242,52 +219,40 @@ def messages_table(numbering: Numbering) -> Batch:
     ends = numbering.ends
     count = int(numbering.message.max(initial=-1)) + 1
 
-    def of_message(values: Int64s, chosen: Bools) -> Int64s:
+    def of_message(values: Int64s, chosen: Bools | slice = slice(None)) -> Int64s:
         column = np.full(count, UNKNOWN, np.int64)
         column[numbering.message[chosen]] = values[chosen]
         return column
 
-    every = np.ones(len(ends), np.bool_)
-    return Batch(
-        MessageRow.table,
-        {
-            "id": list(range(count)),
-            "group_id": of_message(ends.group.astype(np.int64), every).tolist(),
-            "source_rank": listed(of_message(np.where(ends.sends, ends.rank, ends.peer), every)),
-            "target_rank": listed(of_message(np.where(ends.sends, ends.peer, ends.rank), every)),
-            "send_entry_id": listed(of_message(ends.row, ends.sends)),
-            "receive_entry_id": listed(of_message(ends.row, ~ends.sends)),
-        },
+    source, target = ends.ranks
+    return Batch.of(
+        MessageRow,
+        id=range(count),
+        group_id=of_message(ends.group.astype(np.int64)),
+        source_rank=of_message(source),
+        target_rank=of_message(target),
+        send_entry_id=of_message(ends.row, ends.sends),
+        receive_entry_id=of_message(ends.row, ~ends.sends),
     )
 
 
 def problems_table(problems: Sequence[Problem], numbering: Numbering) -> Batch:
     """Every problem, the worst first."""
-
-    def row(number: int, problem: Problem) -> ProblemRow:
-        group = numbering.group_of(problem.group, problem.description, (*problem.culprits, *problem.waiting))
-        return ProblemRow(
-            number,
-            problem.kind.value,
-            group,
-            numbering.collective_of(group, problem.sequence, problem.operation),
-            problem.sequence,
-            encodable(problem.operation),
-            encodable(problem.message),
-            encodable(problem.advice) or None,
-            problem.proven,
-            problem.tie,
-            problem.count,
-            problem.waited_ns,
-        )
-
-    return Batch.of(ProblemRow, [row(*numbered) for numbered in enumerate(problems, start=1)])
+    groups = [
+        numbering.group_of(one.group, one.description, (*one.culprits, *one.waiting)) for one in problems
+    ]
+    collectives = [
+        numbering.collective_of(group, one.sequence, one.operation)
+        for group, one in zip(groups, problems, strict=True)
+    ]
+    ids = range(1, len(problems) + 1)
+    return Batch.of(ProblemRow, problems, id=ids, group_id=groups, collective_id=collectives)
 
 
 def problem_ranks_table(problems: Sequence[Problem]) -> Batch:
     """The culprits and the waiting ranks of each problem."""
     rows = [
-        ProblemRankRow(number, rank, role.value, problem.rows.get(rank))
+        ProblemRankRow(number, rank, role, problem.rows.get(rank))
         for number, problem in enumerate(problems, start=1)
         for role, ranks in ((Role.CULPRIT, problem.culprits), (Role.WAITING, problem.waiting))
         for rank in ranks
@@ -297,13 +262,7 @@ def problem_ranks_table(problems: Sequence[Problem]) -> Batch:
 
 def lateness_table(lateness: Sequence[Lateness], numbering: Numbering) -> Batch:
     """Ranks that arrived last."""
-    rows = [
-        LatenessRow(
-            late.rank, late.collectives, late.of, late.total_ns, late.worst_ns, _worst(late, numbering)
-        )
-        for late in lateness
-    ]
-    return Batch.of(LatenessRow, rows)
+    return Batch.of(LatenessRow, lateness, worst_collective_id=[_worst(one, numbering) for one in lateness])
 
 
 def _worst(late: Lateness, numbering: Numbering) -> int | None:
@@ -312,9 +271,3 @@ def _worst(late: Lateness, numbering: Numbering) -> int | None:
     )
     fitting = (row for row in candidates if late.rank in numbering.members[row])
     return numbering.collective_of(next(fitting, None), late.sequence)
-
-
-def findings_table(findings: Sequence[Finding]) -> Batch:
-    """Findings of reading and diagnosing."""
-    rows = encodable([to_builtins(finding) for finding in findings])
-    return Batch(FINDINGS.name, {name: [row[name] or None for row in rows] for name in fields_of(Finding)})

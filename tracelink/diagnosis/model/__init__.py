@@ -356,10 +356,10 @@ class Standing(Row, frozen=True):
 class Lateness(Row, frozen=True):
     """How late a rank arrived at collectives in which every rank waits for all others."""
 
-    rank: RankNumber
+    rank: Annotated[RankNumber, Doc("The rank in the job.")]
     collectives: Annotated[Count, Doc("Number of collectives that it entered last."), Shown("last in")]
     of: Annotated[Count, Doc("Number of collectives whose times are known.")]
-    worst_ns: Annotated[Nanoseconds, Shown("longest wait")]
+    worst_ns: Annotated[Nanoseconds, Doc("The longest of these waits."), Shown("longest wait")]
     total_ns: Annotated[Nanoseconds, Doc("How long all other ranks have waited for it."), Shown("total wait")]
     group: str
     sequence: Annotated[Count, Unit.NAME, Doc("Where it was latest."), Shown("#")]
