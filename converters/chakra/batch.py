@@ -16,7 +16,7 @@ from tracelink.converters.chakra.chakra_pb2 import AttributeProto, Node
 from tracelink.converters.chakra.table import Links, chosen, signed
 from tracelink.io.framing import DELIMITED, VARINT, key, varint
 from tracelink.io.protobuf import WORD, Octets, Read, Words, leading, read_fields, split
-from tracelink.model.columns import UNKNOWN, Bools, Int64s
+from tracelink.model.columns import UNKNOWN, Bools, Int64s, Table
 
 NUMBERS, ID_LISTS, TENSORS = (
     (schema.ID, schema.TYPE, schema.START, schema.DURATION),
@@ -144,10 +144,10 @@ class _Batch:
         owner, read = self.fields.of(schema.ATTRIBUTE)
         spans = _Spans(owner, read.begin, read.end)
         if self.unusual.any():
-            spans = spans.where(~self.unusual[owner])
+            spans = spans.take(~self.unusual[owner])
         parts, left = _common_attributes(self.octets, spans)
         others, data = _ParsedAttributes(), self.data
-        for row, begin, end in spans.where(left).rows():
+        for row, begin, end in spans.take(left).rows():
             if not others.parse(row, begin, data[begin:end]):
                 self.unusual[row] = True
         return [*parts, *others.parts()]
@@ -218,15 +218,12 @@ for _kind, (_least, _most) in _RANGES.items():
     _LEAST[_kind], _MOST[_kind] = _least, _most
 
 
-class _Spans(Struct, frozen=True):
+class _Spans(Table, frozen=True):
     """The bytes of attributes, and the row of the node of each."""
 
     row: Int64s
     begin: Int64s
     end: Int64s
-
-    def where(self, chosen: Bools) -> _Spans:
-        return _Spans(self.row[chosen], self.begin[chosen], self.end[chosen])
 
     def rows(self) -> Iterator[tuple[int, int, int]]:
         return zip(self.row.tolist(), self.begin.tolist(), self.end.tolist(), strict=True)

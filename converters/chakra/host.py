@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import numpy as np
-from msgspec import Struct
 from msgspec.structs import replace
 
 from tracelink.model.call_tree import callers, depths, exclusive_time, innermost, outside
-from tracelink.model.columns import UNKNOWN, Bools, Int64s
+from tracelink.model.columns import UNKNOWN, Bools, Int64s, Table, values_at
 from tracelink.model.events import GPU_WORK, EventKind, Key, Relation
 from tracelink.model.graph import Excerpt
 
@@ -15,7 +14,7 @@ TIMED = (EventKind.OPERATOR, EventKind.ANNOTATION)
 _NO_ID = int(np.iinfo(np.int64).min)
 
 
-class Host(Struct, frozen=True):
+class Host(Table, frozen=True):
     """The host nodes of a rank, in no order; other modules refer to them by their index here."""
 
     row: Int64s
@@ -37,9 +36,6 @@ class Host(Struct, frozen=True):
     depth: Int64s
     innermost: Int64s
     """For each event of the rank the index of the innermost node that encloses it or that it is, or UNKNOWN."""
-
-    def __len__(self) -> int:
-        return len(self.row)
 
 
 def host_of(part: Excerpt) -> Host:
@@ -88,7 +84,7 @@ def _enclosed(part: Excerpt, rows: Int64s, node: Int64s) -> Host:
     enclosing = outside(caller, nearest)[rows]
     timed = events.timed[rows]
     start, end = np.where(timed, events.start[rows], 0), np.where(timed, events.end[rows], 0)
-    around = _at(index, enclosing)
+    around = values_at(index, enclosing)
     recorded = _recorded_parents(part, node, index)
     parent = np.where(timed & (around != UNKNOWN), around, recorded)
     untimed_parent = np.append(~timed, False)[recorded]
@@ -96,7 +92,7 @@ def _enclosed(part: Excerpt, rows: Int64s, node: Int64s) -> Host:
     exclusive = exclusive_time(start, end, np.where(timed, around, UNKNOWN))
     zero = np.zeros(len(rows), np.int64)
     return Host(
-        rows, node, parent, zero, start, end - start, exclusive, zero, timed, zero, _at(index, nearest)
+        rows, node, parent, zero, start, end - start, exclusive, zero, timed, zero, values_at(index, nearest)
     )
 
 
@@ -158,15 +154,10 @@ def _lanes(part: Excerpt, host: Host) -> Int64s:
     return lane
 
 
-def _at(values: Int64s, rows: Int64s) -> Int64s:
-    """`values[rows]`, UNKNOWN for UNKNOWN rows."""
-    return np.where(rows == UNKNOWN, UNKNOWN, np.append(values, UNKNOWN)[rows])
-
-
 # Device work and the host nodes that launched it.
 
 
-class Device(Struct, frozen=True):
+class Device(Table, frozen=True):
     """Kernels, copies and memsets, including those of graphs and those without a recorded launch."""
 
     row: Int64s
@@ -174,9 +165,6 @@ class Device(Struct, frozen=True):
     """The index of the innermost host node that encloses the launch, or UNKNOWN."""
     previous: Int64s
     """If none encloses it, the index of the last host node before the launch on its thread; else UNKNOWN."""
-
-    def __len__(self) -> int:
-        return len(self.row)
 
 
 def device_of(part: Excerpt, host: Host) -> Device:

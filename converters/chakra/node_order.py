@@ -10,7 +10,7 @@ from msgspec import Struct
 from tracelink.converters.chakra.communications import Communication
 from tracelink.converters.chakra.host import Device, Host
 from tracelink.converters.chakra.table import Links
-from tracelink.model.columns import UNKNOWN, Bools, Int64s
+from tracelink.model.columns import UNKNOWN, Bools, Int64s, Table
 
 FIRST_ID = 1
 """Protobuf does not write a 0, and some readers treat a missing id as an error."""
@@ -21,7 +21,7 @@ _ROUNDS = 16
 # Slots: one node for each event, except that several messages that share a kernel are a node each.
 
 
-class NodeSlots(Struct, frozen=True):
+class NodeSlots(Table, frozen=True):
     """The nodes of a rank before they are ordered: host nodes, device work, then further messages."""
 
     row: Int64s
@@ -36,9 +36,6 @@ class NodeSlots(Struct, frozen=True):
     """The row of the rank's communication, or UNKNOWN."""
     first: Int64s
     """The slot of the first message that shares the kernel; itself if it is the first or the only one."""
-
-    def __len__(self) -> int:
-        return len(self.row)
 
     @property
     def on_host(self) -> Bools:
@@ -101,23 +98,11 @@ def _slots_of(host: Host, row: Int64s, wanted: Int64s) -> Int64s:
 # Node order: the order of ids, by start time and by what must come first.
 
 
-class Pairs(Struct, frozen=True):
+class Pairs(Table, frozen=True):
     """Dependencies between slots: `after[i]` could not start before `before[i]` ended."""
 
     before: Int64s
     after: Int64s
-
-    def __len__(self) -> int:
-        return len(self.before)
-
-    @classmethod
-    def concatenate(cls, parts: Sequence[Pairs]) -> Pairs:
-        """The pairs of all parts."""
-        empty = np.empty(0, np.int64)
-        return cls(
-            np.concatenate([empty, *(part.before for part in parts)]),
-            np.concatenate([empty, *(part.after for part in parts)]),
-        )
 
     def known(self) -> Pairs:
         """The pairs of two different nodes."""

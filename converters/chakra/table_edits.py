@@ -7,13 +7,12 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from msgspec import Struct
 from msgspec.structs import replace
 
 from tracelink.converters.chakra.node_order import FIRST_ID
 from tracelink.converters.chakra.schema import KINDS, Category, Kind, Name, NodeType
 from tracelink.converters.chakra.table import Attribute, Links, NodeTable
-from tracelink.model.columns import MICROSECOND, UNKNOWN, Bools, Int64s
+from tracelink.model.columns import MICROSECOND, UNKNOWN, Bools, Int64s, Table
 
 IDLE = "idle"
 """The name of nodes for pauses."""
@@ -23,7 +22,7 @@ H100_BYTES_PER_NANOSECOND = 3350
 # Pauses between operators of a thread: the time of Python code is part of the duration of a step.
 
 
-class Gaps(Struct, frozen=True):
+class Gaps(Table, frozen=True):
     """Pauses of threads, each between two nodes of a table."""
 
     before: Int64s
@@ -34,9 +33,6 @@ class Gaps(Struct, frozen=True):
     length: Int64s
     """Nanoseconds, likewise `start`."""
     thread: Int64s
-
-    def __len__(self) -> int:
-        return len(self.after)
 
 
 def gaps_of(lane: Int64s, thread: Int64s, outermost: Bools, start: Int64s, end: Int64s) -> Gaps:

@@ -11,7 +11,7 @@ from tracelink.converters.chakra_json import schema
 from tracelink.converters.pytorch.arguments import base_time
 from tracelink.converters.pytorch.synchronizations import recorded_synchronizations
 from tracelink.model.call_tree import callers, exclusive_time, innermost, outside
-from tracelink.model.columns import UNKNOWN, Bools, Int64s
+from tracelink.model.columns import UNKNOWN, Bools, Int64s, values_at
 from tracelink.model.events import GPU_WORK, Edges, EventKind, Key, Relation
 from tracelink.model.graph import Excerpt
 from tracelink.ordering.host import host_waits
@@ -293,11 +293,11 @@ def plan_of(part: Excerpt, source: int) -> Plan:
     caller = callers(part)
     nearest = innermost(caller, node_of != UNKNOWN)
     around = outside(caller, nearest)
-    tree = tree_of(part, rows, _at(node_of, _at(around, operator)))
+    tree = tree_of(part, rows, values_at(node_of, values_at(around, operator)))
     if len(tree) > len(rows):
         operator = np.append(UNKNOWN, operator)
         node_of = np.where(node_of == UNKNOWN, UNKNOWN, node_of + 1)
-    work = device_work(part, tree, _at(node_of, nearest))
+    work = device_work(part, tree, values_at(node_of, nearest))
     events = part.events
     inside = np.where(node_of == UNKNOWN, UNKNOWN, around)
     return Plan(
@@ -337,8 +337,3 @@ def _nodes(operator: Int64s, rows: int) -> Int64s:
     linked = np.flatnonzero(operator != UNKNOWN)[::-1]
     node_of[operator[linked]] = linked
     return node_of
-
-
-def _at(values: Int64s, rows: Int64s) -> Int64s:
-    """`values[rows]`, -1 where the row is -1."""
-    return np.where(rows == UNKNOWN, UNKNOWN, np.append(values, UNKNOWN)[rows])

@@ -14,7 +14,7 @@ from msgspec import Struct, field
 
 from tracelink.io.engine import Meter
 from tracelink.io.sources import LARGEST_RANK, Source
-from tracelink.model.columns import MILLISECOND, UNKNOWN, Int64s, UInt8s
+from tracelink.model.columns import MILLISECOND, UNKNOWN, Int64s, Table, UInt8s
 from tracelink.model.errors import UnreadableError, encodable
 from tracelink.model.trace import shared_ranks
 
@@ -64,7 +64,7 @@ class Communicator(Struct, frozen=True):
     """Ranks of the job, if they are known."""
 
 
-class Steps(Struct, frozen=True):
+class Steps(Table, frozen=True):
     """The steps in the order of the log; UNKNOWN for what a step does not name."""
 
     graph: Int64s
@@ -74,9 +74,6 @@ class Steps(Struct, frozen=True):
     work: Int64s
     time: Int64s
     """In ns since 1970; whole milliseconds, rounded down."""
-
-    def __len__(self) -> int:
-        return len(self.time)
 
 
 class Log(Struct):

@@ -113,12 +113,6 @@ class Observations(Table, frozen=True):
     end: Float64s
     """When it left, if exits of the meeting compare clocks; else NaN."""
 
-    @classmethod
-    def empty(cls) -> Observations:
-        """No meetings."""
-        numbers, times = np.empty(0, np.int64), np.empty(0)
-        return cls(numbers, numbers, times, times, times)
-
     @property
     def meetings(self) -> int:
         """The number of meetings, some of which may have no row."""
@@ -126,9 +120,7 @@ class Observations(Table, frozen=True):
 
     def where(self, chosen: Bools) -> Observations:
         """The chosen rows; not copied if all are."""
-        if chosen.all():
-            return self
-        return Observations(*(getattr(self, name)[chosen] for name in self.__struct_fields__))
+        return self if chosen.all() else self.take(chosen)
 
     def by(self, lines: ClockLines) -> Observations:
         """The observations with all times on the reference clock."""

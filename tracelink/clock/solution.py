@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import numpy as np
 from msgspec import Struct
 from msgspec.structs import replace
@@ -40,15 +38,6 @@ class _Contradictions(Table, frozen=True):
     violation: Float64s
     """The least and worst amount by which one of the two leaves before the other enters."""
     time: Float64s
-
-    @classmethod
-    def concatenate(cls, parts: Sequence[_Contradictions]) -> _Contradictions:
-        """All of them, with unchanged row numbers."""
-        columns = {name: [getattr(part, name) for part in parts] for name in cls.__struct_fields__}
-        if not parts:
-            numbers, floats = np.empty(0, np.int64), np.empty(0)
-            return cls(numbers, numbers, numbers, floats, floats)
-        return cls(**{name: np.concatenate(values) for name, values in columns.items()})
 
 
 def _violations(observations: Observations, lines: ClockLines) -> _Contradictions:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 from msgspec import Struct
@@ -21,6 +20,8 @@ from tracelink.model.columns import (
     Int32s,
     Int64s,
     StringTable,
+    Table,
+    Times,
     for_each_text,
     lookup,
     own_ancestors,
@@ -224,7 +225,7 @@ def _named(trace: RankTrace, vocabulary: Vocabulary, pattern: re.Pattern[str], k
 # Draft calls: which events belong together.
 
 
-class Draft(Struct):
+class Draft(Table, frozen=True):
     """One row for each call: the rows of its events, or UNKNOWN."""
 
     record: Int64s
@@ -236,23 +237,8 @@ class Draft(Struct):
     library: Int64s
     """The first call of a communication library that the operator or the annotation made."""
     kernel: Int64s
-    kernels_end: Int64s
+    kernels_end: Times
     """When the last kernel ends, or NO_TIME."""
-
-    def __len__(self) -> int:
-        return len(self.record)
-
-    @classmethod
-    def of(cls, count: int, **columns: Int64s) -> Draft:
-        """`count` calls; columns that are not given are unknown."""
-        return cls(
-            *(
-                columns[name]
-                if name in columns
-                else np.full(count, NO_TIME if name == "kernels_end" else UNKNOWN, np.int64)
-                for name in cls.__struct_fields__
-            )
-        )
 
     @classmethod
     def concatenate(cls, parts: Sequence[Draft]) -> Draft:
@@ -263,10 +249,6 @@ class Draft(Struct):
         return cls(
             *(np.concatenate([getattr(part, name) for part in parts]) for name in cls.__struct_fields__)
         )
-
-    def take(self, rows: Any) -> Draft:
-        """Some of the calls; a call can be taken more than once."""
-        return Draft(*(getattr(self, name)[rows] for name in self.__struct_fields__))
 
 
 def _first_of_each(owner: Int64s, count: int, rows: Int64s) -> Int64s:

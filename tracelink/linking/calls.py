@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 from msgspec import Struct
+from msgspec.structs import replace
 
 from tracelink.linking.call_events import (
     OF_CPU,
@@ -105,7 +106,7 @@ def _with_records(trace: RankTrace, vocabulary: Vocabulary, parts: CallEvents, d
         attributes = _attributes(trace, vocabulary, parts, draft).columns
         without = np.flatnonzero(draft.record == UNKNOWN)
         draft.record[without] = records_by_number(trace.communications, left, attributes, without)
-        draft.record = records_by_order(trace, vocabulary, parts.records, attributes, draft)
+        draft = replace(draft, record=records_by_order(trace, vocabulary, parts.records, attributes, draft))
         left = left[~np.isin(left, draft.record)]
     return Draft.concatenate([draft, Draft.of(len(left), record=left)])
 

@@ -13,7 +13,17 @@ from functools import cached_property
 import numpy as np
 
 from tracelink.linking.code_files import FOLDERS, calling_files, kernel_files
-from tracelink.model.columns import LOWEST, NO_TIME, SECOND, UNKNOWN, Bools, Int64s, StringTable, lookup
+from tracelink.model.columns import (
+    LOWEST,
+    NO_TIME,
+    SECOND,
+    UNKNOWN,
+    Bools,
+    Int64s,
+    StringTable,
+    lookup,
+    values_at,
+)
 from tracelink.model.events import Edges, EventKind, Key, KeyColumn, Relation
 from tracelink.model.graph import LinkReport, Links, nonzero
 from tracelink.model.trace import RankTrace, scoped, scoped_pair
@@ -167,7 +177,7 @@ class CompiledCode:
         callers = np.full(len(self.events), UNKNOWN, np.int64)
         nodes, parents = self.trace.key(Key.NODE_ID), self.trace.key(Key.NODE_PARENT)
         identity, wanted = scoped_pair(self.trace, nodes, parents)
-        callers[parents.rows] = _at(nodes.rows, lookup(identity, wanted))
+        callers[parents.rows] = values_at(nodes.rows, lookup(identity, wanted))
         callers[callers == np.arange(len(callers))] = UNKNOWN
         for relation in (Relation.LAUNCHES, Relation.CALLS):
             found = self.edges.where(relation)
@@ -191,7 +201,7 @@ class CompiledCode:
         forward, backward = forward[number[forward] >= 0], backward[number[backward] >= 0]
         start = self.events.start
         found = latest(number[forward], start[forward], number[backward], start[backward])
-        return _dense(len(self.events), backward, _at(forward, found))
+        return _dense(len(self.events), backward, values_at(forward, found))
 
     @cached_property
     def id_of_run(self) -> tuple[Int64s, Bools]:
@@ -205,11 +215,11 @@ class CompiledCode:
         for what in (Ran.FORWARD, Ran.BACKWARD, Ran.GRAPH, Ran.KERNEL, Ran.CODE):
             rows = self.rows(what)
             if what == Ran.BACKWARD:
-                ids[rows] = _at(ids, self.forward_of[rows])
+                ids[rows] = values_at(ids, self.forward_of[rows])
                 continue
             nearest = self.around(rows, Ran.REGION, Ran.BACKWARD)
-            ids[rows] = _at(ids, nearest)
-            backward[rows] = _at(self.ran, nearest) == Ran.BACKWARD
+            ids[rows] = values_at(ids, nearest)
+            backward[rows] = values_at(self.ran, nearest) == Ran.BACKWARD
         return ids, backward
 
     def phase_of(self, rows: Int64s) -> Int64s:
@@ -234,7 +244,7 @@ class CompiledCode:
         count = np.bincount(around[around != UNKNOWN], minlength=len(self.events))
         only = _dense(len(self.events), around[around != UNKNOWN], graphs[around != UNKNOWN])
         only[count != 1] = UNKNOWN
-        return _or_self(_at(only, phases), phases)
+        return _or_self(values_at(only, phases), phases)
 
     def latest_phase(self, phases: Int64s, codes: Int64s, rows: Int64s, wanted: Int64s) -> Int64s:
         """The last of `phases` with the wanted code in its process that begins before each event, or UNKNOWN."""
@@ -246,7 +256,7 @@ class CompiledCode:
             self.pair(self.process[rows], wanted),
             time,
         )
-        return np.where(wanted == UNKNOWN, UNKNOWN, _at(phases, found))
+        return np.where(wanted == UNKNOWN, UNKNOWN, values_at(phases, found))
 
     def pair(self, first: Int64s, second: Int64s) -> Int64s:
         """One number for two codes of which the second is of a text."""
@@ -316,7 +326,7 @@ def _first_within(
     """For each phase the first operator of its name that begins within it, and ends at most `LATENESS` after it."""
     events = compiled.events
     found = compiled.latest_phase(phases, names, operators, of_operators)
-    linked = (found != UNKNOWN) & (_at(events.end, found) + LATENESS >= events.end[operators])
+    linked = (found != UNKNOWN) & (values_at(events.end, found) + LATENESS >= events.end[operators])
     operators, found = operators[linked], found[linked]
     order = np.argsort(events.start[operators], kind="stable")[::-1]
     first = _dense(len(events), found[order], operators[order])
@@ -421,14 +431,14 @@ def _link_kernels(compiled: CompiledCode) -> Links:
     graphs = compiled.rows(Ran.GRAPH)
     around = compiled.around(rows, Ran.GRAPH)
     of_graph = _dense(len(compiled.events), graphs, _phases_of_graphs(compiled, graphs)[0])
-    phases = _at(of_graph, around)
+    phases = values_at(of_graph, around)
     phases = np.where(phases == UNKNOWN, compiled.phase_of(rows), phases)
     phases, by_file, by_name = _phases_of_kernels(compiled, rows, phases)
     unknown = "no compiled graph is around it, and no single compilation generated its file or its name"
     links = _linked(compiled, "compiles.kernel", rows, phases, unknown)
     # a compilation that takes all its code from a cache has no key, and the lines of the one that stored it
     stored = compiled.latest_phase(*_keys(compiled), graphs, compiled.code[graphs])
-    of_stored = _at(_dense(len(compiled.events), graphs, stored), around)
+    of_stored = values_at(_dense(len(compiled.events), graphs, stored), around)
     lines = _or_self(_lines(compiled, rows, phases), _lines(compiled, rows, of_stored))
     known = lines != UNKNOWN
     if known.any():
@@ -482,8 +492,8 @@ def _lines(compiled: CompiledCode, rows: Int64s, phases: Int64s) -> Int64s:
     own, index = np.unique(trace.events.name[rows], return_inverse=True)
     wanted = np.array([compiled.texts[_GRAPH_NUMBER.sub("", names[name])] for name in own.tolist()], np.int64)
     many = len(compiled.texts) + 1
-    found = lookup(_in_one(column.rows, kernels, many), _in_one(phases, _at(wanted, index), many))
-    return _at(lines, found)
+    found = lookup(_in_one(column.rows, kernels, many), _in_one(phases, values_at(wanted, index), many))
+    return values_at(lines, found)
 
 
 def _link_code(compiled: CompiledCode) -> Links:
@@ -526,7 +536,7 @@ def _link_recorder(compiled: CompiledCode) -> Links:
     operator[same.source] = same.target
     ids, _ = compiled.id_of_run
     around = compiled.around(_or_self(operator[rows], rows), Ran.REGION, Ran.BACKWARD)
-    phases = _phases_of_files(compiled, rows, files, _at(ids, around))
+    phases = _phases_of_files(compiled, rows, files, values_at(ids, around))
     missing = int(np.count_nonzero(phases == UNKNOWN))
     return _edges(
         "compiles.recorder", rows, phases, nonzero({"the code that called it is not in the log": missing})
@@ -570,8 +580,8 @@ def latest(groups: Int64s, times: Int64s, wanted: Int64s, before: Int64s) -> Int
     order = np.lexsort((np.arange(len(both)) >= count, np.concatenate([times, before]), both))
     last = np.maximum.accumulate(np.where(order < count, np.arange(len(order)), UNKNOWN))
     asked = order >= count
-    index = _at(order, last[asked])
-    index = np.where(_at(both, index) == both[order[asked]], index, UNKNOWN)
+    index = values_at(order, last[asked])
+    index = np.where(values_at(both, index) == both[order[asked]], index, UNKNOWN)
     found = np.full(len(wanted), UNKNOWN, np.int64)
     found[order[asked] - count] = index
     return found
@@ -579,13 +589,6 @@ def latest(groups: Int64s, times: Int64s, wanted: Int64s, before: Int64s) -> Int
 
 def _or_self(rows: Int64s, others: Int64s) -> Int64s:
     return np.where(rows == UNKNOWN, others, rows)
-
-
-def _at(column: Int64s, rows: Int64s) -> Int64s:
-    """The value at each row; UNKNOWN where the row is."""
-    if not len(column):
-        return np.full(len(rows), UNKNOWN, np.int64)
-    return np.where(rows == UNKNOWN, UNKNOWN, column[rows])
 
 
 def _dense(length: int, rows: Int64s, values: Int64s) -> Int64s:

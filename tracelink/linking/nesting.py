@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 from msgspec import Struct
 
-from tracelink.model.columns import UNKNOWN, Bools, Int64s, UInt8s, lookup, previous_at_least
+from tracelink.model.columns import UNKNOWN, Bools, Int64s, Table, UInt8s, lookup, previous_at_least
 from tracelink.model.events import ON_THREAD, Edges, EventKind, Key, Relation
 from tracelink.model.graph import STATED, LinkReport, Links, nonzero
 from tracelink.model.trace import RankTrace, scoped_pair
@@ -57,15 +57,11 @@ def link_calls(trace: RankTrace) -> Links:
 # Python functions: the callers that their ids name.
 
 
-class NamedCallers(Struct, frozen=True):
+class NamedCallers(Table, frozen=True):
     """Calls of Python functions and the calls that their ids name as callers, one row for each pair."""
 
     callee: Int64s
     caller: Int64s
-
-    def take(self, chosen: Bools) -> NamedCallers:
-        """The chosen pairs."""
-        return NamedCallers(self.callee[chosen], self.caller[chosen])
 
 
 def named_callers(trace: RankTrace) -> NamedCallers:

@@ -14,7 +14,17 @@ from msgspec.structs import replace
 from tracelink.matching.groups import Groups, Members
 from tracelink.matching.stack import NOTHING, Stack, Tally, corrected_times, is_one_of, item_sizes
 from tracelink.model.collectives import Messages, Verdict
-from tracelink.model.columns import NO_TIME, UNKNOWN, Bools, Int32s, Int64s, distinct, stable_order, starts_of
+from tracelink.model.columns import (
+    NO_TIME,
+    UNKNOWN,
+    Bools,
+    Int32s,
+    Int64s,
+    Table,
+    distinct,
+    stable_order,
+    starts_of,
+)
 from tracelink.model.communications import Calls, Evidence
 from tracelink.model.findings import Finding
 from tracelink.model.operations import Operation
@@ -50,7 +60,7 @@ def match_messages(stack: Stack, groups: Groups) -> MatchedMessages:
     return _messages(stack, ends, partner, mismatch)
 
 
-class _ChannelEnds(Struct, frozen=True):
+class _ChannelEnds(Table, frozen=True):
     """Sends and receives, by channel and then in the order in which their rank requested them."""
 
     row: Int64s
@@ -65,10 +75,6 @@ class _ChannelEnds(Struct, frozen=True):
     start: Int64s
     requested: Int64s
     """On the clock of the rank that sends or receives; NO_TIME if unknown."""
-
-    def take(self, rows: Int64s) -> _ChannelEnds:
-        """Some of the ends."""
-        return _ChannelEnds(*(getattr(self, name)[rows] for name in self.__struct_fields__))
 
 
 def _ends(stack: Stack, groups: Groups) -> _ChannelEnds:

@@ -8,7 +8,7 @@ import numpy as np
 from msgspec import Struct
 from msgspec.structs import replace
 
-from tracelink.model.columns import NO_TIME, UNKNOWN, Bools, Float64s, Int64s
+from tracelink.model.columns import NO_TIME, UNKNOWN, Bools, Float64s, Int64s, Table
 
 # Telling by time which of several equal calls of two ranks are the same, though their clocks may differ.
 
@@ -19,7 +19,7 @@ ROOM = 1_000_000_000
 """Nanoseconds that separate the calls of different labels."""
 
 
-class CallSequence(Struct, frozen=True):
+class CallSequence(Table, frozen=True):
     """The calls of one rank in one group, in order."""
 
     label: Int64s
@@ -30,13 +30,6 @@ class CallSequence(Struct, frozen=True):
     """The number within the group, or UNKNOWN."""
     entered: Int64s
     """When it started, if `time` is the end and no rank can end before all have started; else NO_TIME."""
-
-    def __len__(self) -> int:
-        return len(self.label)
-
-    def take(self, rows: Int64s | slice) -> CallSequence:
-        """Some of the calls."""
-        return CallSequence(self.label[rows], self.time[rows], self.sequence[rows], self.entered[rows])
 
 
 class Timeline:

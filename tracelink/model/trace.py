@@ -328,15 +328,9 @@ class Synchronizations(Table, frozen=True):
     event_record: Int64s
     """Correlation of the call that recorded the event."""
 
-    @classmethod
-    def empty(cls) -> Synchronizations:
-        """No waits: the profiler was not configured to record them."""
-        return cls(*(np.empty(0, np.int64) for _ in range(6)))
-
     def where(self, *awaited: Awaited) -> Synchronizations:
         """Those that wait for one of these."""
-        chosen = np.isin(self.awaited, awaited)
-        return Synchronizations(*(column[chosen] for column in self.columns().values()))
+        return self.take(np.isin(self.awaited, awaited))
 
 
 class StorageUses(Table, frozen=True):

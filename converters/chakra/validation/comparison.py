@@ -302,10 +302,10 @@ def _countable(collectives: Collectives) -> bool:
 
 def _numbered(collectives: Collectives, world_size: int) -> tuple[Collectives, Int64s]:
     """The collectives of all ranks, and how many splits of any collective start before each."""
-    matched = collectives.where(np.isin(collectives.type, MATCHED))
+    matched = collectives.take(np.isin(collectives.type, MATCHED))
     splits = _splits(matched, world_size)
     of_all_ranks = matched.group == ALL_RANKS
-    return matched.where(of_all_ranks), (np.cumsum(splits) - splits)[of_all_ranks]
+    return matched.take(of_all_ranks), (np.cumsum(splits) - splits)[of_all_ranks]
 
 
 def _splits(collectives: Collectives, world_size: int) -> Int64s:

@@ -172,7 +172,7 @@ def _not_compared(ranks: Ranks, complete: Ranks) -> Iterator[Violation]:
 
 def _collectives(complete: Ranks, groups: Groups, world_size: int) -> Iterator[Violation]:
     ungrouped = {
-        rank: file.collectives.where(file.collectives.group == UNKNOWN) for rank, file in complete.items()
+        rank: file.collectives.take(file.collectives.group == UNKNOWN) for rank, file in complete.items()
     }
     for group in (ALL_RANKS, *groups.members):
         members = {
@@ -215,7 +215,7 @@ def _lone_collectives(checked: Sequence[Checked], groups: Groups, limit: int | N
         numbers = lone | {ALL_RANKS} if file.world_size == 1 else lone
         collectives = file.collectives
         in_groups = np.isin(collectives.group, np.array(sorted(numbers), np.int64))
-        alone = collectives.where(in_groups & np.isin(collectives.type, MATCHED))
+        alone = collectives.take(in_groups & np.isin(collectives.type, MATCHED))
         if len(alone):
             listed = [_lone_collective(file.file, alone, at) for at in range(len(alone))[:limit]]
             yield Broken(Rule.LONE_COLLECTIVE, file.lenient, len(alone), listed)

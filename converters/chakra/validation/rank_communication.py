@@ -10,7 +10,7 @@ from tracelink.converters.chakra.replay import RankSteps
 from tracelink.converters.chakra.schema import CollectiveType, Name, NodeType
 from tracelink.converters.chakra.table import Links
 from tracelink.converters.chakra.validation.trace import Trace
-from tracelink.model.columns import MICROSECOND, UNKNOWN, Bools, Int64s
+from tracelink.model.columns import MICROSECOND, UNKNOWN, Bools, Int64s, Table
 
 _START = -1
 """Represents the start of the trace among the ops that a node waits for."""
@@ -18,7 +18,7 @@ _MOST_WAITS = 256
 """Of more ops that a node waits for, the last ones in issue order are kept."""
 
 
-class Collectives(Struct, frozen=True):
+class Collectives(Table, frozen=True):
     """The collectives of a rank in issue order."""
 
     node: Int64s
@@ -29,14 +29,7 @@ class Collectives(Struct, frozen=True):
 
     def of_group(self, group: int) -> Collectives:
         """The collectives of one group."""
-        return self.where(self.group == group)
-
-    def where(self, chosen: Bools) -> Collectives:
-        """The chosen rows."""
-        return Collectives(self.node[chosen], self.group[chosen], self.type[chosen], self.size[chosen])
-
-    def __len__(self) -> int:
-        return len(self.node)
+        return self.take(self.group == group)
 
     def label(self, index: int) -> str:
         """One collective by type and size."""

@@ -237,14 +237,14 @@ def write_flows(
     """
     flows = bound.flows
     _, first = np.unique(bound.number, return_index=True)
-    starts = flows.where(first)
+    starts = flows.take(first)
     openings, codes = _flow_openings(schema.FLOW_START, threads, thread[starts.source], starts.relation)
     yield from flow_events(openings, codes, bound.number[first], drawing.start[starts.source])
     for mask, phase, before in (
         (~bound.ahead, schema.ENCLOSED_FLOW_END, 0),
         (bound.ahead, schema.FLOW_END, 1),
     ):
-        ends = flows.where(mask)
+        ends = flows.take(mask)
         openings, codes = _flow_openings(phase, threads, thread[ends.target], ends.relation)
         yield from flow_events(
             openings, codes, bound.number[mask], drawing.start[ends.target] - np.int64(before)

@@ -16,7 +16,7 @@ from tracelink.converters.perfetto.native import schema
 from tracelink.io.framing import DELIMITED, FIXED64, VARINT, Batch, Framing, key, length_at, varint_at
 from tracelink.io.protobuf import Fields, Octets, Read, split_all
 from tracelink.io.sources import LARGEST_RANK, Opened
-from tracelink.model.columns import UNKNOWN, Bools, Int32s, Int64s, distinct
+from tracelink.model.columns import UNKNOWN, Bools, Int32s, Int64s, Table, distinct
 
 # Framing: packets one after the other, each a field of the trace.
 
@@ -132,7 +132,7 @@ class PacketColumns(Struct, frozen=True):
         return cls(*(np.concatenate(columns.pop(0)) for _ in cls.__struct_fields__))
 
 
-class FlowEnds(Struct, frozen=True):
+class FlowEnds(Table, frozen=True):
     """Ends of flows: the row of the packet, and the number of the flow."""
 
     row: Int64s
@@ -141,15 +141,6 @@ class FlowEnds(Struct, frozen=True):
     def after(self, rows: int) -> FlowEnds:
         """The same rows after `rows` others."""
         return FlowEnds(self.row + rows, self.number)
-
-    @classmethod
-    def concatenate(cls, parts: Sequence[FlowEnds]) -> FlowEnds:
-        """The ends of all parts."""
-        none = [np.empty(0, np.int64)]
-        return cls(
-            np.concatenate([*none, *(part.row for part in parts)]),
-            np.concatenate([*none, *(part.number for part in parts)]),
-        )
 
 
 class DecodedBatch(Struct):

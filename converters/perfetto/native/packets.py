@@ -19,7 +19,7 @@ from tracelink.converters.perfetto.timeline.drawing import in_half_nanoseconds
 from tracelink.converters.perfetto.timeline.rank import RankTimeline
 from tracelink.io.framing import DELIMITED, FIXED64, GROUP_BITS, VARINT, delimited, key, varint, varint_at
 from tracelink.io.protobuf import Bytes, varint_groups
-from tracelink.model.columns import Bools, Int64s
+from tracelink.model.columns import Bools, Int64s, Table
 
 # Bundles: compressed packets within a packet of their own, whose time is that of the first of them.
 
@@ -312,16 +312,12 @@ HUNG_COLOUR = number_field(schema.Event.COLOUR, schema.RED)
 # The order of packets: by time, and ends before everything else at the same time.
 
 
-class EventOrder(Struct, frozen=True):
+class EventOrder(Table, frozen=True):
     """Starts, ends and instants in the order in which they are written."""
 
     row: Int64s
     time: Int64s
     type: Int64s
-
-    def where(self, some: slice) -> EventOrder:
-        """The events in a slice of the order."""
-        return EventOrder(self.row[some], self.time[some], self.type[some])
 
 
 def event_order(rank_timeline: RankTimeline) -> EventOrder:

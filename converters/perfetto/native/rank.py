@@ -95,7 +95,7 @@ def _sequence(packets: RankPackets, number: int) -> PacketSequence:
 
 def _events(packets: RankPackets, number: int, low: int, high: int) -> Iterator[bytes]:
     sequence = _sequence(packets, number)
-    order, rank_timeline = packets.order.where(slice(low, high)), packets.rank_timeline
+    order, rank_timeline = packets.order.take(slice(low, high)), packets.rank_timeline
     opens = np.flatnonzero(order.type != schema.Type.END)
     by_row = np.argsort(order.row[opens])
     rows = order.row[opens[by_row]]

@@ -358,7 +358,7 @@ def _of_block(facts: BlockFacts, number: Int64s, source: Int64s, target: Int64s)
         parts.append((first_end, second_end, np.full(high - low, int(RELATIONS[fact.name]))))
     columns = [np.concatenate([np.empty(0, np.int64), *column]) for column in zip(*parts, strict=True)]
     flows = Flows(*columns) if parts else Flows(*np.empty((3, 0), np.int64))
-    return within, flows.where(np.lexsort((flows.target, flows.source, flows.relation)))
+    return within, flows.take(np.lexsort((flows.target, flows.source, flows.relation)))
 
 
 def _cross_rank(
@@ -368,9 +368,9 @@ def _cross_rank(
     codes = np.array([int(CROSS_RANK.get(text, -1)) for text in native.texts] + [-1])
     relation = codes[events.category[target]]
     known = relation >= 0
-    flows = Flows(source, target, relation).where(known)
+    flows = Flows(source, target, relation).take(known)
     opens_last = opening_order.last[flows.source]
-    drawn = flows.where(opens_last)
+    drawn = flows.take(opens_last)
     group = drawn.relation * (len(events) + 1) + drawn.source
     _, number = np.unique(group, return_inverse=True)
     return CrossRankFlows(drawn, number + numbering.first_flow, flows.target[~opens_last])

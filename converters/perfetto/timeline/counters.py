@@ -10,7 +10,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from tracelink.converters.perfetto.timeline.layout import Numbering, stream_name
-from tracelink.model.columns import NO_TIME, UNKNOWN, Bools, Float64s, Int64s, Table
+from tracelink.model.columns import NO_TIME, UNKNOWN, Float64s, Int64s, Table
 from tracelink.model.events import COUNT, GPU_WORK, Counters, Relation, Track, TrackKind
 from tracelink.model.graph import EventGraph
 from tracelink.model.job import Job
@@ -40,10 +40,6 @@ class Levels(Table, frozen=True):
     counter: Int64s
     time: Int64s
     value: Int64s
-
-    def where(self, keep: Bools | Int64s) -> Levels:
-        """The samples at an index or mask."""
-        return Levels(self.counter[keep], self.time[keep], self.value[keep])
 
 
 def levels_of(counter: Int64s, time: Int64s, change: Int64s) -> Levels:
@@ -77,7 +73,7 @@ def thinned(levels: Levels, events: int) -> Levels:
     keep = last
     keep[by_value[ends]] = True
     keep[by_value[np.append(0, ends[:-1] + 1)]] = True
-    return _without_repeats(levels.where(keep))
+    return _without_repeats(levels.take(keep))
 
 
 def _shares(counts: Int64s, most: int) -> Int64s:
@@ -97,7 +93,7 @@ def _begins(levels: Levels) -> Int64s:
 def _without_repeats(levels: Levels) -> Levels:
     before = np.append(0, levels.value)[: len(levels)]
     before[_begins(levels)] = 0
-    return levels.where(levels.value != before)
+    return levels.take(levels.value != before)
 
 
 # Counters of all ranks together: collectives in flight, and the bus bandwidth of each group.

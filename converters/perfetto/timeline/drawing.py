@@ -20,6 +20,7 @@ from tracelink.model.columns import (
     UNKNOWN,
     Bools,
     Int64s,
+    Table,
     last_at_least,
     previous_at_least,
 )
@@ -204,19 +205,12 @@ def _enclose_children(graph: EventGraph, rows: Int64s, ids: Int64s, end: Int64s)
 # Lanes: slices of one thread that partly overlap are put on different lanes.
 
 
-class Slices(Struct, frozen=True):
+class Slices(Table, frozen=True):
     """Slices by track in the order in which they open, the longest first."""
 
     track: Int64s
     start: Int64s
     end: Int64s
-
-    def __len__(self) -> int:
-        return len(self.track)
-
-    def take(self, indexes: Int64s) -> Slices:
-        """The slices at these indexes."""
-        return Slices(self.track[indexes], self.start[indexes], self.end[indexes])
 
 
 class Lanes(Struct, frozen=True):

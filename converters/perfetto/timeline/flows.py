@@ -24,19 +24,12 @@ MOST_RUNS = 100
 """Runs of each region or kernel to which a flow leads from its compilation."""
 
 
-class Flows(Struct, frozen=True):
+class Flows(Table, frozen=True):
     """Flows from earlier to later events, by row; those of one relation from one event share a number."""
 
     source: Int64s
     target: Int64s
     relation: Int64s
-
-    def __len__(self) -> int:
-        return len(self.source)
-
-    def where(self, keep: Bools | Int64s) -> Flows:
-        """These flows at an index or mask."""
-        return Flows(self.source[keep], self.target[keep], self.relation[keep])
 
 
 class SliceFlow(Struct):
@@ -90,17 +83,17 @@ def bind(
     """
     first, last = opening_order.first, opening_order.last
     own_events = last[flows.source] & last[flows.target]
-    carried = flows.where(~own_events)
+    carried = flows.take(~own_events)
     slice_flows, left = _bind(carried, drawing, numbering.first_slice_flow)
-    rest = carried.where(left)
+    rest = carried.take(left)
     possible = (
         last[rest.source] & first[rest.target] & (drawing.start[rest.target] > drawing.start[rest.source])
     )
-    undrawn = rest.where(~possible)
+    undrawn = rest.take(~possible)
     if len(undrawn):
         findings.append(_crowded(undrawn, name_of))
-    rest = rest.where(possible)
-    plain = flows.where(own_events)
+    rest = rest.take(possible)
+    plain = flows.take(own_events)
     with_events = Flows(
         np.concatenate([plain.source, rest.source]),
         np.concatenate([plain.target, rest.target]),
@@ -151,7 +144,7 @@ def _chosen(graph: EventGraph, drawing: Drawing, findings: list[Finding]) -> Flo
                 example=graph.name(int(source[hidden[0]])),
             )
         )
-    return Flows(source, target, relation).where(has_flow & ends)
+    return Flows(source, target, relation).take(has_flow & ends)
 
 
 def _later_runs(
@@ -178,14 +171,14 @@ def _unique(flows: Flows) -> Flows:
     """Each flow once, sorted by relation and source."""
     if not len(flows):
         return flows
-    flows = flows.where(np.lexsort((flows.target, flows.source, flows.relation)))
+    flows = flows.take(np.lexsort((flows.target, flows.source, flows.relation)))
     fresh = np.ones(len(flows), np.bool_)
     fresh[1:] = (
         (flows.source[1:] != flows.source[:-1])
         | (flows.target[1:] != flows.target[:-1])
         | (flows.relation[1:] != flows.relation[:-1])
     )
-    return flows.where(fresh)
+    return flows.take(fresh)
 
 
 def _forward(flows: Flows, drawing: Drawing, findings: list[Finding]) -> Flows:
@@ -298,13 +291,6 @@ class CrossRankEnds(Table, frozen=True):
     """Whether the end of the event is known."""
     opens_last: Bools
     """Whether no other slice opens after it at the same time: the engine would bind a flow to that one."""
-
-    @classmethod
-    def concatenate(cls, parts: Sequence[CrossRankEnds]) -> CrossRankEnds:
-        """The ends of all ranks."""
-        return cls(
-            *(np.concatenate([getattr(part, name) for part in parts]) for name in cls.__struct_fields__)
-        )
 
 
 def shared_events_of(job: Job) -> SharedEvents:

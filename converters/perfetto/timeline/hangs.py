@@ -18,7 +18,7 @@ from tracelink.converters.perfetto.timeline.stuck import (
     missing_from,
 )
 from tracelink.model.collectives import LONG_FOR_A_FIRST_NS
-from tracelink.model.columns import NO_TIME, UNKNOWN, Bools, Int64s
+from tracelink.model.columns import NO_TIME, UNKNOWN, Bools, Int64s, Table
 from tracelink.model.events import EventKind, Key
 from tracelink.model.graph import EventGraph
 from tracelink.model.job import Job
@@ -192,7 +192,7 @@ def _closed(graph: EventGraph) -> Bools:
 # The last arrival of each collective: an instant within its slice, if its ranks did not enter at the same time.
 
 
-class LastArrivals(Struct, frozen=True):
+class LastArrivals(Table, frozen=True):
     """The last arrivals, in the order of their collectives."""
 
     index: Int64s
@@ -200,9 +200,6 @@ class LastArrivals(Struct, frozen=True):
     time: Int64s
     rank: Int64s
     skew: Int64s
-
-    def __len__(self) -> int:
-        return len(self.index)
 
     def within(self, low: int, high: int) -> LastArrivals:
         """The arrivals of the drawn collectives from `low` to `high`."""

@@ -40,10 +40,6 @@ class Waits(Table, frozen=True):
     """Index among the names of all waits."""
     hung: Bools
 
-    def where(self, keep: Bools | Int64s) -> Waits:
-        """The waits at an index or mask."""
-        return Waits(self.rank[keep], self.start[keep], self.end[keep], self.name[keep], self.hung[keep])
-
 
 class AllWaits(Struct, frozen=True):
     """What the ranks of a job wait in."""
@@ -82,12 +78,12 @@ class AllWaits(Struct, frozen=True):
             np.ones(len(stuck), np.bool_),
         )
         whole = Waits.concatenate([waits, hung, _of_all_ranks(hung, hangs)])
-        return cls(names, whole.where(np.lexsort((whole.start, whole.rank))))
+        return cls(names, whole.take(np.lexsort((whole.start, whole.rank))))
 
     def of_rank(self, rank: int) -> Waits:
         """The waits of one rank, or of `ALL_RANKS`, without those that start during another."""
-        mine = self.waits.where(self.waits.rank == rank)
-        return mine.where(_disjoint(mine.start, mine.end))
+        mine = self.waits.take(self.waits.rank == rank)
+        return mine.take(_disjoint(mine.start, mine.end))
 
 
 def _of_all_ranks(hung: Waits, hangs: Hangs) -> Waits:
@@ -97,7 +93,7 @@ def _of_all_ranks(hung: Waits, hangs: Hangs) -> Waits:
     rows = np.flatnonzero(joined & hangs.causes[collectives])
     rows = rows[np.argsort(hung.start[rows], kind="stable")]
     _, first = np.unique(collectives[rows], return_index=True)
-    return replace(hung.where(rows[first]), rank=np.full(len(first), ALL_RANKS))
+    return replace(hung.take(rows[first]), rank=np.full(len(first), ALL_RANKS))
 
 
 def _late_parts(job: Job, hangs: Hangs) -> Int64s:
