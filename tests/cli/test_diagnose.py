@@ -36,7 +36,7 @@ from tracelink.diagnosis.model import Kind, Stage
 HANG = """\
 Rank 2 never joined all_reduce #3 of group 0 (default_pg); 3 ranks wait.
 
-Rank 2 last called all_reduce #2 of group 0 (default_pg), Float [64, 16], completed: step (train.py:20) < main \
+Rank 2 last called all_reduce #2 of group 0 (default_pg), Float 64x16, completed: step (train.py:20) < main \
 (train.py:200).
 Rank 0 (one of 3 waiting ranks) waits in all_reduce #3 of group 0 (default_pg): step (train.py:30) < main \
 (train.py:200).

@@ -20,7 +20,8 @@ from builders.recorder import CREATED, collective, process_group
 from tracelink import schemas
 from tracelink.cli.main import FINE, NO, USAGE
 from tracelink.diagnosis.examine import examine
-from tracelink.diagnosis.report.entries import Column, Shown, folded, ordinal, side_by_side, tensors_in_words
+from tracelink.diagnosis.report.entries import Column, Shown, folded, ordinal, side_by_side
+from tracelink.diagnosis.report.problems import tensors_in_words
 from tracelink.model.records import Entry
 from tracelink.show import terminal
 
@@ -334,7 +335,7 @@ class TestColumns:
 )
 def test_tensors_in_words(given: list[list[int]], got: list[list[int]], message: bool, words: str) -> None:
     entry = Entry("", "", 1, "", given, got, ["Float"], [], "", None, None, None, ())
-    assert tensors_in_words(entry, message=message) == words
+    assert tensors_in_words([entry], message=message) == words
 
 
 def test_ordinals() -> None:

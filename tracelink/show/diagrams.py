@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
-from enum import StrEnum
+from collections.abc import Collection, Iterable, Sequence
+from enum import Enum, StrEnum
+from typing import Self
 
 from msgspec import Struct
 
@@ -134,6 +135,24 @@ class Tile(Struct, frozen=True):
     """What it says when the mouse is over it."""
     span: int = 1
     """How many columns it covers; the sign is a letter then, once in each."""
+
+
+class Mark(Enum):
+    """Base of what a cell can say: its look, its sign, so that nothing depends on colors, and the words of a legend."""
+
+    def __init__(self, look: Look, sign: str, words: str) -> None:
+        self.look = look
+        self.sign = sign
+        self.words = words
+
+    def tile(self, tip: str = "", span: int = 1) -> Tile:
+        """A cell with this mark."""
+        return Tile(self.sign, self.look, tip, span)
+
+    @classmethod
+    def legend(cls, used: Collection[Self]) -> list[tuple[Tile, str]]:
+        """What these marks mean, in the order of their class."""
+        return [(mark.tile(), mark.words) for mark in cls if mark in used]
 
 
 class Heading(Struct, frozen=True):

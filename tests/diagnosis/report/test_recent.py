@@ -23,7 +23,7 @@ def signs(journal: Journal) -> list[str]:
     """The signs of each rank, `-` where it is no member."""
     recent = around(journal)
     return [
-        "".join(column.cells[rank].mark.sign if rank in column.cells else "-" for column in recent.columns)
+        "".join(call.cells[rank][0].sign if rank in call.cells else "-" for call in recent.calls)
         for rank in recent.ranks
     ]
 
@@ -78,7 +78,7 @@ def test_columns_around_the_problem() -> None:
     words = " ".join([*steps, "a101!", *ahead[100:]])
     journal = journal_of_programs({0: words, 1: words, 2: " ".join(ahead)}, a=[0, 1, 2], b=[0, 1, 2])
     recent = around(journal)
-    assert [column.sequence for column in recent.columns][18:22] == [99, 100, 101, 1]
+    assert [call.text.partition("#")[2] for call in recent.calls][18:22] == ["99", "100", "101", "1"]
     assert (recent.earlier, recent.later) == (80, 92)
     assert "80 earlier columns not shown; 92 later columns not shown." in shown(journal, 2)[0]
 

@@ -201,11 +201,11 @@ OF_PYTHON = Frame("run", "/usr/lib/python3.11/runpy.py", 88), Frame("<module>", 
 @pytest.mark.parametrize(
     ("problem", "fields", "line"),
     [
-        (HANG, {}, "Rank 3 last called all_reduce #8 of group 0, Float [4], started."),
+        (HANG, {}, "Rank 3 last called all_reduce #8 of group 0, Float 4, started."),
         (
             HANG,
             {"frames": (*FRAMES, *OF_PYTHON), "state": "completed"},
-            "Rank 3 last called all_reduce #8 of group 0, Float [4], completed: "
+            "Rank 3 last called all_reduce #8 of group 0, Float 4, completed: "
             "f0 (train.py:1) < f1 (train.py:2) < f2 (train.py:3).",
         ),
         (
@@ -228,8 +228,8 @@ def test_the_last_call_of_a_culprit(problem: Problem, fields: dict[str, object],
     ("rank", "state", "line"),
     [
         (4, "started", "Rank 4 (one of 508 waiting ranks) waits in all_reduce #8 of group 0."),
-        (4, "completed", "Rank 4 called all_reduce #8 of group 0, Float [4], completed."),
-        (0, "started", "Rank 0 called all_reduce #8 of group 0, Float [4], started."),
+        (4, "completed", "Rank 4 called all_reduce #8 of group 0, Float 4, completed."),
+        (0, "started", "Rank 0 called all_reduce #8 of group 0, Float 4, started."),
     ],
 )
 def test_the_call_of_another_rank_waits_only_while_it_is_open(rank: int, state: str, line: str) -> None:
@@ -257,18 +257,18 @@ def test_columns_without_values_are_left_out() -> None:
 @pytest.mark.parametrize(
     ("fields", "cells"),
     [
-        ({}, ["all_reduce #8", "[4]", "Float", "started"]),
-        ({"state": "scheduled", "retired": True}, ["all_reduce #8", "[4]", "Float", "retired"]),
-        ({"state": "completed", "retired": True}, ["all_reduce #8", "[4]", "Float", "completed"]),
-        ({"output_sizes": ((2, 4),)}, ["all_reduce #8", "[4] → [2, 4]", "Float", "started"]),
-        ({"output_types": ("Half",)}, ["all_reduce #8", "[4]", "Float, Half", "started"]),
+        ({}, ["all_reduce #8", "Float 4", "started"]),
+        ({"state": "scheduled", "retired": True}, ["all_reduce #8", "Float 4", "retired"]),
+        ({"state": "completed", "retired": True}, ["all_reduce #8", "Float 4", "completed"]),
+        ({"output_sizes": ((2, 4),)}, ["all_reduce #8", "Float 4 -> 2x4", "started"]),
+        ({"output_types": ("Half",)}, ["all_reduce #8", "Float/Half 4", "started"]),
         (
             {"input_sizes": ((1,), (2,), (3,)), "output_sizes": ()},
-            ["all_reduce #8", "[1] + 2 more", "Float", "started"],
+            ["all_reduce #8", "Float 1, 2 + 1 more", "started"],
         ),
-        ({"input_sizes": ()}, ["all_reduce #8", "[4]", "Float", "started"]),
-        ({"sequence": None}, ["all_reduce", "[4]", "Float", "started"]),
-        ({"timeout_ms": 600_000}, ["all_reduce #8", "[4]", "Float", "started", "600 s"]),
+        ({"input_sizes": ()}, ["all_reduce #8", "Float 4", "started"]),
+        ({"sequence": None}, ["all_reduce", "Float 4", "started"]),
+        ({"timeout_ms": 600_000}, ["all_reduce #8", "Float 4", "started", "600 s"]),
     ],
 )
 def test_cells_of_an_entry(fields: dict[str, object], cells: list[str]) -> None:
@@ -299,7 +299,7 @@ def test_messages_and_collectives_are_numbered_separately() -> None:
 def test_a_large_batch_is_named_by_its_first_entries() -> None:
     sends = [entry(f"nccl:send 0->{peer}", 4) for peer in range(1, 6)]
     lines = calls(shown(HANG, *sends, entry("nccl:coalesced", 4)))
-    assert lines[1].startswith("0      send 0->1, send 0->2 + 3 more #4  [4] + 5 more")
+    assert lines[1].startswith("0      send 0->1, send 0->2 + 3 more #4  Float 4, 4 + 4 more")
 
 
 def test_stacks_of_witnesses_begin_without_frames_of_python() -> None:

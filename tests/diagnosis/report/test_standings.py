@@ -8,7 +8,7 @@ import pytest
 from msgspec.structs import replace
 
 from tracelink.diagnosis.model import Diagnosis, Kind, Link, Problem, Stage, Standing
-from tracelink.diagnosis.report.pictures import MOST_CELLS, Mark, cycle_chart, lines_of, mark_of, pictures
+from tracelink.diagnosis.report.pictures import MOST_CELLS, Progress, cycle_chart, lines_of, mark_of, pictures
 from tracelink.diagnosis.report.problems import followers
 from tracelink.diagnosis.report.standings import standings_sections
 from tracelink.show.document import Block, Chart, Paragraph, Section, Table
@@ -74,13 +74,13 @@ def test_a_picture_of_few_ranks_has_a_column_for_each() -> None:
         *("0", "1", "2", "3 ▲"),
         *("0 (default_pg)", "… 9", "… 9", "… 9", "< 8"),
         *("tp (2 groups)", "✓ 8", "✓ 8", "✓ 8", "✓ 8"),
-        *("<", Mark.BEHIND.words, "…", Mark.WAITING.words, "✓", Mark.FINISHED.words),
+        *("<", Progress.BEHIND.words, "…", Progress.WAITING.words, "✓", Progress.FINISHED.words),
     ]
 
 
 def test_a_cell_says_what_its_rank_does() -> None:
     (picture,) = drawn(*HANG)
-    assert tips(picture)[3] == f"rank 3, group 0 (default_pg): {Mark.BEHIND.words}, all_reduce #8"
+    assert tips(picture)[3] == f"rank 3, group 0 (default_pg): {Progress.BEHIND.words}, all_reduce #8"
 
 
 def test_marks_depend_on_the_front_of_the_group() -> None:
@@ -94,13 +94,13 @@ def test_marks_depend_on_the_front_of_the_group() -> None:
         at("0", Stage.ENDING, 6, last=4),
     ]
     assert [mark_of(one, 4) for one in standings] == [
-        Mark.NEVER,
-        Mark.UNKNOWN,
-        Mark.BEHIND,
-        Mark.EARLIER,
-        Mark.WAITING,
-        Mark.FINISHED,
-        Mark.FINISHED,
+        Progress.NEVER,
+        Progress.UNKNOWN,
+        Progress.BEHIND,
+        Progress.EARLIER,
+        Progress.WAITING,
+        Progress.FINISHED,
+        Progress.FINISHED,
     ]
 
 
@@ -114,12 +114,12 @@ def test_many_ranks_are_in_rows_of_64() -> None:
         at("0", Stage.WAITING, *range(100), *range(101, 512), last=9), at("0", Stage.FINISHED, 100)
     )
     assert isinstance(picture, Chart)
-    assert picture.note == f"0-99, 101-511: {Mark.WAITING.words}; 100: {Mark.BEHIND.words}"
+    assert picture.note == f"0-99, 101-511: {Progress.WAITING.words}; 100: {Progress.BEHIND.words}"
     assert tips(picture)[:4] == [
-        f"ranks 0-63, group 0: {Mark.WAITING.words}, all_reduce #9",
-        f"ranks 64-99, group 0: {Mark.WAITING.words}, all_reduce #9",
-        f"rank 100, group 0: {Mark.BEHIND.words}, all_reduce #8",
-        f"ranks 101-127, group 0: {Mark.WAITING.words}, all_reduce #9",
+        f"ranks 0-63, group 0: {Progress.WAITING.words}, all_reduce #9",
+        f"ranks 64-99, group 0: {Progress.WAITING.words}, all_reduce #9",
+        f"rank 100, group 0: {Progress.BEHIND.words}, all_reduce #8",
+        f"ranks 101-127, group 0: {Progress.WAITING.words}, all_reduce #9",
     ]
     assert texts(picture)[1:4] == ["0", "…" * 64, "64"]
     assert len(tips(picture)) == 10

@@ -14,7 +14,7 @@ from tracelink.diagnosis.journal import Journal, first_of_each_request, reread_e
 from tracelink.diagnosis.matrix import Matrix, agreement_codes, matrix_of
 from tracelink.diagnosis.model import Diagnosis, Verdict
 from tracelink.diagnosis.report.diagnosis import TONES, verdict_of
-from tracelink.diagnosis.report.problems import stack_of
+from tracelink.diagnosis.report.problems import stack_of, tensors_in_words
 from tracelink.model.columns import NO_TIME, UNKNOWN, Bools, Int32s, Int64s
 from tracelink.model.fields import Count, Doc, Identifier, RankNumber, Ranks, Row, UnixNanoseconds
 from tracelink.model.fields import Shown as ShownAs
@@ -247,10 +247,6 @@ MEANINGS = {
 UNEVEN = "uneven"
 """Shown instead of sizes that differ between ranks."""
 
-MOST_TENSORS = 2
-LONGEST = 40
-"""Characters of the tensors of a request."""
-
 
 def state_in_words(journal: Journal, entry: int, closing: int) -> str:
     """The state of an entry; of entries that were issued together, that of the entry that closes them."""
@@ -266,26 +262,6 @@ def state_in_words(journal: Journal, entry: int, closing: int) -> str:
 def operation_of_entry(journal: Journal, row: int) -> str:
     """The operation without its backend and without the ranks of a message."""
     return operation_in_words(journal.operation(row)).partition(" ")[0]
-
-
-def tensors_in_words(entry: Entry | None, *, message: bool) -> str:
-    """`Float 64x16`, `Float 64x16 -> 128x16`; of a message only what is sent, which is equal on both sides."""
-    if entry is None:
-        return ""
-    given, got = (_sizes(sizes) for sizes in (entry.input_sizes, entry.output_sizes))
-    sizes = f"{given} -> {got}" if given and got and got != given and not message else given or got
-    return shortened(f"{types_in_words(entry)} {sizes}".strip(), LONGEST)
-
-
-def types_in_words(entry: Entry | None) -> str:
-    """`Float`, `BFloat16/Float`."""
-    return "/".join(dict.fromkeys([*entry.input_types, *entry.output_types])) if entry else ""
-
-
-def _sizes(tensors: Sequence[Sequence[int]]) -> str:
-    shown = ", ".join("x".join(map(str, sizes)) or "scalar" for sizes in tensors[:MOST_TENSORS])
-    rest = len(tensors) - MOST_TENSORS
-    return f"{shown} + {rest} more" if rest > 0 else shown
 
 
 def ordinal(index: int) -> str:
@@ -308,15 +284,22 @@ class Common(NamedTuple):
     stack: int | None
 
 
+class Column(Struct, frozen=True):
+    """A column of one rank, or of several whose cells are equal."""
+
+    ranks: tuple[int, ...]
+    cells: tuple[str, ...]
+    deviations: int
+    """The number of cells that differ from the common ones, or are missing."""
+
+
 class Cells(Struct, frozen=True):
     """Cells as text."""
 
     common: Sequence[Common]
     """Of each row."""
-    columns: Sequence[tuple[str, ...]]
-    """The cells of each rank."""
-    deviations: Sequence[int]
-    """For each rank, the number of cells that differ from the common ones, or are missing."""
+    columns: Sequence[Column]
+    """Of each rank."""
     stacks: Sequence[tuple[Frame, ...]]
     """By number, from 1."""
 
@@ -369,8 +352,10 @@ class _Builder:
             cells.append([self._cell(row, column, call, common_call) for column, call in enumerate(calls)])
             deviations += [call is not None and not call.agrees(common_call) for call in calls]
             deviations += [cell == MISSING for cell in cells[-1]]
-        columns = list(zip(*cells, strict=True)) if cells else [()] * len(matrix.ranks)
-        return Cells(common, columns, deviations.tolist(), list(self._stacks))
+        texts = zip(*cells, strict=True) if cells else [()] * len(matrix.ranks)
+        each = zip(matrix.ranks.tolist(), texts, deviations.tolist(), strict=True)
+        columns = [Column((rank,), own, count) for rank, own, count in each]
+        return Cells(common, columns, list(self._stacks))
 
     def _call(self, row: int, entry: int) -> _Call:
         message = self._message[row]
@@ -379,9 +364,10 @@ class _Builder:
         stack = self._shown.stack(entry)
         number = self._stacks.setdefault(stack, len(self._stacks) + 1) if stack else 0
         operation = "message" if message else operation_of_entry(self._journal, entry)
-        tensors = tensors_in_words(decoded, message=message)
+        tensors = tensors_in_words([decoded], message=message) if decoded else ""
+        types = "/".join(dict.fromkeys([*decoded.input_types, *decoded.output_types])) if decoded else ""
         compared = tensors if message else int(self._agreement[request])
-        return _Call(operation, tensors, types_in_words(decoded), number, compared)
+        return _Call(operation, tensors, types, number, compared)
 
     def _common(self, row: int, common_call: _Call) -> Common:
         matrix, records = self._shown.matrix, self._journal.records
@@ -479,12 +465,7 @@ def _side_by_side(cells: Cells, shown: Shown) -> Iterator[Block]:
     if not cells.common:
         yield Paragraph("No entries: the dumps contain none, or none of the selected ranks and groups.")
         return
-    single = [
-        Column((rank,), column, deviations)
-        for rank, column, deviations in zip(
-            shown.matrix.ranks.tolist(), cells.columns, cells.deviations, strict=True
-        )
-    ]
+    single = cells.columns
     different = {cell for column in single for cell in column.cells if " " in cell}
     tones = dict.fromkeys(different, Tone.WARNING) | {MISSING: Tone.PROBLEM}
     equal = Table(_lines(cells, folded(single)), tones=tones)
@@ -496,15 +477,6 @@ def _side_by_side(cells: Cells, shown: Shown) -> Iterator[Block]:
     found = {cell.split()[-1] for column in single for cell in column.cells if cell}
     meanings = "; ".join(f"{word}: {meaning}" for word, meaning in MEANINGS.items() if word in found)
     yield Paragraph(meanings, Tone.ASIDE)
-
-
-class Column(Struct, frozen=True):
-    """A column of one rank, or of several whose cells are equal."""
-
-    ranks: tuple[int, ...]
-    cells: tuple[str, ...]
-    deviations: int
-    """The number of cells that differ from the common ones, or are missing."""
 
 
 def folded(single: Sequence[Column]) -> list[Column]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from enum import Enum
 from itertools import groupby
 
 from msgspec import Struct
@@ -11,7 +10,7 @@ from msgspec import Struct
 from tracelink.diagnosis.model import Diagnosis, Link, Stage, Standing
 from tracelink.model.ranges import Numbers
 from tracelink.model.text import counted, group_name, name_in_words, numbered, rank_list
-from tracelink.show.diagrams import MOST_NODES, Heading, Look, Tile, grid, ring
+from tracelink.show.diagrams import MOST_NODES, Heading, Look, Mark, Tile, grid, ring
 from tracelink.show.document import Block, Chart, Paragraph
 
 MOST_RANKS = 32
@@ -23,7 +22,7 @@ MOST_CELLS = 4000
 # How far ranks are: a line for each group, or for groups of one description without a common rank.
 
 
-class Mark(Enum):
+class Progress(Mark):
     """The look, the sign and the words of a standing: readable without colors."""
 
     NEVER = Look.WORST, "\N{MULTIPLICATION SIGN}", "never joined a collective of this group"
@@ -35,21 +34,16 @@ class Mark(Enum):
     FINISHED = Look.DONE, "✓", "finished the last collective"
     UNKNOWN = Look.UNKNOWN, "?", "unknown: no dump, or the dump does not show it"
 
-    def __init__(self, look: Look, sign: str, words: str) -> None:
-        self.look = look
-        self.sign = sign
-        self.words = words
 
-
-def mark_of(standing: Standing, front: int) -> Mark:
+def mark_of(standing: Standing, front: int) -> Progress:
     """The mark of a standing, if the first rank of its group is at the collective `front`."""
     behind = (standing.sequence or 0) < front
     return {
-        Stage.NEVER_JOINED: Mark.NEVER,
-        Stage.ENDING: Mark.FINISHED,
-        Stage.WAITING: Mark.EARLIER if behind else Mark.WAITING,
-        Stage.FINISHED: Mark.BEHIND if behind else Mark.FINISHED,
-        Stage.UNKNOWN: Mark.UNKNOWN,
+        Stage.NEVER_JOINED: Progress.NEVER,
+        Stage.ENDING: Progress.FINISHED,
+        Stage.WAITING: Progress.EARLIER if behind else Progress.WAITING,
+        Stage.FINISHED: Progress.BEHIND if behind else Progress.FINISHED,
+        Stage.UNKNOWN: Progress.UNKNOWN,
     }[standing.stage]
 
 
@@ -58,7 +52,7 @@ class Line(Struct):
 
     description: str
     groups: list[str]
-    standings: dict[int, tuple[Standing, Mark]]
+    standings: dict[int, tuple[Standing, Progress]]
 
     @property
     def name(self) -> str:
@@ -68,7 +62,7 @@ class Line(Struct):
         return f"{name_in_words(self.description) or 'groups'} ({counted(len(self.groups), 'group')})"
 
     @property
-    def marks(self) -> set[Mark]:
+    def marks(self) -> set[Progress]:
         """All marks of the line."""
         return {mark for _, mark in self.standings.values()}
 
@@ -123,15 +117,13 @@ def _small(lines: Sequence[Line], ranks: Sequence[int], culprits: set[int]) -> C
     rows = [(line.name, [_cell(line.standings.get(rank), rank) for rank in ranks]) for line in lines]
     columns = [Heading(f"{rank} ▲" if rank in culprits else f"{rank}", f"rank {rank}") for rank in ranks]
     marked = f"{title} (▲ culprit)" if not culprits.isdisjoint(ranks) else title
-    return Chart(grid(marked, rows, columns, _legend(lines)).svg, title)
+    return Chart(
+        grid(marked, rows, columns, Progress.legend({mark for line in lines for mark in line.marks})).svg,
+        title,
+    )
 
 
-def _legend(lines: Sequence[Line]) -> list[tuple[Tile, str]]:
-    used = {mark for line in lines for mark in line.marks}
-    return [(Tile(mark.sign, mark.look), mark.words) for mark in Mark if mark in used]
-
-
-def _cell(marked: tuple[Standing, Mark] | None, rank: int) -> Tile | None:
+def _cell(marked: tuple[Standing, Progress] | None, rank: int) -> Tile | None:
     if marked is None:
         return None
     standing, mark = marked
@@ -139,7 +131,7 @@ def _cell(marked: tuple[Standing, Mark] | None, rank: int) -> Tile | None:
     return Tile(f"{mark.sign}{last}", mark.look, f"rank {rank}, {_in_words(standing, mark)}")
 
 
-def _in_words(standing: Standing, mark: Mark, *, group: bool = True) -> str:
+def _in_words(standing: Standing, mark: Progress, *, group: bool = True) -> str:
     where = f"{group_name(standing.group, standing.description)}: " if group else ""
     last = "" if standing.sequence is None else f", {numbered(standing.operation, standing.sequence)}"
     return f"{where}{mark.words}{last}"
@@ -159,7 +151,9 @@ def _large(lines: Sequence[Line]) -> Iterator[Block]:
             rest = counted(len(lines) - index, "more line")
             yield Paragraph(f"{rest} are not drawn; the table below has all groups.")
             return
-        yield Chart(grid(line.name, rows, (), _legend([line])).svg, line.name, note=_summary(line))
+        yield Chart(
+            grid(line.name, rows, (), Progress.legend(line.marks)).svg, line.name, note=_summary(line)
+        )
 
 
 def _runs(line: Line) -> Iterator[tuple[int, Iterator[Tile | None]]]:
@@ -171,9 +165,9 @@ def _runs(line: Line) -> Iterator[tuple[int, Iterator[Tile | None]]]:
 
 
 def _cells_of(
-    standings: Mapping[int, tuple[Standing, Mark]], columns: Sequence[int | None]
+    standings: Mapping[int, tuple[Standing, Progress]], columns: Sequence[int | None]
 ) -> Iterator[Tile | None]:
-    def same(rank: int | None) -> tuple[Mark, int | None, str] | None:
+    def same(rank: int | None) -> tuple[Progress, int | None, str] | None:
         if rank is None:
             return None
         standing, mark = standings[rank]
@@ -188,12 +182,12 @@ def _cells_of(
         standing, mark = standings[ranks[0]]
         one_group = len({standings[rank][0].group for rank in ranks}) == 1
         words = _in_words(standing, mark, group=one_group)
-        yield Tile(mark.sign, mark.look, f"{Numbers.of(ranks).called('rank')}, {words}", len(ranks))
+        yield mark.tile(f"{Numbers.of(ranks).called('rank')}, {words}", len(ranks))
 
 
 def _summary(line: Line) -> str:
     """What the picture shows, in words."""
-    by_mark: dict[Mark, list[int]] = {}
+    by_mark: dict[Progress, list[int]] = {}
     for rank, (_, mark) in line.standings.items():
         by_mark.setdefault(mark, []).append(rank)
     return "; ".join(f"{rank_list(sorted(ranks))}: {mark.words}" for mark, ranks in by_mark.items())

@@ -202,9 +202,10 @@ LONGEST_FRAME = 300
 LONGEST_FUNCTION = 60
 """The same where several are in a line."""
 MOST_NAMES = 2
-"""Operations that are named of calls that were issued as one."""
-LONGEST_CELL = 24
-"""Characters of a cell."""
+"""Operations, and tensors, that are named of calls that were issued as one."""
+LONGEST_NAME = 24
+LONGEST_TENSORS = 40
+"""Characters of the name of an operation, and of the tensors of a call."""
 NOT_OF_PROGRAM = ("torch/", "threading.py", "selectors.py")
 """Parts of the names of files that are not of the program."""
 VERBS = {Kind.SKIPPED: "continued with", Kind.NEVER_JOINED: "last called", Kind.LAGGING: "last called"}
@@ -217,8 +218,7 @@ class CallRow(Row, frozen=True):
     time: Annotated[str, Shown("time (UTC)", drop=1)]
     group: str
     call: Annotated[str, Shown(longest=120)]
-    sizes: str
-    type: Annotated[str, Shown(drop=3)]
+    tensors: Annotated[str, Shown(drop=3)]
     state: Annotated[str, Shown(drop=4)]
     timeout: Annotated[str, Shown(drop=2)]
     called_at: Annotated[str, Shown(longest=120)]
@@ -245,11 +245,7 @@ def _in_short(evidence: Evidence, problem: Problem) -> str:
     )
     verb = VERBS.get(problem.kind, "called") if evidence.role is Role.CULPRIT else "called"
     what = f"{row.call} of {group_in_words(last.group, last.description)}"
-    of = (
-        ""
-        if waits
-        else "".join(f", {part}" for part in (f"{row.type} {row.sizes}".strip(), row.state) if part)
-    )
+    of = "" if waits else "".join(f", {part}" for part in (row.tensors, row.state) if part)
     where = f": {called_from(last.frames)}" if last.frames else ""
     return f"Rank {evidence.rank}{one_of} {'waits in' if waits else verb} {what}{of}{where}."
 
@@ -318,8 +314,7 @@ def _call_row(call: Sequence[Entry]) -> CallRow:
         "" if first.created_ns is None else time_of_day(first.created_ns, digits=3),
         group_cell(first.group, first.description),
         _call_name(call),
-        _sizes(call),
-        _cell(", ".join(dict.fromkeys([*first.input_types, *first.output_types]))),
+        tensors_in_words(call),
         "retired" if last.retired and last.state != "completed" else last.state,
         "" if first.timeout_ms is None else f"{first.timeout_ms / 1000:,.0f} s",
         line_in_words(frame) if frame else "",
@@ -338,24 +333,23 @@ def _call_name(call: Sequence[Entry]) -> str:
     return f"{', '.join(map(_cell, names[:MOST_NAMES]))}{rest}{sequence}"
 
 
-def _sizes(call: Sequence[Entry]) -> str:
-    """Sizes of inputs; also of outputs if they differ and fit."""
-    inputs = _first_of([sizes for entry in call for sizes in entry.input_sizes])
-    outputs = _first_of([sizes for entry in call for sizes in entry.output_sizes])
-    both = f"{inputs} → {outputs}"
-    if not inputs:
-        return outputs
-    return inputs if outputs in ("", inputs) or len(both) > LONGEST_CELL else both
+def tensors_in_words(call: Sequence[Entry], *, message: bool = False) -> str:
+    """`Float 64x16`, `Float 64x16 -> 128x16`; of a message only what is sent, which is equal on both sides."""
+    kinds = dict.fromkeys(kind for entry in call for kind in (*entry.input_types, *entry.output_types))
+    given = _sizes([sizes for entry in call for sizes in entry.input_sizes])
+    got = _sizes([sizes for entry in call for sizes in entry.output_sizes])
+    sizes = f"{given} -> {got}" if given and got and got != given and not message else given or got
+    return shortened(f"{'/'.join(kinds)} {sizes}".strip(), LONGEST_TENSORS)
 
 
-def _first_of(sizes: Sequence[Sequence[int]]) -> str:
-    if not sizes:
-        return ""
-    return f"{_cell(str(list(sizes[0])))}{f' + {len(sizes) - 1} more' if len(sizes) > 1 else ''}"
+def _sizes(tensors: Sequence[Sequence[int]]) -> str:
+    shown = ", ".join("x".join(map(str, sizes)) or "scalar" for sizes in tensors[:MOST_NAMES])
+    rest = len(tensors) - MOST_NAMES
+    return f"{shown} + {rest} more" if rest > 0 else shown
 
 
 def _cell(text: str) -> str:
-    return shortened(text, LONGEST_CELL)
+    return shortened(text, LONGEST_NAME)
 
 
 # Sightings: what profiles show of the call of a problem, and of what a rank did after it.

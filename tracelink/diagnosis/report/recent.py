@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from enum import Enum
+from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 from msgspec import Struct
@@ -16,7 +15,8 @@ from tracelink.diagnosis.participation import Outcome, outcomes
 from tracelink.model.columns import NO_TIME, UNKNOWN, Bools, Int8s
 from tracelink.model.ranges import Numbers
 from tracelink.model.text import counted, duration, group_name, moment, name_in_words, numbered, shortened
-from tracelink.show.diagrams import Heading, Look, Tile, grid
+from tracelink.model.trace import ProcessGroup
+from tracelink.show.diagrams import Heading, Look, Mark, Tile, grid
 from tracelink.show.document import Block, Chart, Paragraph
 
 MOST_RANKS = 24
@@ -34,50 +34,8 @@ FEW = 8
 # Ranks and calls around the worst problem.
 
 
-class Recent(Struct, frozen=True):
-    """Ranks and columns, in program order."""
-
-    ranks: Sequence[int]
-    columns: Sequence[Column]
-    earlier: int
-    later: int
-    """How many columns come before and after."""
-
-
-class Column(Struct, frozen=True):
-    """One collective, of one group or of several groups side by side; or one message."""
-
-    groups: Sequence[tuple[str, str]]
-    """Names and descriptions."""
-    sequence: int | None
-    operation: str
-    """The operation of most ranks."""
-    ends: tuple[int, int] | None
-    """The sending and the receiving rank of a message; UNKNOWN for an unknown rank."""
-    started: int
-    """When the first of the shown ranks joined it, or NO_TIME."""
-    cells: dict[int, Cell]
-    """By rank; without ranks that have no part in it."""
-
-    @property
-    def kind(self) -> str:
-        """The description of its groups."""
-        name, description = self.groups[0] if self.groups else ("", "")
-        return description or name
-
-
-class Cell(Struct, frozen=True):
-    """What one rank does."""
-
-    mark: Mark
-    operation: str
-    """Its operation; empty if it has no entry."""
-    created: int
-    """Creation time, or NO_TIME."""
-
-
-class Mark(Enum):
-    """The look, the sign and the words for what a rank does in a collective."""
+class Sign(Mark):
+    """What a rank does in a collective."""
 
     JOINED = Look.DONE, "✓", "joined, and finished as far as its dump shows"
     WAITING = Look.WAITING, "…", "joined and has not finished"
@@ -86,10 +44,30 @@ class Mark(Enum):
     ABSENT = Look.WORST, "\N{MULTIPLICATION SIGN}", "missing: has no entry"
     LOST = Look.UNKNOWN, "?", "unknown: not covered by its dump"
 
-    def __init__(self, look: Look, sign: str, words: str) -> None:
-        self.look = look
-        self.sign = sign
-        self.words = words
+
+SIGNS = {Outcome.OPEN: Sign.WAITING, Outcome.DROPPED: Sign.DROPPED}
+
+
+class Call(Struct, frozen=True):
+    """A collective, of one group or of several groups side by side; or a message."""
+
+    kind: str
+    """The description of its groups: calls of one kind have one color."""
+    text: str
+    """Of the heading of its column."""
+    words: str
+    cells: Mapping[int, tuple[Sign, str]]
+    """By rank, with what it says; without ranks that have no part in it."""
+
+
+class Recent(Struct, frozen=True):
+    """Ranks and calls, in program order."""
+
+    ranks: Sequence[int]
+    calls: Sequence[Call]
+    earlier: int
+    later: int
+    """How many calls come before and after."""
 
 
 def recent_of(diagnosis: Diagnosis, journal: Journal) -> Recent:
@@ -101,7 +79,7 @@ def recent_of(diagnosis: Diagnosis, journal: Journal) -> Recent:
     first = max(0, min(anchor - BEFORE, len(calls) - BEFORE - AFTER))
     shown = calls[first : first + BEFORE + AFTER].tolist()
     outcome = outcomes(journal)
-    columns = [_column(journal, matrix, row, outcome) for row in shown]
+    columns = [_call(journal, matrix, row, outcome) for row in shown]
     return Recent(ranks, columns, first, len(calls) - first - len(shown))
 
 
@@ -142,44 +120,51 @@ def _begins_call(matrix: Matrix) -> Bools:
     return begins
 
 
-def _column(journal: Journal, matrix: Matrix, row: int, outcome: Int8s) -> Column:
-    present = matrix.entry[row] != UNKNOWN
-    entries = matrix.entry[row][present]
-    records = journal.records
-    operations = Counter(journal.operation(entry) for entry in entries.tolist())
-    most = operations.most_common(1)[0][0]
-    created = records.created[entries]
-    created = created[created != NO_TIME]
+def _call(journal: Journal, matrix: Matrix, row: int, outcome: Int8s) -> Call:
+    records, entries = journal.records, matrix.entry[row][matrix.entry[row] != UNKNOWN]
     groups = [journal.groups[group] for group in np.unique(records.group[entries]).tolist() if group >= 0]
-    sequence = int(records.sequence[entries[0]])
-    message = bool(matrix.message[row])
-    return Column(
-        [(group.name, group.description) for group in groups],
-        sequence if sequence >= 0 else None,
-        most,
-        (int(matrix.source[row]), int(matrix.target[row])) if message else None,
-        int(created.min()) if len(created) else NO_TIME,
-        _cells(journal, matrix, row, "" if message else most, outcome),
+    most = Counter(journal.operation(entry) for entry in entries.tolist()).most_common(1)[0][0]
+    began = min((time for time in records.created[entries].tolist() if time != NO_TIME), default=NO_TIME)
+    number = int(records.sequence[entries[0]])
+    sequence = number if number >= 0 else None
+    kind = groups[0].description or groups[0].name if groups else ""
+    if matrix.message[row]:
+        ends = (int(end[row]) for end in (matrix.source, matrix.target))
+        what, most_of_all = "message " + " to ".join("?" if end == UNKNOWN else f"{end}" for end in ends), ""
+    else:
+        what, most_of_all = shortened(numbered(most, None), LONGEST_OPERATION), most
+        what += "" if sequence is None else f" #{sequence}"
+    since = "" if began == NO_TIME else f", began {moment(began)}"
+    return Call(
+        kind,
+        f"{shortened(kind, LONGEST_GROUP)} {what}",
+        f"{numbered(most, sequence)} of {_groups_in_words(groups)}{since}",
+        _cells(journal, matrix, row, most_of_all, outcome, began),
     )
 
 
-def _cells(journal: Journal, matrix: Matrix, row: int, most: str, outcome: Int8s) -> dict[int, Cell]:
+def _cells(
+    journal: Journal, matrix: Matrix, row: int, most: str, outcome: Int8s, began: int
+) -> dict[int, tuple[Sign, str]]:
     cells = {}
     for index, rank in enumerate(matrix.ranks.tolist()):
         entry, closing = int(matrix.entry[row, index]), int(matrix.closing[row, index])
         if entry != UNKNOWN:
-            operation = journal.operation(entry)
-            ended = outcome[entry if closing == UNKNOWN else closing]
-            mark = Mark.DIFFERS if most not in ("", operation) else _mark(int(ended))
-            cells[rank] = Cell(mark, operation, int(journal.records.created[entry]))
+            operation, created = journal.operation(entry), int(journal.records.created[entry])
+            ended = SIGNS.get(Outcome(int(outcome[entry if closing == UNKNOWN else closing])), Sign.JOINED)
+            sign = Sign.DIFFERS if most not in ("", operation) else ended
+            late = "" if NO_TIME in (created, began) else f", {duration(created - began)} after the first"
+            cells[rank] = sign, f", {numbered(operation, None)}{late}"
         elif matrix.member[row, index]:
-            mark = Mark.LOST if matrix.lost[row, index] else Mark.ABSENT
-            cells[rank] = Cell(mark, "", NO_TIME)
+            cells[rank] = Sign.LOST if matrix.lost[row, index] else Sign.ABSENT, ""
     return cells
 
 
-def _mark(outcome: int) -> Mark:
-    return {Outcome.OPEN: Mark.WAITING, Outcome.DROPPED: Mark.DROPPED}.get(Outcome(outcome), Mark.JOINED)
+def _groups_in_words(groups: Sequence[ProcessGroup]) -> str:
+    if len(groups) == 1:
+        return group_name(groups[0].name, groups[0].description)
+    names = ", ".join(name_in_words(group.name) for group in groups[:MOST_GROUPS])
+    return f"groups {names}{', …' if len(groups) > MOST_GROUPS else ''}" if names else "an unknown group"
 
 
 # The picture.
@@ -188,18 +173,22 @@ def _mark(outcome: int) -> Mark:
 def recent_chart(diagnosis: Diagnosis, journal: Journal) -> Iterator[Block]:
     """The picture, and what it does not show."""
     recent = recent_of(diagnosis, journal)
-    if not recent.columns:
+    if not recent.calls:
         yield Paragraph("The dumps have no entries.")
         return
     title = "In program order from left to right; empty cells: not a member"
-    kinds = list(dict.fromkeys(column.kind for column in recent.columns))
-    columns = [_heading(column, kinds.index(column.kind)) for column in recent.columns]
-    rows = [(f"rank {rank}", [_cell(column, rank) for column in recent.columns]) for rank in recent.ranks]
-    used = {cell.mark for column in recent.columns for cell in column.cells.values()}
-    legend = [(Tile(mark.sign, mark.look), mark.words) for mark in Mark if mark in used]
+    kinds = list(dict.fromkeys(call.kind for call in recent.calls))
+    columns = [Heading(call.text, call.words, kinds.index(call.kind)) for call in recent.calls]
+    rows = [(f"rank {rank}", [_tile(call, rank) for call in recent.calls]) for rank in recent.ranks]
+    used = Sign.legend({sign for call in recent.calls for sign, _ in call.cells.values()})
     culprits = {rank for problem in diagnosis.problems for rank in problem.culprits}
     note = _not_shown(recent, len(journal.ranks), sorted(culprits - set(recent.ranks)))
-    yield Chart(grid(title, rows, columns, legend).svg, "Calls around the problem", note)
+    yield Chart(grid(title, rows, columns, used).svg, "Calls around the problem", note)
+
+
+def _tile(call: Call, rank: int) -> Tile | None:
+    sign, words = call.cells.get(rank, (None, ""))
+    return sign and sign.tile(f"rank {rank}: {sign.words}{words}")
 
 
 def _not_shown(recent: Recent, present: int, absent: Sequence[int]) -> str:
@@ -208,33 +197,3 @@ def _not_shown(recent: Recent, present: int, absent: Sequence[int]) -> str:
     parts += [f"{counted(recent.earlier, 'earlier column')} not shown"] if recent.earlier else []
     parts += [f"{counted(recent.later, 'later column')} not shown"] if recent.later else []
     return "; ".join(parts) + "."
-
-
-def _heading(column: Column, color: int) -> Heading:
-    group = shortened(column.kind, LONGEST_GROUP)
-    if column.ends:
-        what = "message " + " to ".join("?" if end == UNKNOWN else f"{end}" for end in column.ends)
-    else:
-        what = shortened(numbered(column.operation, None), LONGEST_OPERATION)
-        what += "" if column.sequence is None else f" #{column.sequence}"
-    started = "" if column.started == NO_TIME else f", began {moment(column.started)}"
-    words = f"{numbered(column.operation, column.sequence)} of {_groups(column)}{started}"
-    return Heading(f"{group} {what}", words, color)
-
-
-def _groups(column: Column) -> str:
-    if len(column.groups) == 1:
-        return group_name(*column.groups[0])
-    names = ", ".join(name_in_words(name) for name, _ in column.groups[:MOST_GROUPS])
-    more = ", …" if len(column.groups) > MOST_GROUPS else ""
-    return f"groups {names}{more}" if names else "an unknown group"
-
-
-def _cell(column: Column, rank: int) -> Tile | None:
-    cell = column.cells.get(rank)
-    if cell is None:
-        return None
-    words = f"rank {rank}: {cell.mark.words}{f', {numbered(cell.operation, None)}' if cell.operation else ''}"
-    if NO_TIME not in (cell.created, column.started):
-        words += f", {duration(cell.created - column.started)} after the first"
-    return Tile(cell.mark.sign, cell.mark.look, words)
