@@ -1,0 +1,72 @@
+"""The laws of every diagnosis, on a few simulated jobs; `python -m fuzz.laws` tries more."""
+
+from __future__ import annotations
+
+from random import Random
+
+import pytest
+
+from fuzz.laws import LAWS, broken, diagnosed
+from fuzz.simulated_jobs import FAULTS, RUNNING, Case
+
+BROKEN = (1, 2, 3, 4, 5, 6)
+"""Laws that do not hold yet in all cases."""
+CASES, MANY = 25, 300
+SNAPSHOTS = 192
+MENDED: list[str] = []
+NOT_YET = [
+    "1/2/64",
+    "2/1/43",
+    "2/1/46",
+    "3/1/40",
+    "3/1/44",
+    "3/1/10",
+    "3/1/53",
+    "5/1/26",
+    "5/1/55",
+    "6/1/46",
+    "6/1/54",
+]
+"""The smallest cases of each class that was found, as `--case` takes them."""
+
+
+def check(law: int, seed: str) -> None:
+    case, message = broken(law, seed)
+    assert not message, f"python -m fuzz.laws --case {case.seed}: {case}"
+
+
+@pytest.mark.parametrize("law", [law for law in LAWS if law not in BROKEN])
+def test_laws(law: int) -> None:
+    for number in range(CASES):
+        check(law, f"1/{number}")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("law", [law for law in LAWS if law not in BROKEN])
+def test_laws_on_more_jobs(law: int) -> None:
+    for number in range(MANY):
+        check(law, f"2/{number}")
+
+
+@pytest.mark.parametrize(
+    "case", [*MENDED, *(pytest.param(case, marks=pytest.mark.xfail(strict=True)) for case in NOT_YET)]
+)
+def test_cases_that_once_broke_a_law(case: str) -> None:
+    law, seed = case.split("/", 1)
+    check(int(law), seed)
+
+
+@pytest.mark.xfail(strict=True, reason="ranks without dumps, and ranks that others wait for, are problems")
+def test_no_snapshot_of_a_running_job_is_a_problem() -> None:
+    for number in range(SNAPSHOTS):
+        case = Case(f"snapshot {number}", [RUNNING], [4, 8])
+        absent = Random(number).sample(sorted(case.moments), number % 2)
+        assert diagnosed(case.dumps(absent)).verdict != "problem", f"snapshot {number}: {case}"
+
+
+def test_simulated_jobs_depend_on_their_seed_only_and_have_all_faults() -> None:
+    cases = [Case(number) for number in range(100)]
+    assert [case.dumps() for case in cases[:5]] == [Case(number).dumps() for number in range(5)]
+    assert {case.fault.kind for case in cases} == set(FAULTS)
+    assert all(case.hung for case in cases if case.fault.kind in ("stuck", "dead", "device", "skip", "size"))
+    assert not any(case.hung for case in cases if case.fault.kind in (RUNNING, "slow", "dtype"))
