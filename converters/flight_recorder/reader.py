@@ -23,6 +23,7 @@ from tracelink.converters.flight_recorder.records import (
     backends_of,
     communications_of,
     events_of,
+    group_numbers_of,
     groups_of,
     holds_only_active,
     keys_of,
@@ -90,6 +91,7 @@ class FlightRecorderReader:
             config = decoded.dump.header.get(schema.GROUP_CONFIG)
             groups, invalid_groups = groups_of(config, fields.groups, source.path)
             only_active = holds_only_active(decoded.dump, fields, records)
+            numbers, made = group_numbers_of(config, fields)
         engine.meter.add(source.bytes)
         return Recording(
             replace(
@@ -100,6 +102,8 @@ class FlightRecorderReader:
             fields.requests.distinct,
             groups,
             progress_of(decoded.dump, fields),
+            numbers,
+            made,
             overwritten=0 if only_active else fields.first_record,
             only_active=only_active,
             skipped=fields.skipped,

@@ -294,6 +294,19 @@ def _order_of_name(name: str) -> tuple[int, str]:
     return (int(name) if name.isdecimal() and len(name) < _LONGEST_NUMBER else 0, name)
 
 
+def group_numbers_of(config: Any, fields: Fields) -> tuple[dict[str, int], int]:
+    """The numbers of used groups by name, and how many groups the process made, if torch on gloo wrote the dump.
+
+    It describes its last group without a name, and lists members only of its first one.
+    """
+    if type(config) is not dict or list(config) != [""]:
+        return {}, UNKNOWN
+    numbers = {name: int(number) for number, name in _names(fields).items()}
+    if not any(ranks for _, ranks in _described(config)[0].values()):
+        return numbers, UNKNOWN
+    return {schema.DEFAULT_GROUP[0]: 0, **numbers}, 1
+
+
 def _names(fields: Fields) -> dict[str, str]:
     """The name of each group by its number as a string, from the last entry with this number; the newest one last."""
     numbers, last = np.unique(fields.group_id[::-1], return_index=True)
@@ -364,8 +377,13 @@ def _described(config: Any) -> tuple[dict[str, tuple[str, _Ranks]], list[str]]:
         members = parsed[id(ranks)]
         if members is None:
             invalid.append(name)
-        if name or members:  # torch on gloo lists an empty item without name and ranks
+        if name or members != tuple(range(len(members or ()))):
             described[name] = (description, members or ())
+        elif (
+            members
+        ):  # torch on gloo describes the group of all ranks without a name, others also without ranks
+            default, text = schema.DEFAULT_GROUP
+            described.setdefault(default, (text, members))
     return described, invalid
 
 

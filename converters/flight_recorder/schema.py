@@ -29,6 +29,8 @@ TOP_LEVEL = (
 GROUP_NAME = "name"
 GROUP_DESCRIPTION = "desc"
 GROUP_RANKS = "ranks"
+DEFAULT_GROUP = ("0", "default_pg")
+"""Name and description of the group of all ranks."""
 """A list as a string, `"[0, 1]"`; in version 1.4, the item of a group is the list itself."""
 
 FRAME_NAME = "name"

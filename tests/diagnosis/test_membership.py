@@ -114,3 +114,46 @@ def test_listed_members_stay() -> None:
     listed = {"0": {"name": "0", "desc": "default_pg", "ranks": "[0, 3]"}}
     found = journal({rank: dump(collective(group=WORLD), pg_config=listed) for rank in (0, 3)})
     assert members(found) == {"0": [0, 3]}
+
+
+# Torch on gloo: a process describes its last group only, and lists members of its first one only.
+
+
+def gloo(made: Mapping[int, Mapping[str, int]]) -> Journal:
+    """Ranks that each wait in groups, by name and by their number among the groups that the process made."""
+    first = {"": {"name": "", "desc": "", "ranks": str(sorted(made))}}
+    return journal(
+        {
+            rank: dump(
+                *(collective(group=(name, "undefined"), pg_id=number) for name, number in numbers.items()),
+                pg_config=UNLISTED if numbers else first,
+            )
+            for rank, numbers in made.items()
+        }
+    )
+
+
+def test_number_of_a_group_shows_that_the_process_made_those_before_it() -> None:
+    """The group 2 is the third one of rank 1, so it is in 1, too; ranks 2 and 3 are in none, so 2 has rank 0."""
+    found = gloo({0: {"1": 1}, 1: {"2": 2}, 2: {}, 3: {}})
+    assert {group.name: (group.ranks, group.size) for group in found.groups if group.ranks} == {
+        "0": ((0, 1, 2, 3), 4),
+        "1": ((0, 1), 2),
+        "2": ((0, 1), 2),
+    }
+
+
+def test_rank_that_waits_in_a_group_is_not_its_only_member() -> None:
+    found = gloo({0: {"1": 1}, 1: {"3": 2}, 2: {"3": 1}, 3: {}})
+    assert {group.name: (group.ranks, group.size) for group in found.groups if group.name != "0"} == {
+        "1": ((0,), 2),
+        "3": ((1, 2), 2),
+    }
+
+
+def test_number_below_the_largest_rank_without_a_dump_is_absent() -> None:
+    mesh = {"mesh_dp": [[3, 5]], "mesh_tp": [[3], [5]]}
+    assert unlisted(mesh, []).absent == (0, 1, 2, 4)
+    assert unlisted(SQUARE, [2, 7]).absent == (2, 7)
+    listed = {"0": {"name": "0", "desc": "default_pg", "ranks": "[0, 3]"}}
+    assert journal({rank: dump(collective(group=WORLD), pg_config=listed) for rank in (0, 3)}).absent == ()

@@ -63,8 +63,10 @@ def test_missing_member_of_a_used_group_is_not_ok() -> None:
     assert found == [(Kind.ABSENT, Category.PROCESS_GONE, (3,), (), message, False)]
 
 
-def test_missing_member_of_an_unused_group_is_ok() -> None:
-    assert law(diagnosis(standing(Stage.UNKNOWN, 3, sequence=None), missing=[3])) == []
+def test_missing_member_of_an_unused_group_is_not_ok() -> None:
+    found = law(diagnosis(standing(Stage.UNKNOWN, 3, sequence=None), missing=[3]))
+    message = "Rank 3 left no dump. The other dumps do not show whether a rank waits for it."
+    assert found == [(Kind.ABSENT, Category.PROCESS_GONE, (3,), (), message, False)]
 
 
 @settings(max_examples=20)

@@ -360,10 +360,9 @@ def _worst_first(problems: Sequence[Problem]) -> list[Problem]:
 
 def _dumps(journal: Journal, truncated: Collection[int], unreadable: Mapping[int, str]) -> RanksOfDumps:
     failed = {**unreadable, **{rank: _why_truncated(journal, rank) for rank in truncated}}
-    members = {rank for group in journal.groups for rank in group.ranks}
     return RanksOfDumps.of(
         [rank for rank in journal.recordings if rank not in truncated],
-        sorted(members - set(journal.recordings) - set(failed)),
+        [rank for rank in journal.absent if rank not in failed],
         dict(sorted(failed.items())),
     )
 

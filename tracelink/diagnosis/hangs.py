@@ -36,6 +36,7 @@ from tracelink.model.text import (
     ranks_cell,
     ranks_in_words,
 )
+from tracelink.model.trace import ProcessGroup
 
 MOST_ENDING = 3
 """Notes on calls that only some ranks have finished."""
@@ -386,7 +387,7 @@ def _in_flight(stalls: Stalls, causes: Sequence[Cause], ending: Sequence[Wait]) 
         if behind != cause.culprits:
             known = f"{ranks_in_words(behind)} are behind, and {count_of_ranks(waiting, 'wait')}: {lowered(known)}"
     else:
-        known = f"{_all_joined(wait)} {what}{_started(journal, wait)} and no rank has finished it"
+        known = f"{_all_joined(wait, group)} {what}{_started(journal, wait)} and no rank has finished it"
     more = len(causes) - 1
     others = f"; {more:,} more call{'s are' if more > 1 else ' is'} in flight" if more else ""
     return Problem.at(
@@ -424,7 +425,11 @@ def _started(journal: Journal, wait: Wait) -> str:
     return ", all devices have started it," if started.all() else ""
 
 
-def _all_joined(wait: Wait) -> str:
+def _all_joined(wait: Wait, group: ProcessGroup) -> str:
+    if not wait.message and group.size > len(group.ranks):
+        return (
+            f"{ranks_in_words(wait.ranks)}, of at least {group.size} ranks (the others are unknown), joined"
+        )
     if not wait.message:
         return f"All ranks ({ranks_cell(wait.ranks)}) joined"
     return "Both ranks called" if len(wait.ranks) > 1 else f"{ranks_in_words(wait.ranks)} called"

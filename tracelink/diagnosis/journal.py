@@ -5,9 +5,7 @@ Built from the `Recording` of each rank. Sizes and stacks are not in it: `reread
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from itertools import pairwise
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -15,7 +13,8 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from tracelink.diagnosis.dumps.lives import LeftLives, lives_of
-from tracelink.matching.groups import DEFAULT_DESCRIPTION, DEFAULT_NAMES, UNDEFINED, resolve_groups
+from tracelink.diagnosis.members import membership_of
+from tracelink.matching.groups import resolve_groups
 from tracelink.matching.outlines import outlined, references_of, roster_of
 from tracelink.model.collectives import RankCalls
 from tracelink.model.columns import UNKNOWN, Bools, Int32s, Int64s, StringTable, distinct
@@ -27,13 +26,6 @@ from tracelink.model.records import Entry, Recording, Records, Requests, State
 from tracelink.model.text import lowered, ranks_in_words
 from tracelink.model.trace import ProcessGroup
 from tracelink.plugins import EntryPayloads
-
-MOST_ABSENT = 1 << 16
-"""A larger gap in the ranks is a wrong rank."""
-OF_A_MESH = "mesh_"
-"""How descriptions of the groups of a device mesh start: groups of one dimension have equal sizes."""
-
-_Members = dict[int, tuple[int, ...]]
 
 
 class Journal(Struct, frozen=True):
@@ -54,6 +46,8 @@ class Journal(Struct, frozen=True):
     """The first entry of each rank; one more for the end."""
     group_rows: Mapping[tuple[int, str], int]
     """The row of a group by rank and by the name that this rank uses for it."""
+    absent: tuple[int, ...] = ()
+    """Ranks of the job, as far as known, that have no recording."""
     later_lives: Mapping[int, Sequence[int]] = field(default_factory=dict)
     """For each life of a group that was made again, except the last one, all later lives."""
     findings: Sequence[Finding] = ()
@@ -91,8 +85,8 @@ def journal_of(recordings: Mapping[int, Recording]) -> Journal:
     )
     parts = [_with_closings(part, closing) for part in parts]
     records = Records.concatenate(parts)
-    groups = _with_absent_members(groups, ordered, records, requests, names)
-    lives = lives_of(parts, groups, [recording.overwritten > 0 for recording in ordered.values()])
+    membership = membership_of(groups, ordered, records, requests, names)
+    lives = lives_of(parts, membership.groups, [recording.overwritten > 0 for recording in ordered.values()])
     if lives.later:
         records = replace(records, group=np.concatenate([own.group for own in lives.records]))
     lengths = np.array([len(part) for part in parts], np.int64)
@@ -111,6 +105,7 @@ def journal_of(recordings: Mapping[int, Recording]) -> Journal:
             for rank, own_rows, codes in zip(ordered, rows, group_codes, strict=True)
             for code in codes.tolist()
         },
+        membership.absent,
         lives.later,
         [*findings, *lives.findings],
     )
@@ -209,136 +204,6 @@ def _with_closings(records: Records, closing: Bools) -> Records:
     point_to_point[rows] = True
     sequence[rows] = sequence[rows - 1]
     return replace(records, point_to_point=point_to_point, sequence=sequence)
-
-
-# Members of groups that no dump lists: which ranks without a dump belong to them.
-
-
-def _with_absent_members(
-    groups: Sequence[ProcessGroup],
-    recordings: Mapping[int, Recording],
-    records: Records,
-    requests: Requests,
-    strings: Sequence[str],
-) -> Sequence[ProcessGroup]:
-    """The groups, where those that no dump lists have the ranks without a dump as members, too.
-
-    Unaided gloo dumps do not list members: only the ranks that used a group are known. Absent ranks are found by
-    gaps in the ranks, by the sizes of gathered tensors, and by similar groups.
-    """
-    listed = {group.name for recording in recordings.values() for group in recording.groups if group.ranks}
-    users = {row: group.ranks for row, group in enumerate(groups) if group.name not in listed and group.ranks}
-    if not users or not recordings:
-        return groups
-    gathered = _gathered_sizes(groups, records, requests, strings)
-    partitions = [
-        rows for rows in _by_description(groups, users).values() if _is_partition(rows, users, recordings)
-    ]
-    default = [row for row in users if _is_default(groups[row])]
-    world = max(
-        max(recordings) + 1,
-        max((gathered[row] for row in default), default=0),
-        max((_ranks_of_mesh(groups, rows, users, gathered) for rows in partitions), default=0),
-    )
-    if not len(recordings) < world <= len(recordings) + MOST_ABSENT:
-        return groups
-    absent = sorted(set(range(world)) - set(recordings))
-    members = users | {row: tuple(range(world)) for row in default}
-    members |= {
-        row: tuple(sorted({*ranks, *absent}))
-        for row, ranks in members.items()
-        if gathered[row] == len(ranks) + len(absent)
-    }
-    for rows in partitions:
-        members |= _completed(rows, users, gathered, absent)
-    return [_with_members(group, members.get(row, group.ranks)) for row, group in enumerate(groups)]
-
-
-def _with_members(group: ProcessGroup, members: tuple[int, ...]) -> ProcessGroup:
-    return group if members == group.ranks else replace(group, ranks=members, size=len(members))
-
-
-def _is_default(group: ProcessGroup) -> bool:
-    return group.name in DEFAULT_NAMES or group.description == DEFAULT_DESCRIPTION
-
-
-def _gathered_sizes(
-    groups: Sequence[ProcessGroup], records: Records, requests: Requests, strings: Sequence[str]
-) -> Int64s:
-    """The number of ranks whose tensors the members of each group gathered; 0 if unknown."""
-    gathers = np.array(
-        [operation_of(strings[code]) == Operation.ALL_GATHER for code in requests.operation.tolist()],
-        np.bool_,
-    )
-    known = gathers & (requests.elements_in > 0) & (requests.elements_out > 0)
-    ratio = np.where(known, requests.elements_out // np.maximum(requests.elements_in, 1), 0)
-    ratio[known & (ratio * requests.elements_in != requests.elements_out)] = 0
-    rows = np.flatnonzero((records.group != UNKNOWN) & known[records.request])
-    largest = np.zeros(len(groups), np.int64)
-    smallest = np.full(len(groups), np.iinfo(np.int64).max, np.int64)
-    np.maximum.at(largest, records.group[rows], ratio[records.request[rows]])
-    np.minimum.at(smallest, records.group[rows], ratio[records.request[rows]])
-    sizes: Int64s = np.where(largest == smallest, largest, 0)
-    return sizes
-
-
-def _by_description(groups: Sequence[ProcessGroup], rows: Iterable[int]) -> dict[str, list[int]]:
-    similar: dict[str, list[int]] = defaultdict(list)
-    for row in rows:
-        if groups[row].description not in ("", UNDEFINED) and not _is_default(groups[row]):
-            similar[groups[row].description].append(row)
-    return similar
-
-
-def _is_partition(rows: Sequence[int], users: Mapping[int, Sequence[int]], ranks: Collection[int]) -> bool:
-    """Whether each rank is in exactly one of these groups, as in a dimension of a device mesh."""
-    return sorted(rank for row in rows for rank in users[row]) == sorted(ranks)
-
-
-def _size(rows: Sequence[int], users: Mapping[int, Sequence[int]], gathered: Int64s) -> int:
-    """The size of groups that partition the ranks of a job."""
-    return max(max(len(users[row]), int(gathered[row])) for row in rows)
-
-
-def _ranks_of_mesh(
-    groups: Sequence[ProcessGroup], rows: Sequence[int], users: Mapping[int, Sequence[int]], gathered: Int64s
-) -> int:
-    of_a_mesh = groups[rows[0]].description.startswith(OF_A_MESH)
-    return len(rows) * _size(rows, users, gathered) if of_a_mesh else 0
-
-
-def _completed(
-    rows: Sequence[int], users: Mapping[int, tuple[int, ...]], gathered: Int64s, absent: Sequence[int]
-) -> _Members:
-    """Groups of a partition that lack members, with the absent ranks that fit in."""
-    size = _size(rows, users, gathered)
-    short = [row for row in rows if len(users[row]) < size]
-    if len(short) == 1:
-        fitting = absent if len(absent) == size - len(users[short[0]]) else ()
-        return {row: tuple(sorted({*users[row], *fitting})) for row in short}
-    stride = _stride([users[row] for row in rows if len(users[row]) == size])
-    completed = {row: _progressions(users[row], size, stride, absent) for row in short}
-    return {row: found[0] for row, found in completed.items() if len(found) == 1}
-
-
-def _stride(members: Sequence[Sequence[int]]) -> int:
-    """The distance between the members of all groups; 0 if it differs."""
-    strides = {later - rank for ranks in members for rank, later in pairwise(ranks)}
-    return strides.pop() if len(strides) == 1 else 0
-
-
-def _progressions(
-    users: Sequence[int], size: int, stride: int, absent: Sequence[int]
-) -> list[tuple[int, ...]]:
-    """The groups of this size and stride that consist of these users and of absent ranks."""
-    if not stride:
-        return []
-    last, first = max(users), min(users)
-    starts = range(last - (size - 1) * stride, first + 1)
-    candidates = [tuple(range(start, start + size * stride, stride)) for start in starts]
-    return [
-        ranks for ranks in candidates if set(users) <= set(ranks) and set(ranks) - set(users) <= set(absent)
-    ]
 
 
 # Entries that cannot be compared with those of other ranks.

@@ -83,6 +83,8 @@ def lawful(diagnosis: Diagnosis) -> Diagnosis:
         if standing.sequence is not None and missing & set(standing.ranks)
     ]
     problems = list(map(_in_flight, waiting[:1])) or [_absent(standing, missing) for standing in absent[:1]]
+    if missing and not problems:
+        problems = [_absent_anywhere(diagnosis.missing)]
     return replace(diagnosis, problems=with_categories(problems, missing))
 
 
@@ -114,6 +116,15 @@ def _absent(standing: Standing, missing: set[int]) -> Problem:
         f"{'it' if len(ranks) == 1 else 'them'}.",
         proven=False,
     )
+
+
+def _absent_anywhere(ranks: Sequence[int]) -> Problem:
+    """Ranks that are members of no known group: there are dumps of larger numbers."""
+    them = "it" if len(ranks) == 1 else "them"
+    message = (
+        f"{ranks_in_words(ranks)} left no dump. The other dumps do not show whether a rank waits for {them}."
+    )
+    return Problem(Kind.ABSENT, "", "", None, "", tuple(ranks), (), message, proven=False)
 
 
 def _call(standing: Standing) -> str:

@@ -163,6 +163,10 @@ class Recording(Struct, frozen=True):
     groups: Sequence[ProcessGroup] = ()
     progress: Mapping[str, Progress] = field(default_factory=dict)
     """By the name of the group."""
+    numbers: Mapping[str, int] = field(default_factory=dict)
+    """The number of groups among those that the process made, counted from 0, by their names; not of all groups."""
+    made: int = UNKNOWN
+    """How many groups the process made."""
     overwritten: int = 0
     """Number of entries that were overwritten before the dump."""
     only_active: bool = False

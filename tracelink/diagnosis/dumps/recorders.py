@@ -180,6 +180,8 @@ def _joined(recordings: Sequence[Recording]) -> Recording:
         requests=Requests.concatenate(requests),
         groups=[group for recording in recordings for group in recording.groups],
         progress={name: own for recording in recordings for name, own in recording.progress.items()},
+        numbers={},
+        made=UNKNOWN,
         skipped=sum(recording.skipped for recording in recordings),
         broken_off=any(recording.broken_off for recording in recordings),
         retires_early=any(recording.retires_early for recording in recordings),
