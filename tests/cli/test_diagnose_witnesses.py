@@ -22,9 +22,9 @@ def test_page_and_document_of_a_rank_that_compiles(tracelink: Run) -> None:
     guard = recompiled("3/2", "3/1: s.i == 0  # if s.i == 1:  # train.py:31 in forward", 2.6)
     compile_log(Path("traces"), 2, guard, *compiling("3/2", 2.6), alive(12.6))
     folder = dumps(Path("dumps"), hang(4))
-    page = tracelink("diagnose", str(folder), "traces").stdout
+    page = tracelink("diagnose", str(folder), "traces", "-v").stdout
     tracelink("diagnose", str(folder), "traces", "-o", "report.html")
-    assert "Class: busy compiling (torch.compile, on the host).\n" in page
+    assert "\nClass     busy compiling (torch.compile, on the host)\n" in page
     assert (
         "In the compile log of rank 2:\n"
         "compiling  train_step [3/2] (async_compile.wait)\n"
@@ -101,10 +101,14 @@ def test_page_and_document_of_a_rank_with_a_stack(tracelink: Run) -> None:
     folder = dumps(Path("dumps"), hang(4))
     Path("pyspy_rank_2.txt").write_text(py_spy(COMPILES))
     inputs = ["diagnose", str(folder), "pyspy_rank_2.txt"]
-    result = tracelink(*inputs)
+    assert (
+        "2                 stack (py-spy)  -               -      wait (threading.py:320) < step (train.py:30)"
+        in (tracelink(*inputs).stdout)
+    )
+    result = tracelink(*inputs, "-v")
     tracelink(*inputs, "-o", "report.html")
     assert (
-        "The stack of rank 2 (py-spy, MainThread):\n"
+        "Stack of rank 2 (py-spy, MainThread):\n"
         "  threading.py:320                      wait\n"
         "  torch/_inductor/async_compile.py:512  wait\n"
         "  torch/_inductor/compile_fx.py:700     compile_fx_inner\n"
@@ -151,12 +155,9 @@ def test_page_of_logs_and_stacks_without_dumps(tracelink: Run) -> None:
         "Rank 2 did not enqueue all_reduce #21 of group 0 (default_pg): its last one is #20, which is finished. 3 "
         "ranks timed out after 10 min in #21.\n"
         "\n"
-        "The stack of rank 2 (py-spy, MainThread):\n"
-        "  torch/utils/data/dataloader.py:700  __next__\n"
-        "  train.py:30                         step\n"
-        "  train.py:200                        <module>\n"
+        "rank  call            called from\n"
+        "2     stack (py-spy)  __next__ (dataloader.py:700) < step (train.py:30)\n"
         "\n"
-        "Class: call not reached (stuck or slow on the host).\n"
         "Next: A collective is counted as enqueued when its call returns: a rank that is behind did not call, or is "
         "stuck in the call. It may also wait in another group, of which its log says nothing. Take its stack: py-spy "
         "dump --pid PID. Flight-recorder dumps show its last calls.\n"

@@ -20,8 +20,10 @@ from builders.recorder import CREATED, collective, process_group
 from tracelink import schemas
 from tracelink.cli.main import FINE, NO, USAGE
 from tracelink.diagnosis.examine import examine
-from tracelink.diagnosis.report.entries import Column, Shown, folded, ordinal, side_by_side
-from tracelink.diagnosis.report.problems import tensors_in_words
+from tracelink.diagnosis.matrix import matrix_of
+from tracelink.diagnosis.report.calls import tensors_in_words
+from tracelink.diagnosis.report.entries import side_by_side
+from tracelink.diagnosis.report.table import Column, Shown, folded, ordinal
 from tracelink.model.records import Entry
 from tracelink.show import terminal
 
@@ -296,7 +298,7 @@ class TestColumns:
         examined = examine(self.path, jobs=1)
         journal = examined.journal
         chosen = np.ones(len(journal), np.bool_)
-        shown = Shown.of(journal, chosen, journal.ranks, None, stacks=False)
+        shown = Shown.of(journal, matrix_of(journal, chosen, journal.ranks, None))
         lines = terminal.draw(side_by_side(shown, examined.diagnosis), width=width).splitlines()
         start = next(index for index, line in enumerate(lines) if line.startswith("group "))
         return [line for line in lines[start:] if not line.startswith("queued")]

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from itertools import pairwise
 from xml.etree import ElementTree
 
 import pytest
 
 from tracelink.show.charts import Plot
-from tracelink.show.diagrams import MOST_LABELLED, MOST_NODES, Heading, Look, Tile, grid, ring
+from tracelink.show.diagrams import MOST_LABELLED, MOST_NODES, ring
 
 SVG = "{http://www.w3.org/2000/svg}"
 
@@ -19,9 +18,6 @@ def tree(plot: Plot) -> ElementTree.Element:
 
 def texts(plot: Plot) -> list[str]:
     return [found.text or "" for found in tree(plot).iter(f"{SVG}text")]
-
-
-# Rings and grids
 
 
 def circle(count: int) -> Plot:
@@ -70,35 +66,3 @@ def test_long_lines_of_a_node_are_shortened() -> None:
     plot = ring("Cycle", [("rank 0", "x" * 60), ("rank 1", "y")], [(0, 1)])
     assert texts(plot)[2] == "x" * 25 + "…"
     assert f"1: rank 0, {'x' * 60}" in plot.svg
-
-
-def test_a_grid_has_a_cell_for_each_row_and_column() -> None:
-    done, bad = Tile("✓", Look.DONE, "fine"), Tile("<", Look.BAD, "<b>")
-    plot = grid(
-        "Grid", [("a", [done, bad]), ("b", [None, done])], [Heading("0"), Heading("1")], [(bad, "bad")]
-    )
-    assert texts(plot) == ["Grid", "0", "1", "a", "✓", "<", "b", "✓", "<", "bad"]
-    cells = [group for group in tree(plot).iter(f"{SVG}g") if "tile" in group.get("class", "")]
-    assert [group.get("class") for group in cells] == ["tile done", "tile bad", "tile done", "tile bad"]
-    first, second, third, _ = (
-        tuple(float(rect.get(name, 0)) for name in ("x", "y"))
-        for group in cells
-        for rect in group.iter(f"{SVG}rect")
-    )
-    assert (first[1], first[0]) < (second[1], second[0])
-    assert (third[0], third[1] > first[1]) == (second[0], True)
-
-
-def test_a_cell_of_several_columns_repeats_its_sign() -> None:
-    plot = grid("Grid", [("0", [Tile("…", Look.WAITING, span=3), Tile("?", Look.UNKNOWN)])])
-    three, one = (text for text in tree(plot).iter(f"{SVG}text") if text.get("text-anchor") == "middle")
-    assert (three.text, one.text) == ("………", "?")
-    places = [float(x) for x in f"{three.get('x')} {one.get('x')}".split()]
-    assert len({second - first for first, second in pairwise(places)}) == 1
-
-
-def test_long_headings_of_a_grid_are_turned_and_colored() -> None:
-    plot = grid("Grid", [("0", [Tile("…", Look.WAITING)])], [Heading("all_reduce #8", "tip", 0)])
-    assert "rotate(-90" in plot.svg
-    assert 'class="c1"' in plot.svg
-    assert "<title>tip</title>" in plot.svg

@@ -262,7 +262,9 @@ def _entries_of(
     console: Console, examined: Examined, selection: EntrySelection, limit: int | None, output: str | None
 ) -> tuple[Result, Report]:
     """The selected entries as rows, and side by side."""
-    from tracelink.diagnosis.report.entries import Shown, entries_of, side_by_side
+    from tracelink.diagnosis.matrix import matrix_of
+    from tracelink.diagnosis.report.entries import entries_of, side_by_side
+    from tracelink.diagnosis.report.table import Shown
 
     journal, ranks, default = examined.journal, selection.ranks, ON_PAGE if output else SHOWN
     every = console.json or _suffix(output) in (".csv", ".json")
@@ -273,7 +275,8 @@ def _entries_of(
             advice=f"Dumps were read of {Numbers.of(journal.ranks.tolist()).called('rank')}.",
         )
     last = (None if every else default) if limit is None else limit or None
-    shown = Shown.of(journal, _of_groups(journal, selection.groups), kept, last, stacks=selection.stacks)
+    matrix = matrix_of(journal, _of_groups(journal, selection.groups), kept, last)
+    shown = Shown.of(journal, matrix, stacks=selection.stacks)
     return entries_of(shown, examined.diagnosis), side_by_side(shown, examined.diagnosis)
 
 

@@ -10,6 +10,7 @@ from heapq import heappop, heappush
 import numpy as np
 import numpy.typing as npt
 from msgspec import Struct
+from msgspec.structs import replace
 
 from tracelink.diagnosis.journal import Journal
 from tracelink.diagnosis.messages import MessageEnds, match_messages, message_ends
@@ -62,6 +63,11 @@ class Matrix(Struct, frozen=True):
 
     def __len__(self) -> int:
         return len(self.entry)
+
+    def part(self, begin: int, end: int) -> Matrix:
+        """These rows."""
+        names = ("entry", "closing", "member", "lost", "sample", "message", "source", "target")
+        return replace(self, **{name: getattr(self, name)[begin:end] for name in names})
 
 
 def matrix_of(journal: Journal, chosen: Bools, ranks: Int32s, last: int | None) -> Matrix:

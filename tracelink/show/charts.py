@@ -42,15 +42,11 @@ _NAMESPACES = re.compile(r"^void |\(anonymous namespace\)::|\b\w+::")
 LOGARITHMIC = 1000
 """The ratio of the largest to the smallest value from which an axis of sizes and times is logarithmic."""
 
-STYLE = (
-    """
+STYLE = """
 .tracelink-chart {
   --page: #fff; --text: #1b1d22; --soft: #565b66; --line: #d3d7de; --c0: #9498a0; --c1: #4269d0; --c2: #ff725c;
   --c3: #efb118; --c4: #3ca98f; --c5: #a463f2; --c6: #97bbf5; --c7: #9c6b4e;
   --h0: #eef1f5; --h1: #cfe0f7; --h2: #9fc2ef; --h3: #6a9fe4; --h4: #3b78cf; --h5: #1d4f9e; --dot: #b3261e;
-  --worst: #b3261e; --on-worst: #ffffff; --bad: #a84a00; --on-bad: #ffffff; --late: #e89a1c; --on-late: #221500;
-  --waiting: #f5d65a; --on-waiting: #221a00; --done: #d9ecdf; --on-done: #14532d;
-  --unknown: #dcdfe5; --on-unknown: #33363d;
   background: var(--page); max-width: 100%; height: auto;
   font: 12px system-ui, -apple-system, "Segoe UI", Roboto, "Noto Sans", sans-serif;
 }
@@ -59,9 +55,6 @@ STYLE = (
     --page: #16181d; --text: #e7e9ee; --soft: #a6acb8; --line: #3b404a; --c0: #7b808a; --c1: #6f90ee; --c2: #f0705c;
     --c3: #e0a81f; --c4: #5cb8a2; --c5: #b685f5; --c6: #a9c6f8; --c7: #c49a80;
     --h0: #23272f; --h1: #1f3350; --h2: #264b7d; --h3: #3568ab; --h4: #5b92dc; --h5: #a8ccff; --dot: #ff8a80;
-    --worst: #ff8a80; --on-worst: #2b0300; --bad: #ffb066; --on-bad: #2b1400; --late: #c98212; --on-late: #1d1000;
-    --waiting: #7d6712; --on-waiting: #ffffff; --done: #1f3b2b; --on-done: #bdebcd;
-    --unknown: #3a3e47; --on-unknown: #dfe2e8;
   }
 }
 .tracelink-chart text { fill: var(--text); }
@@ -70,19 +63,12 @@ STYLE = (
 .tracelink-chart .grid { stroke: var(--line); }
 .tracelink-chart a rect { stroke: var(--page); stroke-width: .6; }
 .tracelink-chart .node { fill: var(--page); stroke: var(--soft); }
-.tracelink-chart .arrow { fill: none; stroke: var(--worst); stroke-width: 2; }
-.tracelink-chart .head { fill: var(--worst); }
-"""
-    + "".join(
-        f".tracelink-chart .c{color} {{ fill: var(--c{color}); }}\n"
-        f".tracelink-chart polyline.c{color} {{ fill: none; stroke: var(--c{color}); stroke-width: 1.6; }}\n"
-        for color in range(COLORS + 1)
-    )
-    + "".join(
-        f".tracelink-chart .{look} rect {{ fill: var(--{look}); }}\n"
-        f".tracelink-chart .{look} text {{ fill: var(--on-{look}); }}\n"
-        for look in ("worst", "bad", "late", "waiting", "done", "unknown")
-    )
+.tracelink-chart .arrow { fill: none; stroke: var(--dot); stroke-width: 2; }
+.tracelink-chart .head { fill: var(--dot); }
+""" + "".join(
+    f".tracelink-chart .c{color} {{ fill: var(--c{color}); }}\n"
+    f".tracelink-chart polyline.c{color} {{ fill: none; stroke: var(--c{color}); stroke-width: 1.6; }}\n"
+    for color in range(COLORS + 1)
 )
 STYLE += "".join(f".tracelink-chart .h{shade} {{ fill: var(--h{shade}); }}\n" for shade in range(SHADES))
 STYLE += ".tracelink-chart .dot { fill: var(--dot); }\n"

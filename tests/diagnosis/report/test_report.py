@@ -8,6 +8,7 @@ import pytest
 from msgspec.structs import replace
 
 from tracelink.diagnosis.model import (
+    Category,
     Checked,
     Diagnosis,
     Evidence,
@@ -68,6 +69,10 @@ def page(diagnosis: Diagnosis, *, verbose: bool = False) -> list[str]:
     return terminal.draw(report_of(diagnosis), verbose=verbose).splitlines()
 
 
+def cells_of(line: str) -> list[str]:
+    return [cell.strip() for cell in line.split("  ") if cell.strip()]
+
+
 def test_a_healthy_job_is_one_sentence() -> None:
     assert page(OK) == [
         "No problem found: 512 ranks, 300 groups, 93,000 collectives and 12 messages, 1,024,000 entries. "
@@ -78,7 +83,7 @@ def test_a_healthy_job_is_one_sentence() -> None:
 def test_a_healthy_job_with_missing_ranks() -> None:
     first, _, second = page(replace(OK, ranks=RanksOfDumps.of(range(MANY), [512, 513])))
     assert first.startswith("No problem found: 512 of 514 ranks, 300 groups, ")
-    assert second == "No dump of ranks 512 and 513. The other dumps do not show how far they got."
+    assert second == "No dump of ranks 512 and 513."
 
 
 def test_a_healthy_job_of_one_rank_and_one_entry() -> None:
@@ -116,7 +121,6 @@ def test_ranks_at_the_same_collective_are_listed_as_ranges() -> None:
     [
         (Stage.NEVER_JOINED, None, "-", "never joined"),
         (Stage.FINISHED, 8, "all_reduce #8", "finished, did not join #9"),
-        (Stage.FINISHED, 9, "all_reduce #9", "finished"),
         (Stage.WAITING, 9, "all_reduce #9", "joined, not finished"),
         (Stage.UNKNOWN, 8, "all_reduce #8", "joined, unknown after that"),
         (Stage.UNKNOWN, None, "-", "unknown"),
@@ -125,7 +129,7 @@ def test_ranks_at_the_same_collective_are_listed_as_ranges() -> None:
 def test_stages(stage: Stage, sequence: int | None, last: str, state: str) -> None:
     standings = [standing("0", stage, [3], sequence), standing("0", Stage.FINISHED, [0], 9)]
     row = page(replace(OK, problems=[HANG], standings=standings))[3]
-    assert [cell.strip() for cell in row.split("  ") if cell.strip()] == ["0", "3", last, state]
+    assert cells_of(row) == ["0", "3", last, state]
 
 
 def test_groups_of_problems_come_first_and_uniform_groups_are_counted() -> None:
@@ -154,7 +158,8 @@ def test_many_groups_are_shortened_without_verbose() -> None:
     lines = page(diagnosis)
     assert len(lines) == 3 + BRIEF_ROWS + 1
     assert lines[-1] == f"{40 - BRIEF_ROWS} more rows with ranks at different collectives (-v shows them)."
-    assert [line.split()[0] for line in page(diagnosis, verbose=True)[3::2]] == names
+    lines = page(diagnosis, verbose=True)
+    assert [line.split()[0] for line in lines[lines.index("") + 1 :] if "finished, did not" in line] == names
 
 
 def test_separate_groups_of_one_name_that_are_equally_far_do_not_differ() -> None:
@@ -198,82 +203,72 @@ FRAMES = tuple(Frame(f"f{depth}", "train.py", depth + 1) for depth in range(6))
 OF_PYTHON = Frame("run", "/usr/lib/python3.11/runpy.py", 88), Frame("<module>", "<string>", 1)
 
 
+def why(problem: Problem, *evidence: Evidence) -> list[list[str]]:
+    """The rows of a problem, with their heading."""
+    lines = page(replace(OK, problems=[replace(problem, evidence=evidence)]))
+    return [cells_of(line) for line in lines[2:]]
+
+
 @pytest.mark.parametrize(
-    ("problem", "fields", "line"),
+    ("rank", "role", "fields", "cells"),
     [
-        (HANG, {}, "Rank 3 last called all_reduce #8 of group 0, Float 4, started."),
+        (3, Role.CULPRIT, {}, ["3", "all_reduce #8", "0", "started"]),
         (
-            HANG,
+            3,
+            Role.CULPRIT,
             {"frames": (*FRAMES, *OF_PYTHON), "state": "completed"},
-            "Rank 3 last called all_reduce #8 of group 0, Float 4, completed: "
-            "f0 (train.py:1) < f1 (train.py:2) < f2 (train.py:3).",
+            ["3", "all_reduce #8", "0", "done", "f0 (train.py:1) < f1 (train.py:2) < f2 (train.py:3)"],
         ),
-        (
-            replace(HANG, kind=Kind.SKIPPED),
-            {"input_sizes": (), "output_sizes": (), "input_types": (), "output_types": (), "state": ""},
-            "Rank 3 continued with all_reduce #8 of group 0.",
-        ),
-        (
-            replace(HANG, kind=Kind.DEADLOCK, waiting=(3,)),
-            {},
-            "Rank 3 waits in all_reduce #8 of group 0.",
-        ),
+        (3, Role.CULPRIT, {"state": "scheduled"}, ["3", "all_reduce #8", "0", "queued"]),
+        (4, Role.WAITING, {}, ["4 (of 508 waiting)", "all_reduce #8", "0", "waits"]),
+        (4, Role.CULPRIT, {}, ["4", "all_reduce #8", "0", "waits"]),
+        (4, Role.WAITING, {"state": "completed"}, ["4", "all_reduce #8", "0", "done"]),
+        (0, Role.WAITING, {}, ["0", "all_reduce #8", "0", "started"]),
     ],
 )
-def test_the_last_call_of_a_culprit(problem: Problem, fields: dict[str, object], line: str) -> None:
-    assert page(shown(problem, entry(sequence=7), entry(**fields)))[2:] == [line]
+def test_the_last_call_of_a_rank_and_whether_it_waits_there(
+    rank: int, role: Role, fields: dict[str, object], cells: list[str]
+) -> None:
+    heading, row = why(HANG, Evidence(rank, role, (entry(sequence=7), entry(**fields))))
+    assert (heading[:4], row) == (["rank", "call", "group", "state"], cells)
 
 
-@pytest.mark.parametrize(
-    ("rank", "state", "line"),
-    [
-        (4, "started", "Rank 4 (one of 508 waiting ranks) waits in all_reduce #8 of group 0."),
-        (4, "completed", "Rank 4 called all_reduce #8 of group 0, Float 4, completed."),
-        (0, "started", "Rank 0 called all_reduce #8 of group 0, Float 4, started."),
-    ],
-)
-def test_the_call_of_another_rank_waits_only_while_it_is_open(rank: int, state: str, line: str) -> None:
-    assert page(shown(HANG, entry(state=state), rank=rank, role=Role.WAITING))[2:] == [line]
+def test_tensors_are_shown_if_arguments_are_wrong() -> None:
+    wrong = replace(HANG, category=Category.WRONG_ARGUMENTS)
+    assert why(wrong, Evidence(3, Role.CULPRIT, (entry(),)))[1][3] == "Float 4"
 
 
-def test_two_culprits_and_another_rank_are_shown_first() -> None:
+def test_two_culprits_and_another_rank_are_shown() -> None:
     evidence = [Evidence(rank, Role.CULPRIT if rank < 3 else Role.WAITING, (entry(),)) for rank in range(5)]
-    lines = page(replace(OK, problems=[replace(HANG, evidence=tuple(evidence))]))[2:]
-    assert [line.split()[1] for line in lines[:-1]] == ["0", "1", "3"]
-    assert lines[-1] == "2 more calls (-v shows them)."
+    assert [row[0] for row in why(HANG, *evidence)] == ["rank", "0", "1", "3"]
 
 
 def calls(diagnosis: Diagnosis) -> list[str]:
     """The table of calls of a verbose page, and what follows it."""
     lines = page(diagnosis, verbose=True)
-    return lines[next(row for row, line in enumerate(lines) if line.endswith("of rank 3:")) + 1 :]
+    return lines[lines.index("Last calls:") + 1 :]
 
 
 def test_columns_without_values_are_left_out() -> None:
     bare = entry(input_sizes=(), output_sizes=(), input_types=(), output_types=(), state="")
-    assert calls(shown(HANG, bare)) == ["group  call", "0      all_reduce #8"]
+    assert calls(shown(HANG, bare)) == ["rank  call           group", "3     all_reduce #8  0"]
 
 
 @pytest.mark.parametrize(
     ("fields", "cells"),
     [
-        ({}, ["all_reduce #8", "Float 4", "started"]),
-        ({"state": "scheduled", "retired": True}, ["all_reduce #8", "Float 4", "retired"]),
-        ({"state": "completed", "retired": True}, ["all_reduce #8", "Float 4", "completed"]),
-        ({"output_sizes": ((2, 4),)}, ["all_reduce #8", "Float 4 -> 2x4", "started"]),
-        ({"output_types": ("Half",)}, ["all_reduce #8", "Float/Half 4", "started"]),
-        (
-            {"input_sizes": ((1,), (2,), (3,)), "output_sizes": ()},
-            ["all_reduce #8", "Float 1, 2 + 1 more", "started"],
-        ),
-        ({"input_sizes": ()}, ["all_reduce #8", "Float 4", "started"]),
-        ({"sequence": None}, ["all_reduce", "Float 4", "started"]),
-        ({"timeout_ms": 600_000}, ["all_reduce #8", "Float 4", "started", "600 s"]),
+        ({}, ["Float 4", "started"]),
+        ({"state": "scheduled", "retired": True}, ["Float 4", "retired"]),
+        ({"state": "completed", "retired": True}, ["Float 4", "done"]),
+        ({"output_sizes": ((2, 4),)}, ["Float 4 -> 2x4", "started"]),
+        ({"output_types": ("Half",)}, ["Float/Half 4", "started"]),
+        ({"input_sizes": ((1,), (2,), (3,)), "output_sizes": ()}, ["Float 1, 2 + 1 more", "started"]),
+        ({"input_sizes": ()}, ["Float 4", "started"]),
+        ({"timeout_ms": 600_000}, ["Float 4", "started", "600 s"]),
     ],
 )
 def test_cells_of_an_entry(fields: dict[str, object], cells: list[str]) -> None:
-    row = calls(shown(HANG, entry(**fields)))[1]
-    assert [cell.strip() for cell in row.split("  ") if cell.strip()] == ["0", *cells]
+    assert cells_of(calls(shown(HANG, entry(**fields)))[1]) == ["3", "all_reduce #8", "0", *cells]
 
 
 def test_entries_that_were_issued_together_share_a_line() -> None:
@@ -284,7 +279,7 @@ def test_entries_that_were_issued_together_share_a_line() -> None:
     ]
     gathered = [entry("nccl:all_gather", 5), entry("nccl:ALLGATHER_coalesced", 5)]
     lines = calls(shown(HANG, *batch, *gathered, entry(sequence=6)))
-    assert [line[7:].split("  ")[0] for line in lines[1:]] == [
+    assert [cells_of(line)[1] for line in lines[1:]] == [
         "send 0->1, recv 0<-1 #4",
         "ALLGATHER_coalesced #5",
         "all_reduce #6",
@@ -293,31 +288,27 @@ def test_entries_that_were_issued_together_share_a_line() -> None:
 
 def test_messages_and_collectives_are_numbered_separately() -> None:
     lines = calls(shown(HANG, entry("nccl:recv 1<-0", 1), entry("nccl:all_reduce", 1)))
-    assert [line[7:].split("  ")[0] for line in lines[1:]] == ["recv 1<-0 #1", "all_reduce #1"]
+    assert [cells_of(line)[1] for line in lines[1:]] == ["recv 1<-0 #1", "all_reduce #1"]
 
 
 def test_a_large_batch_is_named_by_its_first_entries() -> None:
     sends = [entry(f"nccl:send 0->{peer}", 4) for peer in range(1, 6)]
     lines = calls(shown(HANG, *sends, entry("nccl:coalesced", 4)))
-    assert lines[1].startswith("0      send 0->1, send 0->2 + 3 more #4  Float 4, 4 + 4 more")
+    assert cells_of(lines[1])[1:4] == ["send 0->1, send 0->2 + 3 more #4", "0", "Float 4, 4 + 4 more"]
 
 
-def test_stacks_of_witnesses_begin_without_frames_of_python() -> None:
-    def lines(frames: Sequence[Frame], *, verbose: bool = False) -> list[str]:
-        stack = Stack(3, "py-spy", "MainThread", tuple(frames), in_compiler=False, source="stack.txt")
-        return page(replace(OK, problems=[replace(HANG, stacks=(stack,))]), verbose=verbose)[2:]
-
-    assert lines([*FRAMES, *OF_PYTHON]) == [
-        "The stack of rank 3 (py-spy, MainThread):",
-        *(f"  train.py:{depth + 1}  f{depth}" for depth in range(6)),
-        "2 more frames (-v shows them).",
-    ]
-    assert len(lines([*FRAMES, *OF_PYTHON], verbose=True)) == 1 + 8
-    assert lines(OF_PYTHON)[-1].split() == ["<string>:1", "<module>"]
+def test_the_stack_of_a_witness_is_a_row_and_whole_with_verbose() -> None:
+    stack = Stack(3, "py-spy", "MainThread", (*FRAMES, *OF_PYTHON), in_compiler=False, source="stack.txt")
+    problem = replace(HANG, stacks=(stack,))
+    assert why(problem)[1] == ["3", "stack (py-spy)", "f0 (train.py:1) < f1 (train.py:2) < f2 (train.py:3)"]
+    lines = page(replace(OK, problems=[problem]), verbose=True)
+    whole = lines[lines.index("Stack of rank 3 (py-spy, MainThread):") + 1 :]
+    assert [line.split()[1] for line in whole] == [*(f"f{depth}" for depth in range(6)), "run", "<module>"]
 
 
 def test_stacks_of_calls_are_whole_with_verbose() -> None:
-    stack = calls(shown(HANG, entry(frames=(*FRAMES, *OF_PYTHON))))[2:]
+    lines = calls(shown(HANG, entry(frames=(*FRAMES, *OF_PYTHON))))
+    stack = lines[lines.index("Stack of the last call of rank 3:") + 1 :]
     assert [line.split()[1] for line in stack] == [*(f"f{depth}" for depth in range(6)), "run", "<module>"]
 
 
@@ -343,21 +334,9 @@ def test_a_rank_that_stands_out_is_a_straggler(first: int, second: int | None, s
     assert page(replace(OK, lateness=late))[2:] == (output if stands_out else [])
 
 
-def test_collectives_that_a_missing_rank_must_have_joined() -> None:
-    standings = [
-        standing("0", Stage.UNKNOWN, [6]),
-        standing("1", Stage.UNKNOWN, [6], None),
-        standing("2", Stage.UNKNOWN, [7], 5),
-        standing("3", Stage.FINISHED, [6], 5),
-    ]
-    assert page(replace(OK, ranks=RanksOfDumps.of((), [6]), standings=standings))[2] == (
-        "No dump of rank 6. The other dumps show that it joined #8 of group 0, but not what came after."
-    )
-
-
-def test_how_far_ranks_without_a_dump_got_is_not_shown_next_to_a_problem() -> None:
-    lines = page(replace(OK, problems=[HANG], ranks=RanksOfDumps.of((), [3])))
-    assert lines[-1] == "No dump of rank 3."
+@pytest.mark.parametrize(("missing", "lines"), [([3], []), ([3, 5], ["", "No dump of ranks 3 and 5."])])
+def test_missing_dumps_are_named_unless_the_problem_does(missing: list[int], lines: list[str]) -> None:
+    assert page(replace(OK, problems=[HANG], ranks=RanksOfDumps.of((), missing)))[1:] == lines
 
 
 def test_many_damaged_dumps_share_a_line() -> None:
@@ -365,7 +344,7 @@ def test_many_damaged_dumps_share_a_line() -> None:
     findings = [Finding(Severity.ERROR, "unreadable", text) for text in why.values()]
     diagnosis = replace(OK, ranks=RanksOfDumps.of([], [], why), findings=findings)
     assert page(diagnosis)[2:] == [
-        "The dumps of ranks 8-15 are damaged. The other dumps do not show how far they got.",
+        "The dumps of ranks 8-15 are damaged.",
         "Rank 8: d/8: it is broken.",
         "7 more damaged dumps (-v shows them).",
     ]

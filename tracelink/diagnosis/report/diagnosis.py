@@ -5,10 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Annotated
 
+import numpy as np
+from msgspec.structs import asdict
+
 from tracelink.diagnosis.dumps.movement import movement_in_words
 from tracelink.diagnosis.journal import Journal
-from tracelink.diagnosis.model import Diagnosis, Lateness, Stage, Standing
-from tracelink.diagnosis.report.problems import called_from, problem_sections, stack_of
+from tracelink.diagnosis.model import Diagnosis, Lateness
+from tracelink.diagnosis.report.calls import called_from, stack_of
+from tracelink.diagnosis.report.problems import problem_sections
 from tracelink.diagnosis.report.standings import standings_sections
 from tracelink.model.columns import NO_TIME, SECOND
 from tracelink.model.fields import Count, Doc, RankNumber, Row, Shown
@@ -16,7 +20,6 @@ from tracelink.model.findings import Finding, Severity
 from tracelink.model.text import (
     counted,
     duration,
-    group_in_words,
     lowered,
     moment,
     number,
@@ -115,19 +118,6 @@ def _movement(diagnosis: Diagnosis) -> list[Block]:
     return [Paragraph(movement_in_words(diagnosis.movement))] if diagnosis.movement else []
 
 
-def checked_in_words(diagnosis: Diagnosis) -> str:
-    """`8 ranks, 424 entries, 8 groups, 60 collectives`."""
-    checked = diagnosis.checked
-    counts = {
-        "rank": checked.ranks,
-        "entry": checked.entries,
-        "group": checked.groups,
-        "collective": checked.collectives,
-    }
-    counts |= {"message": checked.messages} if checked.messages else {}
-    return ", ".join(counted(count, thing) for thing, count in counts.items())
-
-
 def _notes(diagnosis: Diagnosis) -> Iterator[Block]:
     """What is worth knowing; next to a problem a terminal only counts it."""
     if count := sum(finding.reason == WRAPPED for finding in diagnosis.findings):
@@ -151,11 +141,9 @@ def _findings(diagnosis: Diagnosis) -> list[Finding]:
     ]
 
 
-# Ranks without a complete dump, and what the dumps of the other ranks show about them.
+# Which dumps were diagnosed, and which are missing or damaged.
 
 
-MOST_COLLECTIVES = 4
-"""Collectives that are named of those that absent ranks joined."""
 MOST_FILES = 16
 
 
@@ -170,23 +158,18 @@ class DumpRow(Row, frozen=True):
 
 
 def _dumps(diagnosis: Diagnosis, journal: Journal | None) -> Iterator[Block]:
-    """Which dumps were diagnosed, and which are missing or damaged; on a page all, and their files."""
     yield from (Paragraph(one.message) for one in diagnosis.findings if one.reason in SELECTION)
-    if diagnosis.missing:
-        text = f"No dump of {lowered(ranks_in_words(diagnosis.missing))}.{_reached(diagnosis, diagnosis.missing)}"
-        yield Paragraph(text, Tone.WARNING)
-    damaged = list(diagnosis.unreadable)
+    named = {rank for problem in diagnosis.problems for rank in problem.culprits}
+    if not named.issuperset(diagnosis.missing):
+        yield Paragraph(f"No dump of {lowered(ranks_in_words(diagnosis.missing))}.", Tone.WARNING)
+    damaged = diagnosis.unreadable
     if len(damaged) > 1:
-        yield Paragraph(
-            f"The dumps of {lowered(ranks_in_words(damaged))} are damaged.{_reached(diagnosis, damaged)}",
-            Tone.WARNING,
-        )
-        reasons = [f"Rank {rank}: {reason}" for rank, reason in diagnosis.unreadable.items()]
-        yield Items(reasons, 1, "damaged dump")
-    for rank in damaged if len(damaged) == 1 else ():
-        reason = diagnosis.unreadable[rank]
-        text = f"The dump of rank {rank} is damaged: {reason}{_reached(diagnosis, [rank])}"
-        yield Paragraph(text, Tone.WARNING)
+        ranks = lowered(ranks_in_words(list(damaged)))
+        yield Paragraph(f"The dumps of {ranks} are damaged.", Tone.WARNING)
+        yield Items([f"Rank {rank}: {reason}" for rank, reason in damaged.items()], 1, "damaged dump")
+    else:
+        for rank, reason in damaged.items():
+            yield Paragraph(f"The dump of rank {rank} is damaged: {reason}", Tone.WARNING)
     if journal:
         yield Only([Medium.HTML], [*_read(diagnosis, journal)])
 
@@ -194,7 +177,8 @@ def _dumps(diagnosis: Diagnosis, journal: Journal | None) -> Iterator[Block]:
 def _read(diagnosis: Diagnosis, journal: Journal) -> Iterator[Block]:
     last = int(journal.records.created.max()) if len(journal) else NO_TIME
     created = f" The last entry was created at {moment(last)}." if last != NO_TIME else ""
-    yield Paragraph(f"Checked: {checked_in_words(diagnosis)}.{created}", Tone.ASIDE)
+    counts = ", ".join(f"{number(count)} {name}" for name, count in asdict(diagnosis.checked).items())
+    yield Paragraph(f"Checked: {counts}.{created}", Tone.ASIDE)
     named = {
         "Read": diagnosis.present,
         "Missing": diagnosis.missing,
@@ -204,38 +188,12 @@ def _read(diagnosis: Diagnosis, journal: Journal) -> Iterator[Block]:
         {name: f"{counted(len(ranks), 'rank')}: {rank_list(ranks)}" for name, ranks in named.items() if ranks}
     )
     rows = [
-        DumpRow(
-            rank,
-            recording.source.path,
-            recording.source.version,
-            int(journal.bounds[index + 1] - journal.bounds[index]),
-            recording.overwritten,
+        DumpRow(rank, one.source.path, one.source.version, entries, one.overwritten)
+        for (rank, one), entries in zip(
+            journal.recordings.items(), np.diff(journal.bounds).tolist(), strict=True
         )
-        for index, (rank, recording) in enumerate(journal.recordings.items())
     ]
     yield Table(rows, "Files", most=MOST_FILES, thing="file")
-
-
-def _reached(diagnosis: Diagnosis, ranks: Sequence[int]) -> str:
-    """What the dumps of the other ranks show about these, unless a problem says it."""
-    they = "they" if len(ranks) > 1 else "it"
-    if any(not set(problem.culprits).isdisjoint(ranks) for problem in diagnosis.problems):
-        return ""
-    joined = _joined(diagnosis.standings, ranks)
-    if not joined:
-        return f" The other dumps do not show how far {they} got."
-    return f" The other dumps show that {they} joined {', '.join(joined)}, but not what came after."
-
-
-def _joined(standings: Sequence[Standing], ranks: Sequence[int]) -> list[str]:
-    """The last collectives that these ranks must have joined, because other ranks finished them."""
-    last: dict[str, int] = {}
-    for standing in standings:
-        unknown = standing.stage is Stage.UNKNOWN and not set(standing.ranks).isdisjoint(ranks)
-        if unknown and standing.sequence is not None:
-            group = group_in_words(standing.group, standing.description)
-            last[group] = max(last.get(group, 0), standing.sequence)
-    return [f"#{sequence} of {group}" for group, sequence in last.items()][:MOST_COLLECTIVES]
 
 
 # Lateness: which ranks arrived last in collectives.
@@ -271,7 +229,6 @@ def _lateness(lateness: Sequence[Lateness]) -> Iterator[Block]:
 
 MOST_STACKS = 16
 """Stacks of a page."""
-MOST_CALLERS = 3
 
 
 class StackRow(Row, frozen=True):
@@ -304,7 +261,7 @@ REPORTS = (
 
 def _stacks(stacks: Sequence[FoldedStack]) -> Iterator[Block]:
     processes = sum(len(stack.ranks) + len(stack.processes) for stack in stacks)
-    rows = [StackRow(_who(stack), called_from(stack.frames, MOST_CALLERS)) for stack in stacks]
+    rows = [StackRow(_who(stack), called_from(stack.frames)) for stack in stacks]
     yield Paragraph(f"Stacks of {number(processes)} processes, the least common first:", Tone.STRONG)
     yield Table(rows, brief=4, thing="stack", most=MOST_STACKS)
     details = [

@@ -11,12 +11,12 @@ from tracelink.model.ranges import Numbers
 from tracelink.model.text import (
     LONGEST_GROUP,
     counted,
-    group_cell,
+    group_label,
     name_in_words,
     numbered,
     rank_list,
 )
-from tracelink.show.document import Block, Medium, Only, Paragraph, Section, Table, Tone
+from tracelink.show.document import Block, Paragraph, Section, Table, Tone
 
 BRIEF = 4
 """Rows that a terminal shows without -v: those of the problems first."""
@@ -47,7 +47,6 @@ def standings_sections(diagnosis: Diagnosis) -> Iterator[Section]:
     rows = [row for group in relevant for row in _rows_of(groups[group])]
     equal = [groups[group] for group in groups if group not in relevant]
     blocks: list[Block] = [
-        Only([Medium.HTML], lambda: _pictures(diagnosis)),
         Table(rows, brief=BRIEF, most=MOST_ROWS, thing="row with ranks at different collectives",
               things="rows with ranks at different collectives"),
     ]  # fmt: skip
@@ -59,15 +58,11 @@ def standings_sections(diagnosis: Diagnosis) -> Iterator[Section]:
     yield Section("Groups whose ranks are all at the same collective", [same], verbose=True, titled=True)
 
 
-def _pictures(diagnosis: Diagnosis) -> Iterator[Block]:
-    from tracelink.diagnosis.report.pictures import pictures
-
-    return pictures(diagnosis)
-
-
 def _is_relevant(standings: Sequence[Standing], named: bool) -> bool:
-    known = {(one.stage, one.sequence) for one in standings if one.stage is not Stage.UNKNOWN}
-    return len(known) > 1 or (named and any(standing.sequence is not None for standing in standings))
+    """Whether ranks differ; not knowing where a rank is makes a difference in the groups of problems."""
+    return (
+        len({(one.stage, one.sequence) for one in standings if named or one.stage is not Stage.UNKNOWN}) > 1
+    )
 
 
 def _groups_of_problems(diagnosis: Diagnosis) -> list[str]:
@@ -86,7 +81,7 @@ def _rows_of(standings: Sequence[Standing]) -> list[StandingRow]:
     """The rows of a group, the ranks that are furthest behind first."""
     front = max(standing.sequence or 0 for standing in standings)
     return [
-        StandingRow(group_cell(one.group, one.description), one.ranks, _last(one), _state(one, front))
+        StandingRow(group_label(one.group, one.description), one.ranks, _last(one), _state(one, front))
         for one in standings
     ]
 
@@ -129,7 +124,7 @@ def _equal_rows(groups: Sequence[Sequence[Standing]]) -> list[StandingRow]:
 def _group_names(standings: Sequence[Standing]) -> str:
     """`1-2 (tp)`."""
     if len(standings) == 1:
-        return group_cell(standings[0].group, standings[0].description)
+        return group_label(standings[0].group, standings[0].description)
     names = list(dict.fromkeys(standing.group for standing in standings))
     if all(name.isascii() and name.isdigit() and len(name) < 10 for name in names):
         listed = rank_list([int(name) for name in names]).partition(", … ")[0]
