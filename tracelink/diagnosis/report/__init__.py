@@ -2,4 +2,4 @@
 
 from tracelink.diagnosis.report.diagnosis import MOST_PROBLEMS, report_of, verdict_of
 
-__all__ = ["MOST_PROBLEMS", "entries", "report_of", "verdict_of"]
+__all__ = ["MOST_PROBLEMS", "entries", "report_of", "table", "verdict_of"]
