@@ -4,7 +4,6 @@ __all__ = [
     "cells",
     "charts",
     "csv",
-    "diagrams",
     "document",
     "frames",
     "html",

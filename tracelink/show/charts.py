@@ -62,9 +62,6 @@ STYLE = """
 .tracelink-chart .soft { fill: var(--soft); }
 .tracelink-chart .grid { stroke: var(--line); }
 .tracelink-chart a rect { stroke: var(--page); stroke-width: .6; }
-.tracelink-chart .node { fill: var(--page); stroke: var(--soft); }
-.tracelink-chart .arrow { fill: none; stroke: var(--dot); stroke-width: 2; }
-.tracelink-chart .head { fill: var(--dot); }
 """ + "".join(
     f".tracelink-chart .c{color} {{ fill: var(--c{color}); }}\n"
     f".tracelink-chart polyline.c{color} {{ fill: none; stroke: var(--c{color}); stroke-width: 1.6; }}\n"

@@ -293,20 +293,19 @@ def test_size_with_many_ranks() -> None:
 
 
 @pytest.mark.parametrize(
-    ("case", "verdict", "row"),
+    ("case", "verdict"),
     [
-        ("never_joined/settled", "Rank 3 never joined all_reduce #7", ["done", "missing"]),
-        ("deadlock/settled", "Rank 6 deadlocks: ", ["queued", "missing"]),
-        ("skipped/settled", "Rank 5 skipped all_reduce #13", ["done", "missing"]),
-        ("healthy", "No problem found: 8 ranks, ", []),
+        ("never_joined/settled", "Rank 3 never joined all_reduce #7"),
+        ("deadlock/settled", "Rank 6 deadlocks: "),
+        ("skipped/settled", "Rank 5 skipped all_reduce #13"),
+        ("healthy", "No problem found: 8 ranks, "),
     ],
 )
-def test_generated_jobs(case: str, verdict: str, row: list[str]) -> None:
+def test_generated_jobs(case: str, verdict: str) -> None:
     examined = tracelink.examine(traces(f"gloo/{case}"))
     root = page(examined.diagnosis, examined.journal)
     check_harmless(root)
     assert root.one("h1").text.startswith(verdict)
-    assert len(root.all("path", class_="arrow")) == (2 if "deadlock" in case else 0)
 
 
 # The calls around the worst problem.

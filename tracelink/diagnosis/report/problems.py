@@ -43,10 +43,8 @@ from tracelink.model.text import (
     time_of_day,
 )
 from tracelink.model.witnesses import Compiling
-from tracelink.show.diagrams import MOST_NODES, ring
 from tracelink.show.document import (
     Block,
-    Chart,
     Facts,
     Heading,
     Medium,
@@ -201,34 +199,18 @@ class LinkRow(Row, frozen=True):
 
 
 def _cycle(cycle: Sequence[Link], descriptions: dict[str, str]) -> Iterator[Block]:
-    """The cycle as a picture and as a table."""
-    if not cycle:
-        return
-    calls = [numbered(link.operation, link.sequence) for link in cycle]
-    groups = [group_name(link.group, descriptions.get(link.group, "")) for link in cycle]
-    if 1 < len(cycle) <= MOST_NODES:
-        title = "The cycle of the deadlock"
-        nodes = [
-            (f"rank{'s' if len(link.ranks) != 1 else ''} {rank_list(link.ranks)}", call, group)
-            for link, call, group in zip(cycle, calls, groups, strict=True)
-        ]
-        note = "An arrow leads from ranks that wait to those they wait for."
-        yield Chart(lambda: ring(title, nodes, arrows_of(cycle)).svg, title, note)
     rows = [
-        LinkRow(link.ranks, f"{call} of {group}", link.waits_for)
-        for link, call, group in zip(cycle, calls, groups, strict=True)
+        LinkRow(
+            link.ranks,
+            f"{numbered(link.operation, link.sequence)} of "
+            f"{group_name(link.group, descriptions.get(link.group, ''))}",
+            link.waits_for,
+        )
+        for link in cycle
     ]
-    yield Table(rows, "Cycle of waits", thing="link", brief=MOST_LINKS, most=MOST_LINKS)
-
-
-def arrows_of(cycle: Sequence[Link]) -> list[tuple[int, int]]:
-    """From each link of a cycle to those that its ranks wait for, by index."""
-    return [
-        (index, other)
-        for index, link in enumerate(cycle)
-        for other, awaited in enumerate(cycle)
-        if other != index and not set(link.waits_for).isdisjoint(awaited.ranks)
-    ]
+    if rows:
+        yield Heading("Cycle of waits:")
+        yield Table(rows, thing="link", brief=MOST_LINKS, most=MOST_LINKS)
 
 
 # Sightings: what profiles show of the call of a problem, and of what a rank did after it.
