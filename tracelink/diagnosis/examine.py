@@ -35,7 +35,7 @@ from tracelink.diagnosis.dumps.recordings import (
 from tracelink.diagnosis.explain import WHERE_DUMPS_ARE, judged_by_line, with_advice, with_evidence
 from tracelink.diagnosis.hangs import hangs_of
 from tracelink.diagnosis.journal import Journal, journal_of, last_unusable_entries, unusable_findings
-from tracelink.diagnosis.lateness import habits_of, lateness_report, with_late_history
+from tracelink.diagnosis.lateness import lateness_report, with_late_history
 from tracelink.diagnosis.lost_waits import lost_waits
 from tracelink.diagnosis.message_problems import diagnose_messages
 from tracelink.diagnosis.model import Checked, Diagnosis, Kind, Problem, RanksOfDumps
@@ -255,17 +255,16 @@ def diagnosis_of(
     mismatches = mismatch_problems(journal, parts, disagreements, programs, waits)
     mismatches += messages.mismatches
     late = lateness_report(journal, parts)
-    clues = replace(clues, habits=habits_of(late.lateness))
+    clues = replace(clues, late_before={one.culprits: one.waited_ns or 0 for one in late.problems})
     deviations = Deviations(journal, comparisons, incomplete)
     hangs, notes = hangs_of(journal, parts, messages.waits, messages.times, mismatches, clues, deviations)
     absence = Absence(journal, parts, positions, messages.waits, unreadable or {})
-    hangs = absent_culprits(absence, hangs)
+    hangs = with_late_history(absent_culprits(absence, hangs), late.problems)
     stalled = any(problem.waiting and problem.kind is not Kind.IN_FLIGHT for problem in [*hangs, *mismatches])
     if stalled:
         late = late.of_stalled_job()
     elif not any(problem.kind is Kind.ABSENT for problem in hangs):
         hangs += absent_members(absence)
-    hangs = with_late_history(hangs, clues.habits)
     problems = _folded([*hangs, *map(_with_waiting_ranks, mismatches), *late.problems])
 
     # What was the diagnosis based on?

@@ -14,11 +14,11 @@ from msgspec import Struct, field
 from tracelink.diagnosis.clocks import Elapsed
 from tracelink.diagnosis.dumps.movement import Earlier
 from tracelink.diagnosis.journal import Journal
-from tracelink.diagnosis.model import Lateness
 from tracelink.diagnosis.participation import DumpTimes
 from tracelink.diagnosis.waits import Cause, Wait
 from tracelink.model.collectives import LONG_FOR_A_FIRST_NS, LONG_NS, TIMES_LONGER
 from tracelink.model.columns import MILLISECOND, NO_TIME, SECOND, UNKNOWN
+from tracelink.model.fields import FrozenRanks
 from tracelink.model.operations import peers_of
 from tracelink.model.text import duration
 
@@ -35,8 +35,8 @@ class Clues(Struct, frozen=True):
     """The user knows that it hangs."""
     earlier: Earlier | None = None
     """What earlier dumps show."""
-    habits: Mapping[int, Lateness] = field(default_factory=dict)
-    """How late ranks are that are usually late."""
+    late_before: Mapping[FrozenRanks, int] = field(default_factory=dict)
+    """How late ranks were at most for which the others waited again and again."""
 
 
 NO_CLUES = Clues()
@@ -101,7 +101,7 @@ class Stalls(Struct, frozen=True):
             return False
         few = len(cause.culprits) < len(cause.waiting) or len(cause.culprits) == 1
         stopped = {*cause.waiting, *cause.culprits}
-        return few and not self._is_habitual(cause) and self._connected(stopped) <= stopped
+        return few and not self._was_as_late(cause) and self._connected(stopped) <= stopped
 
     def _connected(self, ranks: set[int]) -> frozenset[int]:
         """The ranks whose state is known that can wait for these: they share groups, directly or through others."""
@@ -113,11 +113,10 @@ class Stalls(Struct, frozen=True):
             rest = [members for members in rest if connected.isdisjoint(members)]
         return self.ranks & connected
 
-    def _is_habitual(self, cause: Cause) -> bool:
-        """Whether the only culprit has been as late before."""
-        habit = self.clues.habits.get(cause.culprits[0]) if len(cause.culprits) == 1 else None
-        waited = self.elapsed.longest(cause.waits[0].rows) or 0
-        return habit is not None and waited <= habit.worst_ns
+    def _was_as_late(self, cause: Cause) -> bool:
+        """Whether the culprit has often been late before, and as late."""
+        latest = self.clues.late_before.get(tuple(cause.culprits))
+        return latest is not None and (self.elapsed.longest(cause.waits[0].rows) or 0) <= latest
 
 
 def is_cycle(cause: Cause) -> bool:
