@@ -12,7 +12,6 @@ from builders.dumps import recording
 from generators.recorded_jobs import Fault, Plan, RecordedJob, faults
 from generators.recorded_plan import KINDS
 from tracelink.diagnosis.examine import diagnosis_of
-from tracelink.diagnosis.explain import judged_by_line, with_evidence
 from tracelink.diagnosis.journal import journal_of
 from tracelink.diagnosis.model import Diagnosis
 from tracelink.model.errors import UnreadableError
@@ -99,4 +98,4 @@ def diagnosed(dumps: Mapping[int, Any]) -> Diagnosis:
         except UnreadableError as error:
             unreadable[rank] = str(error)
     journal = journal_of(recordings)
-    return judged_by_line(with_evidence(diagnosis_of(journal, unreadable), journal))
+    return diagnosis_of(journal, unreadable)

@@ -16,10 +16,10 @@ from builders.dumps import SECOND, Entries, dumps, recorded, stack
 from builders.recorder import CREATED, collective
 from tracelink.diagnosis.dumps.movement import Earlier, Movement
 from tracelink.diagnosis.examine import diagnosis_of, examine
-from tracelink.diagnosis.explain import WHERE_ALL_ARE
 from tracelink.diagnosis.model import Category, Diagnosis, Kind
 from tracelink.diagnosis.stalls import Clues
-from tracelink.diagnosis.unrecorded import hidden_before, with_unrecorded, with_unseen
+from tracelink.diagnosis.unrecorded import hidden_before
+from tracelink.diagnosis.verdicts.unrecorded import WHERE_ALL_ARE
 
 UNSEEN = (
     "gloo does not record messages (send, recv), monitored_barrier and new_group, in which ranks may wait unseen: "
@@ -44,8 +44,7 @@ def calls(*numbers: int, open_last: bool = False, **fields: Any) -> list[dict[st
 
 
 def diagnosed(entries: Entries) -> Diagnosis:
-    journal = recorded(entries)
-    return with_unrecorded(diagnosis_of(journal), journal)
+    return diagnosis_of(recorded(entries))
 
 
 def test_a_healthy_job_has_a_note() -> None:
@@ -93,8 +92,10 @@ def test_a_culprit_that_called_unrecorded_operations_may_wait_in_one() -> None:
     (problem,) = diagnosed(hang).problems
     assert (problem.culprits, problem.advice) == (
         (1,),
-        "Rank 1 may also wait in a call that gloo does not record: messages (send, recv), monitored_barrier and "
-        "new_group; op_id counts 4 such operations of rank 1 before its last call.",
+        "Check what rank 1 is doing now: run py-spy dump --pid PID on its host, and read the end of its log. It did "
+        "not return to train.py:65 (step), where the others wait. Rank 1 may also wait in a call that gloo does not "
+        "record: messages (send, recv), monitored_barrier and new_group; op_id counts 4 such operations of rank 1 "
+        "before its last call.",
     )
 
 
@@ -115,14 +116,14 @@ def test_no_usual_number_of_operations() -> None:
 
 def test_without_gaps_there_is_no_hint() -> None:
     (problem,) = diagnosed({0: calls(1, 2, open_last=True), 1: calls(1)}).problems
-    assert (problem.culprits, problem.advice) == ((1,), "")
+    assert (problem.culprits, "gloo does not record" in problem.advice) == ((1,), False)
 
 
 def test_a_mismatch_needs_no_hint() -> None:
     hang = {0: calls(1, 4, open_last=True), 1: calls(1, 4, open_last=True), 2: calls(1, 4, open_last=True)}
     hang[2][-1] |= {"profiling_name": "gloo:broadcast"}
     (problem,) = diagnosed(hang).problems
-    assert (problem.kind, problem.advice) == ("operation_mismatch", "")
+    assert (problem.kind, "gloo does not record" in problem.advice) == ("operation_mismatch", False)
 
 
 # The user knows that the job hangs, or that no rank moves.
@@ -130,7 +131,7 @@ def test_a_mismatch_needs_no_hint() -> None:
 
 def at_end(numbers: dict[int, int], **clues: Any) -> Diagnosis:
     journal = recorded({rank: calls(*range(1, count + 1)) for rank, count in numbers.items()})
-    return with_unrecorded(with_unseen(diagnosis_of(journal), journal, Clues(**clues)), journal)
+    return diagnosis_of(journal, clues=Clues(**clues))
 
 
 def moved(ranks: tuple[int, ...], unknown: tuple[int, ...] = (), *, chosen: bool = True) -> Earlier:
@@ -168,9 +169,8 @@ def test_a_job_that_is_known_to_hang_is_no_all_clear() -> None:
 
 def test_another_problem_is_the_cause_of_a_known_hang() -> None:
     entries = {0: calls(1, 2, open_last=True), 1: calls(1)}
-    journal = recorded(entries)
-    diagnosis = diagnosis_of(journal, clues=Clues(hung=True))
-    assert with_unseen(diagnosis, journal, Clues(hung=True)) == diagnosis
+    (problem,) = diagnosis_of(recorded(entries), clues=Clues(hung=True)).problems
+    assert (problem.kind, problem.culprits) == (Kind.NEVER_JOINED, (1,))
 
 
 def test_no_rank_moved_since_earlier_dumps() -> None:

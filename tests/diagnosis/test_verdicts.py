@@ -13,10 +13,13 @@ from builders.recorded_jobs import diagnosed, faulty_plans
 from builders.recorder import CREATED, collective
 from generators.recorded_jobs import Fault, Plan, Snapshot, job
 from tracelink.diagnosis.examine import diagnosis_of
-from tracelink.diagnosis.model import Category, Diagnosis, Kind, Problem, RanksOfDumps, Stage, Standing
+from tracelink.diagnosis.model import Category, Diagnosis, Kind, RanksOfDumps, Stage, Standing
 from tracelink.diagnosis.stalls import hint_of_file_times
-from tracelink.diagnosis.verdicts import CATEGORY, CATEGORY_IN_WORDS, lawful, with_categories
+from tracelink.diagnosis.verdicts.absence import NeverJoined
+from tracelink.diagnosis.verdicts.base import CATEGORY_IN_WORDS
+from tracelink.diagnosis.verdicts.drafts import Draft, lawful
 from tracelink.model.columns import SECOND
+from tracelink.model.trace import ProcessGroup
 
 HANGS = (
     *("never_joined", "never_joined_any", "lagging", "skipped", "operation_mismatch"),
@@ -37,7 +40,7 @@ def standing(stage: Stage, *ranks: int, sequence: int | None = 7) -> Standing:
 
 
 def law(found: Diagnosis) -> list[tuple[object, ...]]:
-    lawfully = lawful(found)
+    lawfully = lawful(Draft((), found)).settled()
     return [
         (one.kind, one.category, one.culprits, one.waiting, one.message, one.proven)
         for one in lawfully.problems
@@ -82,21 +85,18 @@ def test_hung_job_is_never_ok(case: tuple[Plan, Fault], when: str, data: st.Data
 # Classes.
 
 
-def problem(kind: Kind, *culprits: int, proven: bool = True) -> Problem:
-    return Problem(kind, "0", "default_pg", 7, "nccl:all_reduce", culprits, (), "", proven=proven)
+def test_every_category_has_words() -> None:
+    assert set(CATEGORY_IN_WORDS) == set(Category)
 
 
-def test_every_kind_has_a_class_and_every_class_a_name() -> None:
-    assert (set(CATEGORY), set(CATEGORY_IN_WORDS)) == (set(Kind), set(Category))
-
-
-def test_class_of_what_a_dump_does_not_prove() -> None:
+def test_category_of_what_a_dump_does_not_prove() -> None:
     """Rank 3 left no dump; that of rank 2 does not show what it did."""
-    problems = [
-        problem(Kind.NEVER_JOINED, rank, proven=proven)
-        for rank, proven in ((1, True), (2, False), (3, False))
-    ]
-    found = [one.category for one in with_categories(problems, [3])]
+    group = ProcessGroup("0", "default_pg")
+    shown, open_, gone = (
+        NeverJoined.of_call(group, 7, "nccl:all_reduce", culprits=[rank], **facts)
+        for rank, facts in enumerate(({}, {"proven": False}, {"proven": False, "undumped": (3,)}), 1)
+    )
+    found = [one.found_category() for one in (shown, open_, gone)]
     assert found == [Category.NOT_REACHED, Category.UNKNOWN, Category.PROCESS_GONE]
 
 

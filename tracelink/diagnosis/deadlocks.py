@@ -8,23 +8,21 @@ from collections.abc import Sequence
 from tracelink.diagnosis.clocks import Elapsed
 from tracelink.diagnosis.deviations import Deviation
 from tracelink.diagnosis.journal import Journal
-from tracelink.diagnosis.model import Kind, Link, Problem
+from tracelink.diagnosis.model import Link
 from tracelink.diagnosis.programs import Counterparts, Habits
+from tracelink.diagnosis.verdicts.deadlocks import Deadlock
 from tracelink.diagnosis.waits import Cause, Wait, WaitOrder
 from tracelink.model.operations import Operation, operation_of
-from tracelink.model.text import group_in_words, lowered, operation_in_words, ranks_in_words
 
 RECENT = 32
 """How many messages before those of a cycle may be the first wrong one."""
 MOST_PIPELINES = 64
 """How many groups with messages of a cycle are compared by counts."""
-MOST_LINKS = 6
-"""How many waits of a cycle its message names; all of them are in `cycle`."""
 
 
 def deadlock_of(
     elapsed: Elapsed, order: WaitOrder, cause: Cause, deviations: Sequence[Deviation] = ()
-) -> Problem:
+) -> Deadlock:
     """Culprits are the ranks that began with what comes later for most ranks, else the fewest ranks."""
     journal = elapsed.journal
     deviating = _deviating_ranks(order, cause.waits)
@@ -34,19 +32,19 @@ def deadlock_of(
         culprits, tie = _culprits_without_order(journal, cause.waits)
     cycle = cause.waits if tie else _shortest_cycles(cause.waits, culprits)
     first = _first(cycle, culprits, messages=not deviating and not lacking)
-    subject = "Deadlock" if tie else f"{ranks_in_words(culprits)} deadlock{'s' if len(culprits) == 1 else ''}"
-    return Problem.at(
-        Kind.DEADLOCK,
+    return Deadlock.of_call(
         journal.groups[first.group],
         first.sequence,
         first.operation,
         culprits=culprits,
         waiting=[rank for rank in cause.waiting if tie or rank not in culprits],
-        message=f"{subject}: {_cycle_in_words(journal, cycle)}.",
         tie=tie,
         in_other_order=first.queued or (first.message and not lacking),
         waited_ns=elapsed.longest(first.rows),
         cycle=tuple(_link(journal, wait, cycle) for wait in cycle),
+        descriptions={
+            group.name: group.description for group in (journal.groups[wait.group] for wait in cycle)
+        },
         rows={rank: row for wait in cycle for rank, row in _culprit_rows(wait, culprits)},
     )
 
@@ -214,22 +212,6 @@ def _culprit_rows(wait: Wait, culprits: Sequence[int]) -> list[tuple[int, int]]:
     """The entries of the culprits in a wait, else its first entry."""
     own = [(rank, row) for rank, row in wait.rows.items() if rank in culprits]
     return own or list(wait.rows.items())[:1]
-
-
-def _cycle_in_words(journal: Journal, cycle: Sequence[Wait]) -> str:
-    more = len(cycle) - MOST_LINKS
-    shown = cycle[:MOST_LINKS] if more > 1 else cycle
-    links = "; ".join(_link_in_words(journal, wait, cycle) for wait in shown)
-    return f"{links}; and {more:,} more waits" if more > 1 else links
-
-
-def _link_in_words(journal: Journal, wait: Wait, cycle: Sequence[Wait]) -> str:
-    group = journal.groups[wait.group]
-    return (
-        f"{lowered(ranks_in_words(wait.ranks))} in {operation_in_words(wait.operation)} #{wait.sequence} of "
-        f"{group_in_words(group.name, group.description)} "
-        f"wait{'s' if len(wait.rows) == 1 else ''} for {lowered(ranks_in_words(_awaited(wait, cycle)))}"
-    )
 
 
 def _link(journal: Journal, wait: Wait, cycle: Sequence[Wait]) -> Link:

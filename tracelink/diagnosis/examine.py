@@ -1,4 +1,5 @@
-"""examine(): reads the dumps of a job, diagnoses them, and explains the result. The order of questions is here.
+"""examine(): reads the dumps of a job, finds verdicts, and completes them with what other files show. The order of
+questions is here.
 
 Input: sources, or a journal. Output: a `Diagnosis`, with the journal that it is based on.
 """
@@ -32,10 +33,10 @@ from tracelink.diagnosis.dumps.recordings import (
     profiles_among,
     read_recordings,
 )
-from tracelink.diagnosis.explain import WHERE_DUMPS_ARE, judged_by_line, with_advice, with_evidence
+from tracelink.diagnosis.explain import judged_by_line, with_compilations, with_evidence
 from tracelink.diagnosis.hangs import hangs_of
 from tracelink.diagnosis.journal import Journal, journal_of, last_unusable_entries, unusable_findings
-from tracelink.diagnosis.lateness import lateness_report, with_late_history
+from tracelink.diagnosis.lateness import lateness_report
 from tracelink.diagnosis.lost_waits import lost_waits
 from tracelink.diagnosis.message_problems import diagnose_messages
 from tracelink.diagnosis.model import Checked, Diagnosis, Kind, Problem, RanksOfDumps
@@ -44,23 +45,20 @@ from tracelink.diagnosis.programs import Comparison, Programs, comparisons_of
 from tracelink.diagnosis.sizes import exchange_disagreements, with_misfits
 from tracelink.diagnosis.stalls import NO_CLUES, Clues, hint_of_file_times
 from tracelink.diagnosis.unrecorded import with_unrecorded, with_unseen
-from tracelink.diagnosis.verdicts import (
-    lawful,
-    with_categories,
-    with_compilations,
-    with_stacks,
-)
+from tracelink.diagnosis.verdicts.base import WHERE_DUMPS_ARE, Verdict
+from tracelink.diagnosis.verdicts.drafts import Draft, folded, lawful, worst_first
+from tracelink.diagnosis.verdicts.stated import stated
 from tracelink.diagnosis.waits import collective_waits, standings_of
 from tracelink.engines.reading import ReadOptions, engine_of, inputs_of
 from tracelink.io.engine import Engine
 from tracelink.io.remote.addresses import is_remote
 from tracelink.io.sources import RECORDER_FORMAT, Discovery, Paths, Source, only_with_prefix
-from tracelink.matching.groups import UNDEFINED
 from tracelink.model.columns import NO_TIME
-from tracelink.model.errors import UnreadableError, UsageError
+from tracelink.model.errors import NoInputError, UnreadableError, UsageError
+from tracelink.model.fields import FrozenRanks
 from tracelink.model.findings import Finding, Severity, Truncated
 from tracelink.model.operations import ROOTED, operation_of
-from tracelink.model.text import count_of_ranks, lowered, ranks_in_words
+from tracelink.model.text import count_of_ranks
 from tracelink.pipeline.reading import Recording, Task, nothing_readable, tasks_of, two_jobs_findings
 from tracelink.plugins import MetricsReader
 
@@ -68,13 +66,6 @@ if TYPE_CHECKING:
     from tracelink.diagnosis.witnesses.bundle import Bundle
     from tracelink.diagnosis.witnesses.evidence import Shown
 
-FOLDABLE = frozenset(
-    {
-        *(Kind.NEVER_JOINED, Kind.LAGGING, Kind.SKIPPED, Kind.FAILED, Kind.PEER_MISMATCH),
-        *(Kind.OPERATION_MISMATCH, Kind.DTYPE_MISMATCH, Kind.SIZE_MISMATCH),
-    }
-)
-"""Problems of which several are one if only their groups and their culprits differ."""
 LEFT = frozenset({"skipped", "unknown_format", UNREADABLE})
 """Reasons of findings on files that no reader of traces reads."""
 PROFILES_INSTEAD = (
@@ -187,39 +178,24 @@ def examine_sources(
     recordings = replace(recordings, findings=[*recordings.findings, *findings])
     if replica_size is not None:
         recordings = _in_replicas(recordings, replica_size)
-    journal = journal_of(recordings.by_rank)
-    diagnosis = _diagnosis(journal, recordings, engine, replace(clues, earlier=earlier))
-    diagnosis = with_evidence(diagnosis, journal)
-    diagnosis = _with_compilations(judged_by_line(diagnosis), journal, recordings, engine)
-    others = _others(diagnosis, recordings, discovery, engine)
-    diagnosis = with_stacks(diagnosis, others.stacks.by_rank) if others else diagnosis
-    hosts = {rank: recording.source.host for rank, recording in recordings.by_rank.items()}
-    diagnosis = with_unseen(diagnosis, journal, replace(clues, earlier=earlier))
-    diagnosis = with_unrecorded(with_advice(diagnosis, hosts), journal)
-    diagnosis = _with_hint(diagnosis, journal, _file_times(discovery, recordings))
-    diagnosis = _with_metrics(diagnosis, recordings, discovery, engine)
-    diagnosis = _with_sightings(diagnosis, journal, recordings, engine)
-    return Examined(_with_others(diagnosis, recordings, others, clues) if others else diagnosis, journal)
+    journal, clues = journal_of(recordings.by_rank), replace(clues, earlier=earlier)
+    inputs = _Inputs(journal, recordings, discovery, engine, clues, _others(recordings, discovery, engine))
+    draft = _with_roots(draft_of(journal, recordings.unreadable, recordings.findings, clues=clues), inputs)
+    for step in STEPS:
+        draft = step(draft, inputs)
+    return Examined(draft.settled(), journal)
 
 
-def _file_times(discovery: Discovery, recordings: Recordings) -> dict[int, int]:
-    """When the files of ranks were written, in ns since 1970, of dumps that are files of their own."""
-    written = {source.path: source.modified_ns for source in discovery.sources if source.is_whole}
-    times = {rank: written.get(recording.source.path, 0) for rank, recording in recordings.by_rank.items()}
-    return {rank: time for rank, time in times.items() if time}
+class _Inputs(Struct, frozen=True):
+    """All that is read of a job."""
 
-
-def _with_hint(diagnosis: Diagnosis, journal: Journal, written: Mapping[int, int]) -> Diagnosis:
-    """What file times indicate if nothing decides whether the job hangs."""
-    undecided = diagnosis.verdict == "in_flight" or diagnosis.blind_spot
-    hint = hint_of_file_times(journal, written) if undecided else ""
-    if not hint:
-        return diagnosis
-    if diagnosis.blind_spot:
-        note = f"{diagnosis.blind_spot} {hint}"
-        return replace(diagnosis, blind_spot=note, notes=[note, *diagnosis.notes[1:]])
-    first, *others = diagnosis.problems
-    return replace(diagnosis, problems=[replace(first, advice=f"{first.advice} {hint}"), *others])
+    journal: Journal
+    recordings: Recordings
+    discovery: Discovery
+    engine: Engine
+    clues: Clues
+    others: Bundle | None
+    """Files that no reader of traces reads; None if there are none."""
 
 
 # The diagnosis: causes first, then the ranks that wait because of them.
@@ -233,6 +209,17 @@ def diagnosis_of(
     clues: Clues = NO_CLUES,
 ) -> Diagnosis:
     """The problems that these recordings show; `roots` are known from profiles, `clues` from elsewhere."""
+    return draft_of(journal, unreadable, findings, roots, clues).settled()
+
+
+def draft_of(
+    journal: Journal,
+    unreadable: Mapping[int, str] | None = None,
+    findings: Sequence[Finding] = (),
+    roots: Roots = NO_ROOTS,
+    clues: Clues = NO_CLUES,
+) -> Draft:
+    """The verdicts on these recordings, with evidence."""
     truncated = [rank for rank, recording in journal.recordings.items() if recording.broken_off]
 
     # What did each rank take part in, and how far did it get?
@@ -259,19 +246,19 @@ def diagnosis_of(
     deviations = Deviations(journal, comparisons, incomplete)
     hangs, notes = hangs_of(journal, parts, messages.waits, messages.times, mismatches, clues, deviations)
     absence = Absence(journal, parts, positions, messages.waits, unreadable or {})
-    hangs = with_late_history(absent_culprits(absence, hangs), late.problems)
+    hangs, late_before = absent_culprits(absence, hangs), {one.culprits: one.count for one in late.problems}
     stalled = any(problem.waiting and problem.kind is not Kind.IN_FLIGHT for problem in [*hangs, *mismatches])
     if stalled:
         late = late.of_stalled_job()
     elif not any(problem.kind is Kind.ABSENT for problem in hangs):
         hangs += absent_members(absence)
-    problems = _folded([*hangs, *map(_with_waiting_ranks, mismatches), *late.problems])
+    mismatches = list(map(_with_waiting_ranks, mismatches))
+    verdicts = folded(list(map(stated, [*hangs, *mismatches, *late.problems])))
 
     # What was the diagnosis based on?
     dumps = _dumps(journal, truncated, unreadable or {})
     two_jobs = two_jobs_findings(_recordings(journal), "Diagnose each by itself.")
-    diagnosis = Diagnosis(
-        problems=with_categories(_worst_first(problems), dumps.missing),
+    rest = Diagnosis(
         standings=standings_of(journal, parts, positions, [*waits, *lost.waits]),
         lateness=late.lateness,
         ranks=dumps,
@@ -280,7 +267,25 @@ def diagnosis_of(
         findings=[*findings, *two_jobs, *journal.findings, *unusable_findings(journal), *unread],
         movement=clues.earlier.movement if clues.earlier else None,
     )
-    return lawful(diagnosis)
+    draft = lawful(Draft(worst_first(verdicts), rest)).each(
+        lambda verdict: _known(verdict, dumps, late_before)
+    )
+
+    # Which entries show it, and may calls without a record be the cause?
+    draft = with_evidence(draft, journal).each(judged_by_line)
+    return with_unrecorded(with_unseen(draft, journal, clues), journal)
+
+
+def _known(verdict: Verdict, dumps: RanksOfDumps, late_before: Mapping[FrozenRanks, int]) -> Verdict:
+    """The verdict with what is known of its culprits: whether they have dumps, and were late before."""
+    culprits = set(verdict.culprits)
+    damaged = culprits.intersection(dumps.unreadable)
+    return replace(
+        verdict,
+        damaged=tuple(sorted(damaged)),
+        undumped=tuple(sorted(culprits - damaged - set(dumps.present))),
+        late_before=late_before.get(verdict.culprits, 0) if verdict.not_reached else 0,
+    )
 
 
 def _disagreements(
@@ -297,64 +302,6 @@ def _with_waiting_ranks(problem: Problem) -> Problem:
     """Completes the message of a mismatch, because of which ranks may or may not wait."""
     waiting = f"; {count_of_ranks(problem.waiting, 'wait')}" if problem.waiting else ""
     return replace(problem, message=f"{problem.message}{waiting}.")
-
-
-def _folded(problems: Sequence[Problem]) -> list[Problem]:
-    """The problems, where the same one in similar groups, each with its own culprits, is one."""
-    similar: dict[tuple[object, ...], list[Problem]] = {}
-    for number, problem in enumerate(problems):
-        foldable = problem.kind in FOLDABLE and problem.culprits and not problem.tie
-        described = problem.description not in ("", UNDEFINED)
-        key = (problem.kind, problem.operation, problem.sequence, problem.description, problem.proven)
-        similar.setdefault(key if foldable and described else (number,), []).append(problem)
-    return [one for alike in similar.values() for one in _as_one(alike)]
-
-
-def _as_one(problems: Sequence[Problem]) -> Sequence[Problem]:
-    """One problem, if groups and culprits differ."""
-    first, count = problems[0], len(problems)
-    culprits = sorted({rank for problem in problems for rank in problem.culprits})
-    groups = {problem.group for problem in problems}
-    if (
-        count == 1
-        or len(culprits) < sum(len(problem.culprits) for problem in problems)
-        or len(groups) < count
-    ):
-        return problems
-    waiting = sorted({rank for problem in problems for rank in problem.waiting} - set(culprits))
-    where = f"{ranks_in_words(culprits)}, in {count} groups ({first.description})"
-    in_all = f" In all, {count_of_ranks(waiting, 'wait')}." if len(waiting) > len(first.waiting) else ""
-    return [
-        replace(
-            first,
-            culprits=tuple(culprits),
-            waiting=tuple(waiting),
-            message=f"{where}: {lowered(first.message)}{in_all}",
-            count=sum(problem.count for problem in problems),
-            waited_ns=max((problem.waited_ns or 0 for problem in problems), default=0) or None,
-            rows={
-                rank: row
-                for problem in problems
-                for rank, row in problem.rows.items()
-                if problem is first or rank in culprits
-            },
-        )
-    ]
-
-
-def _worst_first(problems: Sequence[Problem]) -> list[Problem]:
-    """Sorted by the number of waiting ranks, then by the number of collectives that show it."""
-    return sorted(
-        problems,
-        key=lambda problem: (
-            problem.kind is Kind.IN_FLIGHT,
-            -len(problem.waiting),
-            -problem.count,
-            problem.group,
-            problem.sequence or 0,
-            problem.culprits,
-        ),
-    )
 
 
 def _dumps(journal: Journal, truncated: Collection[int], unreadable: Mapping[int, str]) -> RanksOfDumps:
@@ -401,7 +348,7 @@ def _read(discovery: Discovery, engine: Engine) -> Recordings:
     try:
         recordings = read_recordings(discovery, engine)
     except UnreadableError as error:
-        raise (_no_dumps(discovery) if str(error) == str(nothing_readable(())) else error) from None
+        raise (_no_dumps(discovery) if isinstance(error, NoInputError) else error) from None
     if not recordings.by_rank:
         errors = [finding for finding in recordings.findings if finding.severity is Severity.ERROR]
         raise nothing_readable(errors)
@@ -419,7 +366,7 @@ def _earlier(
         read = read_recordings(before, engine)
     except UnreadableError as error:
         raise UnreadableError(
-            f"--before: {_no_dumps(before).problem if str(error) == str(nothing_readable(())) else error}".rstrip(
+            f"--before: {_no_dumps(before).problem if isinstance(error, NoInputError) else error}".rstrip(
                 "."
             ),
             advice="Name the earlier dumps of the same job, or leave out --before.",
@@ -470,70 +417,126 @@ def _no_dumps(discovery: Discovery) -> UnreadableError:
     )
 
 
-# Profiles and compile logs next to the dumps. What reads them is imported only if there is something to read.
+# What profiles, metrics, compile logs and times of files show. What reads them is imported only if there are some.
 
 
-def _diagnosis(journal: Journal, recordings: Recordings, engine: Engine, clues: Clues) -> Diagnosis:
+def _with_roots(draft: Draft, inputs: _Inputs) -> Draft:
     """From dumps alone, unless the user names profiles, or ranks hang in an operation with a root."""
-    diagnosis = diagnosis_of(journal, recordings.unreadable, recordings.findings, clues=clues)
+    journal, recordings = inputs.journal, inputs.recordings
     profiles = profiles_among(recordings.tasks)
     named = any(task.source.format for task in profiles)
-    if not profiles or not (named or _may_disagree_on_roots(diagnosis, journal)):
-        return diagnosis
+    if not profiles or not (named or _may_disagree_on_roots(draft, journal)):
+        return draft
     from tracelink.diagnosis.profiles import roots_of
 
-    roots, findings = roots_of(journal, recordings.tasks, engine)
+    roots, findings = roots_of(journal, recordings.tasks, inputs.engine)
     if not roots:
-        return replace(diagnosis, findings=[*diagnosis.findings, *findings])
-    return diagnosis_of(journal, recordings.unreadable, [*recordings.findings, *findings], roots, clues)
+        return draft.with_verdicts(draft.verdicts, findings)
+    findings = [*recordings.findings, *findings]
+    return draft_of(journal, recordings.unreadable, findings, roots, inputs.clues)
 
 
-def _may_disagree_on_roots(diagnosis: Diagnosis, journal: Journal) -> bool:
-    timed_out = [problem.operation for problem in diagnosis.problems if problem.kind is Kind.TIMED_OUT]
+def _may_disagree_on_roots(draft: Draft, journal: Journal) -> bool:
+    timed_out = [verdict.operation for verdict in draft.verdicts if verdict.kind is Kind.TIMED_OUT]
     return hangs_with_a_root(journal) or any(operation_of(operation) in ROOTED for operation in timed_out)
 
 
-def _with_sightings(
-    diagnosis: Diagnosis, journal: Journal, recordings: Recordings, engine: Engine
-) -> Diagnosis:
-    if not diagnosis.problems or not profiles_among(recordings.tasks):
-        return diagnosis
-    from tracelink.diagnosis.profiles import with_sightings
-
-    return with_sightings(diagnosis, journal, recordings.tasks, engine)
+def _with_compilations(draft: Draft, inputs: _Inputs) -> Draft:
+    if not draft.verdicts or not compile_logs_among(inputs.recordings.tasks):
+        return draft
+    return with_compilations(draft, inputs.journal, inputs.recordings.tasks, inputs.engine)
 
 
-def _with_metrics(
-    diagnosis: Diagnosis, recordings: Recordings, discovery: Discovery, engine: Engine
-) -> Diagnosis:
+def _with_stacks(draft: Draft, inputs: _Inputs) -> Draft:
+    others = inputs.others
+    return draft.each(lambda verdict: verdict.with_stacks(others.stacks.by_rank)) if others else draft
+
+
+def _with_hosts(draft: Draft, inputs: _Inputs) -> Draft:
+    hosts = {rank: recording.source.host for rank, recording in inputs.recordings.by_rank.items()}
+    return draft.each(lambda verdict: verdict.with_hosts(hosts))
+
+
+def _with_file_times(draft: Draft, inputs: _Inputs) -> Draft:
+    """With what file times indicate if nothing decides whether the job hangs."""
+    if draft.is_decided or not (draft.verdicts or draft.rest.blind_spot):
+        return draft
+    hint = hint_of_file_times(inputs.journal, _file_times(inputs.discovery, inputs.recordings))
+    if hint and draft.verdicts:
+        first, *others = draft.verdicts
+        return draft.with_verdicts([replace(first, file_times=hint), *others])
+    if hint:
+        note = f"{draft.rest.blind_spot} {hint}"
+        return Draft((), replace(draft.rest, blind_spot=note, notes=[note, *draft.rest.notes[1:]]))
+    return draft
+
+
+def _file_times(discovery: Discovery, recordings: Recordings) -> dict[int, int]:
+    """When the files of ranks were written, in ns since 1970, of dumps that are files of their own."""
+    written = {source.path: source.modified_ns for source in discovery.sources if source.is_whole}
+    times = {rank: written.get(recording.source.path, 0) for rank, recording in recordings.by_rank.items()}
+    return {rank: time for rank, time in times.items() if time}
+
+
+def _with_metrics(draft: Draft, inputs: _Inputs) -> Draft:
     """With notes on GPUs that run differently from the others, if metrics are among the inputs."""
-    if not any(isinstance(task.reader, MetricsReader) for task in recordings.tasks):
-        return diagnosis
+    tasks = inputs.recordings.tasks
+    if not any(isinstance(task.reader, MetricsReader) for task in tasks):
+        return draft
     from tracelink.pipeline.metrics import differing_gpus
 
-    infos = [replace(found.source, rank=rank) for rank, found in recordings.by_rank.items()]
-    notes, findings = differing_gpus(recordings.tasks, infos, discovery.metrics, engine)
-    return replace(diagnosis, notes=[*diagnosis.notes, *notes], findings=[*diagnosis.findings, *findings])
+    infos = [replace(found.source, rank=rank) for rank, found in inputs.recordings.by_rank.items()]
+    notes, findings = differing_gpus(tasks, infos, inputs.discovery.metrics, inputs.engine)
+    rest = replace(draft.rest, notes=[*draft.rest.notes, *notes])
+    return Draft(draft.verdicts, rest).with_verdicts(draft.verdicts, findings)
 
 
-def _with_compilations(
-    diagnosis: Diagnosis, journal: Journal, recordings: Recordings, engine: Engine
-) -> Diagnosis:
-    if not diagnosis.problems or not compile_logs_among(recordings.tasks):
-        return diagnosis
-    return with_compilations(diagnosis, journal, recordings.tasks, engine)
+def _with_sightings(draft: Draft, inputs: _Inputs) -> Draft:
+    tasks = inputs.recordings.tasks
+    if not draft.verdicts or not profiles_among(tasks):
+        return draft
+    from tracelink.diagnosis.profiles import sightings_of
+
+    by_verdict, findings = sightings_of(draft.verdicts, inputs.journal, tasks, inputs.engine)
+    verdicts = [
+        replace(verdict, sightings=shown) for verdict, shown in zip(draft.verdicts, by_verdict, strict=True)
+    ]
+    return draft.with_verdicts(verdicts, findings)
+
+
+def _with_others(draft: Draft, inputs: _Inputs) -> Draft:
+    """With what logs, stacks and monitors show, and where they contradict the dumps."""
+    if inputs.others is None:
+        return draft
+    from tracelink.diagnosis.witnesses.evidence import next_to_dumps
+
+    paths = {rank: recording.source.path for rank, recording in inputs.recordings.by_rank.items()}
+    shown = next_to_dumps(inputs.others, draft, paths, hung=inputs.clues.hung)
+    return _with_shown(draft, inputs.others, shown, inputs.recordings.tasks, list(paths.values()))
+
+
+STEPS = (
+    *(_with_compilations, _with_stacks, _with_hosts, _with_file_times),
+    *(_with_metrics, _with_sightings, _with_others),
+)
+"""What other files add to the verdicts, in this order: logs may replace verdicts, so they are the last."""
 
 
 # Files that are no traces, next to dumps or instead of them: logs, stacks, answers of NCCL's monitor.
 
 
-def _others(
-    diagnosis: Diagnosis, recordings: Recordings, discovery: Discovery, engine: Engine
-) -> Bundle | None:
+def _others(recordings: Recordings, discovery: Discovery, engine: Engine) -> Bundle | None:
     """What the files contain that no reader of traces reads; None if there are none."""
-    left = {finding.source for finding in diagnosis.findings if finding.reason in LEFT}
+    left = {finding.source for finding in recordings.findings if finding.reason in LEFT}
     sources = [source for source in discovery.sources if source.path in left and not source.format]
-    texts = _read_as_metrics(recordings.tasks)
+    return _bundle_of(sources, recordings.tasks, engine)
+
+
+def _bundle_of(sources: Sequence[Source], tasks: Sequence[Task], engine: Engine) -> Bundle | None:
+    """These files, and texts with numbers at their start, which can be logs."""
+    texts = [
+        task.source for task in tasks if isinstance(task.reader, MetricsReader) and not task.source.format
+    ]
     if not sources and not texts:
         return None
     from tracelink.diagnosis.witnesses.bundle import bundle_of
@@ -541,36 +544,17 @@ def _others(
     return bundle_of(sources, engine, texts)
 
 
-def _read_as_metrics(tasks: Sequence[Task]) -> list[Source]:
-    """Texts with numbers at their start, which can be logs."""
-    return [
-        task.source for task in tasks if isinstance(task.reader, MetricsReader) and not task.source.format
-    ]
-
-
-def _with_others(diagnosis: Diagnosis, recordings: Recordings, others: Bundle, clues: Clues) -> Diagnosis:
-    """The diagnosis with what these files show, and where they contradict the dumps."""
-    from tracelink.diagnosis.witnesses.evidence import next_to_dumps
-
-    paths = {rank: recording.source.path for rank, recording in recordings.by_rank.items()}
-    shown = next_to_dumps(others, diagnosis, paths, hung=clues.hung)
-    return _with_shown(diagnosis, others, shown, recordings.tasks, list(paths.values()))
-
-
 def _with_shown(
-    diagnosis: Diagnosis, others: Bundle, shown: Shown, tasks: Sequence[Task], dumps: Sequence[str]
-) -> Diagnosis:
+    draft: Draft, others: Bundle, shown: Shown, tasks: Sequence[Task], dumps: Sequence[str]
+) -> Draft:
     from tracelink.diagnosis.witnesses.bundle import uses_of, with_folded_skips
     from tracelink.diagnosis.witnesses.evidence import with_others
 
-    kept = [finding for finding in diagnosis.findings if finding.source not in others.recognised]
+    kept = [finding for finding in draft.rest.findings if finding.source not in others.recognised]
     used = [*uses_of(tasks, dumps), *shown.witnesses.used]
-    shown = replace(
-        shown,
-        problems=with_categories(shown.problems, ()),
-        witnesses=replace(shown.witnesses, used=used),
-    )
-    return with_others(replace(diagnosis, findings=with_folded_skips(kept)), shown)
+    shown = replace(shown, witnesses=replace(shown.witnesses, used=used))
+    rest = replace(draft.rest, findings=with_folded_skips(kept))
+    return with_others(Draft(draft.verdicts, rest), shown)
 
 
 def _without_dumps(discovery: Discovery, engine: Engine, clues: Clues, error: UnreadableError) -> Examined:
@@ -579,17 +563,16 @@ def _without_dumps(discovery: Discovery, engine: Engine, clues: Clues, error: Un
     tasks = tasks_of(discovery, findings, RECORDER_FORMAT)
     read = {task.source.path for task in tasks}
     sources = [source for source in discovery.sources if source.path not in read and not source.format]
-    texts = _read_as_metrics(tasks)
-    if not sources and not texts:
+    others = _bundle_of(sources, tasks, engine)
+    if others is None:
         raise error
-    from tracelink.diagnosis.witnesses.bundle import bundle_of
     from tracelink.diagnosis.witnesses.evidence import recordings_of, without_dumps
 
-    others = bundle_of(sources, engine, texts)
     shown = without_dumps(others, error, hung=clues.hung)
     journal = journal_of(recordings_of(others.reports))
     records = journal.records
     collectives = set(zip(records.group.tolist(), records.sequence.tolist(), strict=True))
     checked = Checked(len(journal.recordings), len(journal), len(journal.groups), len(collectives))
-    diagnosis = _with_shown(Diagnosis(checked=checked, findings=findings), others, shown, tasks, ())
-    return Examined(with_stacks(diagnosis, others.stacks.by_rank), journal)
+    draft = _with_shown(Draft((), Diagnosis(checked=checked, findings=findings)), others, shown, tasks, ())
+    stacks = others.stacks.by_rank
+    return Examined(draft.each(lambda verdict: verdict.with_stacks(stacks)).settled(), journal)

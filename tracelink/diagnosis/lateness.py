@@ -78,20 +78,6 @@ def _without_lags(journal: Journal, lags: Lags) -> Int64s:
     return np.where(created == NO_TIME, NO_TIME, created - np.repeat(lag, np.diff(journal.bounds)))
 
 
-def with_late_history(problems: Sequence[Problem], stragglers: Sequence[Problem]) -> list[Problem]:
-    """Adds to the message of a rank that never joined that the others waited for it before."""
-    before = {straggler.culprits: straggler.count for straggler in stragglers}
-    return [
-        replace(
-            problem,
-            message=f"{problem.message} Before, it arrived late at {before[problem.culprits]} collectives.",
-        )
-        if problem.kind in (Kind.NEVER_JOINED, Kind.LAGGING, Kind.IN_FLIGHT) and problem.culprits in before
-        else problem
-        for problem in problems
-    ]
-
-
 def _long_waits(journal: Journal, parts: Parts, arrivals: Arrivals) -> list[str]:
     """For each of the latest ranks the collective at which all others waited longest for it."""
     notes: dict[int, str] = {}

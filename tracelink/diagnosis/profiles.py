@@ -19,7 +19,6 @@ from tracelink.diagnosis.explain import MOST_CULPRITS
 from tracelink.diagnosis.journal import Journal
 from tracelink.diagnosis.model import (
     CallSeen,
-    Diagnosis,
     Kind,
     Problem,
     Role,
@@ -28,6 +27,7 @@ from tracelink.diagnosis.model import (
     Stretch,
     WorkSeen,
 )
+from tracelink.diagnosis.verdicts.base import Verdict
 from tracelink.io.engine import Engine
 from tracelink.io.sources import Discovery, Source
 from tracelink.model.collectives import RankCalls
@@ -68,12 +68,12 @@ WITHOUT_TIMES = "execution-trace"
 # From problems to sightings: only profiles of the ranks that problems are about are read.
 
 
-def with_sightings(
-    diagnosis: Diagnosis, journal: Journal, tasks: Sequence[Task], engine: Engine
-) -> Diagnosis:
-    """The diagnosis with what profiles show of the ranks that its worst problems are about."""
+def sightings_of(
+    verdicts: Sequence[Verdict], journal: Journal, tasks: Sequence[Task], engine: Engine
+) -> tuple[list[tuple[Sighting, ...]], list[Finding]]:
+    """What profiles show of the ranks that the worst verdicts are about, for each verdict, and findings."""
     targets: dict[int, list[TargetCall]] = {}
-    for index, problem in enumerate(diagnosis.problems[:MOST_PROBLEMS]):
+    for index, problem in enumerate(verdicts[:MOST_PROBLEMS]):
         for target in _targets(index, problem, journal):
             targets.setdefault(target.rank, []).append(target)
     sources = sources_of(targets, tasks, journal)
@@ -86,12 +86,8 @@ def with_sightings(
     by_problem: dict[int, list[Sighting]] = {}
     for index, shown in chain.from_iterable(result.sightings for result in results):
         by_problem.setdefault(index, []).append(shown)
-    problems = [
-        replace(problem, sightings=_culprits_first(by_problem.get(index, ())))
-        for index, problem in enumerate(diagnosis.problems)
-    ]
     findings = [*unranked_profiles(tasks), *chain.from_iterable(result.findings for result in results)]
-    return replace(diagnosis, problems=problems, findings=[*diagnosis.findings, *findings])
+    return [_culprits_first(by_problem.get(index, ())) for index in range(len(verdicts))], findings
 
 
 class TargetCall(Struct, frozen=True):

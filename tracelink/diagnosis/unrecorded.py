@@ -11,10 +11,12 @@ import numpy as np
 from msgspec.structs import replace
 
 from tracelink.diagnosis.dumps.movement import Earlier
-from tracelink.diagnosis.explain import WHERE_ALL_ARE
 from tracelink.diagnosis.journal import Journal, reread_entries
-from tracelink.diagnosis.model import Category, Diagnosis, Kind, Problem
+from tracelink.diagnosis.model import Kind, Problem
 from tracelink.diagnosis.stalls import Clues
+from tracelink.diagnosis.verdicts.base import UnrecordedCalls, Verdict
+from tracelink.diagnosis.verdicts.drafts import Draft
+from tracelink.diagnosis.verdicts.unrecorded import NotMoved, NotRecorded
 from tracelink.model.columns import UNKNOWN, Bools, Int64s, stable_order
 from tracelink.model.findings import Finding
 from tracelink.model.operations import POINT_TO_POINT, operation_of
@@ -35,31 +37,21 @@ OFTEN = 2
 """How many earlier steps show what is usual."""
 
 
-def with_unseen(diagnosis: Diagnosis, journal: Journal, clues: Clues) -> Diagnosis:
-    """The diagnosis with a problem if the job is known to hang, or no rank moved, and no recorded call shows why."""
+def with_unseen(draft: Draft, journal: Journal, clues: Clues) -> Draft:
+    """The draft with a verdict if the job is known to hang, or no rank moved, and no recorded call shows why."""
     usable = np.flatnonzero(journal.records.group != UNKNOWN)
-    if diagnosis.problems or not len(usable) or not (clues.hung or _is_unmoved(clues.earlier)):
-        return diagnosis
+    if draft.verdicts or not len(usable) or not (clues.hung or _is_unmoved(clues.earlier)):
+        return draft
     row = int(usable[-1])
-    group = journal.groups[int(journal.records.group[row])]
     calls, findings = _last_calls(journal)
-    problem = Problem(
-        Kind.NOT_RECORDED if clues.hung else Kind.IN_FLIGHT,
-        group.name,
-        group.description,
+    verdict = (NotRecorded if clues.hung else NotMoved).of_call(
+        journal.groups[int(journal.records.group[row])],
         int(journal.records.sequence[row]),
         journal.operation(row),
-        culprits=(),
-        waiting=(),
-        message=f"The job hangs after its last recorded calls: {calls}."
-        if clues.hung
-        else "Running or hung? No rank recorded a call since the earlier dumps, and none is in flight. The last calls: "
-        f"{calls}.",
-        advice=WHERE_ALL_ARE,
         proven=False,
-        category=Category.UNKNOWN if clues.hung else Category.IN_FLIGHT,
+        last_calls=calls,
     )
-    return replace(diagnosis, problems=[problem], findings=[*diagnosis.findings, *findings])
+    return draft.with_verdicts([verdict], findings)
 
 
 def _is_unmoved(earlier: Earlier | None) -> bool:
@@ -69,21 +61,17 @@ def _is_unmoved(earlier: Earlier | None) -> bool:
     return not (earlier.movement.moved or earlier.movement.unknown)
 
 
-def with_unrecorded(diagnosis: Diagnosis, journal: Journal) -> Diagnosis:
-    """The diagnosis with a note, or advice on its first problem, if calls without a record may be the cause."""
+def with_unrecorded(draft: Draft, journal: Journal) -> Draft:
+    """The draft with a blind spot, or a fact of its first verdict, if calls without a record may be the cause."""
     recorded = _of_backend(journal)
     if not recorded.any():
-        return diagnosis
-    if diagnosis.problems:
-        first, *others = diagnosis.problems
-        return replace(diagnosis, problems=[_with_hint(first, journal), *others])
+        return draft
+    if draft.verdicts:
+        first, *others = draft.verdicts
+        return draft.with_verdicts([replace(first, unrecorded=_unrecorded(first, journal)), *others])
     note, findings = _blind_spot(journal)
-    return replace(
-        diagnosis,
-        blind_spot=note,
-        notes=[note, *diagnosis.notes],
-        findings=[*diagnosis.findings, *findings],
-    )
+    rest = replace(draft.rest, blind_spot=note, notes=[note, *draft.rest.notes])
+    return Draft((), rest).with_verdicts((), findings)
 
 
 def hidden_before(journal: Journal) -> Int64s:
@@ -179,31 +167,25 @@ def _call(journal: Journal, row: int) -> str:
 # A problem: whether its culprits may wait in a call without a record.
 
 
-def _with_hint(problem: Problem, journal: Journal) -> Problem:
-    """The problem with more advice, if its culprits call operations that are not recorded."""
-    if problem.advice == WHERE_ALL_ARE:
-        return replace(problem, advice=f"{WHERE_ALL_ARE} {BACKEND} does not record {_not_recorded(journal)}.")
-    culprits = [rank for rank in problem.culprits if rank in journal.recordings]
-    if problem.kind not in EXPLAINED or not culprits or operation_of(problem.operation) in POINT_TO_POINT:
-        return problem
+def _unrecorded(verdict: Verdict, journal: Journal) -> UnrecordedCalls | None:
+    """Calls in which culprits may wait; None if they called none, or waiting there explains nothing."""
+    if isinstance(verdict, NotRecorded):
+        return UnrecordedCalls(BACKEND, _not_recorded(journal))
+    culprits = tuple(rank for rank in verdict.culprits if rank in journal.recordings)
+    if verdict.kind not in EXPLAINED or not culprits or operation_of(verdict.operation) in POINT_TO_POINT:
+        return None
     hidden = hidden_before(journal)
     if not hidden.any():
-        return problem
+        return None
     totals = np.bincount(journal.rank, weights=hidden, minlength=max(culprits) + 1).astype(np.int64)
     rank = max(culprits, key=lambda rank: int(totals[rank]))
-    unusual = _unusual(problem, journal, hidden)
+    unusual = _unusual(verdict, journal, hidden)
     if not totals[rank] and not unusual:
-        return problem
-    subject = lowered(ranks_in_words(culprits))
-    hint = (
-        f"{subject[:1].upper()}{subject[1:]} may also wait in a call that {BACKEND} does not record: "
-        f"{_not_recorded(journal)}; op_id counts {counted(int(totals[rank]), 'such operation')} of rank {rank} "
-        "before its last call."
-    )
-    return replace(problem, advice=" ".join([problem.advice, hint, *unusual]).strip())
+        return None
+    return UnrecordedCalls(BACKEND, _not_recorded(journal), culprits, int(totals[rank]), rank, unusual)
 
 
-def _unusual(problem: Problem, journal: Journal, hidden: Int64s) -> list[str]:
+def _unusual(problem: Problem, journal: Journal, hidden: Int64s) -> tuple[tuple[int, int, int], ...]:
     """Ranks that called another number of unrecorded operations before a collective than in earlier steps."""
     records, sequence = journal.records, UNKNOWN if problem.sequence is None else problem.sequence
     groups = [
@@ -219,7 +201,5 @@ def _unusual(problem: Problem, journal: Journal, hidden: Int64s) -> list[str]:
         earlier = hidden[first:row][same & (records.sequence[first:row] < sequence)]
         usual = np.unique(earlier[1:])
         if len(earlier) > OFTEN and len(usual) == 1 and int(usual[0]) != int(hidden[row]):
-            found.append(
-                f"Before this call rank {rank} called {int(hidden[row])} of them, in earlier steps {int(usual[0])}."
-            )
-    return found[:MOST_RANKS]
+            found.append((rank, int(hidden[row]), int(usual[0])))
+    return tuple(found[:MOST_RANKS])

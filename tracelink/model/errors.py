@@ -33,6 +33,10 @@ class UnreadableError(TraceError):
     """One input cannot be read at all; the others still can."""
 
 
+class NoInputError(UnreadableError):
+    """There is no input, or none of the kind in question."""
+
+
 class ChangedError(UnreadableError):
     """An input changed since it was first read: what was made of it does not fit to it any more."""
 

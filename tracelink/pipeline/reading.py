@@ -15,7 +15,7 @@ from msgspec.structs import replace
 import tracelink.plugins as plugins
 from tracelink.io.engine import Engine
 from tracelink.io.sources import Discovery, Source, archive_of, resolve_rank
-from tracelink.model.errors import RankConflictError, UnreadableError, UsageError, choices
+from tracelink.model.errors import NoInputError, RankConflictError, UnreadableError, UsageError, choices
 from tracelink.model.findings import Finding, Severity, UnknownRank
 from tracelink.model.trace import RankTrace, SourceInfo
 from tracelink.plugins import Inspected, Inspecting, PluginError, Reader, Unpacking
@@ -170,11 +170,11 @@ def nothing_readable(findings: Sequence[Finding], paths: Sequence[str] = ()) -> 
     errors = [finding for finding in findings if finding.severity == Severity.ERROR] or list(findings)
     if not errors:
         if paths:
-            return UnreadableError(
+            return NoInputError(
                 f"{' and '.join(paths)}: there are no files in it",
                 advice="Name a folder that contains traces.",
             )
-        return UnreadableError("no inputs", advice="Name at least one file or directory.")
+        return NoInputError("no inputs", advice="Name at least one file or directory.")
     if len(errors) == 1:
         return UnreadableError(errors[0].message.rstrip("."))
     return UnreadableError(

@@ -195,6 +195,8 @@ def test_single_problem() -> None:
     assert root.one("h1").text.startswith(message)
     assert root.one("body").text.count(message) == 1
     assert [one.text for one in root.all("h2")] == [
+        "Problem: never joined",
+        "Next",
         "Evidence",
         "Calls around the problem",
         "How far each rank got",

@@ -41,8 +41,8 @@ def test_a_culprit_whose_log_ends_in_a_compilation(tmp_path: Path) -> None:
     found = problem(tmp_path, hang(8, culprit=5), {5: [*compiling("3/2", 2.6), alive(396.6)]})
     (shown,) = found.compiling
     assert found.message == (
-        "Rank 5 never joined all_reduce #3 of group 0 (default_pg): it has been compiling train_step [3/2] "
-        "(async_compile.wait) for at least 6 min 34 s; 7 ranks wait."
+        "Rank 5 never joined all_reduce #3 of group 0 (default_pg); 7 ranks wait. Rank 5 has been compiling "
+        "train_step [3/2] (async_compile.wait) for at least 6 min 34 s."
     )
     assert (found.kind, found.category) == (Kind.NEVER_JOINED, Category.COMPILING)
     assert near(shown.since_ns, 2.6)
@@ -137,8 +137,8 @@ def test_a_function_that_is_compiled_again_names_the_guard(
     again = [recompiled("0/1", reason, 2.5), *compiling("0/1", 2.5), alive(42.5)]
     found = problem(tmp_path, hang(4), {2: [*compiling("0/0", 0, 1), *again]})
     assert found.message == (
-        "Rank 2 never joined all_reduce #3 of group 0 (default_pg): it has been compiling train_step [0/1] "
-        f"(async_compile.wait) for at least 40.0 s (again, because {words}); 3 ranks wait."
+        "Rank 2 never joined all_reduce #3 of group 0 (default_pg); 3 ranks wait. Rank 2 has been compiling "
+        f"train_step [0/1] (async_compile.wait) for at least 40.0 s (again, because {words})."
     )
     assert [one.guard_frame for one in found.compiling] == [frame]
     assert found.advice.startswith(f"Rank 2 had compiled train_step before (warm): {words}. Mark sizes")
@@ -149,7 +149,7 @@ def test_a_reason_that_is_no_guard(tmp_path: Path, reason: str) -> None:
     again = [recompiled("0/1", reason, 2.5), *compiling("0/1", 2.5), alive(42.5)]
     found = problem(tmp_path, hang(4), {2: [*compiling("0/0", 0, 1), *again]})
     assert [(one.cold, one.guard) for one in found.compiling] == [(False, "")]
-    assert "for at least 40.0 s; 3 ranks wait." in found.message
+    assert found.message.endswith("for at least 40.0 s.")
 
 
 def test_a_compilation_that_ended_and_took_most_of_the_wait_is_named_but_not_blamed(tmp_path: Path) -> None:
@@ -159,7 +159,8 @@ def test_a_compilation_that_ended_and_took_most_of_the_wait_is_named_but_not_bla
         "Rank 2 finished compiling at 06:37:39.603 UTC: if the dumps were written later, it is stuck after that. "
     )
     assert (
-        "it was compiling train_step [0/0] (async_compile.wait) for 8 min 17 s meanwhile; 3" in found.message
+        "Rank 2 was compiling train_step [0/0] (async_compile.wait) for 8 min 17 s meanwhile."
+        in found.message
     )
     assert [one.open for one in found.compiling] == [False]
 

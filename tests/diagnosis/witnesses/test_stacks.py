@@ -44,8 +44,8 @@ def test_a_culprit_in_the_compiler(tmp_path: Path, name: str) -> None:
     found = diagnosis(tmp_path, {name: py_spy(COMPILES)})
     (problem,) = found.problems
     assert problem.message == (
-        "Rank 2 never joined all_reduce #3 of group 0 (default_pg): it is in torch's compiler "
-        "(async_compile.py:512), as its stack shows; 3 ranks wait."
+        "Rank 2 never joined all_reduce #3 of group 0 (default_pg); 3 ranks wait. Rank 2 is in torch's "
+        "compiler (async_compile.py:512), as its stack shows."
     )
     assert problem.category is Category.COMPILING
     assert problem.stacks == (
@@ -67,7 +67,7 @@ def test_a_culprit_that_does_something_else(tmp_path: Path) -> None:
 def test_compile_logs_say_more_than_stacks(tmp_path: Path) -> None:
     compile_log(tmp_path / "stacks", 2, *compiling("0/0", 2.5))
     (problem,) = diagnosis(tmp_path, {"pyspy_rank_2.txt": py_spy(COMPILES)}).problems
-    assert "it has been compiling train_step [0/0] (async_compile.wait)" in problem.message
+    assert "Rank 2 has been compiling train_step [0/0] (async_compile.wait)" in problem.message
     assert "in torch's compiler" not in problem.message
     assert [one.in_compiler for one in problem.stacks] == [True]
     assert TO_GET_LOGS not in problem.advice

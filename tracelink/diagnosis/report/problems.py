@@ -6,7 +6,6 @@ from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import Annotated
 
-from tracelink.diagnosis.explain import compiled_in_words, how_long, which_time
 from tracelink.diagnosis.journal import Journal
 from tracelink.diagnosis.model import (
     CallSeen,
@@ -29,7 +28,8 @@ from tracelink.diagnosis.report.calls import (
     stack_of,
     together,
 )
-from tracelink.diagnosis.verdicts import CATEGORY_IN_WORDS
+from tracelink.diagnosis.verdicts.base import CATEGORY_IN_WORDS
+from tracelink.diagnosis.verdicts.compilations import compiled_in_words, how_long, which_time
 from tracelink.model.fields import FrozenRanks, Row, Shown
 from tracelink.model.records import Entry, line_in_words, readable_name
 from tracelink.model.text import (

@@ -8,7 +8,10 @@ from collections.abc import Collection, Mapping, Sequence
 from msgspec import Struct
 from msgspec.structs import replace
 
-from tracelink.diagnosis.model import Diagnosis, Kind, Problem, Standing
+from tracelink.diagnosis.model import Kind, Problem, Standing
+from tracelink.diagnosis.verdicts.base import Verdict
+from tracelink.diagnosis.verdicts.drafts import Draft
+from tracelink.diagnosis.verdicts.stated import stated
 from tracelink.diagnosis.witnesses.bundle import Bundle
 from tracelink.diagnosis.witnesses.communicators import answers_of
 from tracelink.diagnosis.witnesses.communicators import testimony_of as testimony_of_monitor
@@ -59,17 +62,17 @@ def without_dumps(bundle: Bundle, error: UnreadableError, *, hung: bool) -> Show
     )
 
 
-def next_to_dumps(bundle: Bundle, diagnosis: Diagnosis, paths: Mapping[int, str], *, hung: bool) -> Shown:
+def next_to_dumps(bundle: Bundle, draft: Draft, paths: Mapping[int, str], *, hung: bool) -> Shown:
     """What these files add to a diagnosis of dumps; counts of NCCL's monitor alone decide nothing.
 
     If the dumps decide whether the job hangs, what these files problem is only a note.
     """
-    standings, decides = diagnosis.standings, diagnosis.verdict == "problem"
+    standings, decides = draft.rest.standings, draft.is_decided
     logs = testimony_of_logs(bundle.reports, bundle.ranks_with_logs)
     monitor = testimony_of_monitor(answers_of(bundle.statuses), hung=hung)
     decided = [problem for problem in monitor.problems if problem.kind is not Kind.IN_FLIGHT]
     compared = log_conflicts(standings, paths, bundle.reports)
-    missed = missed_calls(diagnosis.problems)
+    missed = missed_calls(draft.verdicts)
     conflicts = [*compared.conflicts, *stack_conflicts(bundle.stacks, standings, paths, missed)]
     notes = [
         f"NCCL RAS: {problem.message}" for problem in monitor.problems if decides or problem not in decided
@@ -150,64 +153,58 @@ def _nothing(bundle: Bundle, error: UnreadableError) -> UnreadableError:
 # What it changes in a diagnosis.
 
 
-def with_others(diagnosis: Diagnosis, shown: Shown) -> Diagnosis:
-    """The diagnosis with what other files show.
+def with_others(draft: Draft, shown: Shown) -> Draft:
+    """The draft with what other files show.
 
     Their problems count if dumps show none, or leave open whether the job hangs; and ranks without a dump are not
     suspected of what their logs refute.
     """
-    if diagnosis.verdict != "problem" and shown.problems:
-        found = sorted(shown.problems, key=lambda problem: problem.kind is Kind.IN_FLIGHT)
-        diagnosis = replace(diagnosis, problems=[*found, *diagnosis.problems])
+    by_logs = [stated(problem) for problem in shown.problems]
     places = {(one.group, rank): one for one in shown.standings for rank in one.ranks}
-    return replace(
-        diagnosis,
-        problems=[_by_logs(problem, shown.problems, places) for problem in diagnosis.problems],
-        standings=diagnosis.standings or shown.standings,
-        notes=[*diagnosis.notes, *shown.notes],
-        findings=[*diagnosis.findings, *shown.findings],
+    verdicts = [_by_logs(verdict, by_logs, places) for verdict in draft.verdicts]
+    if not draft.is_decided:
+        verdicts = [*sorted(by_logs, key=lambda verdict: verdict.kind is Kind.IN_FLIGHT), *verdicts]
+    rest = replace(
+        draft.rest,
+        standings=draft.rest.standings or shown.standings,
+        notes=[*draft.rest.notes, *shown.notes],
+        findings=[*draft.rest.findings, *shown.findings],
         witnesses=shown.witnesses,
     )
+    return Draft(verdicts, rest)
 
 
 def _by_logs(
-    problem: Problem, by_logs: Sequence[Problem], places: Mapping[tuple[str, int], Standing]
-) -> Problem:
-    if problem.proven or problem.sequence is None:
-        return problem
+    verdict: Verdict, by_logs: Sequence[Verdict], places: Mapping[tuple[str, int], Standing]
+) -> Verdict:
+    if verdict.proven or verdict.sequence is None:
+        return verdict
     same = [
         one
         for one in by_logs
-        if (one.group, one.sequence) == (problem.group, problem.sequence)
+        if (one.group, one.sequence) == (verdict.group, verdict.sequence)
         and one.culprits
-        and set(one.culprits) <= set(problem.culprits)
+        and set(one.culprits) <= set(verdict.culprits)
     ]
     if same and places:
-        return _proven_by_log(problem, same[0])
-    joined = [
+        return _proven_by_log(verdict, same[0])
+    joined = tuple(
         rank
-        for rank in problem.culprits
-        if (place := places.get((problem.group, rank))) and (place.sequence or 0) >= problem.sequence
-    ]
-    if not joined:
-        return problem
-    left = tuple(rank for rank in problem.culprits if rank not in joined)
-    logs = "their logs" if len(joined) > 1 else "its log"
-    message = (
-        f"{problem.message} By {logs}, {lowered(ranks_in_words(joined))} had joined #{problem.sequence}."
+        for rank in verdict.culprits
+        if (place := places.get((verdict.group, rank))) and (place.sequence or 0) >= verdict.sequence
     )
-    return replace(problem, culprits=left, message=message)
+    left = tuple(rank for rank in verdict.culprits if rank not in joined)
+    return replace(verdict, culprits=left, joined_by_log=joined) if joined else verdict
 
 
-def _proven_by_log(problem: Problem, proven: Problem) -> Problem:
-    its = "their dumps are" if len(proven.culprits) > 1 else "its dump is"
+def _proven_by_log(verdict: Verdict, proven: Verdict) -> Verdict:
     return replace(
         proven,
-        waiting=tuple(sorted({*problem.waiting, *proven.waiting})),
-        message=f"{proven.message} The log shows it; {its} missing.",
-        evidence=problem.evidence,
-        rows=problem.rows,
-        stacks=tuple(stack for stack in problem.stacks if stack.rank in proven.culprits),
+        waiting=tuple(sorted({*verdict.waiting, *proven.waiting})),
+        shown_by_log=True,
+        evidence=verdict.evidence,
+        rows=verdict.rows,
+        stacks=tuple(stack for stack in verdict.stacks if stack.rank in proven.culprits),
     )
 
 
