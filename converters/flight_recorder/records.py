@@ -226,8 +226,9 @@ def tracks_of(groups: Iterable[GroupName]) -> list[Track]:
 def holds_only_active(dump: schema.Dump, fields: Fields, records: Records) -> bool:
     """Whether a dump leaves out completed calls, as NCCL's watchdog does (`includeCompleted` is off).
 
-    Such a dump has no completed entry, and either gaps between its entries, or exactly the calls that are not completed
-    according to the status of each group.
+    Such a dump has no completed entry, and either gaps between its entries, or no more calls than are not completed
+    according to the status of each group. That is updated later than the states of entries. (A ring buffer in which
+    nothing is completed has not wrapped: devices do not queue as many calls as it holds.)
     """
     if (records.state == State.COMPLETED).any() or (records.retired == 1).any():
         return False
@@ -241,7 +242,7 @@ def holds_only_active(dump: schema.Dump, fields: Fields, records: Records) -> bo
     pending = {
         str(key): (found := _progress(value)).enqueued - found.completed for key, value in status.items()
     }
-    return all(pending.get(key, 0) == active.get(key, 0) for key in {*pending, *active})
+    return all(pending.get(key, 0) >= count for key, count in active.items())
 
 
 def progress_of(dump: schema.Dump, fields: Fields) -> dict[str, Progress]:

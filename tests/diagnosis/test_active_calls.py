@@ -81,8 +81,9 @@ def active(*records: int, status: dict[int, tuple[int, int]], **fields: Any) -> 
             active(7, 8, status={0: (9, 7)}), True, 0, id="the calls that are pending by the status"
         ),
         pytest.param(active(status={0: (9, 9)}), True, 0, id="no call, and none is pending"),
-        pytest.param(active(status={0: (9, 8)}), False, 0, id="no call, but one is pending"),
-        pytest.param(active(7, 8, status={0: (9, 5)}), False, 7, id="pending calls are overwritten"),
+        pytest.param(active(status={0: (9, 8)}), True, 0, id="no call, and a late status"),
+        pytest.param(active(7, 8, status={0: (9, 5)}), True, 0, id="two calls, and a late status"),
+        pytest.param(active(7, 8, status={0: (9, 8)}), False, 7, id="fewer calls are pending"),
         pytest.param(active(0, 1, status={0: (2, 0)}), False, 0, id="all calls"),
         pytest.param(active(7, 9, status={}, completed=5), False, 7, id="completed calls with gaps"),
     ],

@@ -247,8 +247,8 @@ def draft_of(
     hangs, notes = hangs_of(journal, parts, messages.waits, messages.times, mismatches, clues, deviations)
     absence = Absence(journal, parts, positions, messages.waits, unreadable or {})
     hangs, late_before = absent_culprits(absence, hangs), {one.culprits: one.count for one in late.problems}
-    stalled = any(problem.waiting and problem.kind is not Kind.IN_FLIGHT for problem in [*hangs, *mismatches])
-    if stalled:
+    found = [problem for problem in [*hangs, *mismatches] if problem.kind is not Kind.IN_FLIGHT]
+    if stopped := {rank for problem in found for rank in problem.waiting}:
         late = late.of_stalled_job()
     elif not any(problem.kind is Kind.ABSENT for problem in hangs):
         hangs += absent_members(absence)
@@ -259,7 +259,7 @@ def draft_of(
     dumps = _dumps(journal, truncated, unreadable or {})
     two_jobs = two_jobs_findings(_recordings(journal), "Diagnose each by itself.")
     rest = Diagnosis(
-        standings=standings_of(journal, parts, positions, [*waits, *lost.waits]),
+        standings=standings_of(journal, parts, positions, [*waits, *lost.waits], stopped),
         lateness=late.lateness,
         ranks=dumps,
         checked=_checked(journal, parts, messages.count),

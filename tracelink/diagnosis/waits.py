@@ -15,7 +15,7 @@ from msgspec.structs import replace
 
 from tracelink.diagnosis.journal import Journal, operation_names, synchronizing_requests
 from tracelink.diagnosis.model import Stage, Standing
-from tracelink.diagnosis.participation import Knowledge, Outcome, Parts, Positions
+from tracelink.diagnosis.participation import Knowledge, Outcome, Parts, Positions, outcomes
 from tracelink.diagnosis.programs import Counterparts, similar_groups
 from tracelink.model.columns import (
     MILLISECOND,
@@ -521,20 +521,26 @@ _STAGES = tuple(Stage)
 
 
 def standings_of(
-    journal: Journal, parts: Parts, positions: Positions, waits: Sequence[Wait]
+    journal: Journal, parts: Parts, positions: Positions, waits: Sequence[Wait], stopped: Collection[int] = ()
 ) -> list[Standing]:
     """The ranks of each group that are at the same collective: the first unfinished one, else the last one.
 
-    Ranks that have left a life of a group are not part of it.
+    Ranks that have left a life of a group are not part of it. What only retired is unfinished if its rank is `stopped`:
+    others may just not have joined it when their dumps were taken.
     """
     sequence, operation = positions.last.copy(), _last_operations(journal, parts, positions)
-    stage = _stages(parts, positions)
+    stage, outcome = _stages(parts, positions), outcomes(journal)
     for wait in waits:
-        if not wait.message:
+        entered = {
+            rank: row
+            for rank, row in wait.rows.items()
+            if wait.dropped or wait.lost or rank in stopped or outcome[row] < Outcome.RETIRED
+        }
+        if entered and not wait.message:
             rows = positions.of_group(wait.group)
-            waiting = rows.start + np.searchsorted(positions.rank[rows], wait.ranks)
+            waiting = rows.start + np.searchsorted(positions.rank[rows], [*entered])
             sequence[waiting] = wait.sequence
-            entries = np.array([*wait.rows.values()], np.int64)
+            entries = np.array([*entered.values()], np.int64)
             operation[waiting] = UNKNOWN if wait.lost else _operation_codes(journal, entries)
             stage[waiting] = _STAGES.index(Stage.ENDING if wait.ending else Stage.WAITING)
     number, _ = distinct(positions.group, sequence, operation, stage)
