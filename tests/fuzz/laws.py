@@ -124,7 +124,7 @@ def nothing_depends_on_numbers_names_and_clocks(case: Case, random: Random) -> s
     other, back = {
         "ranks": lambda: (diagnosed(case.dumps(view=View(ranks=numbers.__getitem__))), ranks.__getitem__),
         "names": lambda: (
-            diagnosed(case.dumps(view=View(group=lambda group: f"g{group * 7919 % 997}"))),
+            diagnosed(case.dumps(view=View(group=lambda group: str(group * 7)))),
             int,
         ),
         "clocks": lambda: (diagnosed(case.dumps(view=View(ahead_ms=ahead.__getitem__))), int),

@@ -464,7 +464,7 @@ class Case:
                 "desc": "" if style.gloo else self.groups[number].description,
                 "ranks": str(members[number]),
             }
-            for number in own
+            for number in sorted(own, key=view.group)
         }
         kept = [one for one in calls if not style.only_active or not self.is_over(rank, one)]
         entries = [

@@ -113,7 +113,8 @@ def _is_copy(recording: Recording, other: Recording) -> bool:
     return (
         len(recording.records) == len(other.records)
         and recording.broken_off == other.broken_off
-        and is_continuation(recording, other) is True
+        and recording.progress == other.progress
+        and (not len(recording.records) or is_continuation(recording, other) is True)
         and progress_since(recording, other) is not True
     )
 
