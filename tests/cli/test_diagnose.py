@@ -44,9 +44,9 @@ Next: Check what rank 2 is doing now: run py-spy dump --pid PID on its host, and
 call was at train.py:20 (step), the others wait at train.py:30 (step): between these lines look for a branch, a loop \
 or an exception that only it takes.
 
-group           ranks   last collective  state
-0 (default_pg)  2       all_reduce #2    finished, did not join #3
-0 (default_pg)  0-1, 3  all_reduce #3    joined, not finished
+group  description  ranks   last collective  #  state
+0      default_pg   2       all_reduce       2  finished
+0      default_pg   0-1, 3  all_reduce       3  waiting
 """
 
 
@@ -107,9 +107,9 @@ def test_verbose_shows_all_groups_complete_stacks_and_lateness(tracelink: Run) -
     for rank in (0, 1):
         entries[rank].insert(0, steps(rank, 2, group=("1", "tp"))[0])
     page = tracelink("diagnose", str(dump_builders(Path("dumps"), entries)), "-v").stdout
-    assert "\n1 (tp)  0-1    all_reduce #1    finished\n" in page
+    assert "\n1      tp           0-1    all_reduce       1  finished\n" in page
     assert "  /usr/lib/python3.11/runpy.py:88  run\n" in page
-    assert "Ranks that arrived last, and how long the other ranks waited for them:\n" in page
+    assert "Ranks that arrived last, and how long the other ranks waited for them\n" in page
 
 
 def test_groups_whose_ranks_are_at_the_same_collective_are_counted(tracelink: Run) -> None:
@@ -126,7 +126,7 @@ def test_a_missing_dump_and_what_other_dumps_show_about_it(tracelink: Run) -> No
     (folder / "comm_lib_trace_rank_3").unlink()
     page = tracelink("diagnose", str(folder)).stdout
     assert page.startswith("Rank 2 never joined all_reduce #3 of group 0 (default_pg); 2 ranks wait.\n")
-    assert "\n0 (default_pg)  3      #2               joined, unknown after that\n" in page
+    assert "\n0      default_pg   3      -                2  unknown\n" in page
     assert page.endswith("No dump of rank 3.\n")
 
 
@@ -387,21 +387,6 @@ def test_without_readable_input_no_page_is_written(tracelink: Run, tmp_path: Pat
 # `tracelink diagnose` with profiles beside the dumps.
 
 
-SEEN = """\
-In the profile of rank 2:
-all_reduce #2         DistributedDataParallel.forward > c10d::allreduce_ > record_param_comms, on thread 4200
-kernel                ncclDevKernel_AllReduce_Sum_f32_RING_LL on stream 20, 1.0 ms
-then, on thread 4200  for 4.5 s of 5.0 s main (train.py:100) > batches (data.py:12) > \
-enumerate(DataLoader)#_MultiProcessingDataLoaderIter.__next__
-it ends at            06:29:26.603435 UTC
-
-In the profile of rank 0:
-all_reduce #3  DistributedDataParallel.forward > c10d::allreduce_ > record_param_comms, on thread 4200
-kernel         did not end within the profile
-it ends at     06:29:26.603435 UTC
-"""
-
-
 def job() -> Path:
     """Rank 2 loads data while the others wait for it in the third all-reduce."""
     folder = Path("job")
@@ -417,7 +402,6 @@ def test_what_a_culprit_did_then_is_a_row_and_all_of_a_profile_is_below(tracelin
     _, _, _, _, _, row, *_ = page.stdout.splitlines()
     assert row.split("  ")[0] == "2"
     assert row.endswith(f"4.5 s  {LOADER} < batches (data.py:12) < main (train.…")
-    assert SEEN in tracelink("diagnose", "job", "-v").stdout
 
 
 def test_stacks_of_profiles_are_shown_if_dumps_have_none(tracelink: Run) -> None:
@@ -425,7 +409,7 @@ def test_stacks_of_profiles_are_shown_if_dumps_have_none(tracelink: Run) -> None
     without = {rank: [entry | {"frames": []} for entry in rows] for rank, rows in entries.items()}
     profiled_dumps(folder / "dumps", without)
     page = tracelink("diagnose", str(folder), "-v").stdout
-    assert "\nin                    step (train.py:20), main (train.py:100)\n" in page
+    assert "Stack of this call of rank 2:\n  train.py:20   step\n  train.py:100  main\n" in page
 
 
 def test_an_earlier_call_is_marked(tracelink: Run) -> None:
@@ -433,15 +417,8 @@ def test_an_earlier_call_is_marked(tracelink: Run) -> None:
     profile(folder / "traces", 0, call(1), until=2)
     page = tracelink("diagnose", str(folder), "-v").stdout
     assert (
-        "In the profile of rank 0 (it ends 1.0 s before this call):\nall_reduce #1, 2 calls earlier " in page
+        "In the profile of rank 0 (it ends 1.0 s before this call):\noperation   #  before  operator" in page
     )
-
-
-def test_long_chains_are_shortened(tracelink: Run) -> None:
-    folder = job()
-    around = [cpu_op(f"outer{depth}", 2e6 - 1000 + depth, 2000 - 2 * depth) for depth in range(14)]
-    profile(folder / "traces", 2, around, call(2))
-    assert "… > outer1 > outer2 > " in tracelink("diagnose", str(folder), "-v").stdout
 
 
 @pytest.mark.parametrize("until", [2, 7])

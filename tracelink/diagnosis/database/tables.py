@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain
 from pathlib import PurePath
 from typing import Literal
@@ -84,7 +84,8 @@ def tables_of(examined: Examined) -> Iterator[Batch]:
     journal, diagnosis = examined.journal, examined.diagnosis
     numbering = numbering_of(examined)
     entries = EntryTables(numbering)
-    yield ranks_table(journal, diagnosis, numbering)
+    members = chain.from_iterable(numbering.members.values())
+    yield Batch.of(RankRow, rank_rows(journal, diagnosis, members))
     yield groups_table(journal)
     yield members_table(journal, diagnosis, numbering)
     yield collectives_table(numbering)
@@ -99,38 +100,28 @@ def tables_of(examined: Examined) -> Iterator[Batch]:
 # Tables.
 
 
-def ranks_table(journal: Journal, diagnosis: Diagnosis, numbering: Numbering) -> Batch:
-    """Every rank that any table names."""
+def rank_rows(journal: Journal, diagnosis: Diagnosis, others: Iterable[int] = ()) -> list[RankRow]:
+    """Every rank that the diagnosis names, and others."""
     counts = dict(zip(journal.ranks.tolist(), np.diff(journal.bounds).tolist(), strict=True))
-
-    def row(rank: int) -> RankRow:
-        dump, reason, read = (
-            _dump(journal, diagnosis, rank), diagnosis.unreadable.get(rank), journal.recordings.get(rank),
-        )  # fmt: skip
-        if read is None:
-            return RankRow(rank, dump, reason, None, None, 0, None)
-        source = read.source
-        return RankRow(rank, dump, reason, source.path, source.version, counts[rank], read.overwritten)
-
-    return Batch.of(RankRow, list(map(row, _ranks(journal, diagnosis, numbering))))
-
-
-def _dump(journal: Journal, diagnosis: Diagnosis, rank: int) -> str:
-    if rank in journal.recordings:
-        return TRUNCATED if journal.recordings[rank].broken_off else COMPLETE
-    return UNREADABLE if rank in diagnosis.unreadable else MISSING
-
-
-def _ranks(journal: Journal, diagnosis: Diagnosis, numbering: Numbering) -> list[int]:
+    problems = ((*problem.culprits, *problem.waiting) for problem in diagnosis.problems)
+    late = (one.rank for one in diagnosis.lateness)
     named = {
-        *journal.recordings,
+        *counts,
         *diagnosis.missing,
         *diagnosis.unreadable,
-        *chain.from_iterable(numbering.members.values()),
-        *chain.from_iterable((*problem.culprits, *problem.waiting) for problem in diagnosis.problems),
-        *(problem.rank for problem in diagnosis.lateness),
+        *chain.from_iterable(problems),
+        *late,
+        *others,
     }
-    return sorted(named)
+    rows = []
+    for rank in sorted(named):
+        reason, read = diagnosis.unreadable.get(rank), journal.recordings.get(rank)
+        if read is None:
+            rows.append(RankRow(rank, MISSING if reason is None else UNREADABLE, reason, None, None, 0, None))
+            continue
+        dump, source = TRUNCATED if read.broken_off else COMPLETE, read.source
+        rows.append(RankRow(rank, dump, reason, source.path, source.version, counts[rank], read.overwritten))
+    return rows
 
 
 def groups_table(journal: Journal) -> Batch:

@@ -27,6 +27,7 @@ from tracelink.model.fields import (
 from tracelink.model.findings import Finding
 from tracelink.model.records import STACK, Entry, Frame, Frames
 from tracelink.model.results import Result
+from tracelink.model.text import LONGEST_GROUP, operation_in_words
 from tracelink.model.trace import ProcessGroup
 from tracelink.model.witnesses import Compiling, Stack, Witnesses
 
@@ -106,6 +107,11 @@ class Role(StrEnum):
     WAITING = "waiting"
 
 
+OperationName = Annotated[str, Shown(text=operation_in_words)]
+Number = Annotated[Count | None, Unit.NAME, Shown("#")]
+"""The sequence number of a collective, or of a message."""
+
+
 class Evidence(Row, frozen=True):
     """The last entries of a rank up to the one that shows the problem."""
 
@@ -130,9 +136,9 @@ class WorkSeen(Row, frozen=True):
 class CallSeen(Row, frozen=True):
     """A call as profiles show it."""
 
-    operation: str
+    operation: OperationName
     group: Annotated[str, Doc("Empty if no source names it.")]
-    sequence: Count | None
+    sequence: Number
     before: Annotated[
         Count | None,
         Doc("Number of calls of its group before the one in question: 0 for that one; null if not known."),
@@ -207,12 +213,13 @@ class Link(Row, frozen=True):
     """One link of a deadlock: ranks in a collective wait for ranks in the next one."""
 
     group: str
-    sequence: Count
-    operation: str
+    sequence: Annotated[Count, Unit.NAME, Shown("#")]
+    operation: Annotated[OperationName, Shown("are in", text=operation_in_words)]
     ranks: Annotated[FrozenRanks, Doc("Ranks that wait in it.")]
     waits_for: Annotated[
         FrozenRanks,
         Doc("Ranks that have not joined, because they are in another collective of the cycle."),
+        Shown("wait for ranks"),
     ]
 
 
@@ -339,16 +346,17 @@ class Stage(StrEnum):
 class Standing(Row, frozen=True):
     """What ranks of a group were last doing there."""
 
-    group: str
-    description: str
-    sequence: Annotated[Count | None, Doc("Of the last collective there; null if there is none.")]
-    operation: str
+    group: Annotated[str, Shown(longest=LONGEST_GROUP)]
+    description: Annotated[str, Shown("", longest=2 * LONGEST_GROUP)]
+    sequence: Annotated[Number, Doc("Of the last collective there; null if there is none.")]
+    operation: Annotated[OperationName, Shown("last collective", text=operation_in_words)]
     stage: Annotated[
         Stage,
         Doc(
             "`finished`: and did not join the next one. `ending`: others have finished it. `unknown`: the dump is "
             "missing, truncated, or no longer contains it."
         ),
+        Shown("state"),
     ]
     ranks: Annotated[FrozenRanks, Doc("The ranks in this state.")]
 

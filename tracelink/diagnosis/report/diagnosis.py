@@ -3,35 +3,30 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Annotated
+from functools import partial
+from itertools import chain
 
-import numpy as np
 from msgspec.structs import asdict
 
 from tracelink.diagnosis.dumps.movement import movement_in_words
 from tracelink.diagnosis.journal import Journal
-from tracelink.diagnosis.model import Diagnosis, Lateness
-from tracelink.diagnosis.report.calls import called_from, stack_of
+from tracelink.diagnosis.model import Diagnosis, Stage, Standing
+from tracelink.diagnosis.report.calls import CallRow, called_from, stack_of
 from tracelink.diagnosis.report.problems import problem_sections
-from tracelink.diagnosis.report.standings import standings_sections
-from tracelink.model.columns import NO_TIME, SECOND
-from tracelink.model.fields import Count, Doc, RankNumber, Row, Shown
+from tracelink.model.columns import NO_TIME
 from tracelink.model.findings import Finding, Severity
 from tracelink.model.text import (
     counted,
-    duration,
     lowered,
     moment,
     number,
-    rank_list,
     ranks_cell,
     ranks_in_words,
 )
-from tracelink.model.witnesses import FoldedStack, Use, Witnesses
+from tracelink.model.witnesses import FoldedStack, Witnesses
 from tracelink.show.document import (
     Block,
     Details,
-    Facts,
     Items,
     Medium,
     Only,
@@ -50,6 +45,7 @@ SELECTION = frozenset({"attempts", "generations"})
 """The reasons of findings on dumps that were not diagnosed because there are newer ones."""
 WRAPPED = "wrapped"
 """The reason of the finding that a ring buffer has overwritten its first entries."""
+LATE = "Ranks that arrived last, and how long the other ranks waited for them"
 TONES = {"ok": Tone.GOOD, "in_flight": Tone.WARNING, "problem": Tone.PROBLEM}
 
 
@@ -70,10 +66,9 @@ def report_of(diagnosis: Diagnosis, journal: Journal | None = None, *, limited: 
         summary=[Items(others, brief, "problem"), *_movement(diagnosis)],
         sections=[
             *problem_sections(diagnosis, journal),
-            *standings_sections(diagnosis),
+            *_standings(diagnosis),
             *(_witness_sections(diagnosis.witnesses) if diagnosis.witnesses else ()),
-            Section("Late ranks", [*_straggler(diagnosis.lateness)], verbose=bool(diagnosis.problems)),
-            Section("Lateness of ranks", [*_lateness(diagnosis.lateness)], verbose=True),
+            Section(LATE, [Table(diagnosis.lateness, thing="rank")], "lateness", verbose=True, titled=True),
             Section("Dumps", [*_dumps(diagnosis, journal), *_notes(diagnosis)], anchor="dumps"),
         ],
         findings=_findings(diagnosis),
@@ -141,20 +136,53 @@ def _findings(diagnosis: Diagnosis) -> list[Finding]:
     ]
 
 
+# How far each rank got in each group.
+
+
+BRIEF_ROWS = 4
+"""Rows that a terminal shows without -v: those of the problems first."""
+MOST_ROWS = 200
+"""Rows of a table on a page."""
+STANDING = ("group", "description", "ranks", "operation", "sequence", "stage")
+
+
+def _standings(diagnosis: Diagnosis) -> list[Section]:
+    """The groups in which ranks differ, those of problems first; then those whose ranks are all at one collective."""
+    groups: dict[tuple[str, str], list[Standing]] = {}
+    for standing in diagnosis.standings:
+        groups.setdefault((standing.group, standing.description), []).append(standing)
+    problems = ((one.group, *(link.group for link in one.cycle)) for one in diagnosis.problems)
+    named = list(dict.fromkeys(chain.from_iterable(problems)))
+    differ = [group for group, standings in groups.items() if _differ(standings, group[0] in named)]
+    differ.sort(
+        key=lambda group: (named.index(group[0]) if group[0] in named else len(named), len(group[0]), group)
+    )
+    same = [group for group in groups if group not in differ]
+    rows, others = ([one for group in some for one in groups[group]] for some in (differ, same))
+    what = "with ranks at different collectives"
+    blocks: list[Block] = [
+        Table(
+            rows, "", STANDING, brief=BRIEF_ROWS, most=MOST_ROWS, thing=f"row {what}", things=f"rows {what}"
+        )
+    ]
+    if same:
+        count = counted(len(same), "other group" if rows else "group")
+        blocks.append(Paragraph(f"{count}: all ranks are at the same collective.", Tone.ASIDE))
+    table = Table(others, "", STANDING, thing="row", most=MOST_ROWS)
+    return [
+        Section("How far each rank got", blocks, anchor="standings", verbose=not diagnosis.problems),
+        Section("Groups whose ranks are all at the same collective", [table], verbose=True, titled=True),
+    ]
+
+
+def _differ(standings: Sequence[Standing], named: bool) -> bool:
+    """Whether ranks differ; not knowing where a rank is makes a difference in the groups of problems."""
+    return (
+        len({(one.stage, one.sequence) for one in standings if named or one.stage is not Stage.UNKNOWN}) > 1
+    )
+
+
 # Which dumps were diagnosed, and which are missing or damaged.
-
-
-MOST_FILES = 16
-
-
-class DumpRow(Row, frozen=True):
-    """The file of a rank."""
-
-    rank: RankNumber
-    file: Annotated[str, Shown(longest=400)]
-    version: str
-    entries: Count
-    overwritten: Annotated[Count, Shown("overwritten entries")]
 
 
 def _dumps(diagnosis: Diagnosis, journal: Journal | None) -> Iterator[Block]:
@@ -171,57 +199,17 @@ def _dumps(diagnosis: Diagnosis, journal: Journal | None) -> Iterator[Block]:
         for rank, reason in damaged.items():
             yield Paragraph(f"The dump of rank {rank} is damaged: {reason}", Tone.WARNING)
     if journal:
-        yield Only([Medium.HTML], [*_read(diagnosis, journal)])
+        yield Only([Medium.HTML], partial(_files, diagnosis, journal))
 
 
-def _read(diagnosis: Diagnosis, journal: Journal) -> Iterator[Block]:
+def _files(diagnosis: Diagnosis, journal: Journal) -> Iterator[Block]:
+    from tracelink.diagnosis.database.tables import rank_rows
+
     last = int(journal.records.created.max()) if len(journal) else NO_TIME
     created = f" The last entry was created at {moment(last)}." if last != NO_TIME else ""
     counts = ", ".join(f"{number(count)} {name}" for name, count in asdict(diagnosis.checked).items())
     yield Paragraph(f"Checked: {counts}.{created}", Tone.ASIDE)
-    named = {
-        "Read": diagnosis.present,
-        "Missing": diagnosis.missing,
-        "Unreadable or truncated": list(diagnosis.unreadable),
-    }
-    yield Facts(
-        {name: f"{counted(len(ranks), 'rank')}: {rank_list(ranks)}" for name, ranks in named.items() if ranks}
-    )
-    rows = [
-        DumpRow(rank, one.source.path, one.source.version, entries, one.overwritten)
-        for (rank, one), entries in zip(
-            journal.recordings.items(), np.diff(journal.bounds).tolist(), strict=True
-        )
-    ]
-    yield Table(rows, "Files", most=MOST_FILES, thing="file")
-
-
-# Lateness: which ranks arrived last in collectives.
-
-
-STANDS_OUT = 4
-"""A rank stands out if the other ranks waited this many times as long for it as for any other."""
-
-
-def _straggler(lateness: Sequence[Lateness]) -> Iterator[Block]:
-    """The rank that stands out, if any."""
-    if not lateness:
-        return
-    first, *others = lateness
-    if first.total_ns >= SECOND and all(
-        first.total_ns >= STANDS_OUT * second.total_ns for second in others[:1]
-    ):
-        yield Paragraph(
-            f"Straggler: rank {first.rank} arrived last in {number(first.collectives)} of "
-            f"{counted(first.of, 'collective')}; the other ranks waited {duration(first.total_ns)} for it in total, "
-            f"at most {duration(first.worst_ns)} at once (#{first.sequence} of group {first.group})."
-        )
-
-
-def _lateness(lateness: Sequence[Lateness]) -> Iterator[Block]:
-    if lateness:
-        yield Paragraph("Ranks that arrived last, and how long the other ranks waited for them:", Tone.STRONG)
-        yield Table(lateness, thing="rank")
+    yield Table(rank_rows(journal, diagnosis), "Dumps", most=MOST_ROWS, thing="rank")
 
 
 # Logs, stacks and NCCL's monitor, and what was read.
@@ -229,29 +217,6 @@ def _lateness(lateness: Sequence[Lateness]) -> Iterator[Block]:
 
 MOST_STACKS = 16
 """Stacks of a page."""
-
-
-class StackRow(Row, frozen=True):
-    """Processes with one stack, in a line."""
-
-    ranks: Annotated[str, Doc("And processes whose rank is unknown.")]
-    calls: Annotated[str, Shown("innermost call < its callers", longest=420)]
-
-
-def _witness_sections(witnesses: Witnesses) -> Iterator[Section]:
-    conflicts = [f"{one.message} ({', '.join(one.sources)})" for one in witnesses.conflicts]
-    title = "Sources that contradict each other"
-    yield Section(title, [Items(conflicts, 3, "contradiction")], anchor="conflicts", titled=True)
-    if sum(len(stack.ranks) + len(stack.processes) for stack in witnesses.stacks) > 1:
-        yield Section("Stacks", [*_stacks(witnesses.stacks)])
-    if witnesses.reports:
-        table = Table(witnesses.reports, columns=REPORTS, brief=100, most=200, thing="line")
-        yield Section("Watchdog lines", [table], anchor="watchdog", verbose=True, titled=True)
-    yield Section(
-        "Files", [*_used(witnesses.used)], verbose=any(use.what == "dumps" for use in witnesses.used)
-    )
-
-
 REPORTS = (
     "rank", "sign", "group", "description", "operation", "sequence", "elements_in", "timeout_ms", "enqueued",
     "completed",
@@ -259,27 +224,28 @@ REPORTS = (
 """Columns of watchdog lines."""
 
 
+def _witness_sections(witnesses: Witnesses) -> Iterator[Section]:
+    conflicts = [f"{one.message} ({', '.join(one.sources)})" for one in witnesses.conflicts]
+    title = "Sources that contradict each other"
+    yield Section(title, [Items(conflicts, 3, "contradiction")], anchor="conflicts", titled=True)
+    yield Section("Stacks", [*_stacks(witnesses.stacks)])
+    table = Table(witnesses.reports, columns=REPORTS, brief=100, most=MOST_ROWS, thing="line")
+    yield Section("Watchdog lines", [table], anchor="watchdog", verbose=True, titled=True)
+    files = Table(witnesses.used, thing="kind of file", things="kinds of files")
+    yield Section("Files", [files], verbose=any(use.what == "dumps" for use in witnesses.used))
+
+
 def _stacks(stacks: Sequence[FoldedStack]) -> Iterator[Block]:
     processes = sum(len(stack.ranks) + len(stack.processes) for stack in stacks)
-    rows = [StackRow(_who(stack), called_from(stack.frames)) for stack in stacks]
+    if processes < 2:
+        return
     yield Paragraph(f"Stacks of {number(processes)} processes, the least common first:", Tone.STRONG)
+    rows = [CallRow(_who(stack), called_from=called_from(stack.frames)) for stack in stacks]
     yield Table(rows, brief=4, thing="stack", most=MOST_STACKS)
-    details = [
-        Details(f"{_who(stack)} ({stack.program})", [stack_of(stack.frames)])
-        for stack in stacks[:MOST_STACKS]
-    ]
-    yield Only([Medium.HTML], details)
+    shown = stacks[:MOST_STACKS]
+    whole = [Details(f"{_who(stack)} ({stack.program})", [stack_of(stack.frames)]) for stack in shown]
+    yield Only([Medium.HTML], whole)
 
 
 def _who(stack: FoldedStack) -> str:
     return ", ".join([*([ranks_cell(stack.ranks)] if stack.ranks else []), *stack.processes[:MOST_STACKS]])
-
-
-def _used(used: Sequence[Use]) -> Iterator[Block]:
-    """What was read, and what was not used: a line in a terminal."""
-    read = [f"{use.what}: {number(use.count)} ({use.purpose})" for use in used if use.purpose]
-    left = [f"{use.what}: {number(use.count)}" for use in used if not use.purpose]
-    none = "" if any(use.what == "dumps" for use in used) else "No dump. "
-    lines = [f"{none}Read: {'; '.join(read)}."] + ([f"Not used: {'; '.join(left)}."] if left else [])
-    yield Only([Medium.TERMINAL, Medium.MARKDOWN], [Paragraph(line) for line in lines])
-    yield Only([Medium.HTML], [Table(used, "Files", thing="kind of file", things="kinds of files")])

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from functools import partial
-from typing import Annotated
 
 from tracelink.diagnosis.journal import Journal
 from tracelink.diagnosis.model import (
-    CallSeen,
     Category,
     Diagnosis,
     Evidence,
-    Link,
     Problem,
     Role,
     Sighting,
@@ -28,44 +25,34 @@ from tracelink.diagnosis.report.calls import (
     stack_of,
     together,
 )
-from tracelink.diagnosis.verdicts.base import CATEGORY_IN_WORDS
-from tracelink.diagnosis.verdicts.compilations import compiled_in_words, how_long, which_time
-from tracelink.model.fields import FrozenRanks, Row, Shown
-from tracelink.model.records import Entry, line_in_words, readable_name
+from tracelink.model.records import Entry, Frame, readable_name
 from tracelink.model.text import (
-    counted,
     duration,
-    group_name,
+    moment,
     number,
-    numbered,
-    rank_list,
     shortened,
-    time_of_day,
 )
-from tracelink.model.witnesses import Compiling
 from tracelink.show.document import (
     Block,
-    Facts,
     Heading,
     Medium,
     Only,
     Paragraph,
     Section,
     Table,
-    Tone,
 )
 
 MOST_IN_FULL = 10
 """Problems that are explained at all: others are consequences more often than causes."""
 MOST_LINKS = 100
-MOST_OTHERS = 4
-"""Compile logs and stacks of culprits."""
+MOST_STACKS = 4
+LONGEST_OPERATOR = 72
+"""Characters of the name of an operator or a kernel."""
 
 
 def problem_sections(diagnosis: Diagnosis, journal: Journal | None) -> Iterator[Section]:
     """Of each of the first problems why it is believed, what to do next, and all calls and stacks that show it."""
     several = len(diagnosis.problems) + diagnosis.more_problems > 1
-    descriptions = {item.group: item.description for item in diagnosis.standings}
     for index, problem in enumerate(diagnosis.problems[:MOST_IN_FULL], 1):
         later = index > 1
         named = f" {index}" if several else ""
@@ -75,7 +62,7 @@ def problem_sections(diagnosis: Diagnosis, journal: Journal | None) -> Iterator[
         yield Section(f"Problem{named}: {kind}", [*heading, why], anchor=f"problem-{index}", verbose=later)
         advice = [Paragraph(f"Next: {problem.advice}")] if problem.advice else []
         yield Section(f"Next{named}", advice, verbose=later)
-        yield Section(f"Evidence{named}", [*_evidence(problem, descriptions)], verbose=True)
+        yield Section(f"Evidence{named}", [*_evidence(problem)], verbose=True)
         if journal and not later:
             around = Only([Medium.HTML], partial(_around, diagnosis, journal))
             yield Section("Calls around the problem", [around], anchor="recent")
@@ -133,151 +120,61 @@ def _then(rank: int, stretch: Stretch) -> CallRow:
     )
 
 
-# All evidence: facts, the cycle of a deadlock, calls, stacks, profiles, compile logs.
+# All evidence: the problem as a row, the cycle of a deadlock, calls, stacks, profiles, compile logs.
 
 
-def _evidence(problem: Problem, descriptions: dict[str, str]) -> Iterator[Block]:
-    yield _facts(problem)
-    yield from _cycle(problem.cycle, descriptions)
-    rows = [call_row(f"{one.rank}", call) for one in problem.evidence for call in together(one.entries)]
-    if rows:
+FIELDS = ("category", "culprits", "waiting", "waited_ns", "count", "proven", "tie")
+LINK = ("ranks", "operation", "sequence", "group", "waits_for")
+SEEN = (
+    "operation",
+    "sequence",
+    "before",
+    "operator",
+    "thread",
+    "start_ns",
+    "duration_ns",
+    "launched",
+    "around",
+    "node",
+)
+
+
+def _evidence(problem: Problem) -> Iterator[Block]:
+    yield Table([problem], columns=FIELDS)
+    if problem.cycle:
+        yield Heading("Cycle of waits:")
+        yield Table(problem.cycle, columns=LINK, thing="link", brief=MOST_LINKS, most=MOST_LINKS)
+    if rows := [call_row(f"{one.rank}", call) for one in problem.evidence for call in together(one.entries)]:
         yield Heading("Last calls:")
         yield Table(rows, thing="call")
     for one in problem.evidence:
-        if frames := one.entries[-1].frames:
-            yield Heading(f"Stack of the last call of rank {one.rank}:")
-            yield stack_of(frames)
+        yield from _stack(f"the last call of rank {one.rank}", one.entries[-1].frames)
+    recorded = {one.rank for one in problem.evidence if one.entries[-1].frames}
     for sighting in problem.sightings:
-        yield from _sighting(sighting, problem)
-    for compiling in problem.compiling[:MOST_OTHERS]:
-        yield from _compiling(compiling)
-    yield from _more(len(problem.compiling) - MOST_OTHERS, "compile log")
-    for stack in problem.stacks[:MOST_OTHERS]:
-        yield Heading(f"Stack of rank {stack.rank} ({stack.program}, {stack.thread}):")
-        yield stack_of(stack.frames)
-    yield from _more(len(problem.stacks) - MOST_OTHERS, "stack")
+        yield from _sighting(sighting, recorded)
+    if problem.compiling:
+        yield Heading("In compile logs:")
+        yield Table(problem.compiling, thing="compilation")
+    for stack in problem.stacks[:MOST_STACKS]:
+        yield from _stack(f"rank {stack.rank} ({stack.program}, {stack.thread})", stack.frames)
 
 
-def _more(count: int, thing: str) -> list[Block]:
-    return (
-        [Paragraph(f"{counted(count, f'more {thing}')} (--json has all).", Tone.ASIDE)] if count > 0 else []
-    )
+def _stack(of: str, frames: Sequence[Frame]) -> list[Block]:
+    return [Heading(f"Stack of {of}:"), stack_of(frames)] if frames else []
 
 
-def _facts(problem: Problem) -> Facts:
-    tie = "; they differ, and it is unknown which of them is wrong" if problem.tie else ""
-    tie += "" if problem.proven else "; known only from the dumps of other ranks"
-    where = group_name(problem.group, problem.description)
-    return _known(
-        {
-            "Class": CATEGORY_IN_WORDS[problem.category],
-            "Culprits": _ranks(problem.culprits, "unknown") + tie,
-            "Waiting": _ranks(problem.waiting, "no rank"),
-            "For": f"at least {duration(problem.waited_ns)}" if problem.waited_ns is not None else "",
-            "Where": f"{numbered(problem.operation, problem.sequence)} of {where}",
-            "Shown by": counted(problem.count, "collective") if problem.count > 1 else "",
-        }
-    )
-
-
-def _known(values: dict[str, str]) -> Facts:
-    return Facts({name: text for name, text in values.items() if text})
-
-
-def _ranks(ranks: Sequence[int], nothing: str) -> str:
-    if not ranks:
-        return nothing
-    return f"rank {ranks[0]}" if len(ranks) == 1 else f"{counted(len(ranks), 'rank')}: {rank_list(ranks)}"
-
-
-class LinkRow(Row, frozen=True):
-    """Ranks that wait in a collective of a cycle."""
-
-    ranks: FrozenRanks
-    call: Annotated[str, Shown("are in", longest=120)]
-    waits_for: Annotated[FrozenRanks, Shown("wait for ranks")]
-
-
-def _cycle(cycle: Sequence[Link], descriptions: dict[str, str]) -> Iterator[Block]:
-    rows = [
-        LinkRow(
-            link.ranks,
-            f"{numbered(link.operation, link.sequence)} of "
-            f"{group_name(link.group, descriptions.get(link.group, ''))}",
-            link.waits_for,
-        )
-        for link in cycle
-    ]
-    if rows:
-        yield Heading("Cycle of waits:")
-        yield Table(rows, thing="link", brief=MOST_LINKS, most=MOST_LINKS)
-
-
-# Sightings: what profiles show of the call of a problem, and of what a rank did after it.
-
-
-MOST_NESTED = 16
-"""Names of nested operators and functions, the innermost ones."""
-MOST_FRAMES = 4
-LONGEST_OPERATOR = 72
-"""Characters of the name of an operator or a kernel."""
-WITHIN = " > "
-
-
-def _sighting(sighting: Sighting, problem: Problem) -> Iterator[Block]:
+def _sighting(sighting: Sighting, recorded: Collection[int]) -> Iterator[Block]:
+    """What profiles show of the call of a problem, and of what a rank did after it."""
     source = "profile" if sighting.end_ns is not None else "execution trace"
     note = f" ({sighting.note})" if sighting.note else ""
     yield Heading(f"In the {source} of rank {sighting.rank}{note}:")
-    facts = _call_facts(sighting.call, problem, sighting.rank) if sighting.call else {}
-    facts |= {f"then, on {stretch.where}": _stretch(stretch) for stretch in sighting.stretches}
-    if sighting.later:
-        facts["next call"] = f"{_call_seen(sighting.later)}: the profile continues after the dump was written"
+    calls = [call for call in (sighting.call, sighting.later) if call]
+    yield Table(calls, columns=SEEN, thing="call")
+    yield Table([call.work for call in calls if call.work], thing="kernel")
+    if sighting.call and sighting.rank not in recorded:
+        yield from _stack(f"this call of rank {sighting.rank}", sighting.call.frames)
+    for stretch in sighting.stretches:
+        names = [f"{duration(one.duration_ns)} {readable_name(one.name)}" for one in stretch.running]
+        yield Paragraph(f"Then, {duration(stretch.duration_ns)} on {stretch.where}: {' > '.join(names)}.")
     if sighting.end_ns is not None:
-        facts["it ends at"] = f"{time_of_day(sighting.end_ns)} UTC"
-    yield _known(facts)
-
-
-def _call_facts(call: CallSeen, problem: Problem, rank: int) -> dict[str, str]:
-    work = ""
-    if call.work:
-        length = "did not end" if call.work.duration_ns is None else duration(call.work.duration_ns)
-        work = f"{shortened(call.work.name, LONGEST_OPERATOR)} on {call.work.where}, {length}"
-    elif call.launched is not None:
-        work = "did not end within the profile" if call.launched else "none was launched"
-    recorded = any(one.rank == rank and one.entries[-1].frames for one in problem.evidence)
-    frames = [f"{frame.name} ({line_in_words(frame)})" for frame in call.frames[:MOST_FRAMES]]
-    return {
-        _call_seen(call): f"{_nested([*call.around, call.operator])}, on {call.thread}",
-        "in": "" if recorded else ", ".join(frames),
-        "kernel": work,
-        "node": "" if call.node is None else f"{call.node} of the execution trace",
-    }
-
-
-def _call_seen(call: CallSeen) -> str:
-    before = f", {counted(call.before, 'call')} earlier" if call.before else ""
-    return f"{numbered(call.operation, call.sequence)}{before}"
-
-
-def _nested(names: Sequence[str]) -> str:
-    """Nested names, the innermost last."""
-    shown = [shortened(readable_name(name), LONGEST_OPERATOR) for name in names[-MOST_NESTED:]]
-    return WITHIN.join([*(["…"] if len(shown) < len(names) else []), *shown])
-
-
-def _stretch(stretch: Stretch) -> str:
-    names = _nested([running.name for running in stretch.running])
-    part, total = duration(stretch.running[-1].duration_ns), duration(stretch.duration_ns)
-    return f"for {total} {names}" if part == total else f"for {part} of {total} {names}"
-
-
-def _compiling(one: Compiling) -> Iterator[Block]:
-    yield Heading(f"In the compile log of rank {one.rank}:")
-    yield _known(
-        {
-            "compiling": compiled_in_words(one),
-            "since": f"{time_of_day(one.since_ns)} UTC, {how_long(one)}",
-            "for the": which_time(one) if one.cold is not None else "",
-            "within": WITHIN.join(one.phases) if len(one.phases) > 1 else "",
-        }
-    )
+        yield Paragraph(f"The profile ends at {moment(sighting.end_ns)}.")
