@@ -16,7 +16,6 @@ from tracelink.diagnosis.examine import diagnosis_of
 from tracelink.diagnosis.model import Category, Diagnosis, Kind, RanksOfDumps, Stage, Standing
 from tracelink.diagnosis.stalls import hint_of_file_times
 from tracelink.diagnosis.verdicts.absence import NeverJoined
-from tracelink.diagnosis.verdicts.base import CATEGORY_IN_WORDS
 from tracelink.diagnosis.verdicts.drafts import Draft, lawful
 from tracelink.model.columns import SECOND
 from tracelink.model.trace import ProcessGroup
@@ -83,10 +82,6 @@ def test_hung_job_is_never_ok(case: tuple[Plan, Fault], when: str, data: st.Data
 
 
 # Classes.
-
-
-def test_every_category_has_words() -> None:
-    assert set(CATEGORY_IN_WORDS) == set(Category)
 
 
 def test_category_of_what_a_dump_does_not_prove() -> None:

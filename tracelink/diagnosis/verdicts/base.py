@@ -40,16 +40,6 @@ WHERE_DUMPS_ARE = (
     "A rank writes its dump on its own host: to the path in TORCH_FR_DUMP_TEMP_FILE followed by the rank, "
     "by default ~/.cache/torch/comm_lib_trace_rank_N."
 )
-CATEGORY_IN_WORDS: Mapping[Category, str] = {
-    Category.CODE_PATH: "another way through the code",
-    Category.NOT_REACHED: "call not reached (stuck or slow on the host)",
-    Category.COMPILING: "busy compiling (torch.compile, on the host)",
-    Category.PROCESS_GONE: "process gone",
-    Category.WRONG_ARGUMENTS: "wrong arguments",
-    Category.DEVICE_OR_NETWORK: "device or network stuck",
-    Category.IN_FLIGHT: "in flight",
-    Category.UNKNOWN: "unknown (the files do not show it)",
-}
 
 
 class UnrecordedCalls(Struct, frozen=True):

@@ -57,19 +57,6 @@ def compiled_in_words(compiling: Compiling) -> str:
     return " ".join(filter(None, named))
 
 
-def how_long(compiling: Compiling) -> str:
-    """`for at least 6 min 34 s: the log ends within it`."""
-    length = duration(compiling.duration_ns)
-    return f"for at least {length}: the log ends within it" if compiling.open else f"for {length}"
-
-
-def which_time(compiling: Compiling) -> str:
-    """Whether the function was compiled before, and why again; empty if unknown."""
-    words = {True: "first time (cold)", False: "second time or later (warm)", None: ""}[compiling.cold]
-    why = failed_guard_in_words(compiling)
-    return f"{words}, because {why}" if words and why else words
-
-
 def failed_guard_in_words(compiling: Compiling) -> str:
     """`s.i == 0 failed at train.py:31`; empty if unknown."""
     if not compiling.guard:
