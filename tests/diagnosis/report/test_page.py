@@ -38,7 +38,7 @@ from tracelink.diagnosis.model import (
     Standing,
 )
 from tracelink.diagnosis.report import report_of
-from tracelink.diagnosis.report.problems import MOST_IN_FULL
+from tracelink.diagnosis.report.diagnosis import MOST_IN_FULL
 from tracelink.model.errors import printable
 from tracelink.model.findings import Finding, Severity
 from tracelink.model.records import Entry, Frame

@@ -22,8 +22,7 @@ from tracelink.diagnosis.model import (
     Standing,
 )
 from tracelink.diagnosis.report import MOST_PROBLEMS, report_of, verdict_of
-from tracelink.diagnosis.report.diagnosis import BRIEF, BRIEF_ROWS, MOST_NOTES
-from tracelink.diagnosis.report.problems import MOST_IN_FULL
+from tracelink.diagnosis.report.diagnosis import BRIEF, BRIEF_ROWS, MOST_IN_FULL, MOST_NOTES
 from tracelink.model.findings import Finding, Severity
 from tracelink.model.records import Entry, Frame
 from tracelink.model.witnesses import Stack
