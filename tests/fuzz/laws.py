@@ -11,6 +11,7 @@ import io
 import re
 import sys
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from random import Random
@@ -238,10 +239,13 @@ def main() -> int:
     parser.add_argument("--cases", type=int, default=1000)
     parser.add_argument("--law", type=int, choices=LAWS, action="append")
     parser.add_argument("--case", help="LAW/SEED/NUMBER, as printed: only this one")
+    parser.add_argument("--truth", action="store_true", help="count what the headline names, by fault")
     parser.add_argument("--save", type=Path, help="write the dumps of --case into this folder")
     arguments = parser.parse_args()
     if arguments.case:
         return _one(arguments.case, arguments.save)
+    if arguments.truth:
+        return _truth(arguments.seed, arguments.cases)
     wrong = 0
     for number in arguments.law or LAWS:
         wrong += _many(number, arguments.seed, arguments.cases)
@@ -257,6 +261,28 @@ def _one(name: str, folder: Path | None) -> int:
         for file, data in case.dumps().items():
             (folder / file).write_bytes(data)
     return bool(message)
+
+
+def _truth(seed: int, cases: int) -> int:
+    """Counts, for each fault, what the diagnosis with all dumps says of the ranks with the fault."""
+    said: Counter[tuple[str, str]] = Counter()
+    for count in range(cases):
+        case = Case(f"truth/{seed}/{count}")
+        diagnosis, fault = diagnosed(case.dumps()), case.fault.kind
+        named = set(diagnosis.problems[0].culprits) if diagnosis.problems else set()
+        what = (
+            "exact"
+            if named == set(case.fault.ranks)
+            else "among"
+            if named & set(case.fault.ranks)
+            else "other"
+        )
+        said[
+            f"{fault}, {'hung' if case.hung else 'runs'}", f"{diagnosis.verdict}: {what if named else 'none'}"
+        ] += 1
+    for (fault, what), number in sorted(said.items()):
+        print(f"{fault:16} {what:20} {number:5}")
+    return 0
 
 
 def _many(number: int, seed: int, cases: int) -> int:

@@ -399,7 +399,8 @@ class Case:
         self._watchdog = [random.uniform(0, WATCHDOG_MS) for _ in range(self.world)]
         self.skew = random.choice([0, 2, 5, 20, 50, 150])
         last = max(self.run.clock)
-        first = last + random.choice([1e3, 3e4, 3e5]) if self.hung else last * random.uniform(0.05, 1)
+        long = [1e3, 3e4, 3e5, *[1.1 * TIMEOUT_MS] * self.style.gloo]
+        first = last + random.choice(long) if self.hung else last * random.uniform(0.05, 1)
         self.moments = {
             rank: first + random.uniform(0, self.skew) for rank in range(self.world) if rank not in self.gone
         }
@@ -423,9 +424,8 @@ class Case:
 
     def is_over(self, rank: int, issued: Issued) -> bool:
         """Whether it was finished when the rank dumped, and its recorder knew."""
-        return self._retired(rank, issued) <= self.moments[rank] or (
-            issued.done <= self.moments[rank] and not self.style.gloo
-        )
+        known = self._retired(rank, issued) if self.style.gloo else issued.done
+        return max(issued.done, known) <= self.moments[rank]
 
     def behind(self) -> set[int]:
         """Ranks whose hosts stopped before a call in which others wait for them."""
@@ -446,10 +446,10 @@ class Case:
         }
 
     def _retired(self, rank: int, issued: Issued) -> float:
+        if self.style.gloo:
+            return min(issued.done + 0.05, issued.enqueued + TIMEOUT_MS)
         if issued.done == NEVER:
             return NEVER
-        if self.style.gloo:
-            return issued.done + 0.05
         phase = self._watchdog[rank]
         return math.ceil((issued.done - phase) / WATCHDOG_MS) * WATCHDOG_MS + phase
 
