@@ -424,8 +424,12 @@ class Case:
 
     def is_over(self, rank: int, issued: Issued) -> bool:
         """Whether it was finished when the rank dumped, and its recorder knew."""
-        known = self._retired(rank, issued) if self.style.gloo else issued.done
-        return max(issued.done, known) <= self.moments[rank]
+        is_known = self.has_left(rank, issued) or not self.style.gloo
+        return issued.done <= self.moments[rank] and is_known
+
+    def has_left(self, rank: int, issued: Issued) -> bool:
+        """Whether it had left the list of work: gloo's calls do so after their timeout, too."""
+        return self._retired(rank, issued) <= self.moments[rank]
 
     def behind(self) -> set[int]:
         """Ranks whose hosts stopped before a call in which others wait for them."""
