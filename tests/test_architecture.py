@@ -33,6 +33,7 @@ SMALL_MODULES = {
     "tracelink.converters.perfetto.reading.profiles": "imported when a native trace is read as profiles",
     "tracelink.diagnosis.deadlocks": "one kind of verdict, as each module of this family",
     "tracelink.diagnosis.hangs": "the causes of waiting in words: too much for the order of questions",
+    "tracelink.diagnosis.verdicts.stated": "as long as modules state the sentences of their verdicts",
     "tracelink.linking.execution": "one relation, as each module of this package",
     "tracelink.ordering.tensors": "one order, as each module of this package",
 }
@@ -242,7 +243,6 @@ REPEATED = {
     ("Node", "PositionalNode"): NODES,
     ("Process", "ProcessFact"): "a process of a timeline, and as a native trace states it",
     ("Shape", "Trace"): "columns of a history of memory, and how a pickle contains them",
-    ("Shown", "Testimony"): "witnesses, and what is shown of them",
     ("Ties", "_CrossRankFlows"): "edges between ranks, and how a format writes them",
     ("Waits", "_Slices"): "waits, and the slices that they are drawn as",
 }

@@ -269,6 +269,8 @@ def _entries_of(
     journal, ranks, default = examined.journal, selection.ranks, ON_PAGE if output else SHOWN
     every = console.json or _suffix(output) in (".csv", ".json")
     kept = journal.ranks if ranks is None else journal.ranks[ranks.mark(journal.ranks.astype(np.int64))]
+    if not len(journal.ranks):
+        raise UsageError("--entries: there is no dump", advice="Lines of logs are shown with -v.")
     if not len(kept):
         raise UsageError(
             f"--ranks: no dump of {ranks.called('rank') if ranks else 'any rank'}",

@@ -64,7 +64,6 @@ from tracelink.plugins import MetricsReader
 
 if TYPE_CHECKING:
     from tracelink.diagnosis.witnesses.bundle import Bundle
-    from tracelink.diagnosis.witnesses.evidence import Shown
 
 LEFT = frozenset({"skipped", "unknown_format", UNREADABLE})
 """Reasons of findings on files that no reader of traces reads."""
@@ -508,11 +507,12 @@ def _with_others(draft: Draft, inputs: _Inputs) -> Draft:
     """With what logs, stacks and monitors show, and where they contradict the dumps."""
     if inputs.others is None:
         return draft
-    from tracelink.diagnosis.witnesses.evidence import next_to_dumps
+    from tracelink.diagnosis.evidence import next_to_dumps
+    from tracelink.diagnosis.witnesses.bundle import uses_of
 
     paths = {rank: recording.source.path for rank, recording in inputs.recordings.by_rank.items()}
-    shown = next_to_dumps(inputs.others, draft, paths, hung=inputs.clues.hung)
-    return _with_shown(draft, inputs.others, shown, inputs.recordings.tasks, list(paths.values()))
+    uses = uses_of(inputs.recordings.tasks, list(paths.values()))
+    return next_to_dumps(draft, inputs.others, uses, paths, hung=inputs.clues.hung)
 
 
 STEPS = (
@@ -544,19 +544,6 @@ def _bundle_of(sources: Sequence[Source], tasks: Sequence[Task], engine: Engine)
     return bundle_of(sources, engine, texts)
 
 
-def _with_shown(
-    draft: Draft, others: Bundle, shown: Shown, tasks: Sequence[Task], dumps: Sequence[str]
-) -> Draft:
-    from tracelink.diagnosis.witnesses.bundle import uses_of, with_folded_skips
-    from tracelink.diagnosis.witnesses.evidence import with_others
-
-    kept = [finding for finding in draft.rest.findings if finding.source not in others.recognised]
-    used = [*uses_of(tasks, dumps), *shown.witnesses.used]
-    shown = replace(shown, witnesses=replace(shown.witnesses, used=used))
-    rest = replace(draft.rest, findings=with_folded_skips(kept))
-    return with_others(Draft(draft.verdicts, rest), shown)
-
-
 def _without_dumps(discovery: Discovery, engine: Engine, clues: Clues, error: UnreadableError) -> Examined:
     """What logs, NCCL's monitor and stacks show by themselves; raises the error if there are none."""
     findings = list(discovery.findings)
@@ -566,13 +553,10 @@ def _without_dumps(discovery: Discovery, engine: Engine, clues: Clues, error: Un
     others = _bundle_of(sources, tasks, engine)
     if others is None:
         raise error
-    from tracelink.diagnosis.witnesses.evidence import recordings_of, without_dumps
+    from tracelink.diagnosis.evidence import without_dumps
+    from tracelink.diagnosis.witnesses.bundle import uses_of
 
-    shown = without_dumps(others, error, hung=clues.hung)
-    journal = journal_of(recordings_of(others.reports))
-    records = journal.records
-    collectives = set(zip(records.group.tolist(), records.sequence.tolist(), strict=True))
-    checked = Checked(len(journal.recordings), len(journal), len(journal.groups), len(collectives))
-    draft = _with_shown(Draft((), Diagnosis(checked=checked, findings=findings)), others, shown, tasks, ())
+    rest = Diagnosis(checked=Checked(ranks=len(others.ranks_with_logs)), findings=findings)
+    draft = without_dumps(Draft((), rest), others, uses_of(tasks, ()), error, hung=clues.hung)
     stacks = others.stacks.by_rank
-    return Examined(draft.each(lambda verdict: verdict.with_stacks(stacks)).settled(), journal)
+    return Examined(draft.each(lambda verdict: verdict.with_stacks(stacks)).settled(), journal_of({}))

@@ -25,7 +25,7 @@ from tracelink.pipeline.reading import Task
 
 if TYPE_CHECKING:
     from tracelink.compiling.divergences import Logs
-    from tracelink.diagnosis.witnesses.model import Delay
+    from tracelink.diagnosis.witnesses.compile_logs import Delay
 
 MOST_PROBLEMS = 5
 MOST_CULPRITS = 3
@@ -233,7 +233,7 @@ def _with_compilations(verdict: Verdict, journal: Journal, logs: Logs) -> Verdic
 
 
 def _wait_for(rank: int, verdict: Verdict, journal: Journal) -> Delay:
-    from tracelink.diagnosis.witnesses.model import Delay
+    from tracelink.diagnosis.witnesses.compile_logs import Delay
 
     records = journal.records
     rows = [row for other, row in verdict.rows.items() if other not in verdict.culprits]

@@ -22,7 +22,7 @@ from builders.monitors import (
     status,
     timed_out,
 )
-from tracelink import Diagnosis, diagnose, examine
+from tracelink import Diagnosis, diagnose
 from tracelink.diagnosis.model import Category, Kind, Stage
 from tracelink.model.errors import UnreadableError
 
@@ -70,13 +70,6 @@ def test_a_rank_that_did_not_come(tmp_path: Path) -> None:
         "There is no dump: this diagnosis rests on watchdog lines in 8 logs. docs/witnesses.md: what they can prove."
     ]
     assert reasons(found) == []
-
-
-def test_the_tables_of_dumps_contain_the_lines(tmp_path: Path) -> None:
-    journal = examine(logs(tmp_path, hung(3, 1))).journal
-    rows = zip(journal.rank.tolist(), journal.records.sequence.tolist(), strict=True)
-    assert list(rows) == [(0, 20), (0, 21), (1, 20), (2, 20), (2, 21)]
-    assert {recording.source.format for recording in journal.recordings.values()} == {"watchdog-log"}
 
 
 def test_others_have_enqueued_more(tmp_path: Path) -> None:
@@ -188,9 +181,8 @@ def test_ranks_that_wait_for_each_other_in_two_groups(tmp_path: Path) -> None:
     found = diagnose(logs(tmp_path, lines))
     assert outcomes(found) == [(Kind.DEADLOCK, "6", 21, "nccl:all_reduce", (), (0, 1), True)]
     assert found.problems[0].message == (
-        "Ranks wait for each other in 2 groups: rank 0 timed out after 10 min in all_reduce #21 of group 6 (mesh_dp), "
-        "which rank 1 did not enqueue; rank 1 timed out after 10 min in all_reduce #9 of group 5 (mesh_tp), which "
-        "rank 0 did not enqueue."
+        "Deadlock: rank 0 in all_reduce #21 of group 6 (mesh_dp) waits for rank 1; rank 1 in all_reduce #9 of group 5 "
+        "(mesh_tp) waits for rank 0."
     )
 
 

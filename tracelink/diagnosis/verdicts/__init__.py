@@ -7,7 +7,9 @@ __all__ = [
     "deadlocks",
     "drafts",
     "hangs",
+    "logs",
     "mismatches",
+    "monitor",
     "stated",
     "unrecorded",
 ]

@@ -1,6 +1,6 @@
-"""Other files than dumps and profiles that show what a rank did: compile logs, and stacks as text.
+"""Readers of files other than dumps and profiles that show what a rank did: logs, stacks, NCCL's monitor, compile logs.
 
-They know neither the journal nor problems; the diagnosis asks them about a rank and a time.
+They state facts, and know neither the journal nor verdicts.
 """
 
-__all__ = ["bundle", "compile_logs", "evidence", "model"]
+__all__ = ["bundle", "communicators", "compile_logs", "conflicts", "watchdog"]

@@ -93,11 +93,10 @@ class Bundle(Struct):
         answers = [status.source for status in self.statuses]
         return {*self.logs, *self.quiet, *self.empty_logs, *self.stacks.recognised, *answers}
 
-    def witnesses(self, conflicts: Sequence[Conflict]) -> Witnesses:
-        """What the files show, and where they contradict each other."""
-        return Witnesses(
-            self.reports[:MOST_REPORTS], self.stacks.folded, self.statuses, conflicts, self.uses()
-        )
+    def witnesses(self, conflicts: Sequence[Conflict], uses: Sequence[Use]) -> Witnesses:
+        """What the files show, where they contradict each other, and `uses` of others."""
+        used = [*uses, *self.uses()]
+        return Witnesses(self.reports[:MOST_REPORTS], self.stacks.folded, self.statuses, conflicts, used)
 
     def uses(self) -> list[Use]:
         """What was used for what, and what was not used."""

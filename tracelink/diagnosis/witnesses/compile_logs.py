@@ -7,10 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 
+from msgspec import Struct
+
 from tracelink.compiling.divergences import Logs
 from tracelink.compiling.reading import read_logs
 from tracelink.diagnosis.dumps.recordings import compile_logs_among
-from tracelink.diagnosis.witnesses.model import Delay
 from tracelink.io.engine import Engine
 from tracelink.model.columns import SECOND
 from tracelink.model.compiles import CompileLog, Phase
@@ -25,6 +26,20 @@ LONGEST_BEFORE = 1800 * SECOND
 """How long before the others wait a log may end, if no call shows that it is of the same run."""
 SETTLED = 10 * SECOND
 """A rank that has not joined this long after its compilation is not late because of it."""
+
+
+class Delay(Struct, frozen=True):
+    """When other ranks waited for a culprit."""
+
+    start_ns: int | None
+    """When the first of them began to wait."""
+    end_ns: int
+    """When the culprit joined, else the latest time in all dumps."""
+    last_call_ns: int | None
+    """When the culprit made its last call."""
+    joined: bool
+    has_dump: bool
+    """Whether its process was there when dumps were written."""
 
 
 def logs_of(ranks: Collection[int], tasks: Sequence[Task], engine: Engine) -> tuple[Logs, list[Finding]]:
