@@ -23,7 +23,7 @@ from tracelink.diagnosis.examine import examine
 from tracelink.diagnosis.matrix import matrix_of
 from tracelink.diagnosis.report.calls import tensors_in_words
 from tracelink.diagnosis.report.entries import side_by_side
-from tracelink.diagnosis.report.table import Column, Shown, folded, ordinal
+from tracelink.diagnosis.report.table import Column, Shown, folded
 from tracelink.model.records import Entry
 from tracelink.show import terminal
 
@@ -78,7 +78,7 @@ class TestTable:
         assert output[3].startswith("0 (default_pg)  3")
         assert output[4:6] == [
             "Last 1 row; 8 earlier entries (--limit 0 shows all).",
-            "Rank 2 has no entry in these rows; its last entry is all_reduce #2 of group 0 (default_pg).",
+            "No entry in these rows: rank 2.",
         ]
 
     def test_20_rows_by_default(self, tracelink: Run) -> None:
@@ -338,12 +338,6 @@ class TestColumns:
 def test_tensors_in_words(given: list[list[int]], got: list[list[int]], message: bool, words: str) -> None:
     entry = Entry("", "", 1, "", given, got, ["Float"], [], "", None, None, None, ())
     assert tensors_in_words([entry], message=message) == words
-
-
-def test_ordinals() -> None:
-    assert [ordinal(place) for place in (0, 1, 2, 3, 10, 11, 20, 110)] == [
-        *("1st", "2nd", "3rd", "4th", "11th", "12th", "21st", "111th")
-    ]
 
 
 def test_a_deadlock_of_groups(tracelink: Run) -> None:

@@ -55,16 +55,15 @@ def test_members_table(tmp_path: Path) -> None:
     )
     database = sqlite_of(what, tmp_path)
     query = """
-        SELECT g.name, m.position, m.rank, m.stage, m.sequence, c.sequence
-        FROM members m JOIN groups g ON g.id = m.group_id LEFT JOIN collectives c ON c.id = m.collective_id
+        SELECT g.name, m.position, m.rank, m.stage, m.sequence FROM members m JOIN groups g ON g.id = m.group_id
         ORDER BY g.name, m.position
     """
     assert rows(database, query) == [
-        ("0", 0, 0, "waiting", 1, 1),
-        ("0", 1, 1, "waiting", 1, 1),
-        ("0", 2, 2, "waiting", 1, 1),
-        ("1", 0, 2, "waiting", 1, 1),
-        ("1", 1, 0, "never_joined", None, None),
+        ("0", 0, 0, "waiting", 1),
+        ("0", 1, 1, "waiting", 1),
+        ("0", 2, 2, "waiting", 1),
+        ("1", 0, 2, "waiting", 1),
+        ("1", 1, 0, "never_joined", None),
     ]
 
 
@@ -249,7 +248,8 @@ def test_problems_tables(tmp_path: Path) -> None:
     (problem,) = what.diagnosis.problems
     query = """
         SELECT p.id, p.kind, g.name, c.sequence, p.sequence, p.operation, p.message, p.proven, p.tie, p.count
-        FROM problems p JOIN groups g ON g.id = p.group_id JOIN collectives c ON c.id = p.collective_id
+        FROM problems p JOIN groups g ON g.id = p.group_id
+        JOIN collectives c ON c.group_id = g.id AND c.sequence = p.sequence
     """
     assert rows(database, query) == [
         (1, "never_joined", "0", 2, 2, "gloo:all_reduce", problem.message, 1, 0, 1)
@@ -384,7 +384,7 @@ def test_latest_rank_is_last_of_its_collective(tmp_path: Path) -> None:
     database = sqlite_of(tracelink.examine(traces("gloo/late")), tmp_path)
     query = """
         SELECT l.rank = c.last_rank, l.worst_ns = c.late_ns
-        FROM lateness l JOIN collectives c ON c.id = l.worst_collective_id
+        FROM lateness l JOIN collectives c ON c.group_id = l.group_id AND c.sequence = l.sequence
     """
     found = rows(database, query)
     assert found

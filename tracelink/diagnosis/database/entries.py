@@ -22,7 +22,7 @@ from tracelink.diagnosis.participation import Outcome, Parts, outcomes, parts_of
 from tracelink.model.columns import UNKNOWN, Int8s, Int32s, Int64s, Integers, distinct
 from tracelink.model.errors import ChangedError, UnreadableError, encodable
 from tracelink.model.findings import Finding, Severity
-from tracelink.model.operations import POINT_TO_POINT, item_bytes, operation_of, type_named
+from tracelink.model.operations import item_bytes, operation_of, type_named
 from tracelink.model.records import Details, Frame, Recording, State, Texts, own_frames
 from tracelink.plugins import DetailPayloads
 from tracelink.store.schema import Batch
@@ -81,20 +81,12 @@ class Numbering(Struct, frozen=True):
     """The ranks of each group."""
     groups_by_name: Mapping[tuple[str, str], Sequence[int]]
     """Rows of groups by name and description."""
-    by_sequence: Mapping[tuple[int, int], int]
-    """Collectives by group and sequence number."""
 
     def group_of(self, name: str, description: str, ranks: Sequence[int] = ()) -> int | None:
         """The group of this name; of several the one that contains these ranks."""
         rows = self.groups_by_name.get((name, description), ())
         fitting = (row for row in rows if self.members[row].issuperset(ranks))
         return next(fitting, rows[0] if rows else None)
-
-    def collective_of(self, group: int | None, sequence: int | None, operation: str = "") -> int | None:
-        """The collective of a group with this sequence number; None for messages."""
-        if group is None or sequence is None or operation_of(operation) in POINT_TO_POINT:
-            return None
-        return self.by_sequence.get((group, sequence))
 
 
 def numbering_of(examined: Examined) -> Numbering:
@@ -117,7 +109,6 @@ def numbering_of(examined: Examined) -> Numbering:
         _messages(match_messages(journal, parts, ends)),
         _members(journal),
         groups_by_name,
-        {pair: row for row, pair in enumerate(zip(group.tolist(), sequence.tolist(), strict=True))},
     )
 
 

@@ -10,7 +10,7 @@ from tracelink.model.findings import Finding
 from tracelink.model.records import Created, Retired, SequenceNumber
 from tracelink.store.schema import KEY, StoredRow, declared
 
-VERSION = 2
+VERSION = 3
 """Version of the tables: it increases if a column changes its name or its meaning."""
 
 Identifier = Annotated[int, KEY, Doc("Identifier in this database.")]
@@ -59,7 +59,6 @@ class MemberRow(StoredRow, frozen=True):
         ),
     ]
     sequence: Annotated[SequenceNumber, Doc("Of the last collective that it is known to have joined.")]
-    collective_id: Annotated[int | None, Doc("This collective.")]
 
 
 class CollectiveRow(StoredRow, frozen=True):
@@ -190,7 +189,6 @@ class ProblemRow(Problem, StoredRow, frozen=True, kw_only=True):
 
     id: Annotated[int, KEY, Doc("1 for the worst problem.")]
     group_id: Annotated[int | None, Doc("The group that shows it.")]
-    collective_id: Annotated[int | None, Doc("The first collective that shows it; missing for messages.")]
 
 
 class ProblemRankRow(StoredRow, frozen=True):
@@ -208,9 +206,9 @@ class LatenessRow(Lateness, StoredRow, frozen=True, kw_only=True):
     """Ranks that arrived last at collectives."""
 
     table = "lateness"
-    elsewhere = ("group", "sequence")
+    elsewhere = ("group",)
 
-    worst_collective_id: Annotated[int | None, Doc("The collective with the longest wait.")]
+    group_id: Annotated[int | None, Doc("The group of the longest wait.")]
 
 
 class FindingRow(Finding, StoredRow, frozen=True):

@@ -142,8 +142,7 @@ def members_table(journal: Journal, diagnosis: Diagnosis, numbering: Numbering) 
         positions = {rank: position for position, rank in enumerate(group.ranks)}
         for rank in sorted(numbering.members[row]):
             stage, last = standing.get((row, rank), (None, None))
-            collective = numbering.collective_of(row, last)
-            rows.append(MemberRow(row, rank, positions.get(rank), stage, last, collective))
+            rows.append(MemberRow(row, rank, positions.get(rank), stage, last))
     return Batch.of(MemberRow, rows)
 
 
@@ -232,12 +231,7 @@ def problems_table(problems: Sequence[Problem], numbering: Numbering) -> Batch:
     groups = [
         numbering.group_of(one.group, one.description, (*one.culprits, *one.waiting)) for one in problems
     ]
-    collectives = [
-        numbering.collective_of(group, one.sequence, one.operation)
-        for group, one in zip(groups, problems, strict=True)
-    ]
-    ids = range(1, len(problems) + 1)
-    return Batch.of(ProblemRow, problems, id=ids, group_id=groups, collective_id=collectives)
+    return Batch.of(ProblemRow, problems, id=range(1, len(problems) + 1), group_id=groups)
 
 
 def problem_ranks_table(problems: Sequence[Problem]) -> Batch:
@@ -253,12 +247,16 @@ def problem_ranks_table(problems: Sequence[Problem]) -> Batch:
 
 def lateness_table(lateness: Sequence[Lateness], numbering: Numbering) -> Batch:
     """Ranks that arrived last."""
-    return Batch.of(LatenessRow, lateness, worst_collective_id=[_worst(one, numbering) for one in lateness])
-
-
-def _worst(late: Lateness, numbering: Numbering) -> int | None:
-    candidates = chain.from_iterable(
-        rows for (name, _), rows in numbering.groups_by_name.items() if name == late.group
-    )
-    fitting = (row for row in candidates if late.rank in numbering.members[row])
-    return numbering.collective_of(next(fitting, None), late.sequence)
+    names = [group.name for group in numbering.journal.groups]
+    groups = [
+        next(
+            (
+                row
+                for row, ranks in numbering.members.items()
+                if names[row] == one.group and one.rank in ranks
+            ),
+            None,
+        )
+        for one in lateness
+    ]
+    return Batch.of(LatenessRow, lateness, group_id=groups)

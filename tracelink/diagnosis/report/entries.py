@@ -38,10 +38,8 @@ from tracelink.model.records import (
 from tracelink.model.results import Result
 from tracelink.model.tables import texts_of
 from tracelink.model.text import (
-    collective_in_words,
     counted,
 )
-from tracelink.model.trace import ProcessGroup
 from tracelink.show.document import Block, Heading, Paragraph, Report, Section, Table, Tone
 
 # The result: a row for each entry.
@@ -187,10 +185,6 @@ def _holes(matrix: Matrix) -> list[Hole]:
 # The document: a table with a column for each rank, or for ranks with equal cells, and what it does not contain.
 
 
-SINGLY = 5
-"""Ranks without an entry that have a line each."""
-
-
 def report_of(entries: Entries) -> Report:
     """The document of entries one below the other."""
     headline = f"{counted(len(entries.entries), 'entry')} of {counted(len(entries.ranks.shown), 'rank')}."
@@ -228,26 +222,10 @@ def _side_by_side(cells: Cells, shown: Shown) -> Iterator[Block]:
     if earlier := shown.matrix.earlier:
         last = f"Last {counted(len(shown.matrix), 'row')}; {counted(earlier, 'earlier entry')}"
         yield Paragraph(f"{last} (--limit 0 shows all).", Tone.ASIDE)
-    yield from _idle(shown)
+    idle = shown.matrix.ranks[~(shown.matrix.entry != UNKNOWN).any(axis=0)].tolist()
+    if idle:
+        yield Paragraph(f"No entry in these rows: {ranks_in_heading(idle)}.", Tone.WARNING)
     yield meanings(cells.columns)
-
-
-def _idle(shown: Shown) -> Iterator[Block]:
-    """Ranks without an entry in these rows, and their last entries."""
-    journal, matrix = shown.journal, shown.matrix
-    idle = matrix.ranks[~(matrix.entry != UNKNOWN).any(axis=0)].tolist()
-    for rank in idle[:SINGLY]:
-        index = journal.ranks.tolist().index(rank)
-        row = int(journal.bounds[index + 1]) - 1
-        if row < journal.bounds[index]:
-            yield Paragraph(f"Rank {rank} recorded no entries.", Tone.WARNING)
-            continue
-        group = int(journal.records.group[row])
-        named = ProcessGroup("?") if group == UNKNOWN else journal.groups[group]
-        what = collective_in_words(journal.operation(row), int(journal.records.sequence[row]), named)
-        yield Paragraph(f"Rank {rank} has no entry in these rows; its last entry is {what}.", Tone.WARNING)
-    if len(idle) > SINGLY:
-        yield Paragraph(f"No entry in these rows either: {ranks_in_heading(idle[SINGLY:])}.", Tone.WARNING)
 
 
 def _absent(diagnosis: Diagnosis) -> Iterator[Block]:

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from tracelink.diagnosis.journal import Journal, first_of_each_request, reread_entries
 from tracelink.diagnosis.matrix import Matrix, agreement_codes, matrix_of
 from tracelink.diagnosis.model import Diagnosis, Problem
-from tracelink.diagnosis.report.calls import DONE, QUEUED, RETIRED, STARTED, tensors_in_words
+from tracelink.diagnosis.report.calls import DONE, QUEUED, RETIRED, STARTED, STATES, tensors_in_words
 from tracelink.model.columns import UNKNOWN, Bools, Int64s
 from tracelink.model.fields import Identifier, Row
 from tracelink.model.fields import Shown as ShownAs
@@ -92,24 +92,10 @@ UNEVEN = "uneven"
 def state_in_words(journal: Journal, entry: int, closing: int) -> str:
     """The state of an entry; of entries that were issued together, that of the entry that closes them."""
     row = entry if closing == UNKNOWN else closing
-    state, retired = int(journal.records.state[row]), int(journal.records.retired[row])
-    if state == State.COMPLETED:
-        return DONE
-    if retired == 1:
+    state = State(int(journal.records.state[row]))
+    if journal.records.retired[row] == 1 and state != State.COMPLETED:
         return RETIRED
-    return {State.STARTED: STARTED, State.SCHEDULED: QUEUED}.get(State(state), RECORDED)
-
-
-def operation_of_entry(journal: Journal, row: int) -> str:
-    """The operation without its backend and without the ranks of a message."""
-    return operation_in_words(journal.operation(row)).partition(" ")[0]
-
-
-def ordinal(index: int) -> str:
-    """`1st` of index 0."""
-    place = index + 1
-    teen = place % 100 in (11, 12, 13)
-    return f"{place}{'th' if teen else {1: 'st', 2: 'nd', 3: 'rd'}.get(place % 10, 'th')}"
+    return STATES.get(state.name.lower(), RECORDED)
 
 
 # The table: common cells of a row at the left, then a column for each rank.
@@ -209,11 +195,11 @@ class _Builder:
         decoded = self._shown.of_request.get(request)
         stack = self._shown.stack(entry)
         number = self._stacks.setdefault(stack, len(self._stacks) + 1) if stack else 0
-        operation = "message" if message else operation_of_entry(self._journal, entry)
+        name = operation_in_words(self._journal.operation(entry)).partition(" ")[0]
         tensors = tensors_in_words([decoded], message=message) if decoded else ""
         types = "/".join(dict.fromkeys([*decoded.input_types, *decoded.output_types])) if decoded else ""
         compared = tensors if message else int(self._agreement[request])
-        return _Call(operation, tensors, types, number, compared)
+        return _Call("message" if message else name, tensors, types, number, compared)
 
     def _common(self, row: int, common_call: _Call) -> Common:
         matrix, records = self._shown.matrix, self._journal.records
@@ -224,19 +210,14 @@ class _Builder:
         ends = self._between[row]
         if len(groups) > 1:
             name = _equal_groups(self._journal.groups[groups[0]].description, len(groups))
-            ends = self._within_groups(int(entries[0]))
+            ends = ""
         return Common(
             name,
             sequence if sequence > 0 else None,
-            f"{common_call.operation} {ends}" if self._message[row] else common_call.operation,
+            f"{common_call.operation} {ends}".strip() if self._message[row] else common_call.operation,
             common_call.tensors,
             common_call.stack or None,
         )
-
-    def _within_groups(self, entry: int) -> str:
-        """`1st -> 2nd`: the indices of the ranks, which are the same in all groups."""
-        requests, request = self._journal.requests, int(self._journal.records.request[entry])
-        return f"{ordinal(int(requests.source[request]))} -> {ordinal(int(requests.target[request]))}"
 
     def _cell(self, row: int, column: int, call: _Call | None, common_call: _Call) -> str:
         matrix = self._shown.matrix
