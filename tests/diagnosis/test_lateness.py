@@ -92,7 +92,7 @@ def usual(lags: Sequence[float], count: int = 30) -> list[str]:
         for step in range(count)
     ]
     found = late(together(at=at))
-    assert found.problems == []
+    assert found.stragglers == []
     return list(found.notes)
 
 
@@ -133,7 +133,7 @@ def test_clocks_that_recorders_contradict() -> None:
     found = late(
         together(at=at, done=[row[0] + 50 for row in at], name="nccl:all_reduce", ahead={1: 700, 2: -9000})
     )
-    assert (found.lateness, found.problems) == ([], [])
+    assert (found.lateness, found.stragglers) == ([], [])
     assert found.notes == [
         "Clocks of ranks differ: by their times, ranks left collectives before others joined them. "
         "Lateness is measured relative to how late each rank usually is."
@@ -155,7 +155,7 @@ STEP, INSIDE = 100, (0, 40, 41, 60)
 
 
 def culprits(journal: Journal) -> list[tuple[int, ...]]:
-    return [problem.culprits for problem in late(journal).problems]
+    return [problem.culprits for problem in late(journal).stragglers]
 
 
 def steps(
@@ -173,10 +173,10 @@ def steps(
 
 
 def test_straggler() -> None:
-    (problem,) = late(together(at=steps(10, delay=60))).problems
+    (problem,) = late(together(at=steps(10, delay=60))).stragglers
     assert (problem.kind, problem.culprits, problem.waiting) == (Kind.STRAGGLER, (2,), (0, 1, 3))
     assert (problem.group, problem.description, problem.operation) == ("0", "default_pg", "gloo:all_reduce")
-    assert problem.message == (
+    assert problem.sentence() == (
         "Rank 2 arrived late at 9 of 39 collectives: the others spent 37 % of the time waiting for it, "
         "typically 60.0 ms."
     )
@@ -201,7 +201,7 @@ def test_straggler() -> None:
     ],
 )
 def test_no_straggler(at: list[list[float]]) -> None:
-    assert late(together(at=at)).problems == []
+    assert late(together(at=at)).stragglers == []
 
 
 def test_late_once_is_a_note() -> None:
@@ -209,7 +209,7 @@ def test_late_once_is_a_note() -> None:
     at[20:] = [[time + 6200 for time in row] for row in at[20:]]
     at[20] = [time - 6200 * (rank != 2) for rank, time in enumerate(at[20])]
     found = late(together(at=at))
-    assert found.problems == []
+    assert found.stragglers == []
     assert found.notes == ["Rank 2 arrived 6.2 s late at all_reduce #21 of group 0 (default_pg)."]
 
 
@@ -224,7 +224,7 @@ def test_constant_lateness_is_not_blamed() -> None:
 def test_clocks_do_not_change_who_is_blamed(ahead: list[float], seen: bool) -> None:
     at = steps(10, delay=60)
     how: dict[str, Any] = {"done": [max(row) + 1 for row in at], "name": "nccl:all_reduce"} if seen else {}
-    (problem,) = late(together(at=at, ahead=dict(enumerate(ahead)), **how)).problems
+    (problem,) = late(together(at=at, ahead=dict(enumerate(ahead)), **how)).stragglers
     assert (problem.culprits, problem.waiting, problem.count) == ((2,), (0, 1, 3), 9)
 
 

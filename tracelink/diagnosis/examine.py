@@ -241,18 +241,18 @@ def draft_of(
     mismatches = mismatch_problems(journal, parts, disagreements, programs, waits)
     mismatches += messages.mismatches
     late = lateness_report(journal, parts)
-    clues = replace(clues, late_before={one.culprits: one.waited_ns or 0 for one in late.problems})
+    clues = replace(clues, late_before={one.culprits: one.waited_ns or 0 for one in late.stragglers})
     deviations = Deviations(journal, comparisons, incomplete)
     hangs, notes = hangs_of(journal, parts, messages.waits, messages.times, mismatches, clues, deviations)
     absence = Absence(journal, parts, positions, messages.waits, unreadable or {})
-    hangs, late_before = absent_culprits(absence, hangs), {one.culprits: one.count for one in late.problems}
+    hangs, late_before = absent_culprits(absence, hangs), {one.culprits: one.count for one in late.stragglers}
     found = [problem for problem in [*hangs, *mismatches] if problem.kind is not Kind.IN_FLIGHT]
     if stopped := {rank for problem in found for rank in problem.waiting}:
         late = late.of_stalled_job()
     elif not any(problem.kind is Kind.ABSENT for problem in hangs):
         hangs += absent_members(absence)
     mismatches = list(map(_with_waiting_ranks, mismatches))
-    verdicts = folded(list(map(stated, [*hangs, *mismatches, *late.problems])))
+    verdicts = folded(list(map(stated, [*hangs, *mismatches, *late.stragglers])))
 
     # What was the diagnosis based on?
     dumps = _dumps(journal, truncated, unreadable or {})

@@ -15,10 +15,11 @@ from msgspec.structs import replace
 
 from tracelink.diagnosis.clocks import Lags, lags_of
 from tracelink.diagnosis.journal import Journal, synchronizing_requests
-from tracelink.diagnosis.model import Kind, Lateness, Problem
+from tracelink.diagnosis.model import Lateness
 from tracelink.diagnosis.participation import Parts
+from tracelink.diagnosis.verdicts.hangs import Straggling
 from tracelink.model.columns import NO_TIME, SECOND, Bools, Float64s, Int64s, Table, ranges, starts_of
-from tracelink.model.text import collective_in_words, duration, lowered, ranks_in_words
+from tracelink.model.text import collective_in_words, duration, ranks_in_words
 
 COSTLY = 0.2
 """Share of the time for which others wait for a straggler: 57 % in fr2/slow_rank, else 12 % at most (fr2/twice)."""
@@ -39,15 +40,13 @@ class LatenessReport(Struct, frozen=True):
     """Late ranks, and the problems and notes about them."""
 
     lateness: Sequence[Lateness]
-    problems: Sequence[Problem] = ()
-    """The stragglers that others wait for again and again."""
+    stragglers: Sequence[Straggling] = ()
+    """The ranks that others wait for again and again."""
     notes: Sequence[str] = ()
 
     def of_stalled_job(self) -> LatenessReport:
         """Of a job that hangs, stragglers are only noted."""
-        return LatenessReport(
-            self.lateness, (), [*self.notes, *(problem.message for problem in self.problems)]
-        )
+        return LatenessReport(self.lateness, (), [*self.notes, *(one.sentence() for one in self.stragglers)])
 
 
 def lateness_report(journal: Journal, parts: Parts) -> LatenessReport:
@@ -59,17 +58,17 @@ def lateness_report(journal: Journal, parts: Parts) -> LatenessReport:
     # ranks get to the first collective of a group from different start-up work
     later = aligned.take(parts.sequence[aligned.begin] > 1)
     later = replace(later, late=blamed(journal, parts, later, created))
-    problems, notes = stragglers_of(journal, parts, later, created), []
+    stragglers, notes = stragglers_of(journal, parts, later, created), []
     differ = clocks_differ(journal, parts, recorded)
     if differ:
         notes.append(
             "Clocks of ranks differ: by their times, ranks left collectives before others joined them. "
             "Lateness is measured relative to how late each rank usually is."
         )
-    if not problems:
+    if not stragglers:
         notes += [] if differ else usually_late(journal, later, lags)
         notes += _long_waits(journal, parts, later)
-    return LatenessReport(lateness_of(journal, parts, aligned if differ else recorded), problems, notes)
+    return LatenessReport(lateness_of(journal, parts, aligned if differ else recorded), stragglers, notes)
 
 
 def _without_lags(journal: Journal, lags: Lags) -> Int64s:
@@ -209,7 +208,7 @@ def clocks_differ(journal: Journal, parts: Parts, arrivals: Arrivals) -> bool:
 # Stragglers: ranks that others wait for again and again.
 
 
-def stragglers_of(journal: Journal, parts: Parts, arrivals: Arrivals, created: Int64s) -> list[Problem]:
+def stragglers_of(journal: Journal, parts: Parts, arrivals: Arrivals, created: Int64s) -> list[Straggling]:
     """The ranks that others wait for again and again; `arrivals` are late by what these are to blame for."""
     if not len(arrivals):
         return []
@@ -229,23 +228,22 @@ def stragglers_of(journal: Journal, parts: Parts, arrivals: Arrivals, created: I
     return found
 
 
-def _straggler(journal: Journal, parts: Parts, arrivals: Arrivals, waits: Int64s, share: Float64s) -> Problem:
+def _straggler(
+    journal: Journal, parts: Parts, arrivals: Arrivals, waits: Int64s, share: Float64s
+) -> Straggling:
     """`waits` are how long others waited for it in each collective, `share` is the share of the time of each rank."""
     latest, long = int(arrivals.last[waits.argmax()]), waits[2 * waits > waits.max()]
     rank, row = int(parts.rank[latest]), int(parts.row[latest])
-    of = int(np.count_nonzero(parts.rank[arrivals.parts()] == rank))
-    waiting = np.flatnonzero(2 * share >= share.max()).tolist()
-    others = "the others" if len(waiting) > 1 else lowered(ranks_in_words(waiting))
-    return Problem.at(
-        Kind.STRAGGLER,
+    return Straggling.of_call(
         journal.groups[int(parts.group[latest])],
         int(parts.sequence[latest]),
         journal.operation(row),
         culprits=(rank,),
-        waiting=waiting,
-        message=f"Rank {rank} arrived late at {len(long)} of {of} collectives: {others} spent "
-        f"{round(100 * share.max())} % of the time waiting for it, typically {duration(int(np.median(long)))}.",
+        waiting=np.flatnonzero(2 * share >= share.max()).tolist(),
         count=len(long),
+        of=int(np.count_nonzero(parts.rank[arrivals.parts()] == rank)),
+        share=float(share.max()),
+        usual_ns=int(np.median(long)),
         waited_ns=int(waits.max()),
         rows={rank: row},
     )

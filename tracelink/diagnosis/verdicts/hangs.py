@@ -5,7 +5,7 @@ from __future__ import annotations
 from tracelink.diagnosis.model import Category, Kind, Role
 from tracelink.diagnosis.verdicts.base import Verdict
 from tracelink.model.columns import MILLISECOND
-from tracelink.model.text import duration, ranks_in_words
+from tracelink.model.text import duration, lowered, ranks_in_words
 
 UNDECIDED = "The dumps do not show whether the job still runs."
 
@@ -50,8 +50,22 @@ class Straggling(Verdict, frozen=True, kw_only=True):
     """A rank is late again and again."""
 
     kind: Kind = Kind.STRAGGLER
+    of: int = 0
+    """At how many collectives it arrived; `count` is how often others waited long for it."""
+    share: float = 0.0
+    """Share of the time for which they waited."""
+    usual_ns: int = 0
+    """The median of the long waits; `waited_ns` is the longest."""
 
     usual = Category.NOT_REACHED
+
+    def sentence(self) -> str:
+        """How often it was late, and what that costs."""
+        others = "the others" if len(self.waiting) > 1 else lowered(ranks_in_words(self.waiting))
+        return (
+            f"{self.ranks} arrived late at {self.count} of {self.of} collectives: {others} spent "
+            f"{round(100 * self.share)} % of the time waiting for it, typically {duration(self.usual_ns)}."
+        )
 
     def next_step(self) -> str:
         """Profiles."""

@@ -8,7 +8,7 @@ from tracelink.diagnosis.model import Kind, Problem
 from tracelink.diagnosis.verdicts.absence import NeverJoined, NoDump
 from tracelink.diagnosis.verdicts.base import Verdict
 from tracelink.diagnosis.verdicts.deadlocks import Deadlock
-from tracelink.diagnosis.verdicts.hangs import InFlight, NotStarted, Straggling, TimedOut
+from tracelink.diagnosis.verdicts.hangs import InFlight, NotStarted, TimedOut
 from tracelink.diagnosis.verdicts.mismatches import OtherOperation, OtherPeer, OtherTensor, Skipped
 
 CLASS_OF: Mapping[Kind, type[Verdict]] = {
@@ -22,7 +22,6 @@ CLASS_OF: Mapping[Kind, type[Verdict]] = {
     Kind.DEADLOCK: Deadlock,
     Kind.TIMED_OUT: TimedOut,
     Kind.FAILED: NotStarted,
-    Kind.STRAGGLER: Straggling,
     Kind.ABSENT: NoDump,
     Kind.IN_FLIGHT: InFlight,
 }
