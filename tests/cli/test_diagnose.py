@@ -220,34 +220,31 @@ def of_another_job(entries: Entries) -> Entries:
     }
 
 
-def test_two_jobs_name_the_folders_to_choose_from(tracelink: Run) -> None:
-    dump_builders(Path("dumps", "mine"), hang(4, culprit=2))
+def test_several_jobs(tracelink: Run) -> None:
+    dump_builders(Path("dumps", "mine"), healthy(4))
     dump_builders(Path("dumps", "theirs"), of_another_job(hang(4, culprit=2)))
     result = tracelink("diagnose", "dumps")
-    assert result.exit_code == USAGE
-    assert result.stderr == (
-        "tracelink: these are dumps of 2 jobs: dumps/mine (4 dumps) and dumps/theirs (4 dumps). The two dumps of rank "
-        "0 overlap in time, and have no entries in common. Diagnose one job at a time: name its folder: dumps/mine or "
-        "dumps/theirs. If they are one job, set the rank of each file with --rank FILE=N.\n"
+    assert (result.exit_code, [line.partition(";")[0] for line in result.stdout.splitlines()[:2]]) == (
+        NO,
+        [
+            "Job theirs: Rank 2 never joined all_reduce #3 of group 0 (default_pg)",
+            "Job mine: No problem found: 4 ranks, 1 group, 2 collectives, 8 entries. All ranks joined",
+        ],
     )
+    quiet = tracelink("diagnose", "dumps", "-q")
+    assert quiet.stdout == f"{result.stdout.splitlines()[0]}\n"
+    assert tracelink("diagnose", "dumps", "-o", "page.html").exit_code == NO
+    assert "Job mine" in Path("page.html").read_text()
+    entries = tracelink("diagnose", "dumps", "--entries")
+    assert (entries.exit_code, "name the files of one job" in entries.stderr) == (USAGE, True)
 
 
-def test_two_jobs_in_one_folder(tracelink: Run) -> None:
-    folder = dump_builders(Path("dumps"), healthy(2))
-    other = dump_builders(Path("other"), of_another_job(healthy(2)))
-    shutil.copy(other / "comm_lib_trace_rank_0", folder / "old_rank_0")
-    result = tracelink("diagnose", "dumps")
-    assert result.exit_code == USAGE
-    assert "use --prefix comm_lib_trace_rank_ or --prefix old_rank_" in result.stderr
-
-
-def test_two_jobs_in_an_archive_name_no_folder(tracelink: Run, tmp_path: Path) -> None:
+def test_jobs_in_an_archive(tracelink: Run, tmp_path: Path) -> None:
     dump_builders(tmp_path / "dumps" / "mine", hang(ranks=2, culprit=1))
     dump_builders(tmp_path / "dumps" / "theirs", of_another_job(hang(ranks=2, culprit=1)))
     shutil.make_archive(str(tmp_path / "both"), "tar", tmp_path, "dumps")
     result = tracelink("diagnose", str(tmp_path / "both.tar"))
-    assert result.exit_code == 2
-    assert "job at a time: unpack the archive, and name one of its folders." in result.stderr
+    assert [line.partition(":")[0] for line in result.stdout.splitlines()[:2]] == ["Job theirs", "Job mine"]
 
 
 GENERATED = {

@@ -138,5 +138,5 @@ def test_diagnosis_in_a_few_lines() -> None:
     found = diagnosis_of(journal_of_programs({0: "a1 a2!", 1: "a1 a2!", 2: "a1"}, a=[0, 1, 2]))
     assert repr(found) == (
         "<Diagnosis: Rank 2 never joined all_reduce #2 of group a; 2 ranks wait.\n"
-        "  tables: problems 1, standings 2, lateness 0, findings 0>"
+        "  tables: problems 1, standings 2, lateness 0, findings 0, other_jobs 0>"
     )

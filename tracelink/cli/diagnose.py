@@ -206,6 +206,12 @@ def diagnose(
     with watching(console, [*inputs.named, *dumps["before"]]) as watch:
         examined = examine(**inputs.keywords(), **dumps, engine=engine, watch=watch)
     diagnosis = examined.diagnosis
+    if examined.others and (database or entries):
+        jobs = ", ".join([diagnosis.job, *(other.job for other in diagnosis.other_jobs)])
+        raise UsageError(
+            f"these are dumps of {len(examined.others) + 1} jobs: {jobs}",
+            advice="For a table of entries name the files of one job, or choose them with --prefix.",
+        )
     if database:
         database.write(examined)
     result, report = (
@@ -245,14 +251,18 @@ def _database_at(output: str | None) -> Database | None:
 
 def _diagnosis(examined: Examined, limit: int | None) -> tuple[Result, Report]:
     diagnosis = examined.diagnosis.limited(limit)
-    return diagnosis, report_of(diagnosis, examined.journal, limited=limit is not None)
+    journals = [other.journal for other in examined.others]
+    return diagnosis, report_of(
+        diagnosis, examined.journal, limited=limit is not None, of_other_jobs=journals
+    )
 
 
 def _verdict(diagnosis: Diagnosis, limit: int | None) -> list[str]:
-    """A line for each problem, or what may not be seen."""
+    """A line for each problem, or what may not be seen; of all jobs."""
+    others = [line for other in diagnosis.other_jobs for line in _verdict(other, limit)]
     if diagnosis.problems:
-        return verdict_of(diagnosis.limited(MOST_PROBLEMS if limit is None else limit))
-    return [f"No problem found. {diagnosis.blind_spot}"] if diagnosis.blind_spot else []
+        return [*verdict_of(diagnosis.limited(MOST_PROBLEMS if limit is None else limit)), *others]
+    return [f"No problem found. {diagnosis.blind_spot}", *others] if diagnosis.blind_spot else others
 
 
 # `tracelink diagnose --entries`.

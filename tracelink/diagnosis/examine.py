@@ -32,7 +32,9 @@ from tracelink.diagnosis.dumps.recordings import (
     in_replicas,
     profiles_among,
     read_recordings,
+    sources_of_jobs,
 )
+from tracelink.diagnosis.dumps.sets import DumpedJob, SeveralJobsError
 from tracelink.diagnosis.explain import judged_by_line, with_compilations, with_evidence
 from tracelink.diagnosis.hangs import hangs_of
 from tracelink.diagnosis.journal import Journal, journal_of, last_unusable_entries, unusable_findings
@@ -65,6 +67,7 @@ from tracelink.plugins import MetricsReader
 if TYPE_CHECKING:
     from tracelink.diagnosis.witnesses.bundle import Bundle
 
+WORST_FIRST = ("problem", "in_flight", "ok")
 LEFT = frozenset({"skipped", "unknown_format", UNREADABLE})
 """Reasons of findings on files that no reader of traces reads."""
 PROFILES_INSTEAD = (
@@ -77,6 +80,8 @@ class Examined(Struct, frozen=True):
 
     diagnosis: Diagnosis
     journal: Journal
+    others: Sequence[Examined] = ()
+    """If the dumps are of several jobs, the others: this one is the worst."""
 
     def __repr__(self) -> str:
         return (
@@ -173,6 +178,10 @@ def examine_sources(
         recordings = _read(discovery, engine)
     except UnreadableError as error:
         return _without_dumps(discovery, engine, clues, error)
+    except SeveralJobsError as several:
+        if before is not None:
+            raise
+        return _each_job(several.jobs, discovery, engine, replica_size, clues)
     earlier, findings = _earlier(recordings, before, engine)
     recordings = replace(recordings, findings=[*recordings.findings, *findings])
     if replica_size is not None:
@@ -183,6 +192,28 @@ def examine_sources(
     for step in STEPS:
         draft = step(draft, inputs)
     return Examined(draft.settled(), journal)
+
+
+def _each_job(
+    jobs: Sequence[DumpedJob],
+    discovery: Discovery,
+    engine: Engine,
+    replica_size: int | None,
+    clues: Clues,
+) -> Examined:
+    """The worst job, with the others."""
+    own, findings = sources_of_jobs(discovery, jobs)
+    examined = []
+    for job, sources in zip(jobs, own, strict=True):
+        found = examine_sources(sources, engine, replica_size, None, clues)
+        examined.append(replace(found, diagnosis=replace(found.diagnosis, job=job.name)))
+    worst, *others = sorted(examined, key=lambda one: WORST_FIRST.index(one.diagnosis.verdict))
+    diagnosis = replace(
+        worst.diagnosis,
+        other_jobs=[other.diagnosis for other in others],
+        findings=[*findings, *worst.diagnosis.findings],
+    )
+    return Examined(diagnosis, worst.journal, others)
 
 
 class _Inputs(Struct, frozen=True):

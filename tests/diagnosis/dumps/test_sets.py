@@ -16,6 +16,7 @@ from builders.recorded_jobs import plans
 from builders.recorder import CREATED, collective, dump, pickled, process_group
 from generators.recorded_jobs import Plan, Snapshot, job
 from tracelink.diagnosis.dumps.recordings import Recordings, read_recordings
+from tracelink.diagnosis.dumps.sets import SeveralJobsError
 from tracelink.engines.processes import Processes
 from tracelink.io.sources import Request, discover, only_with_prefix
 from tracelink.model.errors import RankConflictError
@@ -293,42 +294,74 @@ def test_unreadable_dump_of_an_earlier_attempt(tmp_path: Path) -> None:
     assert "unreadable_before" in {one.reason for one in diagnosis.findings}
 
 
-# Two jobs.
+# Several jobs.
 
 
-def test_two_jobs_in_one_folder(tmp_path: Path) -> None:
+def jobs(folder: Path, *more: Path) -> dict[str, list[str]]:
+    """The dumps of each job."""
+    with pytest.raises(SeveralJobsError) as several:
+        read_recordings(discover(Request([(str(path), "") for path in (folder, *more)])), Processes(1))
+    return {job.name: sorted(job.paths) for job in several.value.jobs}
+
+
+def test_jobs_in_one_folder(tmp_path: Path) -> None:
     write(tmp_path, range(2), name="a_rank_{rank}")
     write(tmp_path, range(2), start=20, name="b_rank_{rank}")
-    with pytest.raises(RankConflictError) as conflict:
-        read(tmp_path)
-    assert str(conflict.value) == (
-        f"these are dumps of 2 jobs: {tmp_path}/a_rank_* (2 dumps) and {tmp_path}/b_rank_* (2 dumps). "
-        "The two dumps of rank 0 have no entries in common. Diagnose one job at a time: use --prefix a_rank_ or "
-        "--prefix b_rank_. If they are one job, set the rank of each file with --rank FILE=N."
-    )
+    assert jobs(tmp_path) == {
+        "b_rank_*": [f"{tmp_path}/b_rank_0", f"{tmp_path}/b_rank_1"],
+        "a_rank_*": [f"{tmp_path}/a_rank_0", f"{tmp_path}/a_rank_1"],
+    }
     assert paths(read(tmp_path, "b_rank_").by_rank, tmp_path) == ["b_rank_0", "b_rank_1"]
 
 
-def test_two_jobs_whose_names_start_alike(tmp_path: Path) -> None:
+def test_jobs_whose_names_start_alike(tmp_path: Path) -> None:
     write(tmp_path, range(2), name="rank_{rank}")
     write(tmp_path, range(2), start=0.5, name="rank_{rank}_b")
-    with pytest.raises(RankConflictError) as conflict:
-        read(tmp_path)
-    assert conflict.value.advice.startswith(
-        "Diagnose one job at a time: move the files of each to a folder of their own. If "
-    )
+    assert jobs(tmp_path) == {
+        "rank_*_b": [f"{tmp_path}/rank_0_b", f"{tmp_path}/rank_1_b"],
+        "rank_*": [f"{tmp_path}/rank_0", f"{tmp_path}/rank_1"],
+    }
 
 
-def test_two_jobs_at_the_same_time(tmp_path: Path) -> None:
-    write(tmp_path / "job1", range(2))
-    write(tmp_path / "job2", range(2), start=0.5)
-    with pytest.raises(
-        RankConflictError, match="rank 0 overlap in time, and have no entries in common"
-    ) as conflict:
-        read(tmp_path)
-    assert conflict.value.advice.startswith(
-        f"Diagnose one job at a time: name its folder: {tmp_path}/job1 or {tmp_path}/job2."
-    )
+def test_jobs_at_the_same_time(tmp_path: Path) -> None:
+    one, two = write(tmp_path / "job1", range(2)), write(tmp_path / "job2", range(2), start=0.5)
+    assert jobs(one, two).keys() == {"job1", "job2"}
+
+
+def test_attempts_of_one_of_the_jobs(tmp_path: Path) -> None:
+    for number in (0, 1):
+        write(tmp_path / f"a_{number}", range(2), start=20 * number)
+    write(tmp_path / "b", range(2), entries=4, start=0.5)
+    diagnosis = tracelink.diagnose(tmp_path)
+    (other,) = diagnosis.other_jobs
+    by_name = {one.job: one for one in (diagnosis, other)}
+    assert by_name.keys() == {"a_1", "b"}
+    assert {one.reason for one in by_name["a_1"].findings} == {"attempts"}
+
+
+def test_each_job_is_diagnosed_with_its_own_files(tmp_path: Path) -> None:
+    """The worst one comes first; it alone has a damaged dump."""
+    write(tmp_path / "a", range(4))
+    write(tmp_path / "b", range(3), start=0.5, finished=1)
+    (tmp_path / "b" / "comm_lib_trace_rank_3").write_bytes(b"\x80\x02broken")
+    (tmp_path / "log.txt").write_text("any text")
+    diagnosis = tracelink.diagnose(tmp_path)
+    (other,) = diagnosis.other_jobs
+    assert [(one.job, one.verdict, [*one.unreadable]) for one in (diagnosis, other)] == [
+        ("b", "problem", [3]),
+        ("a", "ok", []),
+    ]
+    assert [one.example for one in diagnosis.findings if one.reason == "job_unknown"] == [
+        f"{tmp_path}/log.txt"
+    ]
+
+
+def test_earlier_dumps_are_of_one_job(tmp_path: Path) -> None:
+    write(tmp_path / "now", range(2), entries=5)
+    for name in ("a", "b"):
+        write(tmp_path / "before" / name, range(2), start=0.5 * (name == "b"))
+    with pytest.raises(SeveralJobsError, match="dumps of 2 jobs"):
+        tracelink.diagnose(tmp_path / "now", before=tmp_path / "before")
 
 
 def test_time_of_each_file_in_its_name(tmp_path: Path) -> None:
@@ -393,6 +426,14 @@ def test_recorded_copies() -> None:
 
 
 @pytest.mark.foreign
-def test_recorded_jobs() -> None:
-    with pytest.raises(RankConflictError, match="dumps of 2 jobs"):
-        tracelink.diagnose(shared("fr2/weak_twojobs6"))
+@pytest.mark.parametrize(
+    ("case", "first", "second"),
+    [("fr2/weak_twojobs6", "a_rank_*", "b_rank_*"), ("fr3/jobs_two/dumps", "jobB", "jobA")],
+)
+def test_recorded_jobs(case: str, first: str, second: str) -> None:
+    diagnosis = tracelink.diagnose(shared(case))
+    (other,) = diagnosis.other_jobs
+    assert [(one.job, [problem.culprits for problem in one.problems]) for one in (diagnosis, other)] == [
+        (first, [(2,)]),
+        (second, []),
+    ]

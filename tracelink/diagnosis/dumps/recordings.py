@@ -10,7 +10,7 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from tracelink.diagnosis.dumps.recorders import by_recorder, joined, recorders_finding
-from tracelink.diagnosis.dumps.sets import Chosen, Dump, chosen_dumps
+from tracelink.diagnosis.dumps.sets import Chosen, Dump, DumpedJob, chosen_dumps
 from tracelink.io.engine import Engine
 from tracelink.io.sources import RECORDER_FORMAT, Discovery, host_in_path
 from tracelink.matching.groups import DEFAULT_DESCRIPTION, DEFAULT_NAMES
@@ -100,6 +100,33 @@ def read_recordings(discovery: Discovery, engine: Engine) -> Recordings:
         all_tasks,
         chosen.earlier,
     )
+
+
+def sources_of_jobs(discovery: Discovery, jobs: Sequence[DumpedJob]) -> tuple[list[Discovery], list[Finding]]:
+    """The dumps of each job and the other files that are its own by their names; a finding if there are more."""
+    of_dump = {path: number for number, job in enumerate(jobs) for path in job.paths}
+
+    def job_of(path: str) -> int | None:
+        covering = (number for number, job in enumerate(jobs) if job.covers(path))
+        return of_dump[path] if path in of_dump else next(covering, None)
+
+    owners = [job_of(source.path) for source in discovery.sources]
+    own = [
+        replace(
+            discovery,
+            sources=[
+                source for source, owner in zip(discovery.sources, owners, strict=True) if owner == number
+            ],
+            findings=[finding for finding in discovery.findings if job_of(finding.source) == number],
+        )
+        for number in range(len(jobs))
+    ]
+    general = [finding for finding in discovery.findings if job_of(finding.source) is None]
+    if count := owners.count(None):
+        message = f"{counted(count, 'file')} not used: their names do not show to which job they belong."
+        example = discovery.sources[owners.index(None)].path
+        general.append(Finding(Severity.INFO, "job_unknown", message, count, example=example))
+    return own, general
 
 
 def _chosen(dumps: Sequence[Dump]) -> Chosen:

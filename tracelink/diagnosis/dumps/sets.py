@@ -1,8 +1,8 @@
-"""Sets of dumps: which of several dumps of a rank belong together, if a tree contains copies, generations or attempts.
+"""Sets of dumps: which of several dumps of a rank belong together: copies, generations, attempts, or several jobs.
 
 Input: dumps with ranks, some of them of the same rank. Output: the newest dump of each rank, the generation before it,
-and findings on all that is not diagnosed. Two jobs are an error. Names of folders and files make sets; entries that two
-dumps of a rank have in common show that both are of one process.
+and findings on all that is not diagnosed. Names of folders and files make sets; entries that two dumps of a rank have
+in common show that both are of one process.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ def chosen_dumps(dumps: Sequence[Dump]) -> Chosen:
     """One dump for each rank.
 
     Copies count once. Of several generations of dumps of a job, or several attempts to run it, the newest is chosen.
-    Raises RankConflictError if there are two jobs.
+    Raises SeveralJobsError.
     """
     if _are_unique(dumps) and not any(
         NUMBERED_ATTEMPT.search(recording.source.path) for _, recording in dumps
@@ -80,9 +80,10 @@ def chosen_dumps(dumps: Sequence[Dump]) -> Chosen:
         sets = found
     else:
         raise _conflict(kept)
-    newest, *older = _runs(sets)
-    if older and not _are_unique(kept):
-        _check_attempts([newest, *older])
+    runs = _runs(sets)
+    if not _are_unique(kept):
+        _check_one_job(runs)
+    newest, *older = runs
     chosen = _newest_generation(newest)
     findings = [*_copy_findings(copies), *chosen.findings]
     if older:
@@ -146,8 +147,6 @@ class DumpSet(Struct, frozen=True):
     dumps: Mapping[int, Recording]
     paths: tuple[str, ...]
     """Folders or globs that name them on the command line."""
-    prefix: str = ""
-    """How the names of their files start, if only that distinguishes them from others."""
 
     @property
     def name(self) -> str:
@@ -173,26 +172,28 @@ class DumpSet(Struct, frozen=True):
         return any(path.startswith(start) and path.endswith(end) for start, end in ends)
 
 
-def _sets(dumps: Sequence[Dump]) -> list[DumpSet] | None:
+def _sets(dumps: Sequence[Dump]) -> list[DumpSet]:
     """The fewest sets without two dumps of a rank: by one level of folders, by file names, or by both."""
-    by_level = [sets for level in range(_depth(dumps)) if (sets := _by_level(dumps, level))]
-    fewest = min(by_level, key=len, default=None)
-    by_stem = _grouped(dumps, _stem)
-    if by_stem and (fewest is None or len(by_stem) < len(fewest)):
-        return [_of_stem(stem, members, by_stem) for stem, members in by_stem.items()]
-    if fewest is None and (
-        by_path := _grouped(dumps, lambda dump: os.path.join(_folder(dump[1]), _stem(dump)))
-    ):
-        return [_with_glob(stem, members) for stem, members in by_path.items()]
-    return fewest
+    by_name = [
+        _by_name(dumps, _stem),
+        _by_name(dumps, lambda dump: os.path.join(_folder(dump[1]), _stem(dump))),
+    ]
+    found = [*(_by_level(dumps, level) for level in range(_depth(dumps))), *by_name]
+    return min((sets for sets in found if sets), key=len, default=[])
 
 
-def _by_level(dumps: Sequence[Dump], level: int) -> list[DumpSet] | None:
+def _by_level(dumps: Sequence[Dump], level: int) -> list[DumpSet]:
     groups = _grouped(dumps, lambda dump: _part(dump[1], level))
-    if groups is None:
-        return None
     return [
-        DumpSet(label, members, _paths_to(members, level)) if label else _with_glob(label, members)
+        DumpSet(label, members, _paths_to(members, level) if label else _globs("*", members))
+        for label, members in groups.items()
+    ]
+
+
+def _by_name(dumps: Sequence[Dump], key: Callable[[Dump], str]) -> list[DumpSet]:
+    groups = _grouped(dumps, key)
+    return [
+        DumpSet(label, members, _globs(SEPARATOR.split(label)[-1].replace("#", "*"), members))
         for label, members in groups.items()
     ]
 
@@ -202,33 +203,16 @@ def _attempt_folders(dumps: Sequence[Dump]) -> list[DumpSet]:
     for level in range(_depth(dumps)):
         names = {_part(recording, level) for _, recording in dumps}
         if len(names) > 1 and all(map(NUMBERED_ATTEMPT.search, names)):
-            return _by_level(dumps, level) or []
+            return _by_level(dumps, level)
     return []
 
 
-def _grouped(dumps: Sequence[Dump], key: Callable[[Dump], str]) -> dict[str, dict[int, Recording]] | None:
-    """The dumps by a key, or None if a key has two dumps of a rank."""
+def _grouped(dumps: Sequence[Dump], key: Callable[[Dump], str]) -> dict[str, dict[int, Recording]]:
+    """The dumps by a key; empty if a key has two dumps of a rank."""
     groups: dict[str, dict[int, Recording]] = defaultdict(dict)
     for dump in dumps:
-        rank, recording = dump
-        group = groups[key(dump)]
-        if rank in group:
-            return None
-        group[rank] = recording
-    return groups
-
-
-def _of_stem(stem: str, dumps: Mapping[int, Recording], stems: Iterable[str]) -> DumpSet:
-    """A set that is known by the names of its files; the prefix is empty if others start with it as well."""
-    prefix = stem.partition("#")[0]
-    is_common = any(other != stem and other.startswith(prefix) for other in stems)
-    return DumpSet(stem, dumps, _globs(stem.replace("#", "*"), dumps), "" if is_common else prefix)
-
-
-def _with_glob(label: str, dumps: Mapping[int, Recording]) -> DumpSet:
-    """A set whose folder also contains others."""
-    stems = {_stem(dump).partition("#")[0] for dump in dumps.items()}
-    return DumpSet(label, dumps, _globs(f"{stems.pop()}*" if len(stems) == 1 else "*", dumps))
+        groups[key(dump)][dump[0]] = dump[1]
+    return groups if sum(map(len, groups.values())) == len(dumps) else {}
 
 
 def _globs(pattern: str, dumps: Mapping[int, Recording]) -> tuple[str, ...]:
@@ -384,12 +368,46 @@ def _newest_generation(run: _Run) -> Chosen:
     return Chosen(dict(sorted(newest.items())), dict(sorted(earlier.items())), findings)
 
 
-def _check_attempts(runs: Sequence[_Run]) -> None:
-    """Raises RankConflictError unless runs follow each other, and have names as attempts of one job have."""
-    if any(older.end_ns >= newer.start_ns for newer, older in pairwise(runs)):
-        raise _two_jobs(runs, "overlap in time, and have no entries in common")
-    if len({NOT_OF_A_JOB.sub("", run.sets[0].label) for run in runs}) > 1:
-        raise _two_jobs(runs, "have no entries in common")
+class DumpedJob(Struct, frozen=True):
+    """The dumps of one of several jobs."""
+
+    name: str
+    paths: frozenset[str]
+    sets: Sequence[DumpSet]
+
+    def covers(self, path: str) -> bool:
+        """Whether a file, such as a log, belongs to it by its name."""
+        return any(dumps.covers(path) for dumps in self.sets)
+
+
+class SeveralJobsError(RankConflictError):
+    """The dumps are of several jobs."""
+
+    def __init__(self, jobs: Sequence[DumpedJob]) -> None:
+        super().__init__(
+            f"these are dumps of {len(jobs)} jobs: {_names([job.sets[0] for job in jobs])}",
+            advice="Name the files of one job. If they are one job, set the rank of each file with --rank FILE=N.",
+        )
+        self.jobs = jobs
+
+
+def _check_one_job(runs: Sequence[_Run]) -> None:
+    """Raises SeveralJobsError unless runs follow each other, and have names as attempts of one job have."""
+    by_name: dict[str, list[_Run]] = defaultdict(list)
+    for run in runs:
+        by_name[NOT_OF_A_JOB.sub("", run.sets[0].label)].append(run)
+    jobs = []
+    for own in by_name.values():
+        overlap = any(older.end_ns >= newer.start_ns for newer, older in pairwise(own))
+        jobs += [[run] for run in own] if overlap else [own]
+    if len(jobs) > 1:
+        raise SeveralJobsError([_dumped_job(own) for own in jobs])
+
+
+def _dumped_job(runs: Sequence[_Run]) -> DumpedJob:
+    sets = [dumps for run in runs for dumps in run.sets]
+    paths = {recording.source.path for dumps in sets for recording in dumps.dumps.values()}
+    return DumpedJob(os.path.basename(sets[0].name), frozenset(paths), sets)
 
 
 # Findings and errors.
@@ -416,17 +434,6 @@ def _generations_finding(newest: DumpSet, older: Sequence[DumpSet], missing: Seq
     return Finding(Severity.INFO, "generations", message, len(older), example=older[0].name)
 
 
-def _two_jobs(runs: Sequence[_Run], why: str) -> RankConflictError:
-    sets = sorted((run.sets[0] for run in runs), key=lambda dumps: dumps.name)
-    ranks = sorted(sets[0].dumps.keys() & sets[1].dumps.keys())
-    reason = f". The two dumps of rank {ranks[0]} {why}" if ranks else ""
-    return RankConflictError(
-        f"these are dumps of {len(runs)} jobs: {_names(sets)}{reason}",
-        advice=f"Diagnose one job at a time: {_how_to_choose(sets)}. If they are one job, set the rank of each file "
-        "with --rank FILE=N.",
-    )
-
-
 def _conflict(dumps: Sequence[Dump]) -> RankConflictError:
     paths: dict[int, list[str]] = defaultdict(list)
     for rank, recording in dumps:
@@ -447,10 +454,6 @@ def _names(sets: Sequence[DumpSet]) -> str:
 
 def _how_to_choose(sets: Sequence[DumpSet]) -> str:
     """How to name one of these sets on the command line."""
-    if all(dumps.prefix for dumps in sets):
-        return "use " + " or ".join(f"--prefix {dumps.prefix}" for dumps in sets[:SHOWN])
-    if any("*" in path for dumps in sets for path in dumps.paths):
-        return "move the files of each to a folder of their own"
-    if any(os.path.isfile(path) or archive_of(path) for dumps in sets for path in dumps.paths):
-        return "unpack the archive, and name one of its folders"
+    if any("*" in path or archive_of(path) or os.path.isfile(path) for dumps in sets for path in dumps.paths):
+        return "move its files to a folder of their own"
     return "name its folder: " + " or ".join(" ".join(dumps.paths) for dumps in sets[:SHOWN])

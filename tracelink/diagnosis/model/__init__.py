@@ -436,6 +436,10 @@ class Diagnosis(Result, frozen=True, forbid_unknown_fields=True):
         Doc("What logs, stacks and NCCL's monitor show; null if there are no such files."),
     ] = None
     findings: Sequence[Finding] = ()
+    job: Annotated[str, Doc("If the dumps are of several jobs: the folder or the files of this one.")] = ""
+    other_jobs: Annotated[
+        Sequence[Diagnosis], Doc("If the dumps are of several jobs: the others. This one is the worst.")
+    ] = ()
 
     drawn_by = "tracelink.diagnosis.report"
 
@@ -462,4 +466,5 @@ class Diagnosis(Result, frozen=True, forbid_unknown_fields=True):
     def limited(self, most: int | None) -> Diagnosis:
         """The same with at most so many problems; 0 and None are no limit."""
         rest = len(self.problems) - most if most else 0
-        return replace(self, problems=self.problems[:most], more_problems=rest) if rest > 0 else self
+        shown = replace(self, other_jobs=[other.limited(most) for other in self.other_jobs])
+        return replace(shown, problems=self.problems[:most], more_problems=rest) if rest > 0 else shown

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
 from functools import partial
-from itertools import chain
+from itertools import chain, zip_longest
 
 from msgspec.structs import asdict
 
@@ -71,34 +71,69 @@ LATE = "Ranks that arrived last, and how long the other ranks waited for them"
 TONES = {"ok": Tone.GOOD, "in_flight": Tone.WARNING, "problem": Tone.PROBLEM}
 
 
-def report_of(diagnosis: Diagnosis, journal: Journal | None = None, *, limited: bool = False) -> Report:
+def report_of(
+    diagnosis: Diagnosis,
+    journal: Journal | None = None,
+    *,
+    limited: bool = False,
+    of_other_jobs: Sequence[Journal] = (),
+) -> Report:
     """The document of a diagnosis.
 
     Args:
         diagnosis: The result.
         journal: The entries that it is based on: a page shows the calls around the problem, and the files.
         limited: Whether all of its problems are listed in a terminal, because their number was chosen.
+        of_other_jobs: The same entries of each other job.
     """
     headline, *others = verdict_of(diagnosis)
+    jobs = [
+        report_of(other, own)
+        for other, own in zip_longest(diagnosis.other_jobs, of_other_jobs[: len(diagnosis.other_jobs)])
+    ]
     brief = None if limited else BRIEF - 1
     return Report(
         "diagnose",
         headline,
         TONES[diagnosis.verdict],
-        summary=[Items(others, brief, "problem"), *_movement(diagnosis)],
+        summary=[
+            Items(others, brief, "problem"),
+            *_movement(diagnosis),
+            Items([job.headline for job in jobs], BRIEF, "job"),
+        ],
         sections=[
             *_problem_sections(diagnosis, journal),
             *_standings(diagnosis),
             *(_witness_sections(diagnosis.witnesses) if diagnosis.witnesses else ()),
             Section(LATE, [Table(diagnosis.lateness, thing="rank")], "lateness", verbose=True, titled=True),
             Section("Dumps", [*_dumps(diagnosis, journal), *_notes(diagnosis)], anchor="dumps"),
+            *(
+                Section(f"Job {other.job}", [*_of_job(job)], f"job-{index}", verbose=True, titled=True)
+                for index, (other, job) in enumerate(zip(diagnosis.other_jobs, jobs, strict=True), 2)
+            ),
         ],
         findings=_findings(diagnosis),
     )
 
 
+def _of_job(report: Report) -> Iterator[Block]:
+    """All of the report of another job, as blocks of a section."""
+    yield Paragraph(report.headline, Tone.STRONG)
+    yield from report.summary
+    for section in report.sections:
+        if section.blocks:
+            yield Heading(section.title)
+            yield from section.blocks
+    yield Items([finding.message for finding in report.findings])
+
+
 def verdict_of(diagnosis: Diagnosis) -> list[str]:
-    """A sentence for each problem, numbered if there are several; or that there is none."""
+    """A sentence for each problem, numbered if there are several; or that there is none; of which of several jobs."""
+    first, *others = _verdict(diagnosis)
+    return [f"Job {diagnosis.job}: {first}" if diagnosis.job else first, *others]
+
+
+def _verdict(diagnosis: Diagnosis) -> list[str]:
     messages = [problem.message for problem in diagnosis.problems]
     if not messages:
         return [_healthy(diagnosis)]
