@@ -6,6 +6,8 @@ Input: decoded entries, and the repetitions that need no decoding. Output: one r
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from functools import lru_cache
+from hashlib import blake2b
 from itertools import chain
 from operator import itemgetter
 from typing import Any, TypeVar
@@ -15,7 +17,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from tracelink.converters.flight_recorder.scan import Entries
-from tracelink.converters.flight_recorder.schema import Dump, Layout
+from tracelink.converters.flight_recorder.schema import FRAME_FILE, FRAME_LINE, FRAME_NAME, Dump, Layout
 from tracelink.model.columns import UNKNOWN, Bools, Int8s, Int32s, Int64s, StringTable, distinct
 from tracelink.model.errors import encodable
 from tracelink.model.operations import peers_of, type_named
@@ -37,6 +39,10 @@ _NUMBER = frozenset({int})
 _MISSING = frozenset({type(None)})
 _LARGEST = int(np.iinfo(np.int64).max)
 _FLAGS = {True: 1, False: 0}
+_FRAME_FIELDS = (FRAME_FILE, FRAME_LINE, FRAME_NAME)
+_FRAME_TYPES = (str, int, str)
+_CACHED_LINES = 4096
+"""All dumps of a job contain the same lines."""
 
 _Value = TypeVar("_Value", int, str)
 
@@ -70,6 +76,8 @@ class Fields(Struct, frozen=True):
     groups: list[GroupName]
     record_id: Int64s
     """The number of the entry in the process, which also counts those that are not in the dump."""
+    site: Int64s
+    """A hash of its stack, or UNKNOWN."""
     skipped: int = 0
     """Number of invalid entries."""
     example: str = ""
@@ -141,7 +149,50 @@ def _columns(dump: Dump, entries: Entries, values: _Values, strings: StringTable
         requests=_requests_of(entries, values, layout, strings),
         groups=[(encodable(name), encodable(text)) for name, text in groups],
         record_id=numbers(layout.record, values.record),
+        site=_sites(entries, layout),
     )
+
+
+def _sites(entries: Entries, layout: Layout) -> Int64s:
+    """A hash of each stack; unknown if repeating entries have numbers of their own in it."""
+    if entries.has_numbers_in(layout.frames):
+        return np.full(entries.count, UNKNOWN, np.int64)
+    sites = _Sites()
+    column: Int64s = entries.spread(
+        layout.frames, np.array([sites.of(entry.get(layout.frames)) for entry in entries.decoded], np.int64)
+    )
+    return column
+
+
+class _Sites:
+    """Hashes of stacks. Pickles share their frames: each is hashed once; the dump keeps them alive."""
+
+    def __init__(self) -> None:
+        self._sites: dict[tuple[int, ...], int] = {}
+        self._lines: dict[int, int] = {}
+
+    def of(self, frames: Any) -> int:
+        """Equal on all ranks for equal lines, so that it does not depend on the hashes of Python's strings."""
+        if type(frames) is not list or not frames:
+            return UNKNOWN
+        same = tuple(map(id, frames))
+        if same not in self._sites:
+            lines = tuple([self._lines.get(id(frame)) or self._line(frame) for frame in frames])
+            self._sites[same] = hash(lines) & _LARGEST
+        return self._sites[same]
+
+    def _line(self, frame: Any) -> int:
+        values = tuple(map(frame.get, _FRAME_FIELDS)) if type(frame) is dict else ()
+        line = _line(*values) if tuple(map(type, values)) == _FRAME_TYPES else 0
+        self._lines[id(frame)] = line
+        return line
+
+
+@lru_cache(maxsize=_CACHED_LINES)
+def _line(file: str, line: int, name: str) -> int:
+    """A hash of a line; the program may be in different folders on different hosts."""
+    text = f"{file.rpartition('/')[2]}\0{line}\0{name}"
+    return int.from_bytes(blake2b(text.encode("utf-8", "replace"), digest_size=8).digest(), "little")
 
 
 def _distinct_dicts(entries: Sequence[Any]) -> tuple[list[dict[Any, Any]], Int64s, str]:

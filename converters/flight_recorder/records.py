@@ -72,6 +72,7 @@ def records_of(fields: Fields, strings: StringTable) -> Records:
         timeout_ms=np.where(fields.timeout < _LONGEST_TIMEOUT, fields.timeout, UNKNOWN),
         place=fields.index,
         record=np.where(fields.record_id == UNKNOWN, fields.index, fields.record_id),
+        site=fields.site,
     )
 
 

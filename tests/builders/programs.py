@@ -6,7 +6,8 @@ All ranks finished collective 1 of group a. Ranks 0 and 1 wait in collective 2, 
 
 A collective is a group (one letter) and a sequence number. After it can follow, in this order:
 
-- `:8` its number of elements (1,024 without it), `=broadcast` its operation (all_reduce), `.Int` its dtype (Float);
+- `:8` its number of elements (1,024 without it), `=broadcast` its operation (all_reduce), `.Int` its dtype (Float),
+  `@12` its line (dumps without one have no stacks);
 - its state: none for completed, `!` scheduled, `^` started, `?` given up, and `~` retired on a backend that does not
   track states (gloo).
 
@@ -24,7 +25,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from builders.dumps import journal
+from builders.dumps import journal, stack
 from builders.recorder import CREATED, collective, dump, pickled, process_group
 from tracelink import load
 from tracelink.diagnosis.examine import diagnosis_of
@@ -35,7 +36,7 @@ from tracelink.model.job import Job
 MS = 1_000_000
 COLLECTIVE = re.compile(
     r"(?P<group>[a-z])(?P<number>\d+)"
-    r"(?::(?P<size>\d+))?(?:=(?P<operation>[a-z_]+))?(?:\.(?P<type>\w+))?(?P<mark>[!~^?]?)"
+    r"(?::(?P<size>\d+))?(?:=(?P<operation>[a-z_]+))?(?:\.(?P<type>\w+))?(?:@(?P<line>\d+))?(?P<mark>[!~^?]?)"
 )
 MESSAGE = re.compile(
     r"(?P<group>[a-z])(?P<way>[<>])(?P<peer>\d+|\*)(?::(?P<size>\d+))?(?:\.(?P<type>\w+))?(?P<mark>[!~^?]?)"
@@ -131,7 +132,8 @@ class _Recorder:
     def call(self, word: str) -> None:
         if call := COLLECTIVE.fullmatch(word):
             operation = call["operation"] or "all_reduce"
-            self.write(call, operation, call["mark"], collective_seq_id=int(call["number"]))
+            frames = {"frames": stack("step", int(call["line"]))} if call["line"] else {}
+            self.write(call, operation, call["mark"], collective_seq_id=int(call["number"]), **frames)
             return
         call = MESSAGE.fullmatch(word)
         assert call, word

@@ -73,3 +73,51 @@ def test_member_of_more_groups_is_stuck() -> None:
     """Rank 3 is stuck; rank 2, which is in no pair, waits as well."""
     programs = {0: "a1 b1 a2! b2! a3!", 1: "a1 b1 a2! b2! a3!", 2: "a1 a2! a3!", 3: "a1"}
     assert problems(programs, a=FOUR, b=[0, 1]) == ["lagging a2 by 3, for 0 1 2"]
+
+
+# Call sites: calls that request the same are told apart by their lines.
+
+
+THREE = [0, 1, 2]
+
+
+def of_lines(others: str, culprit: str) -> list[str]:
+    return problems({0: others, 1: others, 2: culprit}, a=THREE)
+
+
+def test_earlier_skip_that_shows_later() -> None:
+    others = "a1@5 a2@6 a3@5 a4@6 a5@5! a6=broadcast@9!"
+    assert of_lines(others, "a1@5 a2@6 a3@6 a4@5 a5=broadcast@9!") == ["skipped a3 by 2, for 0 1"]
+
+
+def test_earlier_skip_that_nothing_else_shows() -> None:
+    """All calls request the same, and the rank is one behind."""
+    found = of_lines("a1@5 a2@6 a3@5 a4@6 a5@5 a6@6!", "a1@5 a2@6 a3@6 a4@5 a5@6")
+    assert found == ["skipped a3 by 2, for 0 1"]
+
+
+def test_extra_calls_that_show_later_as_a_skipped_one() -> None:
+    others = "a1@5 a2@6 a3@6 a4@6 a5=broadcast@9!"
+    assert of_lines(others, "a1@5 a2@7 a3@7 a4@6 a5@6!") == ["operation_mismatch a2 by 2, for 0 1"]
+
+
+def test_lines_tell_a_skipped_call_from_the_next() -> None:
+    ranks = dict.fromkeys((0, 1), "a1@5 a2@6 a3@7 a4@8 a5@9!") | {2: "a1@5 a2@7 a3@8 a4@9"}
+    assert diagnosis_of_programs(ranks, a=THREE).problems[0].message.partition(";")[0] == (
+        "Rank 2 skipped all_reduce #2 of group a at train.py:6 and continued with all_reduce #2 of group a at "
+        "train.py:7"
+    )
+
+
+def test_ranks_may_call_the_same_from_different_lines() -> None:
+    """Rank 2 has a branch of its own, and stops later."""
+    found = of_lines("a1@5 a2@6 a3@6 a4@7! a5@7!", "a1@5 a2@8 a3@8")
+    assert found == ["lagging a4 by 2, for 0 1"]
+
+
+def test_skip_of_a_step_that_the_others_have_not_begun() -> None:
+    """Rank 2 is a step ahead: it left out the last call of a step, which comes again at the end of the next."""
+    step = "a1 a2:2 a3:3 b1"
+    ranks = {0: f"{step} a4 a5:2 a6:3 b2!", 1: f"{step} a4 a5:2 a6:3 b2!"}
+    ranks[2] = f"{step} a4 a5:2 a6:3 a7! a8:2! a9:3! b2!"
+    assert problems(ranks, a=THREE, b=THREE) == ["skipped b2 by 2, for 0 1"]

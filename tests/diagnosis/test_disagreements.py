@@ -182,8 +182,8 @@ class TestSkipped:
         others = "a1:1! a2:2! a3:3! a4:4!"
         (problem,) = diagnosis_of_programs({0: others, 1: others, 2: "a1:3! a2:4!"}, a=THREE).problems
         assert problem.message == (
-            "Rank 2 skipped all_reduce #1 of group a and the 1 after it and continued with all_reduce of 3 Float "
-            "(2 collectives show it); 2 ranks wait."
+            "Rank 2 skipped all_reduce #1 of group a and the 1 call after it and continued with all_reduce #1 of "
+            "group a; 2 ranks wait."
         )
 
     def test_skipped_just_before_the_hang(self) -> None:
@@ -199,8 +199,14 @@ class TestSkipped:
 def test_extra_collective() -> None:
     others = "a1:1 a2:2! a3:3!"
     (problem,) = diagnosis_of_programs({0: others, 1: others, 2: "a1:1 a2:9! a3:2! a4:3!"}, a=THREE).problems
-    assert (problem.kind, problem.sequence, problem.culprits) == ("size_mismatch", 2, (2,))
-    assert problem.message.startswith("Rank 2 called 1 extra collective, all_reduce of 9 Float")
+    assert (problem.kind, problem.sequence, problem.culprits) == ("operation_mismatch", 2, (2,))
+    assert problem.message.startswith("Rank 2 made 1 call that rank 0 did not make: all_reduce #2 of group a")
+
+
+def test_call_in_place_of_another_one() -> None:
+    """The calls after it agree: it is neither extra nor skipped, although all others are alike."""
+    ranks = {0: "a1 a2 a3 a4", 1: "a1 a2 a3 a4", 2: "a1 a2.Int a3 a4"}
+    assert problem_texts(ranks, a=THREE) == ["dtype_mismatch a2 by 2, for nobody"]
 
 
 def test_mismatch_messages() -> None:

@@ -1,14 +1,11 @@
-"""Programs of ranks: habits, counterparts, skipped and extra collectives."""
+"""Programs of ranks: habits and counterparts."""
 
 from __future__ import annotations
 
 import numpy as np
-import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from builders.programs import journal_of_programs
-from tracelink.diagnosis.programs import Counterparts, Habits, extra_count, skipped_count
+from tracelink.diagnosis.programs import Counterparts, Habits
 
 # Habits and counterparts.
 
@@ -57,60 +54,3 @@ def test_any_order_within_a_batch() -> None:
     journal = journal_of_programs(words, descriptions={"a": "pp", "c": "pp"}, a=[0, 1], c=[2, 3])
     counterparts = Counterparts(journal)
     assert counterparts.expected(0, 0, 1) == counterparts.codes(counterparts.message_rows(0, 0, 1))
-
-
-# Skipped and extra collectives.
-
-
-LETTERS = st.text("abcdef", min_size=4, max_size=12)
-
-
-def codes(text: str) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
-    return np.array([ord(letter) for letter in text], np.int64)
-
-
-@pytest.mark.parametrize(
-    ("own", "others", "before", "count"),
-    [
-        ("cd", "bcd", "a", 1),
-        ("d", "bcd", "a", 2),
-        ("b", "a", "abcabc", 1),
-        ("c", "a", "abcabc", 2),
-        ("x", "a", "abcabc", None),
-        ("xcd", "bcd", "a", None),
-        ("b", "a", "", None),
-        ("", "a", "abab", None),
-    ],
-    ids=[
-        "what follows is there",
-        "two of them",
-        "the others stopped, and before b came after a",
-        "and c after that",
-        "x never came",
-        "the rest agrees where it stands",
-        "nothing is known of what follows",
-        "it did nothing more",
-    ],
-)
-def test_skipped_count(own: str, others: str, before: str, count: int | None) -> None:
-    assert skipped_count(codes(own), codes(others), codes(before)) == count
-
-
-@pytest.mark.parametrize(
-    ("own", "others", "count"),
-    [("xbcd", "bcd", 1), ("xybcd", "bcd", 2), ("bcd", "bcd", None), ("x", "b", None), ("xcd", "bcd", None)],
-)
-def test_extra_count(own: str, others: str, count: int | None) -> None:
-    assert extra_count(codes(own), codes(others)) == count
-
-
-@given(LETTERS, st.integers(1, 3))
-def test_any_skipped_calls_are_counted(text: str, count: int) -> None:
-    program = "".join(dict.fromkeys(text)) + "uvwxyz"
-    assert skipped_count(codes(program[count:]), codes(program), codes("")) == count
-
-
-@given(LETTERS, st.integers(1, 3))
-def test_any_extra_calls_are_counted(text: str, count: int) -> None:
-    program = "".join(dict.fromkeys(text)) + "uvwxyz"
-    assert extra_count(codes("?" * count + program), codes(program)) == count

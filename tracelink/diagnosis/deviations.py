@@ -1,24 +1,28 @@
 """Deviations: ranks that left calls out, or made extra ones, compared with ranks that ran the same program until then.
 
-A rank that only waits makes no call that others do not make: its program just ends earlier. So a rank that calls
-something else than ranks with the same calls before, and then goes on like these, has skipped calls or made extra ones.
+Two ranks run the same program until the first call that differs: in what it requests, or in its call site. A rank that
+only waits makes no call that others do not make: its program just ends earlier. So a rank that calls something else
+than ranks with the same calls before, and then goes on like these, has skipped calls or made extra ones.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections import Counter
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from functools import cached_property
+from itertools import combinations
 from typing import Any
 
 import numpy as np
 from msgspec import Struct
 
-from tracelink.diagnosis.journal import Journal
+from tracelink.diagnosis.journal import Journal, reread_entries
 from tracelink.diagnosis.model import Kind, Problem
 from tracelink.diagnosis.programs import Comparison, similar_groups
 from tracelink.diagnosis.waits import Wait
 from tracelink.model.columns import UNKNOWN, Int64s, distinct
 from tracelink.model.operations import Operation, operation_of
+from tracelink.model.records import line_in_words, own_frames
 from tracelink.model.text import collective_in_words, counted, lowered, ranks_in_words
 from tracelink.model.trace import ProcessGroup
 
@@ -32,10 +36,11 @@ CERTAIN = 2
 """So many calls after skipped ones must be as expected: a single one may also be the first of two exchanged calls."""
 CONTEXT = 3
 """So many calls identify a position in a repeating program."""
+UNKNOWN_STEP = 1 << 40
 END = -1
 """In place of a call: the rank made no more."""
-Disputed = Collection[tuple[int, int]]
-"""Ranks that disagree with others in a message, each with the row of the group."""
+Involved = Mapping[int, Collection[int]]
+"""By rank the groups in which it waits, is awaited, or disagrees with others."""
 
 
 class Deviation(Struct, frozen=True):
@@ -58,222 +63,284 @@ class Deviation(Struct, frozen=True):
         """Whether it is neither an exchange of calls nor a coincidence."""
         return self.agreeing >= max(CERTAIN, self.skipped, self.extra)
 
+    @property
+    def first(self) -> int:
+        """The journal entry of the first skipped or extra call."""
+        return self.usual if self.skipped else self.row
+
 
 class Deviations(Struct, frozen=True, dict=True):
-    """The calls of all ranks, compared from the first one on."""
+    """Finds ranks that deviate from the programs of others."""
 
     journal: Journal
     comparisons: Sequence[Comparison]
     incomplete: Collection[int] = ()
     """Ranks whose dumps do not contain all of their last calls."""
 
-    def behind(self, waits: Sequence[Wait], disputed: Disputed = ()) -> list[Deviation]:
-        """The deviations because of which ranks wait, or disagree in messages.
-
-        It waits, or is awaited, in a group of the skipped or extra calls.
-        """
-        if not waits or not self._is_comparable:
+    def behind(self, waits: Sequence[Wait], disputed: Collection[tuple[int, int]] = ()) -> list[Deviation]:
+        """The deviations because of which ranks wait, or disagree in a group: `disputed` are ranks with such groups."""
+        involved: dict[int, set[int]] = {}
+        waiting = [(rank, wait.group) for wait in waits for rank in (*wait.awaited, *wait.rows)]
+        for rank, group in [*waiting, *disputed]:
+            if rank not in self.incomplete:
+                involved.setdefault(rank, set()).add(int(self._kind_of_group[group]))
+        if not involved or not self.comparisons:
             return []
-        found: dict[int, Deviation] = {}
-        for position, sides in self._splits():
-            for deviation in self._of_split(position, sides, waits, disputed) if position else ():
-                found.setdefault(deviation.rank, deviation)
-        return list(found.values())
+        by_site = self._by_site.deviations(waits, involved) if self._by_site else []
+        if any(deviation.is_certain for deviation in by_site):
+            return by_site
+        # ranks may make the same calls at different lines
+        by_request = self._by_request.deviations(waits, involved)
+        certain = any(deviation.is_certain for deviation in by_request)
+        return by_request if certain or not by_site else by_site
 
-    # The table of calls: a row for each rank, a column for each position.
+    def in_group(self, group: int) -> list[Deviation]:
+        """The deviations in the collectives of one group: its members may run different programs otherwise."""
+        records = self.journal.records
+        rows = np.flatnonzero((records.group == group) & ~records.point_to_point & (records.sequence >= 0))
+        rows = rows[~np.isin(self.journal.rank[rows], list(self.incomplete))]
+        kinds = dict.fromkeys(self.journal.ranks.tolist(), frozenset([int(self._kind_of_group[group])]))
+        for codes in (self._with_sites(self._requests), self._requests):
+            found = self._programs(codes, rows, 0).deviations((), kinds) if codes is not None else []
+            if found:
+                return found
+        return []
+
+    # Programs, by what is compared.
 
     @cached_property
-    def _starts(self) -> Int64s:
-        """The first compared entry of each rank; empty if ring buffers have lost the first common one."""
-        first = self.journal.bounds[:-1]
-        if not any(recording.overwritten for recording in self.journal.recordings.values()):
-            return first
-        records, ranks = self.journal.records, self.journal.rank
-        rows = np.flatnonzero(~records.point_to_point & (records.group != UNKNOWN) & (records.sequence >= 0))
-        keys = self._kind_of_group[records.group[rows]] << 40 | records.sequence[rows]
-        index = np.searchsorted(self.journal.ranks, ranks[rows])
-        _, once = np.unique(keys * len(first) + index, return_index=True)
-        keys, rows, index = keys[once], rows[once], index[once]
-        values, number, count = np.unique(keys, return_inverse=True, return_counts=True)
-        common = count == len(first)
-        if not common.any():
-            return first[:0]
-        offset = np.zeros(len(values), np.int64)
-        np.add.at(offset, number, rows - first[index])
-        chosen = int(np.flatnonzero(common)[offset[common].argmin()])
-        starts = np.empty(len(first), np.int64)
-        starts[index[number == chosen]] = rows[number == chosen]
+    def _by_request(self) -> _Programs:
+        return self._programs(distinct(self._stage, self._requests)[0])
+
+    @cached_property
+    def _by_site(self) -> _Programs | None:
+        codes = self._with_sites(self._by_request.codes)
+        return None if codes is None else self._programs(codes)
+
+    def _with_sites(self, codes: Int64s) -> Int64s | None:
+        """The codes, which differ also where call sites do; None without call sites."""
+        site = self.journal.records.site
+        return distinct(codes, site)[0] if (site != UNKNOWN).any() else None
+
+    def _programs(self, codes: Int64s, rows: Int64s | None = None, common: int = 1) -> _Programs:
+        """The programs of all ranks; with `rows` only these entries of each."""
+        journal = self.journal
+        rows = np.arange(len(journal)) if rows is None else rows
+        index = np.searchsorted(journal.bounds, rows, side="right") - 1
+        bounds = np.searchsorted(index, np.arange(len(journal.ranks) + 1))
+        starts = self._starts(rows, index, bounds)
+        return _Programs(journal, codes, self._kind_of_group, rows, starts, bounds[1:] - starts, common)
+
+    def _starts(self, rows: Int64s, index: Int64s, bounds: Int64s) -> Int64s:
+        """Where the programs begin: if ring buffers have lost calls, with the first common collective; else nowhere."""
+        recordings, records = self.journal.recordings.values(), self.journal.records
+        if any(recording.only_active for recording in recordings):
+            return bounds[1:]  # calls are missing in the middle
+        if not any(recording.overwritten for recording in recordings):
+            return bounds[:-1]
+        place = np.flatnonzero(~records.point_to_point[rows] & (records.group[rows] != UNKNOWN))
+        place = place[records.sequence[rows[place]] >= 0]
+        if not len(place):
+            return bounds[1:]
+        number, _ = distinct(self._kind_of_group[records.group[rows[place]]], records.sequence[rows[place]])
+        _, once = np.unique(number * len(bounds) + index[place], return_index=True)
+        number, place = number[once], place[once]
+        common = np.bincount(number) == np.count_nonzero(np.diff(bounds))
+        before = np.bincount(number, place - bounds[index[place]])
+        starts = bounds[1:].copy()
+        if common.any():
+            chosen = place[number == np.flatnonzero(common)[before[common].argmin()]]
+            starts[index[chosen]] = chosen
         return starts
 
     @cached_property
-    def _is_comparable(self) -> bool:
-        if not len(self.journal) or not self.comparisons or len(self._starts) < 2:
-            return False
-        return len(self._lengths) * int(self._lengths.max()) <= MOST_CALLS
-
-    @cached_property
     def _kind_of_group(self) -> Int64s:
-        """A number for each group, equal for groups of the same description and size."""
-        kinds: dict[tuple[str, int], int] = {}
-        found = [
-            kinds.setdefault((group.description, len(group.ranks)), len(kinds))
-            for group in self.journal.groups
-        ]
+        """A number for each group, equal for groups side by side: of one description and size, without common ranks."""
+        kinds: dict[tuple[str, int, int], int] = {}
+        seen: Counter[tuple[str, int, int]] = Counter()
+        found = []
+        for group in self.journal.groups:
+            alike = group.description, len(group.ranks)
+            places = [(*alike, rank) for rank in group.ranks]
+            before = max((seen[place] for place in places), default=0)
+            seen.update(places)
+            found.append(kinds.setdefault((*alike, before), len(kinds)))
         return np.array([*found, UNKNOWN], np.int64)
 
     @cached_property
-    def _codes(self) -> Int64s:
-        """What each entry requests, equal where ranks agree; peers of messages count by their distance.
-
-        Ranks at different positions of a pipeline run different programs: their codes differ.
-        """
-        records, requests = self.journal.records, self.journal.requests
+    def _requests(self) -> Int64s:
+        """What each entry requests, equal where ranks agree; peers of messages count by their distance."""
+        records = self.journal.records
         sizes = np.array([*(max(1, len(group.ranks)) for group in self.journal.groups), 1], np.int64)
         request = distinct(*(comparison.value for comparison in self.comparisons))[0][records.request]
-        source, target = (end[records.request].astype(np.int64) for end in (requests.source, requests.target))
-        between = records.point_to_point & (source != UNKNOWN) & (target != UNKNOWN)
-        distance = np.where(between, (target - source) % sizes[records.group], UNKNOWN)
-        wraps = between & (np.abs(target - source) == sizes[records.group] - 1) & (sizes[records.group] > 2)
-        rings = np.unique(self._kind_of_group[records.group[wraps]])
-        piped = np.setdiff1d(np.unique(records.group[between]), [UNKNOWN])
-        stages = self._stages(piped[~np.isin(self._kind_of_group[piped], rings)])
-        stage = np.repeat(stages, np.diff(self.journal.bounds))
-        return distinct(stage, self._kind_of_group[records.group], request, distance)[0]
-
-    def _stages(self, pipelines: Int64s) -> Int64s:
-        """A number for each rank, equal for ranks at the same positions of pipelines."""
-        positions: dict[int, list[tuple[int, int]]] = {}
-        for group in pipelines.tolist():
-            for position, rank in enumerate(self.journal.groups[group].ranks):
-                positions.setdefault(rank, []).append((int(self._kind_of_group[group]), position))
-        numbers: dict[tuple[tuple[int, int], ...], int] = {}
-        return np.array(
-            [
-                numbers.setdefault(tuple(sorted(positions.get(rank, []))), len(numbers))
-                for rank in self.journal.ranks.tolist()
-            ],
-            np.int64,
-        )
+        step = self._step
+        distance = np.where(step == UNKNOWN_STEP, UNKNOWN, step % sizes[records.group])
+        return distinct(self._kind_of_group[records.group], request, distance)[0]
 
     @cached_property
-    def _lengths(self) -> Int64s:
-        lengths: Int64s = self.journal.bounds[1:] - self._starts
-        return lengths
+    def _step(self) -> Int64s:
+        """By how many members of its group each message moves."""
+        records, requests = self.journal.records, self.journal.requests
+        source, target = (end[records.request].astype(np.int64) for end in (requests.source, requests.target))
+        known = records.point_to_point & (source != UNKNOWN) & (target != UNKNOWN)
+        return np.where(known, target - source, UNKNOWN_STEP)
+
+    @cached_property
+    def _stage(self) -> Int64s:
+        """For each entry a number, equal for ranks at the same positions of pipelines: these run one program.
+
+        Groups whose messages also go from the last member to the first are rings: their members run one program.
+        """
+        journal, step = self.journal, self._step
+        group, between = journal.records.group, step != UNKNOWN_STEP
+        sizes = np.array([*(len(each.ranks) for each in journal.groups), 1], np.int64)[group]
+        rings = np.unique(self._kind_of_group[group[between & (np.abs(step) == sizes - 1) & (sizes > 2)]])
+        piped = np.setdiff1d(np.unique(group[between]), [UNKNOWN])
+        positions: dict[int, list[tuple[int, int]]] = {}
+        for number in piped[~np.isin(self._kind_of_group[piped], rings)].tolist():
+            for position, rank in enumerate(journal.groups[number].ranks):
+                positions.setdefault(rank, []).append((int(self._kind_of_group[number]), position))
+        stages: dict[tuple[tuple[int, int], ...], int] = {}
+        found = [
+            stages.setdefault(tuple(sorted(positions.get(rank, []))), len(stages))
+            for rank in journal.ranks.tolist()
+        ]
+        return np.repeat(np.array(found, np.int64), np.diff(journal.bounds))
+
+
+class _Programs(Struct, frozen=True, dict=True):
+    """What ranks call from a point on that all of them passed."""
+
+    journal: Journal
+    codes: Int64s
+    """A number for each entry of the journal, equal for equal calls."""
+    kinds: Int64s
+    """For each group a number, equal for groups side by side."""
+    rows: Int64s
+    """The compared entries of the journal, rank by rank."""
+    starts: Int64s
+    """For each rank its first compared entry among `rows`."""
+    lengths: Int64s
+    """How many there are of each rank."""
+    common: int
+    """Programs with fewer common calls at their beginnings are different ones."""
+
+    def deviations(self, waits: Sequence[Wait], involved: Involved) -> list[Deviation]:
+        """The first deviation of each rank, if it is in calls of groups in which the rank is `involved`."""
+        if len(self.lengths) < 2 or not 0 < len(self.lengths) * int(self.lengths.max()) <= MOST_CALLS:
+            return []
+        found: dict[int, Deviation] = {}
+        for position, sides in self._splits:
+            if position >= self.common:
+                for deviation in self._of_split(position, sides, waits, involved):
+                    found.setdefault(deviation.rank, deviation)
+        return list(found.values())
 
     @cached_property
     def _calls(self) -> Int64s:
-        calls = np.full((len(self._lengths), int(self._lengths.max())), END, np.int64)
-        for index, (start, length) in enumerate(zip(self._starts, self._lengths, strict=True)):
-            calls[index, :length] = self._codes[start : start + length]
+        """A row for each rank, a column for each position."""
+        calls = np.full((len(self.lengths), int(self.lengths.max())), END, np.int64)
+        for index, (start, length) in enumerate(zip(self.starts, self.lengths, strict=True)):
+            calls[index, :length] = self.codes[self.rows[start : start + length]]
         return calls
+
+    def _row(self, index: int | np.int64, position: int) -> int:
+        """The journal entry of a rank at a position."""
+        return int(self.rows[self.starts[index] + position])
+
+    def _group(self, row: int) -> int:
+        return int(self.journal.records.group[row])
 
     # Splits: where ranks with equal calls go on differently.
 
-    def _splits(self) -> Iterator[tuple[int, list[Int64s]]]:
+    @cached_property
+    def _splits(self) -> list[tuple[int, list[Int64s]]]:
         """Each position where ranks with the same calls so far differ, and the ranks of each side."""
-        pending = [(np.arange(len(self._lengths)), 0)]
-        count = 0
-        while pending and count < MOST_SPLITS:
+        pending = [(np.arange(len(self.lengths)), 0)]
+        splits: list[tuple[int, list[Int64s]]] = []
+        while pending and len(splits) < MOST_SPLITS:
             rows, start = pending.pop()
             calls = self._calls[rows, start:]
-            longest = calls[self._lengths[rows].argmax()]
+            longest = calls[self.lengths[rows].argmax()]
             differs = ((calls != longest) & (calls != END)).any(axis=0)
             if not differs.any():
                 continue
             column = calls[:, int(differs.argmax())]
             position = start + int(differs.argmax())
             sides = [rows[column == value] for value in np.unique(column[column != END])]
-            yield position, sides
+            splits.append((position, sides))
             pending += [(side, position + 1) for side in sides if len(side) > 1]
-            count += 1
+        return splits
 
     def _of_split(
-        self, position: int, sides: Sequence[Int64s], waits: Sequence[Wait], disputed: Disputed
+        self, position: int, sides: Sequence[Int64s], waits: Sequence[Wait], involved: Involved
     ) -> Iterator[Deviation]:
         """The deviations of the smaller sides; of equally large ones of that which does not do what is usual here."""
-        for number, side in enumerate(sides):
-            for other in sides[number + 1 :]:
-                small, large = sorted((side, other), key=len)
-                found = self._compared_sides(position, small, large, waits, disputed)
-                if not found and len(small) < len(large):
-                    found = self._without_rest(position, small, large, waits)
-                if len(small) == len(large):
-                    opposite = self._compared_sides(position, large, small, waits, disputed)
-                    usual = self._made_by_third(position, large, [*small, *large])
-                    usual = usual or -self._made_by_third(position, small, [*small, *large])
-                    usual = usual or self._usual(position, small, large)
-                    if opposite and found and not usual:
-                        continue
-                    if not opposite and not found and usual:
-                        found = self._without_rest(
-                            position, *((small, large) if usual > 0 else (large, small)), waits
-                        )
-                    found = opposite if opposite and (not found or usual < 0) else found
+        for side, other in combinations(sides, 2):
+            small, large = sorted((side, other), key=len)
+            found = self._compared_sides(position, small, large, involved)
+            if len(small) < len(large):
+                yield from found or self._without_rest(position, small, large, waits, involved)
+                continue
+            opposite = self._compared_sides(position, large, small, involved)
+            usual = (
+                self._made_by_third(position, large, [*small, *large])
+                or -self._made_by_third(position, small, [*small, *large])
+                or self._usual(position, small, large)
+            )
+            if opposite and (not found or usual < 0):
+                yield from opposite
+            elif found and (not opposite or usual):
                 yield from found
+            elif not found and usual:
+                small, large = (small, large) if usual > 0 else (large, small)
+                yield from self._without_rest(position, small, large, waits, involved)
 
     def _compared_sides(
-        self, position: int, side: Int64s, others: Int64s, waits: Sequence[Wait], disputed: Disputed
+        self, position: int, side: Int64s, others: Int64s, involved: Involved
     ) -> list[Deviation]:
         found = [self._compared(int(own), others, position) for own in side]
-        return [each for each in found if each and self._is_behind(each, waits, disputed)]
+        return [each for each in found if each and self._concerns(each, involved)]
 
     def _compared(self, own: int, others: Int64s, position: int) -> Deviation | None:
         """How a rank deviates from the one of these that made the most calls."""
-        other = int(others[self._lengths[others].argmax()])
-        calls = self._calls[own, position : self._lengths[own]]
-        usual = self._calls[other, position : self._lengths[other]]
+        other = int(others[self.lengths[others].argmax()])
+        calls = self._calls[own, position : self.lengths[own]]
+        usual = self._calls[other, position : self.lengths[other]]
         skipped, extra = _shift(calls, usual), _shift(usual, calls)
-        foreseen = not skipped and not extra
-        if foreseen:
-            done = self._calls[other, : self._lengths[other]]
-            usual = np.append(usual, done[_continued(done)][:MOST_SHIFT])
-            skipped = _shift(calls, usual)
-        if (not skipped and not extra) or _is_exchange(calls, usual):
-            return None
+        agreeing = min(len(calls) - extra, len(usual) - skipped) if skipped or extra else 0
+        if not skipped:
+            usual = np.append(usual, _continuation(self._calls[other, : self.lengths[other]]))
+            foreseen = _shift(calls, usual)
+            expected = min(len(calls), len(usual) - foreseen)
+            again = bool(foreseen) and usual[0] in calls[:expected]
+            if (again and foreseen < extra) or (foreseen and not extra):
+                # unless it comes again, the rank may still make the call: later than the others
+                skipped, extra, agreeing = foreseen, 0, expected if again else min(expected, 1)
         if skipped and extra:
             fewer = len(usual) - skipped <= len(calls) - extra
             skipped, extra = (0, extra) if fewer else (skipped, 0)
-        rest = len(calls) - extra, len(usual) - skipped
-        ranks, starts = self.journal.ranks, self._starts
-        first = int(starts[other if skipped else own]) + position
-        if not self._have_in_common(
-            int(ranks[own]), int(ranks[other]), slice(first, first + skipped + extra)
-        ):
+            agreeing = min(len(calls) - extra, len(usual) - skipped)
+        if not agreeing or _is_exchange(calls, usual) or _agreeing(calls[1:], usual[1:]) >= agreeing:
             return None
-        return Deviation(
-            int(ranks[own]),
-            int(ranks[other]),
-            int(starts[own]) + position,
-            int(starts[other]) + position,
-            skipped,
-            extra,
-            min(*rest, 1) if foreseen else min(rest),
-        )
+        ranks, row, first = self.journal.ranks, self._row(own, position), self._row(other, position)
+        return Deviation(int(ranks[own]), int(ranks[other]), row, first, skipped, extra, agreeing)
 
-    def _have_in_common(self, rank: int, other: int, rows: slice) -> bool:
-        """Whether both ranks are members of groups like those of these calls: else only one has to make them."""
-        needed = set(self._kind_of_group[self.journal.records.group[rows]].tolist())
-        return needed <= self._kinds_of_rank(rank) & self._kinds_of_rank(other)
+    def _concerns(self, deviation: Deviation, involved: Involved) -> bool:
+        """Whether the calls are of groups that both ranks have, in one of which the rank is involved."""
+        place = int(np.searchsorted(self.rows, deviation.first))
+        rows = self.rows[place : place + max(deviation.skipped, deviation.extra)]
+        called = set(self.kinds[self.journal.records.group[rows]].tolist())
+        both = self._kinds_of_rank(deviation.rank) & self._kinds_of_rank(deviation.other)
+        return called <= both and not called.isdisjoint(involved.get(deviation.rank, ()))
 
     def _kinds_of_rank(self, rank: int) -> set[int]:
+        groups = self.journal.groups
         return {
-            int(self._kind_of_group[number])
-            for number, group in enumerate(self.journal.groups)
+            int(self.kinds[number])
+            for number, group in enumerate(groups)
             if rank in group.ranks or not group.ranks
         }
-
-    def _is_behind(self, deviation: Deviation, waits: Sequence[Wait], disputed: Disputed) -> bool:
-        """Whether the rank waits, is awaited, or disagrees with others, in a group of the skipped or extra calls."""
-        if deviation.rank in self.incomplete:
-            return False
-        first = deviation.usual if deviation.skipped else deviation.row
-        rows = slice(first, first + max(deviation.skipped, deviation.extra))
-        kinds = set(self._kind_of_group[self.journal.records.group[rows]].tolist())
-        involved = [
-            *(wait.group for wait in waits if deviation.rank in (*wait.awaited, *wait.rows)),
-            *(group for rank, group in disputed if rank == deviation.rank),
-        ]
-        return any(int(self._kind_of_group[group]) in kinds for group in involved)
 
     def _usual(self, position: int, side: Int64s, other: Int64s) -> int:
         """Positive if what the other side calls followed here more often in earlier steps, negative if less often."""
@@ -287,48 +354,42 @@ class Deviations(Struct, frozen=True, dict=True):
 
         A rank that runs ahead makes later calls too: ranks that made as many calls as third ones are then right.
         """
-        journal, row = self.journal, int(self._starts[side[0]]) + position
+        journal, row = self.journal, self._row(side[0], position)
         if journal.records.point_to_point[row] or operation_of(journal.operation(row)) == Operation.COALESCED:
             return 0
-        sequence, last = (
-            int(journal.records.sequence[row]),
-            self._last_sequences(int(journal.records.group[row])),
-        )
-        outside = np.delete(last, sides)
-        third = np.unique(outside[outside != UNKNOWN])
+        last = self._last_sequences(self._group(row))
+        third = np.setdiff1d(np.delete(last, sides), [UNKNOWN])
         if not len(third):
             return 0
         own, opposite = np.unique(last[side]), np.unique(last[np.setdiff1d(sides, side)])
         if len(third) == 1 and not np.array_equal(own, opposite):
             return int(np.array_equal(own, third))
-        return int(third.max() >= sequence > opposite.max())
+        return int(third.max() >= int(journal.records.sequence[row]) > opposite.max())
 
     def _last_sequences(self, group: int) -> Int64s:
         """The number of the last collective of each rank in a group, or UNKNOWN."""
         journal, records = self.journal, self.journal.records
         rows = np.flatnonzero((records.group == group) & ~records.point_to_point)
         last = np.full(len(journal.ranks), UNKNOWN, np.int64)
-        index = np.searchsorted(journal.bounds, rows, side="right") - 1
-        np.maximum.at(last, index, records.sequence[rows])
+        np.maximum.at(last, np.searchsorted(journal.bounds, rows, side="right") - 1, records.sequence[rows])
         return last
 
     def _without_rest(
-        self, position: int, side: Int64s, others: Int64s, waits: Sequence[Wait]
+        self, position: int, side: Int64s, others: Int64s, waits: Sequence[Wait], involved: Involved
     ) -> list[Deviation]:
         """Ranks that are awaited in a call which others made here, and called something else."""
-        ranks, usual = self.journal.ranks, int(self._starts[others[0]]) + position
-        group, sequence = int(self.journal.records.group[usual]), int(self.journal.records.sequence[usual])
+        ranks, usual = self.journal.ranks, self._row(others[0], position)
+        call = self._group(usual), int(self.journal.records.sequence[usual]), False
         awaited = {
             rank
             for wait in waits
-            if (wait.group, wait.sequence, wait.message) == (group, sequence, False)
+            if (wait.group, wait.sequence, wait.message) == call
             for rank in wait.awaited
         }
-        other = int(ranks[others[0]])
         return [
-            Deviation(int(ranks[own]), other, int(self._starts[own]) + position, usual, 1, 0, 0)
+            Deviation(int(ranks[own]), int(ranks[others[0]]), self._row(own, position), usual, 1, 0, 0)
             for own in side
-            if int(ranks[own]) in awaited and int(ranks[own]) not in self.incomplete
+            if int(ranks[own]) in awaited & involved.keys()
         ]
 
 
@@ -342,6 +403,12 @@ def _shift(calls: Int64s, usual: Int64s) -> int:
     return 0
 
 
+def _agreeing(calls: Int64s, usual: Int64s) -> int:
+    """How many calls are as usual: a call in place of another one shifts no others."""
+    common = min(len(calls), len(usual))
+    return int(np.count_nonzero(calls[:common] == usual[:common]))
+
+
 def _is_exchange(calls: Int64s, usual: Int64s) -> bool:
     """Whether the first two calls are the usual ones in the other order, and all of the rest is as usual."""
     common = min(len(calls), len(usual))
@@ -350,10 +417,11 @@ def _is_exchange(calls: Int64s, usual: Int64s) -> bool:
     )
 
 
-def _continued(done: Int64s) -> slice:
+def _continuation(done: Int64s) -> Int64s:
     """What followed the last time when the calls were as at the end."""
     positions = _positions_like_the_end(done)
-    return slice(int(positions[-1]) + 1 if len(positions) else len(done), None)
+    following: Int64s = done[int(positions[-1]) + 1 if len(positions) else len(done) :]
+    return following[:MOST_SHIFT]
 
 
 def _positions_like_the_end(done: Int64s) -> Int64s:
@@ -378,24 +446,25 @@ def deviation_problem(
     Its message is without the waiting ranks, and without the full stop.
     """
     deviations = sorted(deviations, key=lambda deviation: deviation.rank)
-    first = deviations[0]
-    records = journal.records
-    usual = first.usual if first.skipped else first.row
-    group, sequence = _own_group(journal, first, usual), int(records.sequence[usual])
+    first, records = deviations[0], journal.records
+    group, sequence = _own_group(journal, first, first.first), int(records.sequence[first.first])
     ranks = [deviation.rank for deviation in deviations]
-    what = collective_in_words(journal.operation(usual), sequence, group)
+    what = collective_in_words(journal.operation(first.first), sequence, group)
     number = first.skipped or first.extra
     more = f" and the {counted(number - 1, 'call')} after it" if number > 1 else ""
     if first.skipped:
-        kind, did = Kind.SKIPPED, f"skipped {what}{more} and continued with {_call(journal, first.row)}"
+        kind, after = Kind.SKIPPED, _call(journal, first.row)
+        at, line = _lines(journal, first) if what == after else ("", "")
+        did = f"skipped {what}{at}{more} and continued with {after}{line}"
     else:
         kind = Kind.OPERATION_MISMATCH
-        did = f"called {what}{more} in addition to what {lowered(ranks_in_words([first.other]))} called"
+        calls = counted(number, "call")
+        did = f"made {calls} that {lowered(ranks_in_words([first.other]))} did not make: {what}{more}"
     return Problem.at(
         kind,
         group,
         sequence,
-        journal.operation(usual),
+        journal.operation(first.first),
         culprits=ranks,
         waiting=set(waiting).difference(ranks),
         message=f"{ranks_in_words(ranks)} {did}",
@@ -404,6 +473,14 @@ def deviation_problem(
             **details,
         },
     )
+
+
+def _lines(journal: Journal, deviation: Deviation) -> tuple[str, str]:
+    """` at train.py:12` for a skipped call and the one after it, which only their lines tell apart."""
+    entries, _ = reread_entries(journal, np.array([deviation.usual, deviation.row]))
+    frames = [own_frames(entries[row].frames) for row in (deviation.usual, deviation.row) if row in entries]
+    lines = [f" at {line_in_words(own[0])}" for own in frames if own]
+    return (lines[0], lines[1]) if len(lines) > 1 else ("", "")
 
 
 def _own_group(journal: Journal, deviation: Deviation, usual: int) -> ProcessGroup:

@@ -6,13 +6,14 @@ do not fit together.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 import numpy as np
 from msgspec import Struct
 from msgspec.structs import replace
 
+from tracelink.diagnosis.deviations import Deviation, Deviations, deviation_problem
 from tracelink.diagnosis.journal import Journal, operation_names
 from tracelink.diagnosis.model import Kind, Problem
 from tracelink.diagnosis.participation import Outcome, Parts
@@ -21,10 +22,9 @@ from tracelink.diagnosis.programs import (
     Comparison,
     Programs,
     expected_code,
-    extra_count,
-    skipped_count,
+    similar_groups,
 )
-from tracelink.diagnosis.waits import Wait
+from tracelink.diagnosis.waits import Wait, with_device_waits
 from tracelink.model.columns import UNKNOWN, Bools, Int32s, Int64s, Table, distinct, starts_of
 from tracelink.model.operations import ROOTED, Operation, operation_of
 from tracelink.model.records import State
@@ -222,7 +222,12 @@ def hangs_with_a_root(journal: Journal) -> bool:
 
 # From disagreements to problems.
 
-Waits = Mapping[tuple[int, int], Wait]
+
+class _Series(Struct, frozen=True):
+    """Disagreements of the same ranks in one group."""
+
+    first: Disagreement
+    count: int
 
 
 def mismatch_problems(
@@ -231,80 +236,118 @@ def mismatch_problems(
     disagreements: Sequence[Disagreement],
     programs: Programs,
     waits: Sequence[Wait],
+    deviations: Deviations,
 ) -> list[Problem]:
-    """A problem for each group and set of culprits, however many collectives show it."""
+    """A problem for each group and set of culprits, however many collectives show it.
+
+    A rank that skipped a call, or made an extra one, disagrees with all later ones of the group: that is one problem.
+    """
     by_culprits: dict[tuple[int, tuple[int, ...]], list[Disagreement]] = {}
     for disagreement in disagreements:
         by_culprits.setdefault((disagreement.group, disagreement.culprits), []).append(disagreement)
-    waiting = {(wait.group, wait.sequence): wait for wait in waits if not wait.message}
-    series = [_shifted(programs, _decided(programs, parts, each)) for each in by_culprits.values()]
+    series = [_Series(min(each, key=lambda one: one.sequence), len(each)) for each in by_culprits.values()]
+    shifts = _Shifts.of(journal, parts, series, waits, deviations)
+    behind = [(each, shifts.behind(each)) for each in sorted(series, key=lambda each: each.first.sequence)]
     return [
-        _mismatch_problem(journal, parts, programs.comparisons, each, waiting)
-        for each in _without_echoes(series)
+        *_shift_problems(journal, parts, behind, waits),
+        *(
+            _mismatch_problem(journal, parts, programs.comparisons, _decided(programs, parts, each), waits)
+            for each, found in behind
+            if not found
+        ),
     ]
 
 
-class _Series(Struct, frozen=True):
-    """Disagreements of the same ranks in one group."""
+class _Shifts(Struct, frozen=True):
+    """Which disagreements are because ranks have skipped calls before, or made extra ones."""
 
-    first: Disagreement
-    count: int
-    skipped: int = 0
-    """How many collectives they skipped."""
-    extra: int = 0
-    """How many collectives they called that no other rank calls."""
+    journal: Journal
+    parts: Parts
+    deviations: Deviations
+    found: Sequence[Deviation]
+
+    @classmethod
+    def of(
+        cls,
+        journal: Journal,
+        parts: Parts,
+        series: Sequence[_Series],
+        waits: Sequence[Wait],
+        deviations: Deviations,
+    ) -> _Shifts:
+        """Looks for the deviations of all ranks that disagree."""
+        disputed = [
+            (rank, each.first.group)
+            for each in series
+            for rank in parts.rank[_parts_of_collective(parts, each.first)].tolist()
+        ]
+        found = deviations.behind(with_device_waits(journal, waits, lambda _: True), disputed)
+        return cls(journal, parts, deviations, found if disputed else [])
+
+    def behind(self, series: _Series) -> list[Deviation]:
+        """The deviations before the first disagreement, in all groups of the ranks, else in this one."""
+        if series.first.aspect in (Aspect.ROOT, Aspect.FIT):
+            return []
+        return self._before(series, self.found) or self._before(
+            series, self.deviations.in_group(series.first.group)
+        )
+
+    def _before(self, series: _Series, found: Sequence[Deviation]) -> list[Deviation]:
+        rows = _parts_of_collective(self.parts, series.first)
+        last = dict(zip(self.parts.rank[rows].tolist(), self.parts.row[rows].tolist(), strict=True))
+        groups = similar_groups(self.journal.groups, series.first.group)
+        return [
+            each
+            for each in found
+            if each.row <= last.get(each.rank, UNKNOWN)
+            and each.agreeing
+            and int(self.journal.records.group[each.first]) in groups
+        ]
 
 
-def _decided(programs: Programs, parts: Parts, disagreements: Sequence[Disagreement]) -> _Series:
+def _shift_problems(
+    journal: Journal,
+    parts: Parts,
+    behind: Sequence[tuple[_Series, list[Deviation]]],
+    waits: Sequence[Wait],
+) -> list[Problem]:
+    """A problem for each set of skipped or extra calls."""
+    alike: dict[tuple[int, int, int], tuple[dict[int, Deviation], list[_Series]]] = {}
+    for series, found in behind:
+        for each in found:
+            by_rank, shown = alike.setdefault((each.usual, each.skipped, each.extra), ({}, []))
+            by_rank[each.rank] = each
+            shown.append(series)
+    problems = []
+    for by_rank, shown in alike.values():
+        groups = {each.first.group for each in shown}
+        waiting = {rank for each in shown for rank in _waiting(parts, each.first, waits)}
+        for wait in waits:
+            if wait.group in groups and not wait.message and not by_rank.keys().isdisjoint(wait.awaited):
+                waiting.update(wait.rows)
+        count = sum(each.count for each in shown)
+        problems.append(deviation_problem(journal, list(by_rank.values()), waiting, count=count))
+    return problems
+
+
+def _decided(programs: Programs, parts: Parts, series: _Series) -> _Series:
     """Without a majority, what was expected decides which ranks are the culprits."""
-    first = min(disagreements, key=lambda disagreement: disagreement.sequence)
-    count = len(disagreements)
+    first = series.first
     if not first.tie or first.detail:
-        return _Series(first, count)
+        return series
     expected = expected_code(programs, first.group, first.sequence)
     rows = _parts_of_collective(parts, first)
     right = rows[programs.codes_of(rows) == expected]
     wrong = rows[programs.codes_of(rows) != expected]
     if expected == UNKNOWN or not len(right) or not len(wrong):
-        return _Series(first, count)
+        return series
     culprits = tuple(parts.rank[wrong].tolist())
     decided = replace(first, culprits=culprits, tie=False, typical=int(right[0]), deviating=int(wrong[0]))
-    return _Series(decided, count)
-
-
-def _shifted(programs: Programs, series: _Series) -> _Series:
-    """Finds out whether the culprits call what the others call later, or earlier."""
-    first = series.first
-    if first.tie or first.detail:
-        return series
-    program = programs.of_group(first.group, without=first.culprits)
-    typical, before = program.from_number(first.sequence), program.before(first.sequence)
-    codes = [programs.of_rank(first.group, rank).from_number(first.sequence) for rank in first.culprits]
-    skipped = {skipped_count(own, typical, before) for own in codes}
-    extra = {extra_count(own, typical) for own in codes}
-    if len(skipped) == 1 and (count := skipped.pop()):
-        return replace(series, skipped=count)
-    if len(extra) == 1 and (count := extra.pop()):
-        return replace(series, extra=count)
-    return series
-
-
-def _without_echoes(series: Sequence[_Series]) -> list[_Series]:
-    """After a skipped or extra collective a rank disagrees with all later ones of the group: that is one problem."""
-    kept: list[_Series] = []
-    for later in sorted(series, key=lambda each: each.first.sequence):
-        if not any(
-            (earlier.skipped or earlier.extra)
-            and earlier.first.group == later.first.group
-            and set(earlier.first.culprits) & set(later.first.culprits)
-            for earlier in kept
-        ):
-            kept.append(later)
-    return kept
+    return _Series(decided, series.count)
 
 
 def _mismatch_problem(
-    journal: Journal, parts: Parts, comparisons: Sequence[Comparison], series: _Series, waits: Waits
+    journal: Journal, parts: Parts, comparisons: Sequence[Comparison], series: _Series, waits: Sequence[Wait]
 ) -> Problem:
     first = series.first
     group = journal.groups[first.group]
@@ -322,13 +365,13 @@ def _mismatch_problem(
         member,
     )
     return Problem.at(
-        Kind.SKIPPED if series.skipped else KIND_OF_ASPECT[first.aspect],
+        KIND_OF_ASPECT[first.aspect],
         group,
         first.sequence,
         journal.operation(typical),
         culprits=first.culprits,
         waiting=_waiting(parts, first, waits),
-        message=message_of(journal, difference, skipped=series.skipped, extra=series.extra),
+        message=message_of(journal, difference),
         tie=first.tie,
         count=series.count,
         rows={int(parts.rank[first.deviating]): deviating, int(parts.rank[first.typical]): typical},
@@ -375,10 +418,11 @@ def _parts_of_collective(
     return np.arange(first, last)
 
 
-def _waiting(parts: Parts, disagreement: Disagreement, waits: Waits) -> tuple[int, ...]:
+def _waiting(parts: Parts, disagreement: Disagreement, waits: Sequence[Wait]) -> tuple[int, ...]:
     """The other ranks that have not finished it, or only retired it and did nothing in the group since."""
-    if wait := waits.get((disagreement.group, disagreement.sequence)):
-        return tuple(rank for rank in wait.ranks if rank not in disagreement.culprits)
+    for wait in waits:
+        if (wait.group, wait.sequence, wait.message) == (disagreement.group, disagreement.sequence, False):
+            return tuple(rank for rank in wait.ranks if rank not in disagreement.culprits)
     rows = _parts_of_collective(parts, disagreement)
     of_group = slice(*np.searchsorted(parts.group, [disagreement.group, disagreement.group + 1]).tolist())
     last = dict(zip(parts.rank[of_group].tolist(), parts.sequence[of_group].tolist(), strict=True))
@@ -406,18 +450,11 @@ class Difference(Struct, frozen=True):
     """Which tensor of a coalesced call differs: ` in tensor 4 of 4`."""
 
 
-def message_of(journal: Journal, difference: Difference, *, skipped: int, extra: int) -> str:
+def message_of(journal: Journal, difference: Difference) -> str:
     """`Rank 1 called all_reduce #5 of group 0 (default_pg) with Int, the others with Float`, without the full stop."""
     ranks = ranks_in_words(difference.culprits)
     what = collective_in_words(journal.operation(difference.typical), difference.sequence, difference.group)
     shown = f" ({difference.count} collectives show it)" if difference.count > 1 else ""
-    if skipped:
-        more = f" and the {skipped - 1} after it" if skipped > 1 else ""
-        continued = _request_in_words(journal, difference.deviating)
-        return f"{ranks} skipped {what}{more} and continued with {continued}{shown}"
-    if extra:
-        calls = f"{extra} extra collective{'s' if extra > 1 else ''}"
-        return f"{ranks} called {calls}, {_request_in_words(journal, difference.deviating)}, before {what}{shown}"
     if difference.aspect in (Aspect.ROOT, Aspect.FIT):
         if difference.tie:
             return f"{ranks} do not agree in {what}: {difference.detail}. It is unknown which rank is wrong{shown}"

@@ -269,11 +269,11 @@ def draft_of(
 
     # Which of that are problems: mismatches, hangs, late ranks?
     programs = Programs(journal, parts, comparisons)
-    mismatches = mismatch_problems(journal, parts, disagreements, programs, waits)
+    deviations = Deviations(journal, comparisons, incomplete)
+    mismatches = mismatch_problems(journal, parts, disagreements, programs, waits, deviations)
     mismatches += messages.mismatches
     late = lateness_report(journal, parts)
     clues = replace(clues, late_before={one.culprits: one.waited_ns or 0 for one in late.stragglers})
-    deviations = Deviations(journal, comparisons, incomplete)
     hangs, notes = hangs_of(journal, parts, messages.waits, messages.times, mismatches, clues, deviations)
     absence = Absence(journal, parts, positions, messages.waits, unreadable or {})
     hangs, late_before = absent_culprits(absence, hangs), {one.culprits: one.count for one in late.stragglers}

@@ -40,6 +40,8 @@ from tracelink.model.trace import ProcessGroup
 
 MOST_ENDING = 3
 """Notes on calls that only some ranks have finished."""
+SHIFTING = frozenset({Kind.SKIPPED, Kind.OPERATION_MISMATCH})
+"""Ranks that made too many or too few calls of a group disagree in later ones."""
 FAR_BEHIND = 2
 """By so many collectives that others have completed; a rank that is one behind may just be leaving it."""
 
@@ -224,6 +226,8 @@ def _explained_by(journal: Journal, cause: Cause, mismatches: Sequence[Problem])
                 continue
             culprits = set(mismatch.culprits)
             by_the_same = culprits & set(cause.culprits) or set(wait.rows) <= culprits
+            if mismatch.kind in SHIFTING and not wait.absent:
+                by_the_same = culprits & set(wait.rows)
             if mismatch.sequence == wait.sequence or (mismatch.sequence < wait.sequence and by_the_same):
                 return index
     return None

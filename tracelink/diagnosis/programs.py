@@ -28,8 +28,6 @@ FLAT_RESULT = frozenset({Operation.ALL_GATHER, Operation.REDUCE_SCATTER})
 """Operations whose result may be one tensor or several."""
 BARRIER = "barrier"
 """Suffix of operations that synchronize ranks, also if they are implemented as an all-reduce."""
-MOST_SHIFT = 16
-"""Longer shifts are coincidences."""
 CONTEXT = 3
 """This many consecutive equal collectives identify a position in a repeating program."""
 SHORTEST_CONTEXT, LONGEST_CONTEXT = 8, 256
@@ -140,12 +138,6 @@ class Programs(Struct, frozen=True, dict=True):
         """The codes of these parts; equal codes agree in all aspects."""
         return self._codes[rows]
 
-    def of_rank(self, group: int, rank: int) -> Program:
-        """What one rank calls in a group."""
-        rows = self._rows(group)
-        own = rows[self.parts.rank[rows] == rank]
-        return Program(self.parts.sequence[own], self._codes[own])
-
     def of_group(self, group: int, without: Sequence[int] = ()) -> Program:
         """What most ranks of a group call, ignoring the ranks in `without`."""
         rows = self._rows(group)
@@ -161,50 +153,6 @@ class Programs(Struct, frozen=True, dict=True):
     def _rows(self, group: int) -> Int64s:
         begin, end = np.searchsorted(self.parts.group, [group, group + 1]).tolist()
         return np.arange(begin, end)
-
-
-def skipped_count(own: Int64s, typical: Int64s, before: Int64s) -> int | None:
-    """How many collectives a rank skipped, if from here on it calls what others call that much later.
-
-    If the others did not get that far, their earlier calls show what was to follow.
-    """
-    following = _continued(before, typical, len(own) + MOST_SHIFT)
-    unshifted = _agreeing(own[1:], typical[1:])
-    for count in range(1, MOST_SHIFT + 1):
-        if _continues_equally(own, following[count:], unshifted):
-            return count
-    return None
-
-
-def extra_count(own: Int64s, typical: Int64s) -> int | None:
-    """How many extra collectives a rank called, if it goes on like the others after them."""
-    unshifted = _agreeing(own[1:], typical[1:])
-    for count in range(1, MOST_SHIFT + 1):
-        if _continues_equally(own[count:], typical, unshifted):
-            return count
-    return None
-
-
-def _continued(before: Int64s, typical: Int64s, length: int) -> Int64s:
-    """What is called from here on, continued as it went on before."""
-    done = np.append(before, typical)
-    positions = _positions_like_the_end(done)
-    if not positions or len(typical) >= length:
-        return typical
-    period = len(done) - 1 - positions[-1]
-    following = done[len(done) - period :]
-    return np.append(typical, np.resize(following, length - len(typical)))
-
-
-def _continues_equally(own: Int64s, others: Int64s, unshifted: int) -> bool:
-    """Whether all comparable codes agree, and more than agree without a shift."""
-    common = min(len(own), len(others))
-    return common > unshifted and _agreeing(own, others) == common
-
-
-def _agreeing(own: Int64s, others: Int64s) -> int:
-    common = min(len(own), len(others))
-    return int(np.count_nonzero(own[:common] == others[:common]))
 
 
 def expected_code(programs: Programs, group: int, sequence: int) -> int:
