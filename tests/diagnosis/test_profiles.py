@@ -24,14 +24,11 @@ from builders.witnesses import call as profiled_call
 from tracelink import Diagnosis, Kind
 from tracelink.diagnosis.model import CallSeen, Problem, Role, Running, Sighting, Stretch, WorkSeen
 from tracelink.diagnosis.model import Kind as ProblemKind
-from tracelink.diagnosis.profiles import MOST_BYTES, MOST_TRACKS, CallContext, activity_between
+from tracelink.diagnosis.profiles import MOST_BYTES, MOST_TRACKS, activity_between
 from tracelink.linking.rank import link_rank
 from tracelink.model.events import EventKind, TrackKind
 from tracelink.model.records import Frame
 from tracelink.pipeline.ranks import graph_of_rank
-
-# Names of Python functions in profiles.
-
 
 # Activity of threads and streams.
 
@@ -43,8 +40,8 @@ NOBODY = np.empty(0, np.int64)
 def seen(
     builder: TraceBuilder, first: int, last: int, track: int = 0, without: tuple[int, ...] = ()
 ) -> tuple[Stretch, ...]:
-    context = CallContext(graph_of_rank(link_rank(builder.trace())))
-    return activity_between(context, first, last, track, np.array(without, np.int64))
+    graph = graph_of_rank(link_rank(builder.trace()))
+    return activity_between(graph, first, last, track, np.array(without, np.int64))
 
 
 def told(stretches: tuple[Stretch, ...]) -> dict[str, list[tuple[str, int]]]:

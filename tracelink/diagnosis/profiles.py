@@ -6,6 +6,7 @@ Profiles are read only for ranks that problems are about, or for operations with
 from __future__ import annotations
 
 import re
+from collections import defaultdict
 from collections.abc import Container, Mapping, Sequence
 from itertools import chain
 
@@ -20,7 +21,6 @@ from tracelink.diagnosis.journal import Journal
 from tracelink.diagnosis.model import (
     CallSeen,
     Kind,
-    Problem,
     Role,
     Running,
     Sighting,
@@ -30,13 +30,14 @@ from tracelink.diagnosis.model import (
 from tracelink.diagnosis.verdicts.base import Verdict
 from tracelink.io.engine import Engine
 from tracelink.io.sources import Discovery, Source
+from tracelink.model.call_tree import callers
 from tracelink.model.collectives import RankCalls
 from tracelink.model.columns import NO_TIME, UNKNOWN, Bools, Int64s
 from tracelink.model.communications import Calls
 from tracelink.model.errors import TraceError
-from tracelink.model.events import GPU_WORK, ON_THREAD, EventKind, Key, Relation, TrackKind
+from tracelink.model.events import GPU_WORK, ON_THREAD, EventKind, Key, TrackKind
 from tracelink.model.findings import Finding, Severity
-from tracelink.model.graph import EventGraph
+from tracelink.model.graph import EventGraph, Excerpt
 from tracelink.model.operations import COLLECTIVE_OPERATOR, ROOTED, operation_of
 from tracelink.model.records import (
     OF_TORCH_IN_PROFILES,
@@ -72,29 +73,28 @@ def sightings_of(
     verdicts: Sequence[Verdict], journal: Journal, tasks: Sequence[Task], engine: Engine
 ) -> tuple[list[tuple[Sighting, ...]], list[Finding]]:
     """What profiles show of the ranks that the worst verdicts are about, for each verdict, and findings."""
-    targets: dict[int, list[TargetCall]] = {}
-    for index, problem in enumerate(verdicts[:MOST_PROBLEMS]):
-        for target in _targets(index, problem, journal):
-            targets.setdefault(target.rank, []).append(target)
+    targets: dict[int, dict[int, TargetCall]] = defaultdict(dict)
+    for number, verdict in enumerate(verdicts[:MOST_PROBLEMS]):
+        for target in _targets(verdict, journal):
+            targets[target.rank][number] = target
     sources = sources_of(targets, tasks, journal)
     outer, inner = engine.split(len(sources))
 
-    def work(rank: int) -> _RankSightings:
-        return _sightings_of_rank(rank, targets[rank], sources[rank], inner)
+    def work(rank: int) -> tuple[dict[int, Sighting], list[Finding]]:
+        return _sightings_of_rank(targets[rank], sources[rank], inner)
 
     results = outer.map(work, sorted(sources))
-    by_problem: dict[int, list[Sighting]] = {}
-    for index, shown in chain.from_iterable(result.sightings for result in results):
-        by_problem.setdefault(index, []).append(shown)
-    findings = [*unranked_profiles(tasks), *chain.from_iterable(result.findings for result in results)]
-    return [_culprits_first(by_problem.get(index, ())) for index in range(len(verdicts))], findings
+    findings = [*unranked_profiles(tasks), *chain.from_iterable(found for _, found in results)]
+    sightings = [
+        _culprits_first([shown[number] for shown, _ in results if number in shown])
+        for number in range(len(verdicts))
+    ]
+    return sightings, findings
 
 
 class TargetCall(Struct, frozen=True):
     """A call of a rank that a problem is about, according to the dumps."""
 
-    problem: int
-    """Index of the problem."""
     rank: int
     role: Role
     group: str
@@ -109,71 +109,53 @@ class TargetCall(Struct, frozen=True):
     """Whether it is the rank's last call, and what the rank did after it is requested as well."""
 
 
-def _targets(index: int, problem: Problem, journal: Journal) -> list[TargetCall]:
+def _targets(verdict: Verdict, journal: Journal) -> list[TargetCall]:
     """The culprits first."""
-    others = [rank for rank in problem.rows if rank not in problem.culprits]
-    return [
-        _target(index, problem, journal, rank, Role.CULPRIT if rank in problem.culprits else Role.WAITING)
-        for rank in [*problem.culprits[:MOST_CULPRITS], *others]
-    ]
+    others = [rank for rank in verdict.rows if rank not in verdict.culprits]
+    return [_target(verdict, journal, rank) for rank in [*verdict.culprits[:MOST_CULPRITS], *others]]
 
 
-def _target(index: int, problem: Problem, journal: Journal, rank: int, role: Role) -> TargetCall:
-    with_activity = role is Role.CULPRIT and problem.kind in ABSENT
-    row = problem.rows.get(rank)
+def _target(verdict: Verdict, journal: Journal, rank: int) -> TargetCall:
+    role = Role.CULPRIT if rank in verdict.culprits else Role.WAITING
+    with_activity = role is Role.CULPRIT and verdict.kind in ABSENT
+    found = TargetCall(
+        rank, role, verdict.group, verdict.operation, verdict.sequence, with_activity=with_activity
+    )
+    row = verdict.rows.get(rank)
     if row is None:
-        return TargetCall(
-            index,
-            rank,
-            role,
-            problem.group,
-            problem.operation,
-            problem.sequence,
-            with_activity=with_activity,
-        )
+        return found
     records = journal.records
     names = {group: name for (user, name), group in journal.group_rows.items() if user == rank}
     sequence, created = int(records.sequence[row]), int(records.created[row])
-    end = int(journal.bounds[int(journal.ranks.searchsorted(rank)) + 1])
-    return TargetCall(
-        index,
-        rank,
-        role,
-        names.get(int(records.group[row]), problem.group),
-        journal.operation(row),
-        None if sequence == UNKNOWN else sequence,
-        bool(records.point_to_point[row]),
-        int(records.place[row]),
-        None if created == NO_TIME else created,
-        with_activity and row == end - 1,
+    last = int(journal.bounds[int(journal.ranks.searchsorted(rank)) + 1]) - 1
+    return replace(
+        found,
+        group=names.get(int(records.group[row]), verdict.group),
+        operation=journal.operation(row),
+        sequence=None if sequence == UNKNOWN else sequence,
+        point_to_point=bool(records.point_to_point[row]),
+        index=int(records.place[row]),
+        created_ns=None if created == NO_TIME else created,
+        with_activity=with_activity and row == last,
     )
 
 
-class _RankSightings(Struct, frozen=True):
-    """What profiles of one rank show, by index of the problem."""
-
-    sightings: Sequence[tuple[int, Sighting]]
-    findings: Sequence[Finding] = ()
-
-
 def _sightings_of_rank(
-    rank: int, targets: Sequence[TargetCall], sources: Sequence[Source], engine: Engine
-) -> _RankSightings:
-    """A profile that cannot be read, or has another format than its name suggests, is skipped and reported."""
+    targets: Mapping[int, TargetCall], sources: Sequence[Source], engine: Engine
+) -> tuple[dict[int, Sighting], list[Finding]]:
+    """What profiles of one rank show, by verdict; a profile that cannot be read is skipped and reported."""
     try:
         gathered = read_ranks(Discovery(list(sources)), engine)
     except TraceError as error:
-        message = f"profiles of rank {rank} are not used: {error}"
-        finding = Finding(Severity.WARNING, "profile_unreadable", message, source=error.source)
-        return _RankSightings((), [finding])
+        message = f"profiles of rank {sources[0].rank} are not used: {error}"
+        return {}, [Finding(Severity.WARNING, "profile_unreadable", message, source=error.source)]
     (read,) = gathered.ranks
     assert read.graph, "events were requested"
     profile = Profile(gathered.store.get(read.graph), gathered.store.get(read.calls.calls))
-    findings = [*gathered.findings, *read.findings]
-    sightings = [(target.problem, sighting(profile, target)) for target in targets]
-    return _RankSightings(
-        [(index, shown) for index, shown in sightings if shown.call or shown.end_ns is not None],
-        [finding for finding in findings if finding.severity is Severity.ERROR],
+    sightings = {number: sighting(profile, target) for number, target in targets.items()}
+    return (
+        {number: shown for number, shown in sightings.items() if shown.call or shown.end_ns is not None},
+        [finding for finding in [*gathered.findings, *read.findings] if finding.severity is Severity.ERROR],
     )
 
 
@@ -221,7 +203,8 @@ class Profile:
         self.graph = graph
         self.calls: Calls = calls.calls
         self.strings = calls.strings
-        self.context = CallContext(graph)
+        self._caller = callers(Excerpt(graph))
+        self._has_device = bool(graph.events.of_kind(*GPU_WORK).any())
         events = graph.events
         timed = events.timed & events.of_kind(*ON_THREAD, *GPU_WORK)
         self.start = int(events.start[timed].min()) if timed.any() else None
@@ -258,6 +241,76 @@ class Profile:
         numbers = self.graph.key(Key.NODE_ID)
         found = numbers.values[numbers.rows == node]
         return int(found[0]) if node != UNKNOWN and len(found) else None
+
+    def where(self, row: int) -> str:
+        """The thread or stream of an event."""
+        return track_in_words(self.graph, int(self.graph.events.track[row]))
+
+    def callers(self, row: int) -> list[int]:
+        """The events that called it, innermost first."""
+        found: list[int] = []
+        while (row := int(self._caller[row])) != UNKNOWN and row not in found:
+            found.append(row)
+        return found
+
+    def outermost_wrapper(self, operator: int) -> int:
+        """The outermost of the operators that only forward a call."""
+        wrappers = [operator, *self.callers(operator)]
+        return [
+            row for row in wrappers if row == operator or COLLECTIVE_OPERATOR.match(self.graph.name(row))
+        ][-1]
+
+    def operators_above(self, row: int) -> tuple[str, ...]:
+        """Names of operators, modules and annotations around it, outermost first."""
+        names = [
+            self.graph.name(callers) for callers in reversed(self.callers(row)) if not self._is_code(callers)
+        ]
+        return tuple(name for name in names if not ROOT.match(name))
+
+    def frames(self, row: int) -> tuple[Frame, ...]:
+        """The Python stack, innermost first, without torch and without Python's start-up frames."""
+        frames = [
+            frame_of(self.graph.name(callers)) for callers in self.callers(row) if self._is_code(callers)
+        ]
+        return of_program([frame for frame in frames if frame])
+
+    def work(self, operator: int, annotation: int, kernel: int) -> WorkSeen | None:
+        """The kernel of a call, else what another thread does for it."""
+        track = self.graph.events.track
+        if kernel != UNKNOWN:
+            return self._work(kernel)
+        if annotation == UNKNOWN or (operator != UNKNOWN and track[annotation] == track[operator]):
+            return None
+        return self._work(annotation)
+
+    def launched(self, operator: int, work: WorkSeen | None, kernel: int) -> bool | None:
+        """Whether a call launched work on a device, including work that did not end within the profile."""
+        if kernel != UNKNOWN:
+            return True
+        if work or operator == UNKNOWN or not self._has_device:
+            return None
+        events = self.graph.events
+        start, end = events.start[operator], events.end[operator]
+        inside = events.of_kind(EventKind.RUNTIME) & (events.track == events.track[operator])
+        inside &= (events.start >= start) & (events.start <= end)
+        return any(LAUNCH.search(self.graph.name(row)) for row in np.flatnonzero(inside).tolist())
+
+    def _work(self, row: int) -> WorkSeen:
+        events = self.graph.events
+        length = int(events.duration[row])
+        return WorkSeen(
+            self.graph.name(row), self.where(row), int(events.start[row]), length if length >= 0 else None
+        )
+
+    def _is_code(self, row: int) -> bool:
+        """Whether it is a line of Python, or a function without one."""
+        return bool(self.graph.events.kind[row] == EventKind.PYTHON) and is_code(self.graph.name(row))
+
+
+def track_in_words(graph: EventGraph, number: int) -> str:
+    """`stream 7`, `thread 1854 (pt_gloo_runloop)`."""
+    track = graph.tracks[number]
+    return track.label or f"{'stream' if track.kind is TrackKind.STREAM else 'thread'} {track.identity}"
 
 
 def sighting(profile: Profile, target: TargetCall) -> Sighting:
@@ -317,10 +370,10 @@ def _call_after(profile: Profile, target: TargetCall) -> int | None:
 
 
 def _call_seen(profile: Profile, index: int, before: int | None) -> CallSeen:
-    calls, events, context = profile.calls, profile.graph.events, profile.context
+    calls, events = profile.calls, profile.graph.events
     operator, node, kernel = (int(column[index]) for column in (calls.operator, calls.node, calls.kernel))
     row = operator if operator != UNKNOWN else node
-    work = context.work(operator, int(calls.annotation[index]), kernel)
+    work = profile.work(operator, int(calls.annotation[index]), kernel)
     sequence, length = int(calls.sequence[index]), int(events.duration[row])
     return CallSeen(
         operation=profile.text(calls.operation[index]),
@@ -328,14 +381,14 @@ def _call_seen(profile: Profile, index: int, before: int | None) -> CallSeen:
         sequence=sequence if sequence >= 0 else None,
         before=before,
         operator=profile.graph.name(row),
-        thread=context.where(row),
+        thread=profile.where(row),
         start_ns=int(events.start[row]) if events.timed[row] else None,
         duration_ns=length if events.timed[row] and length >= 0 else None,
-        around=context.operators_above(row),
-        frames=context.frames(row),
+        around=profile.operators_above(row),
+        frames=profile.frames(row),
         node=profile.node_number(node),
         work=work,
-        launched=context.launched(operator, work, kernel),
+        launched=profile.launched(operator, work, kernel),
     )
 
 
@@ -345,20 +398,18 @@ def _distance(profile: Profile, target: TargetCall, index: int) -> int | None:
 
 
 def _note(profile: Profile, target: TargetCall, *, exact: bool) -> str:
-    if profile.end is None:
+    """Why the call itself is not shown."""
+    start, end, created = profile.start, profile.end, target.created_ns
+    if start is None or end is None:
         return "it has no times: its calls are matched by their order"
-    return "" if exact else _why_not_shown(profile, target)
-
-
-def _why_not_shown(profile: Profile, target: TargetCall) -> str:
-    if target.index is None:
-        return "this rank has no dump: its last call of this kind is shown"
-    if profile.start is None or profile.end is None or target.created_ns is None:
+    if exact or (created is None and target.index is not None):
         return ""
-    if target.created_ns > profile.end:
-        return f"it ends {duration(target.created_ns - profile.end)} before this call"
-    if target.created_ns < profile.start:
-        return f"it starts {duration(profile.start - target.created_ns)} after this call"
+    if created is None:
+        return "this rank has no dump: its last call of this kind is shown"
+    if created > end:
+        return f"it ends {duration(created - end)} before this call"
+    if created < start:
+        return f"it starts {duration(start - created)} after this call"
     return "it does not contain this call"
 
 
@@ -366,7 +417,7 @@ def _activity(
     profile: Profile, target: TargetCall, shown: int | None, later: int | None
 ) -> tuple[Stretch, ...]:
     """From its last call until the next one, or until the end of the profile."""
-    calls, events, context = profile.calls, profile.graph.events, profile.context
+    calls, events = profile.calls, profile.graph.events
     issued = calls.operator[calls.operator != UNKNOWN]
     if profile.end is None or not len(issued):
         return ()
@@ -375,22 +426,22 @@ def _activity(
         last = int(issued[events.end[issued].argmax()])
     start, end = target.created_ns or profile.end, profile.end
     if last != UNKNOWN:
-        start = int(events.end[context.outermost_wrapper(last)])
+        start = int(events.end[profile.outermost_wrapper(last)])
     if later is not None:
-        end = int(events.start[context.outermost_wrapper(int(calls.operator[later]))])
+        end = int(events.start[profile.outermost_wrapper(int(calls.operator[later]))])
     track = int(events.track[last if last != UNKNOWN else issued[-1]])
     device_work = calls.annotation[calls.annotation != UNKNOWN]
-    return activity_between(context, start, end, track, device_work) if end > start else ()
+    return activity_between(profile.graph, start, end, track, device_work) if end > start else ()
 
 
 def activity_between(
-    context: CallContext, start: int, end: int, track: int, without: Int64s
+    graph: EventGraph, start: int, end: int, track: int, without: Int64s
 ) -> tuple[Stretch, ...]:
     """What ran for more than half of the time, by thread and stream; `track` comes first.
 
     Events that overlap this long on one track are nested: each is called by the one that starts before it.
     """
-    events = context.graph.events
+    events = graph.events
     shown = events.timed & events.of_kind(*ON_THREAD, *GPU_WORK)
     shown[without] = False
     rows = np.flatnonzero(shown)
@@ -404,16 +455,16 @@ def activity_between(
     stretches = []
     for number in sorted(tracks, key=lambda number: number != track)[:MOST_TRACKS]:
         own = events.track[rows] == number
-        running = _running(context, rows[own], overlap[own])
+        running = _running(graph, rows[own], overlap[own])
         if running:
-            stretches.append(Stretch(context.track_in_words(number), start, end - start, running))
+            stretches.append(Stretch(track_in_words(graph, number), start, end - start, running))
     return tuple(stretches)
 
 
-def _running(context: CallContext, rows: Int64s, overlap: Int64s) -> tuple[Running, ...]:
+def _running(graph: EventGraph, rows: Int64s, overlap: Int64s) -> tuple[Running, ...]:
     running: list[Running] = []
     for row, time in zip(rows.tolist(), overlap.tolist(), strict=True):
-        name = context.graph.name(row)
+        name = graph.name(row)
         if name.startswith(PROFILER):
             break
         frame = frame_of(name)
@@ -422,88 +473,6 @@ def _running(context: CallContext, rows: Int64s, overlap: Int64s) -> tuple[Runni
         ):
             running.append(Running(name, time))
     return tuple(running)
-
-
-class CallContext:
-    """What surrounds events of one rank: callers, Python stack, thread, and the work on a device."""
-
-    def __init__(self, graph: EventGraph) -> None:
-        self.graph = graph
-        calls = graph.edges.where(Relation.CALLS)
-        self._caller = np.full(len(graph), UNKNOWN, np.int64)
-        self._caller[calls.target] = calls.source
-        self._has_device = bool(graph.events.of_kind(*GPU_WORK).any())
-
-    def callers(self, row: int) -> list[int]:
-        """The events that called it, innermost first."""
-        callers: list[int] = []
-        while (row := int(self._caller[row])) != UNKNOWN and row not in callers:
-            callers.append(row)
-        return callers
-
-    def outermost_wrapper(self, operator: int) -> int:
-        """The outermost of the operators that only forward a call."""
-        wrappers = [operator, *self.callers(operator)]
-        return [
-            row for row in wrappers if row == operator or COLLECTIVE_OPERATOR.match(self.graph.name(row))
-        ][-1]
-
-    def operators_above(self, row: int) -> tuple[str, ...]:
-        """Names of operators, modules and annotations around it, outermost first."""
-        names = [
-            self.graph.name(callers) for callers in reversed(self.callers(row)) if not self._is_code(callers)
-        ]
-        return tuple(name for name in names if not ROOT.match(name))
-
-    def frames(self, row: int) -> tuple[Frame, ...]:
-        """The Python stack, innermost first, without torch and without Python's start-up frames."""
-        frames = [
-            frame_of(self.graph.name(callers)) for callers in self.callers(row) if self._is_code(callers)
-        ]
-        return of_program([frame for frame in frames if frame])
-
-    def where(self, row: int) -> str:
-        """The thread or stream of an event."""
-        return self.track_in_words(int(self.graph.events.track[row]))
-
-    def track_in_words(self, number: int) -> str:
-        """`stream 7`, `thread 1854 (pt_gloo_runloop)`."""
-        track = self.graph.tracks[number]
-        if track.label:
-            return track.label
-        return f"{'stream' if track.kind is TrackKind.STREAM else 'thread'} {track.identity}"
-
-    def work(self, operator: int, annotation: int, kernel: int) -> WorkSeen | None:
-        """The kernel of a call, else what another thread does for it."""
-        track = self.graph.events.track
-        if kernel != UNKNOWN:
-            return self._work(kernel)
-        if annotation == UNKNOWN or (operator != UNKNOWN and track[annotation] == track[operator]):
-            return None
-        return self._work(annotation)
-
-    def launched(self, operator: int, work: WorkSeen | None, kernel: int) -> bool | None:
-        """Whether a call launched work on a device, including work that did not end within the profile."""
-        if kernel != UNKNOWN:
-            return True
-        if work or operator == UNKNOWN or not self._has_device:
-            return None
-        events = self.graph.events
-        start, end = events.start[operator], events.end[operator]
-        inside = events.of_kind(EventKind.RUNTIME) & (events.track == events.track[operator])
-        inside &= (events.start >= start) & (events.start <= end)
-        return any(LAUNCH.search(self.graph.name(row)) for row in np.flatnonzero(inside).tolist())
-
-    def _work(self, row: int) -> WorkSeen:
-        events = self.graph.events
-        length = int(events.duration[row])
-        return WorkSeen(
-            self.graph.name(row), self.where(row), int(events.start[row]), length if length >= 0 else None
-        )
-
-    def _is_code(self, row: int) -> bool:
-        """Whether it is a line of Python, or a function without one."""
-        return bool(self.graph.events.kind[row] == EventKind.PYTHON) and is_code(self.graph.name(row))
 
 
 # Roots that profiles name in broadcasts, reduces, gathers and scatters.
