@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import pytest
 from msgspec.structs import replace
 
+from builders.programs import journal_of_programs
 from tracelink.diagnosis.model import (
     Category,
     Checked,
@@ -320,7 +321,14 @@ def test_the_cycle_of_a_deadlock_is_listed_with_verbose() -> None:
 
 @pytest.mark.parametrize(("missing", "lines"), [([3], []), ([3, 5], ["", "No dump of ranks 3 and 5."])])
 def test_missing_dumps_are_named_unless_the_problem_does(missing: list[int], lines: list[str]) -> None:
-    assert page(replace(OK, problems=[HANG], ranks=RanksOfDumps.of((), missing)))[1:] == lines
+    shown_lines = page(replace(OK, problems=[HANG], ranks=RanksOfDumps.of((), missing)))
+    assert shown_lines[1:] == ["", "rank  state", "3     no dump", *lines]
+
+
+def test_a_culprit_whose_dump_has_no_call() -> None:
+    journal = journal_of_programs({0: "a1!", 3: ""}, a=[0, 3])
+    lines = terminal.draw(report_of(replace(OK, problems=[HANG]), journal)).splitlines()
+    assert lines[2:] == ["rank  state", "3     no call in its dump"]
 
 
 def test_many_damaged_dumps_share_a_line() -> None:

@@ -6,6 +6,7 @@ from collections.abc import Collection, Iterator, Sequence
 from functools import partial
 from itertools import chain, zip_longest
 
+import numpy as np
 from msgspec.structs import asdict
 
 from tracelink.diagnosis.dumps.movement import movement_in_words
@@ -211,7 +212,7 @@ def _problem_sections(diagnosis: Diagnosis, journal: Journal | None) -> Iterator
         later = index > 1
         named = f" {index}" if several else ""
         heading = [Heading(f"{index}. {problem.message}")] if later else []
-        why = Table(_why(problem), columns=_columns_of(problem))
+        why = Table(_why(problem, diagnosis.missing, journal), columns=_columns_of(problem))
         kind = problem.kind.replace("_", " ")
         yield Section(f"Problem{named}: {kind}", [*heading, why], anchor=f"problem-{index}", verbose=later)
         advice = [Paragraph(f"Next: {problem.advice}")] if problem.advice else []
@@ -241,18 +242,24 @@ def _columns_of(problem: Problem) -> Sequence[str]:
     return "rank", "call", "group", *tensors, "state", "called_from"
 
 
-def _why(problem: Problem) -> list[CallRow]:
+def _why(problem: Problem, missing: Sequence[int], journal: Journal | None) -> list[CallRow]:
     """The last calls of two culprits and of another rank, then what stacks and profiles show of culprits."""
+    empty = journal.ranks[np.diff(journal.bounds) == 0].tolist() if journal else []
     culprits = [one for one in problem.evidence if one.role is Role.CULPRIT]
     others = [one for one in problem.evidence if one.role is not Role.CULPRIT]
     ranks = [*culprits[: MOST_CALLS - 1], *others[:1], *culprits[MOST_CALLS - 1 :], *others[1:]]
     calls = (call_row(*_last_of(one, problem)) for one in ranks[:MOST_CALLS])
+    unseen = [
+        CallRow(ranks_cell(some), state=state)
+        for ranks_without, state in ((missing, "no dump"), (empty, "no call in its dump"))
+        if (some := [rank for rank in problem.culprits if rank in ranks_without])
+    ]
     stacks = (
         CallRow(f"{one.rank}", call=f"stack ({one.program})", called_from=called_from(one.frames))
         for one in problem.stacks
     )
     stretches = (_then(one.rank, stretch) for one in problem.sightings for stretch in one.stretches)
-    return [*calls, *stacks, *stretches][:MOST_REASONS]
+    return [*unseen, *calls, *stacks, *stretches][:MOST_REASONS]
 
 
 def _last_of(evidence: Evidence, problem: Problem) -> tuple[str, Sequence[Entry], str]:
@@ -375,9 +382,8 @@ def _standings(diagnosis: Diagnosis) -> list[Section]:
 
 def _differ(standings: Sequence[Standing], named: bool) -> bool:
     """Whether ranks differ; not knowing where a rank is makes a difference in the groups of problems."""
-    return (
-        len({(one.stage, one.sequence) for one in standings if named or one.stage is not Stage.UNKNOWN}) > 1
-    )
+    known = (one for one in standings if named or one.stage is not Stage.UNKNOWN)
+    return len({(one.stage, one.sequence, one.operation) for one in known}) > 1
 
 
 # Which dumps were diagnosed, and which are missing or damaged.
