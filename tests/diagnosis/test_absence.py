@@ -109,8 +109,8 @@ def test_no_rank_waits_for_an_absent_one() -> None:
         (2,),
         (),
         False,
-        "Rank 2 left no dump. Others finished all_reduce #2 of group a, so it was there; no rank is known to wait for "
-        "it.",
+        "Rank 2 left no dump. It had joined all_reduce #2 of group a, which others finished. No rank is known to wait "
+        "for it.",
     )
 
 
@@ -132,7 +132,7 @@ def test_group_without_a_finished_collective_of_all() -> None:
         (2,),
         (),
         False,
-        "Rank 2 left no dump. Other ranks used group a with it; no rank is known to wait for it.",
+        "Rank 2 left no dump. No rank is known to wait for it.",
     )
 
 
@@ -152,7 +152,7 @@ def test_no_entries_are_no_all_clear() -> None:
         (2,),
         (),
         False,
-        "Rank 2 left no dump. The other dumps have no entries: nothing shows whether ranks wait.",
+        "Rank 2 left no dump. No rank is known to wait for it.",
     )
 
 
@@ -185,8 +185,8 @@ def test_unreadable_dump_is_no_dump() -> None:
         (2,),
         (),
         False,
-        "Rank 2 left a dump that cannot be read. Others finished all_reduce #1 of group a, so it was there; no rank is "
-        "known to wait for it.",
+        "Rank 2 left a damaged dump. It had joined all_reduce #1 of group a, which others finished. No rank is known "
+        "to wait for it.",
     )
 
 
@@ -196,7 +196,7 @@ def test_absent_and_unreadable_dumps_are_one_problem() -> None:
         (1, 2),
         (0,),
         False,
-        "Rank 1 left no dump and rank 2 left a dump that cannot be read, and rank 0 waits for at least one of them: "
+        "Rank 1 left no dump and rank 2 left a damaged dump, and rank 0 waits for at least one of them: "
         "first in all_reduce #1 of group a.",
     )
 
@@ -216,7 +216,7 @@ def test_truncated_dump_of_the_culprit() -> None:
         (2,),
         (0, 1),
         False,
-        "Rank 2 left a truncated dump, and 2 ranks wait for it: first in all_reduce #2 of group a. It "
+        "Rank 2 left a damaged dump, and 2 ranks wait for it: first in all_reduce #2 of group a. It "
         "had joined all_reduce #1 of group a, which others finished.",
     )
 
@@ -303,4 +303,4 @@ def test_host_that_crashed() -> None:
 def test_truncated_dump_of_a_recorded_culprit() -> None:
     (problem,) = diagnose(shared("fr2/m64_culprit_truncated")).problems
     assert (problem.kind, problem.culprits, problem.proven) == (Kind.NEVER_JOINED, (37,), False)
-    assert problem.message.startswith("Rank 37 left a truncated dump, and 63 ranks wait for it")
+    assert problem.message.startswith("Rank 37 left a damaged dump, and 63 ranks wait for it")

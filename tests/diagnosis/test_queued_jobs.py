@@ -132,4 +132,6 @@ def test_ranks_of_a_killed_node_that_no_rank_waits_for_are_named() -> None:
     recorded = job(plan("pipeline", 4, ranks_per_host=4), Fault("node_killed", rank=0))
     (problem,) = diagnosed(recorded.dumps).problems
     assert (problem.culprits, problem.category) == ((2, 3), Category.PROCESS_GONE)
-    assert problem.message.endswith("Ranks 0 and 1 left no dump, too; no rank is known to wait for them.")
+    assert problem.message.endswith(
+        "Ranks 0 and 1 left no complete dump, too; no rank is known to wait for them."
+    )

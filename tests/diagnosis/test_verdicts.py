@@ -61,13 +61,16 @@ def test_rank_that_waits_is_not_ok() -> None:
 
 def test_missing_member_of_a_used_group_is_not_ok() -> None:
     found = law(diagnosis(standing(Stage.FINISHED, 0, 1), standing(Stage.UNKNOWN, 3), missing=[3]))
-    message = "Rank 3 left no dump; other ranks finished all_reduce #7 of group 0 (default_pg) with it."
+    message = (
+        "Rank 3 left no dump. It had joined all_reduce #7 of group 0 (default_pg), which others finished. No rank is "
+        "known to wait for it."
+    )
     assert found == [(Kind.ABSENT, Category.PROCESS_GONE, (3,), (), message, False)]
 
 
 def test_missing_member_of_an_unused_group_is_not_ok() -> None:
     found = law(diagnosis(standing(Stage.UNKNOWN, 3, sequence=None), missing=[3]))
-    message = "Rank 3 left no dump. The other dumps do not show whether a rank waits for it."
+    message = "Rank 3 left no dump. No rank is known to wait for it."
     assert found == [(Kind.ABSENT, Category.PROCESS_GONE, (3,), (), message, False)]
 
 

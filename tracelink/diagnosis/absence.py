@@ -6,36 +6,24 @@ A process that was killed leaves no dump, or a damaged one. That proves nothing:
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from enum import StrEnum
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 from msgspec import Struct
-from msgspec.structs import replace
 
 from tracelink.diagnosis.journal import Journal, synchronizing_requests
 from tracelink.diagnosis.model import Kind, Problem
 from tracelink.diagnosis.participation import Knowledge, Outcome, Parts, Positions, outcomes
+from tracelink.diagnosis.verdicts.absence import NoDump
+from tracelink.diagnosis.verdicts.base import Verdict
+from tracelink.diagnosis.verdicts.unrecorded import NothingRecorded
 from tracelink.diagnosis.waits import Wait
 from tracelink.model.columns import NO_TIME, UNKNOWN, Bools, Int64s
-from tracelink.model.text import (
-    collective_in_words,
-    count_of_ranks,
-    duration,
-    group_in_words,
-    lowered,
-    ranks_in_words,
-)
+from tracelink.model.text import collective_in_words
+from tracelink.model.trace import ProcessGroup
 
 NEVER = int(np.iinfo(np.int64).max)
-
-
-class Damage(StrEnum):
-    """Why the dump of a rank is not complete, as its subject continues."""
-
-    MISSING = "left no dump"
-    UNREADABLE = "left a dump that cannot be read"
-    TRUNCATED = "left a truncated dump"
 
 
 class Absence(Struct, frozen=True, dict=True):
@@ -47,14 +35,10 @@ class Absence(Struct, frozen=True, dict=True):
     waits: Sequence[Wait]
     unreadable: Mapping[int, str]
 
-    def damage(self, rank: int) -> Damage | None:
-        """Why the dump of a rank is not complete; None if it is."""
-        if rank in self.unreadable:
-            return Damage.UNREADABLE
+    def is_incomplete(self, rank: int) -> bool:
+        """Whether there is no dump of a rank that can be read to its end."""
         recording = self.journal.recordings.get(rank)
-        if recording is None:
-            return Damage.MISSING
-        return Damage.TRUNCATED if recording.broken_off else None
+        return recording is None or recording.broken_off
 
     @cached_property
     def certain_waits(self) -> frozenset[int]:
@@ -115,104 +99,68 @@ def _by_collective(reduce: np.ufunc, parts: Parts, values: Int64s, start: int) -
 # Ranks that others wait for.
 
 
-def absent_culprits(absence: Absence, problems: Sequence[Problem]) -> list[Problem]:
-    """The problems, where those of ranks without a complete dump are one: a host that is gone is one cause."""
-    concerned = [problem for problem in problems if _is_of_absent_ranks(absence, problem)]
-    others = [problem for problem in problems if problem not in concerned]
+def absent_culprits(absence: Absence, verdicts: Sequence[Problem]) -> list[Problem]:
+    """The verdicts, where those of ranks without a complete dump are one: a host that is gone is one cause."""
+    concerned = [
+        verdict
+        for verdict in verdicts
+        if verdict.kind is Kind.NEVER_JOINED
+        and not verdict.proven
+        and all(map(absence.is_incomplete, verdict.culprits))
+    ]
+    others = [verdict for verdict in verdicts if verdict not in concerned]
     return [*others, _of_absent_ranks(absence, concerned)] if concerned else others
 
 
-def _is_of_absent_ranks(absence: Absence, problem: Problem) -> bool:
-    return (
-        problem.kind is Kind.NEVER_JOINED
-        and not problem.proven
-        and all(absence.damage(rank) for rank in problem.culprits)
-    )
-
-
-def _of_absent_ranks(absence: Absence, problems: Sequence[Problem]) -> Problem:
-    first = problems[0]
-    culprits = tuple(sorted({rank for problem in problems for rank in problem.culprits}))
-    waiting = tuple(sorted(_waiting(absence, problems, culprits)))
-    what = _call(absence.journal, first)
-    waited_ns = max((problem.waited_ns or 0 for problem in problems), default=0) or None
-    if absence.certain_waits.isdisjoint(waiting):
-        kind, ends = Kind.ABSENT, f". {_ends_in(waiting, what)}"
-    else:
-        pronoun = "it" if len(culprits) == 1 else "them"
-        awaited = (
-            pronoun if all(len(problem.culprits) == 1 for problem in problems) else "at least one of them"
-        )
-        since = f" (at least {duration(waited_ns)})" if waited_ns else ""
-        kind = Kind.NEVER_JOINED
-        ends = f", and {count_of_ranks(waiting, 'wait')} for {awaited}{since}: first in {what}."
-    return replace(
-        first,
-        kind=kind,
+def _of_absent_ranks(absence: Absence, verdicts: Sequence[Problem]) -> NoDump:
+    first = verdicts[0]
+    culprits = tuple(sorted({rank for verdict in verdicts for rank in verdict.culprits}))
+    waiting = _waiting(absence, verdicts, culprits)
+    wait = not absence.certain_waits.isdisjoint(waiting)
+    return NoDump(
+        kind=Kind.NEVER_JOINED if wait else Kind.ABSENT,
+        group=first.group,
+        description=first.description,
+        sequence=first.sequence,
+        operation=first.operation,
         culprits=culprits,
-        waiting=waiting if kind is Kind.NEVER_JOINED else (),
-        message=f"{_left(absence, culprits)}{ends}{_reached(absence, culprits)}{_also_missing(absence, culprits)}",
-        count=sum(problem.count for problem in problems),
-        waited_ns=waited_ns,
+        waiting=waiting if wait else (),
+        ending=() if wait else waiting,
+        each=all(len(verdict.culprits) == 1 for verdict in verdicts),
+        count=sum(verdict.count for verdict in verdicts),
+        waited_ns=max((verdict.waited_ns or 0 for verdict in verdicts), default=0) or None,
         rows={
             rank: row
-            for problem in problems
-            for rank, row in problem.rows.items()
-            if problem is first or rank in culprits
+            for verdict in verdicts
+            for rank, row in verdict.rows.items()
+            if verdict is first or rank in culprits
         },
+        **_known_of(absence, culprits),
     )
 
 
-def _waiting(absence: Absence, problems: Sequence[Problem], culprits: Sequence[int]) -> set[int]:
+def _known_of(absence: Absence, culprits: Sequence[int]) -> dict[str, Any]:
+    """The host of these ranks, the last call that all of them joined, and other ranks without a complete dump."""
+    journal, positions, last = absence.journal, absence.positions, _last_joined(absence, culprits)
+    absent = positions.rank[np.isin(positions.group, _used_groups(journal)) & _is_absent(positions)]
+    known = {*journal.recordings, *absence.unreadable}
+    facts: dict[str, Any] = {
+        "host": host_of(journal, [rank for rank in culprits if rank not in known]),
+        "others": tuple(np.setdiff1d(absent, culprits).tolist()),
+    }
+    if last is not None:
+        group = journal.groups[journal.records.group[last]]
+        joined = collective_in_words(journal.operation(last), int(journal.records.sequence[last]), group)
+        finished = bool(outcomes(journal)[last] == Outcome.FINISHED)
+        facts |= {"joined": joined, "finished": finished}
+    return facts
+
+
+def _waiting(absence: Absence, verdicts: Sequence[Problem], culprits: Sequence[int]) -> tuple[int, ...]:
     """The ranks that wait for the culprits, also behind other work of their devices."""
     awaited = frozenset(culprits)
     direct = {rank for wait in absence.waits if not awaited.isdisjoint(wait.awaited) for rank in wait.rows}
-    return direct.union(*(problem.waiting for problem in problems)) - set(culprits)
-
-
-def _ends_in(ranks: Sequence[int], what: str) -> str:
-    end = "ends" if len(ranks) == 1 else "end"
-    return f"{ranks_in_words(ranks)} {end} in {what}; the dumps do not show whether it finished or failed."
-
-
-def _call(journal: Journal, problem: Problem) -> str:
-    group = next(group for group in journal.groups if group.name == problem.group)
-    return collective_in_words(problem.operation, problem.sequence or 0, group)
-
-
-def _left(absence: Absence, ranks: Sequence[int]) -> str:
-    """`Ranks 24-31 left no dump`."""
-    clauses = []
-    damage_of = {rank: absence.damage(rank) for rank in ranks}
-    for damage in Damage:
-        damaged = [rank for rank in ranks if damage_of[rank] is damage]
-        if damaged:
-            host = host_of(absence.journal, damaged)
-            clauses.append(f"{ranks_in_words(damaged)}{f' (host {host})' if host else ''} {damage}")
-    return " and ".join([*clauses[:1], *map(lowered, clauses[1:])])
-
-
-def _reached(absence: Absence, ranks: Sequence[int]) -> str:
-    """The last collective that all of these ranks joined, from what others did after it."""
-    found = _last_joined(absence, ranks)
-    if found is None:
-        return ""
-    who = "It" if len(ranks) == 1 else "All of them"
-    finished = outcomes(absence.journal)[found] == Outcome.FINISHED
-    others = "which others finished" if finished else "after which others went on"
-    return f" {who} had joined {_call_of(absence.journal, found)}, {others}."
-
-
-def _also_missing(absence: Absence, ranks: Sequence[int]) -> str:
-    """Other ranks without a dump: the same may have happened to them."""
-    positions = absence.positions
-    used = np.isin(positions.group, _used_groups(absence.journal)) & (positions.knowledge == Knowledge.ABSENT)
-    others = np.setdiff1d(positions.rank[used], list(ranks)).tolist()
-    return (
-        f" {_left(absence, others)}, too; no rank is known to wait for {'it' if len(others) == 1 else 'them'}."
-        if others
-        else ""
-    )
+    return tuple(sorted(direct.union(*(verdict.waiting for verdict in verdicts)) - awaited))
 
 
 def _last_joined(absence: Absence, ranks: Sequence[int]) -> int | None:
@@ -225,53 +173,29 @@ def _last_joined(absence: Absence, ranks: Sequence[int]) -> int | None:
     return absence.passed[max(shared, key=lambda group: absence.passed[group][1])][0]
 
 
-def _call_of(journal: Journal, row: int) -> str:
-    group = journal.groups[journal.records.group[row]]
-    return collective_in_words(journal.operation(row), int(journal.records.sequence[row]), group)
+def _is_absent(positions: Positions) -> Bools:
+    absent: Bools = positions.knowledge == Knowledge.ABSENT
+    return absent
 
 
 # Ranks that no rank waits for, but whose groups others used.
 
 
-def absent_members(absence: Absence) -> list[Problem]:
-    """A problem if members of groups that others used left no dump that can be read, or no dump has an entry."""
+def absent_members(absence: Absence) -> list[Verdict]:
+    """A verdict if members of groups that others used left no dump that can be read, or no dump has an entry."""
     positions, journal = absence.positions, absence.journal
     used = np.isin(positions.group, _used_groups(journal)) | (len(journal) == 0)
-    rows = np.flatnonzero(used & (positions.knowledge == Knowledge.ABSENT))
+    rows = np.flatnonzero(used & _is_absent(positions))
     if not len(rows):
-        return [] if len(journal) else [_nothing_recorded()]
-    culprits = tuple(np.unique(positions.rank[rows]).tolist())
+        return [] if len(journal) else [NothingRecorded.of_call(ProcessGroup(""), None, "", proven=False)]
+    culprits = np.unique(positions.rank[rows]).tolist()
     row = _last_joined(absence, culprits)
-    group = int(positions.group[rows[0]] if row is None else journal.records.group[row])
-    return [
-        Problem.at(
-            Kind.ABSENT,
-            journal.groups[group],
-            0 if row is None else int(journal.records.sequence[row]),
-            "" if row is None else journal.operation(row),
-            culprits=culprits,
-            waiting=(),
-            message=f"{_left(absence, culprits)}. {_used(journal, group, row, culprits)}",
-            proven=False,
-            rows={} if row is None else {int(journal.rank[row]): row},
-        )
-    ]
-
-
-def _nothing_recorded() -> Problem:
-    return Problem(
-        Kind.IN_FLIGHT,
-        group="",
-        description="",
-        sequence=None,
-        operation="",
-        culprits=(),
-        waiting=(),
-        message="No dump has an entry. The dumps do not show whether the job runs or hangs.",
-        advice="Check that the recorder is on (TORCH_FR_BUFFER_SIZE is not 0). If it is, no rank has called a "
-        "collective: look at what the processes do (py-spy dump --pid PID).",
-        proven=False,
-    )
+    group = journal.groups[int(positions.group[rows[0]] if row is None else journal.records.group[row])]
+    sequence = 0 if row is None else int(journal.records.sequence[row])
+    operation = "" if row is None else journal.operation(row)
+    shown = {} if row is None else {int(journal.rank[row]): row}
+    known = _known_of(absence, culprits)
+    return [NoDump.of_call(group, sequence, operation, culprits=culprits, rows=shown, **known)]
 
 
 def _used_groups(journal: Journal) -> Int64s:
@@ -281,23 +205,13 @@ def _used_groups(journal: Journal) -> Int64s:
     return np.unique(records.group[over]).astype(np.int64)
 
 
-def _used(journal: Journal, group: int, row: int | None, ranks: Sequence[int]) -> str:
-    pronoun, was = ("it", "it was") if len(ranks) == 1 else ("them", "they were")
-    if not len(journal):
-        return "The other dumps have no entries: nothing shows whether ranks wait."
-    if row is None:
-        described = group_in_words(journal.groups[group].name, journal.groups[group].description)
-        return f"Other ranks used {described} with {pronoun}; no rank is known to wait for {pronoun}."
-    return (
-        f"Others finished {_call_of(journal, row)}, so {was} there; no rank is known to wait for {pronoun}."
-    )
-
-
 # Hosts.
 
 
 def host_of(journal: Journal, ranks: Sequence[int]) -> str:
     """The host of ranks without a dump, if the ranks before and after them ran on one host; else empty."""
+    if not ranks:
+        return ""
     present = journal.ranks
     before, after = present[present < min(ranks)], present[present > max(ranks)]
     between = set(ranks) >= set(range(min(ranks), max(ranks) + 1))

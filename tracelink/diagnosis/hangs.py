@@ -6,6 +6,7 @@ A rank never joined, lags, or its device did not start; ranks are in a deadlock;
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any, TypeVar
 
 import numpy as np
 from msgspec.structs import replace
@@ -17,13 +18,15 @@ from tracelink.diagnosis.journal import Journal
 from tracelink.diagnosis.model import Kind, Problem
 from tracelink.diagnosis.participation import DumpTimes, Parts
 from tracelink.diagnosis.stalls import NO_CLUES, Clues, Stalls
+from tracelink.diagnosis.verdicts.absence import FewJoined, LateArrival, NeverJoined
+from tracelink.diagnosis.verdicts.base import Verdict
+from tracelink.diagnosis.verdicts.hangs import InFlight, NotStarted, TimedOut
 from tracelink.diagnosis.waits import (
     Cause,
     Wait,
     WaitOrder,
     causes_of,
     distinct_causes,
-    missed_message,
     with_device_waits,
 )
 from tracelink.model.columns import MILLISECOND, NO_TIME, Bools
@@ -33,11 +36,10 @@ from tracelink.model.text import (
     count_of_ranks,
     duration,
     lowered,
-    ranks_cell,
     ranks_in_words,
 )
-from tracelink.model.trace import ProcessGroup
 
+VerdictT = TypeVar("VerdictT", bound=Verdict)
 MOST_ENDING = 3
 """Notes on calls that only some ranks have finished."""
 SHIFTING = frozenset({Kind.SKIPPED, Kind.OPERATION_MISMATCH})
@@ -141,13 +143,16 @@ def _problems(
         if len(cause.waits) > 1:
             problems.append(deadlock_of(elapsed, order, cause, deviating))
         elif cause.culprits and cause.waits[0].queued:
-            problems.append(_not_started(elapsed, cause))
+            problems.append(_of_cause(NotStarted, elapsed, cause))
         elif cause.culprits:
             problems.append(_absence(elapsed, cause))
         elif stalls.is_stuck(cause.waits[0]):
             stuck.append(cause)
     if stuck and not problems and not _in_dispute(stalls.journal, stuck[0].waits[0], mismatches):
-        problems.append(_timed_out(elapsed, stuck[0], len(stuck)))
+        wait = stuck[0].waits[0]  # later ones are queued behind it
+        gave_up, started = wait.ranks if wait.dropped else (), _all_started(stalls.journal, wait)
+        facts = {"count": len(stuck), "gave_up": gave_up, "started": started, "of_message": wait.message}
+        problems.append(_of_cause(TimedOut, elapsed, stuck[0], (), **facts))
     return problems
 
 
@@ -210,7 +215,8 @@ def _deviation(
     longest = max(elapsed.longest(cause.waits[0].rows) or 0 for _, cause in found)
     problem = deviation_problem(elapsed.journal, list(by_rank.values()), waiting, waited_ns=longest or None)
     waits = f"; {count_of_ranks(problem.waiting, 'wait')}" if problem.waiting else ""
-    return replace(problem, message=f"{problem.message}{waits}{_at_least(longest)}.")
+    at_least = f" for at least {duration(longest)}" if longest else ""
+    return replace(problem, message=f"{problem.message}{waits}{at_least}.")
 
 
 def _explained_by(journal: Journal, cause: Cause, mismatches: Sequence[Problem]) -> int | None:
@@ -239,37 +245,43 @@ def _in_dispute(journal: Journal, wait: Wait, mismatches: Sequence[Problem]) -> 
     return any(mismatch.waiting or mismatch.group == name for mismatch in mismatches)
 
 
-def _absence(elapsed: Elapsed, cause: Cause) -> Problem:
+def _absence(elapsed: Elapsed, cause: Cause) -> Verdict:
     (wait,), journal = cause.waits, elapsed.journal
-    group = journal.groups[wait.group]
-    waited_ns = elapsed.longest(wait.rows)
     lagging = wait.ahead > 1 and bool(wait.absent) and not wait.late
-    what = collective_in_words(wait.operation, wait.sequence, group)
-    behind = f", and the others are {wait.ahead} collectives ahead" if lagging else ""
-    ranks = ranks_in_words(cause.culprits)
-    if wait.late:
-        subject = f"{ranks} joined {what} {_lateness(journal, wait)}"
-    elif wait.absent:
-        missed = missed_message(wait, what) if wait.message else f"never joined {what}"
-        subject = f"{ranks} {missed}{behind}"
-    elif len(cause.culprits) == 1:
-        subject = f"{ranks} (whose dump does not show it) is the only rank missing in {what}"
-    else:
-        subject = f"At least one of {lowered(ranks)} (whose dumps do not show it) is missing in {what}"
     if _joined_by_a_minority(wait, cause, lagging=lagging):
-        return _too_many_or_too_few(elapsed, cause, what)
-    return Problem.at(
-        Kind.LAGGING if lagging else Kind.NEVER_JOINED,
-        group,
-        wait.sequence,
-        wait.operation,
-        culprits=cause.culprits,
-        waiting=cause.waiting,
-        message=f"{subject}{_only_counted(wait)}; {count_of_ranks(cause.waiting, 'wait')}{_at_least(waited_ns)}.",
+        return _few_joined(elapsed, cause)
+    return _of_cause(
+        NeverJoined,
+        elapsed,
+        cause,
+        kind=Kind.LAGGING if lagging else Kind.NEVER_JOINED,
+        seen=bool(wait.absent),
+        message_of=wait.ranks[0] if wait.message else None,
+        ahead=wait.ahead if lagging else 0,
+        late=_late_arrival(journal, wait) if wait.late else None,
+        lost_by=wait.ranks if wait.lost else (),
         proven=bool(wait.absent),
-        waited_ns=waited_ns,
-        rows=_shown_rows(journal, wait, cause.culprits),
     )
+
+
+def _of_cause(
+    family: type[VerdictT],
+    elapsed: Elapsed,
+    cause: Cause,
+    culprits: Sequence[int] | None = None,
+    **facts: Any,
+) -> VerdictT:
+    """A verdict on the first wait of a cause."""
+    wait = cause.waits[0]
+    culprits = cause.culprits if culprits is None else culprits
+    common = {
+        "culprits": culprits,
+        "waiting": cause.waiting,
+        "waited_ns": elapsed.longest(wait.rows),
+        "rows": _shown_rows(elapsed.journal, wait, culprits),
+    }
+    group = elapsed.journal.groups[wait.group]
+    return family.of_call(group, wait.sequence, wait.operation, **{**common, **facts})
 
 
 def _joined_by_a_minority(wait: Wait, cause: Cause, *, lagging: bool) -> bool:
@@ -278,35 +290,25 @@ def _joined_by_a_minority(wait: Wait, cause: Cause, *, lagging: bool) -> bool:
     return not joined_late_or_after and 2 * len(wait.rows) < len(cause.culprits) == len(wait.absent)
 
 
-def _too_many_or_too_few(elapsed: Elapsed, cause: Cause, what: str) -> Problem:
+def _few_joined(elapsed: Elapsed, cause: Cause) -> FewJoined:
     """Either the ranks that joined made a call too many, or the others stopped before it: no majority decides."""
-    (wait,), journal = cause.waits, elapsed.journal
-    joined = tuple(sorted(wait.rows))
-    few, many = ranks_in_words(joined), lowered(ranks_in_words(cause.culprits))
-    waited_ns = elapsed.longest(wait.rows)
-    alone, made = ("is alone", "has") if len(joined) == 1 else ("are alone", "have")
-    return Problem.at(
-        Kind.NEVER_JOINED,
-        journal.groups[wait.group],
-        wait.sequence,
-        wait.operation,
-        culprits=tuple(sorted({*joined, *cause.culprits})),
-        waiting=tuple(rank for rank in cause.waiting if rank not in joined),
-        message=f"{few} {alone} in {what}{_at_least(waited_ns)}: either {lowered(few)} {made} made a call too many, or "
-        f"{many} stopped before it.",
-        tie=True,
-        waited_ns=waited_ns,
-        rows=_shown_rows(journal, wait, cause.culprits[:1]),
+    joined = tuple(sorted(cause.waits[0].rows))
+    return _of_cause(
+        FewJoined,
+        elapsed,
+        cause,
+        sorted({*joined, *cause.culprits}),
+        waiting=set(cause.waiting).difference(joined),
+        joined=joined,
+        rows=_shown_rows(elapsed.journal, cause.waits[0], cause.culprits[:1]),
     )
 
 
-def _lateness(journal: Journal, wait: Wait) -> str:
-    """`17.0 s late; 7 ranks gave it up after their timeout of 14.0 s`."""
+def _late_arrival(journal: Journal, wait: Wait) -> LateArrival:
     records, row = journal.records, next(iter(wait.rows.values()))
     joined = _joined(journal, wait) & np.isin(journal.rank, wait.absent)
     arrived = int(records.created[joined].min())
-    timeout = duration(int(records.timeout_ms[row]) * MILLISECOND)
-    return f"{duration(arrived - wait.created)} late; {_gave_up(wait)} after a timeout of {timeout}"
+    return LateArrival(arrived - wait.created, int(records.timeout_ms[row]) * MILLISECOND, wait.ranks)
 
 
 def _joined(journal: Journal, wait: Wait) -> Bools:
@@ -316,97 +318,28 @@ def _joined(journal: Journal, wait: Wait) -> Bools:
     return of_group & (records.sequence == wait.sequence)
 
 
-def _only_counted(wait: Wait) -> str:
-    """How a wait is known whose entries are lost."""
-    several = len(wait.rows) > 1
-    if not wait.lost:
-        return ""
-    return (
-        f" (the ring buffer{'s' if several else ''} of {lowered(ranks_in_words(wait.ranks))} "
-        f"{'have' if several else 'has'} lost it, pg_status counts it)"
-    )
-
-
-def _not_started(elapsed: Elapsed, cause: Cause) -> Problem:
-    (wait,), journal = cause.waits, elapsed.journal
-    group = journal.groups[wait.group]
-    waited_ns = elapsed.longest(wait.rows)
-    what = collective_in_words(wait.operation, wait.sequence, group)
-    devices = "their devices have" if len(cause.culprits) > 1 else "its device has"
-    return Problem.at(
-        Kind.FAILED,
-        group,
-        wait.sequence,
-        wait.operation,
-        culprits=cause.culprits,
-        waiting=cause.waiting,
-        message=f"{ranks_in_words(cause.culprits)} joined {what}, but {devices} not started it; "
-        f"{count_of_ranks(cause.waiting, 'wait')}{_at_least(waited_ns)}.",
-        waited_ns=waited_ns,
-        rows=_shown_rows(journal, wait, cause.culprits),
-    )
-
-
-def _timed_out(elapsed: Elapsed, cause: Cause, count: int) -> Problem:
-    """The first collective that all ranks joined and no rank finished; later ones are queued behind it."""
-    (wait,), journal = cause.waits, elapsed.journal
-    group = journal.groups[wait.group]
-    waited_ns = elapsed.longest(wait.rows)
-    given_up = f"; {_gave_up(wait)}" if wait.dropped else ""
-    ranks = "Both ranks called" if wait.message else "All ranks joined"
-    what = collective_in_words(wait.operation, wait.sequence, group)
-    return Problem.at(
-        Kind.TIMED_OUT,
-        group,
-        wait.sequence,
-        wait.operation,
-        culprits=(),
-        waiting=cause.waiting,
-        message=f"{ranks} {what}{_started(journal, wait)} and did not finish it{_at_least(waited_ns)}{given_up}.",
-        count=count,
-        waited_ns=waited_ns,
-        rows=_shown_rows(journal, wait, ()),
-    )
-
-
-def _gave_up(wait: Wait) -> str:
-    return (
-        f"rank {wait.ranks[0]} gave it up" if len(wait.ranks) == 1 else f"{len(wait.ranks)} ranks gave it up"
-    )
-
-
-def _in_flight(stalls: Stalls, causes: Sequence[Cause], ending: Sequence[Wait]) -> Problem:
+def _in_flight(stalls: Stalls, causes: Sequence[Cause], ending: Sequence[Wait]) -> InFlight:
     """All ranks that are behind, and the call in which most ranks wait for others, else the first that all joined."""
     cause = max(
         causes, key=lambda cause: (len(cause.waiting) if cause.culprits else 0, -cause.waits[0].created)
     )
-    (wait, *_), journal = cause.waits, stalls.journal
+    wait, journal = cause.waits[0], stalls.journal
     group = journal.groups[wait.group]
-    waited_ns = stalls.elapsed.longest(wait.rows)
-    what = collective_in_words(wait.operation, wait.sequence, group)
     behind = _behind(causes, ending) if wait.absent else cause.culprits
-    waiting = tuple(sorted({rank for each in causes for rank in each.waiting} - set(behind)))
-    if cause.culprits:
-        known = f"{_ranks_wait(wait.ranks)} in {what} for {lowered(ranks_in_words(cause.culprits))}"
-        if behind != cause.culprits:
-            known = f"{ranks_in_words(behind)} are behind, and {count_of_ranks(waiting, 'wait')}: {lowered(known)}"
-    else:
-        known = f"{_all_joined(wait, group)} {what}{_started(journal, wait)} and no rank has finished it"
-    more = len(causes) - 1
-    others = f"; {more:,} more call{'s are' if more > 1 else ' is'} in flight" if more else ""
-    return Problem.at(
-        Kind.IN_FLIGHT,
-        group,
-        wait.sequence,
-        wait.operation,
-        culprits=behind,
+    waiting = {rank for each in causes for rank in each.waiting}.difference(behind)
+    return _of_cause(
+        InFlight,
+        stalls.elapsed,
+        cause,
+        behind,
         waiting=waiting if behind else cause.waiting,
-        message=f"Running or hung? {known}{_at_least(waited_ns)}{others}. "
-        "The dumps do not show whether the job still runs.",
+        inside=wait.ranks,
+        awaited=cause.culprits,
+        least_size=group.size if group.size > len(group.ranks) else 0,
+        started=_all_started(journal, wait),
+        of_message=wait.message,
         proven=bool(wait.absent),
         count=len(causes),
-        waited_ns=waited_ns,
-        rows=_shown_rows(journal, wait, behind),
     )
 
 
@@ -419,24 +352,9 @@ def _behind(causes: Sequence[Cause], ending: Sequence[Wait]) -> tuple[int, ...]:
     )
 
 
-def _ranks_wait(ranks: Sequence[int]) -> str:
-    return f"{ranks_in_words(ranks)} wait{'s' if len(ranks) == 1 else ''}"
-
-
-def _started(journal: Journal, wait: Wait) -> str:
-    """Whether the devices of all ranks are known to run it: the network or a device does not finish it."""
-    started = journal.records.started[list(wait.rows.values())] != NO_TIME
-    return ", all devices have started it," if started.all() else ""
-
-
-def _all_joined(wait: Wait, group: ProcessGroup) -> str:
-    if not wait.message and group.size > len(group.ranks):
-        return (
-            f"{ranks_in_words(wait.ranks)}, of at least {group.size} ranks (the others are unknown), joined"
-        )
-    if not wait.message:
-        return f"All ranks ({ranks_cell(wait.ranks)}) joined"
-    return "Both ranks called" if len(wait.ranks) > 1 else f"{ranks_in_words(wait.ranks)} called"
+def _all_started(journal: Journal, wait: Wait) -> bool:
+    """Whether the devices of all ranks are known to run it."""
+    return bool((journal.records.started[list(wait.rows.values())] != NO_TIME).all())
 
 
 def _ending(journal: Journal, wait: Wait) -> str:
@@ -444,10 +362,6 @@ def _ending(journal: Journal, wait: Wait) -> str:
     ranks = ranks_in_words(wait.ranks)
     dumps = "its dump was" if len(wait.rows) == 1 else "their dumps were"
     return f"{ranks} had not yet finished {what}, which other ranks have, when {dumps} written."
-
-
-def _at_least(nanoseconds: int | None) -> str:
-    return f" for at least {duration(nanoseconds)}" if nanoseconds else ""
 
 
 def _shown_rows(journal: Journal, wait: Wait, culprits: Sequence[int]) -> dict[int, int]:

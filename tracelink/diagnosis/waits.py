@@ -29,7 +29,7 @@ from tracelink.model.columns import (
     stable_order,
     starts_of,
 )
-from tracelink.model.operations import Operation, operation_of, peers_of
+from tracelink.model.operations import Operation, peers_of
 from tracelink.model.records import State
 
 if TYPE_CHECKING:
@@ -255,14 +255,6 @@ def waits_by_rank(waits: Sequence[Wait]) -> dict[int, list[int]]:
         for rank in wait.rows:
             found.setdefault(rank, []).append(number)
     return found
-
-
-def missed_message(wait: Wait, what: str) -> str:
-    """`never sent what rank 2 waits for in recv 2<-3 #5 of group 4 (pp)`."""
-    rank = next(iter(wait.rows))
-    if operation_of(wait.operation) == Operation.SEND:
-        return f"never received what rank {rank} sends in {what}"
-    return f"never sent what rank {rank} waits for in {what}"
 
 
 # Which of several waits comes first in the program that all ranks run.

@@ -255,8 +255,8 @@ def test_an_absent_rank_for_which_none_waits(tmp_path: Path) -> None:
     (shown,) = diagnosis(tmp_path, entries, {2: [*compiling("0/0", 2.5), alive(32.5)]}, world=4).problems
     assert (shown.kind, shown.category, shown.proven) == (Kind.ABSENT, Category.COMPILING, False)
     assert shown.message == (
-        "Rank 2 left no dump. Others finished all_reduce #2 of group 0 (default_pg), so it was there; "
-        "no rank is known to wait for it. "
+        "Rank 2 left no dump. It had joined all_reduce #2 of group 0 (default_pg), which others finished. "
+        "No rank is known to wait for it. "
         "Rank 2 has been compiling train_step [0/0] (async_compile.wait) for at least 30.0 s."
     )
     assert "out-of-memory" in shown.advice

@@ -2,47 +2,98 @@
 
 from __future__ import annotations
 
-from tracelink.diagnosis.model import Category, Kind, Role
-from tracelink.diagnosis.verdicts.base import Verdict, called_at
-from tracelink.model.operations import POINT_TO_POINT, operation_of
+from msgspec import Struct
+
+from tracelink.diagnosis.model import Category, Kind
+from tracelink.diagnosis.verdicts.base import WHERE_DUMPS_ARE, Verdict, called_at
+from tracelink.model.operations import Operation, operation_of
+from tracelink.model.text import count_of_ranks, duration, lowered, ranks_in_words
+
+
+class LateArrival(Struct, frozen=True):
+    """Ranks joined a call after others had given it up."""
+
+    late_ns: int
+    timeout_ns: int
+    gave_up: tuple[int, ...]
+
+    def in_words(self) -> str:
+        """`17.0 s late; 7 ranks gave it up after a timeout of 14.0 s`."""
+        ranks = f"rank {self.gave_up[0]}" if len(self.gave_up) == 1 else f"{len(self.gave_up)} ranks"
+        return f"{duration(self.late_ns)} late; {ranks} gave it up after a timeout of {duration(self.timeout_ns)}"
 
 
 class NeverJoined(Verdict, frozen=True, kw_only=True):
     """Ranks did not join a call in which others wait for them."""
 
     kind: Kind = Kind.NEVER_JOINED
+    seen: bool = True
+    """Whether dumps show that the culprits have not joined; else they may have."""
+    message_of: int | None = None
+    """Of a message the rank that waits in it."""
+    ahead: int = 0
+    """By how many collectives the others are ahead, if they have queued several."""
+    late: LateArrival | None = None
+    lost_by: tuple[int, ...] = ()
+    """Waiting ranks whose ring buffers have lost the call."""
 
     usual = Category.NOT_REACHED
     foldable = True
     not_reached = True
 
-    def next_step(self) -> str:
-        """Where to look for the culprit: on its host, unless its dump or its program shows more."""
-        if self.incomplete:
-            return self.step_for_dumps()
-        if self.joined_late:
-            return self._step_if_late()
-        if self.tie:
-            return self._step_if_alone()
+    def claim(self) -> str:
+        """`Rank 3 never joined all_reduce #5 of group 0 (default_pg)`."""
+        return f"{self._absence()}{self._lost()}"
+
+    def _absence(self) -> str:
+        if self.late:
+            return f"{self.ranks} joined {self.call} {self.late.in_words()}"
+        if not self.seen and len(self.culprits) == 1:
+            return f"{self.ranks} (whose dump does not show it) is the only rank missing in {self.call}"
+        if not self.seen:
+            return f"At least one of {lowered(self.ranks)} (whose dumps do not show it) is missing in {self.call}"
+        missed = "joined"
+        if self.message_of is not None:
+            sends = operation_of(self.operation) == Operation.SEND
+            missed = (
+                f"received what rank {self.message_of} sends in"
+                if sends
+                else f"sent what rank {self.message_of} waits for in"
+            )
+        ahead = f", and the others are {self.ahead} collectives ahead" if self.ahead else ""
+        return f"{self.ranks} never {missed} {self.call}{ahead}"
+
+    def _lost(self) -> str:
+        """How a wait is known whose entries are lost."""
+        if not self.lost_by:
+            return ""
+        have = "buffers of {} have" if len(self.lost_by) > 1 else "buffer of {} has"
         return (
-            f"Check what {self.example} is doing now: run py-spy dump --pid PID on its host, and read the end of its "
-            f"log.{self._way()}"
+            f" (the ring {have.format(lowered(ranks_in_words(self.lost_by)))} lost it, pg_status counts it)"
         )
 
-    def found_category(self) -> Category:
-        """Unknown if few ranks joined: they may have made a call too many."""
-        return Category.UNKNOWN if self.tie else super().found_category()
-
-    @property
-    def joined_late(self) -> bool:
-        """Whether the culprit joined after others had given up: its host was late, and is no longer stuck."""
-        own = self.shown(Role.CULPRIT)
-        if own is None or operation_of(self.operation) in POINT_TO_POINT:
-            return False
-        same = (own.group, own.sequence) == (self.group, self.sequence)
-        return same and own.description in ("", self.description)
+    def next_step(self) -> str:
+        """Where to look for the culprit: on its host, unless its dump or its program shows more."""
+        if self.undumped or self.damaged:
+            return step_for_dumps(self)
+        if self.late:
+            return self._step_if_late()
+        own, other = self.own_line, self.other_line
+        way = f" The others wait at {other}." if other else ""
+        if own and other:
+            way = (
+                f" Its last call was at {own}, the others wait at {other}: between these lines look for a branch, a "
+                "loop or an exception that only it takes."
+            )
+        if own and own == other:
+            way = f" It did not return to {own}, where the others wait."
+        return (
+            f"Check what {self.example} is doing now: run py-spy dump --pid PID on its host, and read the end of its "
+            f"log.{way}"
+        )
 
     def _step_if_late(self) -> str:
+        """Its host was late, and is no longer stuck."""
         before = [
             entry
             for evidence in self.evidence[:1]
@@ -58,50 +109,129 @@ class NeverJoined(Verdict, frozen=True, kw_only=True):
             "wait. If it has to take that long, use a longer timeout."
         )
 
-    def _step_if_alone(self) -> str:
-        """A call that few ranks made: the line of it, and how to find out where the others are."""
-        last = {evidence.rank: evidence.entries[-1] for evidence in self.evidence}
-        own = [
-            rank
-            for rank, entry in last.items()
-            if (entry.group, entry.sequence) == (self.group, self.sequence)
-        ]
-        others = [rank for rank in last if rank not in own]
-        line = called_at(last[own[0]]) if own else ""
-        return (
-            f"Look for a condition that lets only some ranks make the call{f' at {line}' if line else ''}. If all "
-            f"ranks have to make it, check what {f'rank {others[0]}' if others else 'one of the others'} is doing now: "
-            "run py-spy dump --pid PID on its host."
-        )
 
-    def _way(self) -> str:
-        """From the last line of the culprit to the line of the other ranks."""
-        own, other = self.own_line, self.other_line
-        if own and own == other:
-            return f" It did not return to {own}, where the others wait."
-        if own and other:
-            return (
-                f" Its last call was at {own}, the others wait at {other}: between these lines look for a branch, a "
-                "loop or an exception that only it takes."
-            )
-        return f" The others wait at {other}." if other else ""
+class FewJoined(Verdict, frozen=True, kw_only=True):
+    """Few ranks wait in a call for many: either they made a call too many, or the others stopped before it."""
 
+    kind: Kind = Kind.NEVER_JOINED
+    tie: bool = True
+    joined: tuple[int, ...]
 
-class NoDump(Verdict, frozen=True, kw_only=True):
-    """Members of a group that others used left no dump, and no rank is known to wait for them."""
-
-    kind: Kind = Kind.ABSENT
-    usual = Category.PROCESS_GONE
-    certain = True
     not_reached = True
 
     def claim(self) -> str:
-        """Rank 3 left no dump, although others finished a call with it; or it is of no known group."""
-        them = "it" if len(self.culprits) == 1 else "them"
-        if self.operation:
-            return f"{self.ranks} left no dump; other ranks finished {self.call} with {them}"
-        return f"{self.ranks} left no dump. The other dumps do not show whether a rank waits for {them}"
+        """`Rank 0 is alone in all_gather #37 of group 0 for at least 10 min: ...`."""
+        few = ranks_in_words(self.joined)
+        many = lowered(ranks_in_words([rank for rank in self.culprits if rank not in self.joined]))
+        alone, made = ("is alone", "has") if len(self.joined) == 1 else ("are alone", "have")
+        return (
+            f"{few} {alone} in {self.call}{self.at_least}: either {lowered(few)} {made} made a call too many, or "
+            f"{many} stopped before it"
+        )
+
+    def waits(self) -> str:
+        """The claim shows it."""
+        return ""
 
     def next_step(self) -> str:
-        """Where the process may have ended."""
-        return self.step_for_dumps()
+        """The line of the call, and how to find out where the others are."""
+        if self.undumped or self.damaged:
+            return step_for_dumps(self)
+        last = {evidence.rank: evidence.entries[-1] for evidence in self.evidence}
+        line = next((called_at(entry) for rank, entry in last.items() if rank in self.joined), "")
+        other = next((f"rank {rank}" for rank in last if rank not in self.joined), "one of the others")
+        return (
+            f"Look for a condition that lets only some ranks make the call{f' at {line}' if line else ''}. If all "
+            f"ranks have to make it, check what {other} is doing now: run py-spy dump --pid PID on its host."
+        )
+
+
+class NoDump(Verdict, frozen=True, kw_only=True):
+    """Ranks without a complete dump: others wait for them, or used groups with them."""
+
+    kind: Kind = Kind.ABSENT
+    proven: bool = False
+    host: str = ""
+    """Where the ranks without any dump ran."""
+    each: bool = True
+    """Whether ranks wait for each of them, and not only for some."""
+    joined: str = ""
+    """The last call of others that all of them certainly joined."""
+    finished: bool = True
+    """Whether the others have finished it; else they went on after it."""
+    ending: tuple[int, ...] = ()
+    """Ranks that end in the call, and may have finished it."""
+    others: tuple[int, ...] = ()
+    """Further ranks without a complete dump."""
+
+    not_reached = True
+
+    def claim(self) -> str:
+        """`Ranks 24-31 (host b) left no dump`."""
+        without = self.undumped or tuple(rank for rank in self.culprits if rank not in self.damaged)
+        host = f" (host {self.host})" if self.host else ""
+        parts = [f"{ranks_in_words(without)}{host} left no dump"] if without else []
+        parts += [f"{ranks_in_words(self.damaged)} left a damaged dump"] if self.damaged else []
+        return " and ".join([*parts[:1], *map(lowered, parts[1:])])
+
+    def waits(self) -> str:
+        """`, and 7 ranks wait for at least one of them (at least 4.0 s): first in all_reduce #5 of group 0`."""
+        if not self.waiting:
+            return ""
+        awaited = self._them if self.each else "at least one of them"
+        since = f" ({self.at_least.strip()})".replace("(for ", "(") if self.waited_ns else ""
+        return f", and {count_of_ranks(self.waiting, 'wait')} for {awaited}{since}: first in {self.call}"
+
+    def sentence(self) -> str:
+        """The missing dumps, who waits for them, and what is known of these ranks."""
+        more = []
+        if self.ending:
+            ends = "ends" if len(self.ending) == 1 else "end"
+            more.append(
+                f"{ranks_in_words(self.ending)} {ends} in {self.call}; the dumps do not show whether it finished or "
+                "failed."
+            )
+        if self.joined:
+            others = "which others finished" if self.finished else "after which others went on"
+            who = "It" if len(self.culprits) == 1 else "All of them"
+            more.append(f"{who} had joined {self.joined}, {others}.")
+        if not self.waiting and not self.ending:
+            more.append(f"No rank is known to wait for {self._them}.")
+        if self.others:
+            left = "left no complete dump, too; no rank is known to wait for"
+            more.append(f"{ranks_in_words(self.others)} {left} {'it' if len(self.others) == 1 else 'them'}.")
+        question = "Running or hung? " if self.kind is Kind.IN_FLIGHT else ""
+        return self.with_remarks(" ".join([f"{question}{self.claim()}{self.waits()}.", *more]))
+
+    @property
+    def _them(self) -> str:
+        return "it" if len(self.culprits) == 1 else "them"
+
+    def next_step(self) -> str:
+        """Where the processes may have ended."""
+        return step_for_dumps(self)
+
+    def found_category(self) -> Category:
+        """A process that left no dump may have ended; a damaged dump alone shows nothing."""
+        known = {Kind.ABSENT: Category.PROCESS_GONE, Kind.IN_FLIGHT: Category.IN_FLIGHT}
+        return super().found_category() if self.is_busy else known.get(self.kind) or super().found_category()
+
+
+def step_for_dumps(verdict: Verdict) -> str:
+    """What to do about missing dumps: a process may be gone, its dump damaged, or a copy incomplete."""
+    ranks = verdict.undumped or verdict.damaged or verdict.culprits
+    several = len(ranks) > 1
+    subject, their = lowered(ranks_in_words(ranks)), "their" if several else "its"
+    look = (
+        f"an exception, an out-of-memory kill (dmesg), SIGKILL or an exit of {subject}, in {their} log"
+        f"{'s' if several else ''} and in that of the scheduler"
+    )
+    if ranks == verdict.damaged:
+        files, they = ("dumps", "they are") if several else ("dump", "it is")
+        return (
+            f"Copy the {files} of {subject} again. If {they} damaged on the host as well, {their} "
+            f"process{'es' if several else ''} may have ended while writing: look for {look}."
+        )
+    alive = "processes are" if several else "process is"
+    add = f"If {their} {alive} alive, add {their} dump{'s' if several else ''}."
+    return f"Look first for {look}. {add} {WHERE_DUMPS_ARE}"

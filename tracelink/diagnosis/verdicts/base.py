@@ -208,7 +208,7 @@ class Verdict(Problem, frozen=True, kw_only=True):
         if self.compiling and not self.is_busy:
             step = f"{end_of_compilation(self.compiling[0])} {step}"
         elif self.compiling:
-            undecided = self.incomplete or self.kind is Kind.IN_FLIGHT
+            undecided = self.undumped or self.damaged or self.kind is Kind.IN_FLIGHT
             step = f"{advice_on_compilation(self.compiling[0])}{f' {step}' if undecided else ''}"
         elif self.is_in_compiler:
             after.append(WHERE_COMPILE_LOGS_ARE)
@@ -220,25 +220,6 @@ class Verdict(Problem, frozen=True, kw_only=True):
             self.file_times,
         ]
         return " ".join(filter(None, [step, *after]))
-
-    def step_for_dumps(self) -> str:
-        """What to do about missing dumps: a process may be gone, its dump damaged, or a copy incomplete."""
-        ranks = self.undumped or self.damaged or self.culprits
-        several = len(ranks) > 1
-        subject, their = lowered(ranks_in_words(ranks)), "their" if several else "its"
-        look = (
-            f"an exception, an out-of-memory kill (dmesg), SIGKILL or an exit of {subject}, in {their} log"
-            f"{'s' if several else ''} and in that of the scheduler"
-        )
-        if ranks == self.damaged:
-            files, they = ("dumps", "they are") if several else ("dump", "it is")
-            return (
-                f"Copy the {files} of {subject} again. If {they} damaged on the host as well, {their} "
-                f"process{'es' if several else ''} may have ended while writing: look for {look}."
-            )
-        alive = "processes are" if several else "process is"
-        add = f"If {their} {alive} alive, add {their} dump{'s' if several else ''}."
-        return f"Look first for {look}. {add} {WHERE_DUMPS_ARE}"
 
     @property
     def example(self) -> str:
@@ -277,11 +258,6 @@ class Verdict(Problem, frozen=True, kw_only=True):
             return self.usual
         gone = self.culprits and set(self.culprits) <= set(self.undumped)
         return Category.PROCESS_GONE if gone else Category.UNKNOWN
-
-    @property
-    def incomplete(self) -> tuple[int, ...]:
-        """Culprits without a complete dump."""
-        return tuple(sorted((*self.undumped, *self.damaged)))
 
     @property
     def is_busy(self) -> bool:

@@ -41,8 +41,8 @@ def _compiled(alike: Sequence[Compiling]) -> str:
     """`has been compiling train_step [3/2] (async_compile.wait) for at least 6 min 34 s`."""
     longest = max(alike, key=lambda one: one.duration_ns)
     several = len(alike) > 1
-    what = compiled_in_words(longest)
-    guards = {failed_guard_in_words(one) for one in alike if one.cold is False}
+    what = _name_of(longest)
+    guards = {_failed_guard(one) for one in alike if one.cold is False}
     again = f" (again, because {guard})" if len(guards) == 1 and (guard := guards.pop()) else ""
     if longest.open:
         verb = "have" if several else "has"
@@ -50,14 +50,14 @@ def _compiled(alike: Sequence[Compiling]) -> str:
     return f"{'were' if several else 'was'} compiling {what} for {duration(longest.duration_ns)} meanwhile{again}"
 
 
-def compiled_in_words(compiling: Compiling) -> str:
+def _name_of(compiling: Compiling) -> str:
     """`train_step [3/2] (async_compile.wait)`."""
     function = shortened(compiling.function, LONGEST_FUNCTION)
     named = [function, f"[{compiling.id}]" if compiling.id else "", f"({compiling.phases[-1]})"]
     return " ".join(filter(None, named))
 
 
-def failed_guard_in_words(compiling: Compiling) -> str:
+def _failed_guard(compiling: Compiling) -> str:
     """`s.i == 0 failed at train.py:31`; empty if unknown."""
     if not compiling.guard:
         return ""
@@ -71,7 +71,7 @@ def advice_on_compilation(one: Compiling) -> str:
     rank, what = f"rank {one.rank}", shortened(one.function, LONGEST_FUNCTION) or "this function"
     ended = " If the compilation does not end, run py-spy dump --pid PID on its host." if one.open else ""
     if one.cold is False:
-        why = failed_guard_in_words(one)
+        why = _failed_guard(one)
         return (
             f"{capitalized(rank)} had compiled {what} before (warm): "
             f"{f'{why}. Mark' if why else 'mark'} sizes that change as dynamic (torch._dynamo.mark_dynamic), and keep "

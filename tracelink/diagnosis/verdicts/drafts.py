@@ -11,9 +11,10 @@ from msgspec.structs import replace
 from tracelink.diagnosis.model import Diagnosis, Kind, Stage, Standing
 from tracelink.diagnosis.verdicts.absence import NoDump
 from tracelink.diagnosis.verdicts.base import Verdict
-from tracelink.diagnosis.verdicts.hangs import NotFinished
+from tracelink.diagnosis.verdicts.hangs import InFlight
 from tracelink.matching.groups import UNDEFINED
 from tracelink.model.findings import Finding
+from tracelink.model.text import collective_in_words
 from tracelink.model.trace import ProcessGroup
 
 
@@ -54,12 +55,16 @@ def lawful(draft: Draft) -> Draft:
     missing = set(draft.rest.missing)
     for standing in draft.rest.standings:
         if standing.stage is Stage.WAITING:
-            return draft.with_verdicts([_verdict(NotFinished, standing, waiting=standing.ranks)])
+            return draft.with_verdicts(
+                [_verdict(InFlight, standing, waiting=standing.ranks, inside=standing.ranks, complete=False)]
+            )
     for standing in draft.rest.standings:
         absent = missing & set(standing.ranks)
         if absent and standing.sequence is not None:
-            return draft.with_verdicts([_verdict(NoDump, standing, culprits=absent, proven=False)])
-    anywhere = NoDump.of_call(ProcessGroup(""), None, "", culprits=missing, proven=False)
+            group = ProcessGroup(standing.group, standing.description)
+            joined = collective_in_words(standing.operation, standing.sequence, group)
+            return draft.with_verdicts([_verdict(NoDump, standing, culprits=absent, joined=joined)])
+    anywhere = NoDump.of_call(ProcessGroup(""), None, "", culprits=missing)
     return draft.with_verdicts([anywhere]) if missing else draft
 
 

@@ -5,17 +5,31 @@ from __future__ import annotations
 from tracelink.diagnosis.model import Category, Kind, Role
 from tracelink.diagnosis.verdicts.base import Verdict
 from tracelink.model.columns import MILLISECOND
-from tracelink.model.text import duration, lowered, ranks_in_words
-
-UNDECIDED = "The dumps do not show whether the job still runs."
+from tracelink.model.text import count_of_ranks, duration, lowered, ranks_cell, ranks_in_words
 
 
 class TimedOut(Verdict, frozen=True, kw_only=True):
     """All ranks joined a call, and no rank finished it."""
 
     kind: Kind = Kind.TIMED_OUT
+    started: bool = False
+    """Whether the devices of all ranks have started it: the network or a device does not finish it."""
+    gave_up: tuple[int, ...] = ()
+    of_message: bool = False
 
     usual = Category.DEVICE_OR_NETWORK
+
+    def claim(self) -> str:
+        """`All ranks joined all_reduce #5 of group 0 and did not finish it for at least 10 min`."""
+        joined = "Both ranks called" if self.of_message else "All ranks joined"
+        started = ", all devices have started it," if self.started else ""
+        ranks = f"rank {self.gave_up[0]}" if len(self.gave_up) == 1 else f"{len(self.gave_up)} ranks"
+        given_up = f"; {ranks} gave it up" if self.gave_up else ""
+        return f"{joined} {self.call}{started} and did not finish it{self.at_least}{given_up}"
+
+    def waits(self) -> str:
+        """The claim shows it."""
+        return ""
 
     def next_step(self) -> str:
         """Logs of the network and the devices."""
@@ -37,6 +51,11 @@ class NotStarted(Verdict, frozen=True, kw_only=True):
 
     usual = Category.DEVICE_OR_NETWORK
     foldable = True
+
+    def claim(self) -> str:
+        """`Rank 3 joined all_reduce #5 of group 0, but its device has not started it`."""
+        devices = "their devices have" if len(self.culprits) > 1 else "its device has"
+        return f"{self.ranks} joined {self.call}, but {devices} not started it"
 
     def next_step(self) -> str:
         """What the device is doing."""
@@ -79,14 +98,55 @@ class InFlight(Verdict, frozen=True, kw_only=True):
     """Ranks are in calls, and the dumps do not show whether the job hangs."""
 
     kind: Kind = Kind.IN_FLIGHT
+    inside: tuple[int, ...] = ()
+    """The ranks in the call in question."""
+    awaited: tuple[int, ...] = ()
+    """Those that they wait for; empty if all ranks have joined."""
+    complete: bool = True
+    """Whether all ranks have joined, if none is awaited; else the search for causes has overlooked one."""
+    started: bool = False
+    """Whether the devices of all ranks have started it."""
+    of_message: bool = False
+    least_size: int = 0
+    """How many members the group has at least, if some of them are unknown."""
 
     usual = Category.IN_FLIGHT
     certain = True
     not_reached = True
 
+    def claim(self) -> str:
+        """`Ranks 0-6 wait in all_reduce #5 of group 0 for rank 7 for at least 0.8 ms`."""
+        more = self.count - 1
+        others = f"; {more:,} more call{'s are' if more > 1 else ' is'} in flight" if more else ""
+        return f"{self._awaited() if self.awaited else self._joined()}{self.at_least}{others}"
+
+    def _awaited(self) -> str:
+        wait = "waits" if len(self.inside) == 1 else "wait"
+        known = (
+            f"{ranks_in_words(self.inside)} {wait} in {self.call} for {lowered(ranks_in_words(self.awaited))}"
+        )
+        if self.awaited == self.culprits:
+            return known
+        are = "is" if len(self.culprits) == 1 else "are"
+        return f"{self.ranks} {are} behind, and {count_of_ranks(self.waiting, 'wait')}: {lowered(known)}"
+
+    def _joined(self) -> str:
+        ranks = ranks_in_words(self.inside)
+        if not self.complete:
+            return f"{ranks} joined {self.call} and did not finish it"
+        if self.least_size and not self.of_message:
+            joined = f"{ranks}, of at least {self.least_size} ranks (the others are unknown), joined"
+        elif self.of_message:
+            joined = "Both ranks called" if len(self.inside) > 1 else f"{ranks} called"
+        else:
+            joined = f"All ranks ({ranks_cell(self.inside)}) joined"
+        started = ", all devices have started it," if self.started else ""
+        return f"{joined} {self.call}{started} and no rank has finished it"
+
     def sentence(self) -> str:
         """What is in flight, as a question."""
-        return self.with_remarks(f"Running or hung? {self.claim()}. {UNDECIDED}")
+        known = f"Running or hung? {self.claim()}. The dumps do not show whether the job still runs."
+        return self.with_remarks(known)
 
     def next_step(self) -> str:
         """A second look."""
@@ -99,11 +159,3 @@ class InFlight(Verdict, frozen=True, kw_only=True):
             "Take dumps again after some seconds and compare: tracelink diagnose NEW --before OLD. "
             f"If you know that the job hangs, add --hung. {hangs}."
         )
-
-
-class NotFinished(InFlight, frozen=True, kw_only=True):
-    """Ranks did not finish a call, and no cause was found."""
-
-    def claim(self) -> str:
-        """Ranks 1 and 2 joined a call."""
-        return f"{ranks_in_words(self.waiting)} joined {self.call} and did not finish it"
