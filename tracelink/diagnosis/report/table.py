@@ -8,10 +8,9 @@ from typing import Annotated, Any, NamedTuple
 
 import numpy as np
 from msgspec import Struct, defstruct
-from msgspec.structs import replace
 
 from tracelink.diagnosis.journal import Journal, first_of_each_request, reread_entries
-from tracelink.diagnosis.matrix import Matrix, agreement_codes, matrix_of
+from tracelink.diagnosis.matrix import Matrix, matrix_of
 from tracelink.diagnosis.model import Diagnosis, Problem
 from tracelink.diagnosis.report.calls import DONE, QUEUED, RETIRED, STARTED, STATES, tensors_in_words
 from tracelink.model.columns import UNKNOWN, Bools, Int64s
@@ -86,23 +85,14 @@ MEANINGS = {
 """The states of cells, in the order of the legend."""
 
 UNEVEN = "uneven"
-"""Shown instead of sizes that differ between ranks."""
-
-
-def state_in_words(journal: Journal, entry: int, closing: int) -> str:
-    """The state of an entry; of entries that were issued together, that of the entry that closes them."""
-    row = entry if closing == UNKNOWN else closing
-    state = State(int(journal.records.state[row]))
-    if journal.records.retired[row] == 1 and state != State.COMPLETED:
-        return RETIRED
-    return STATES.get(state.name.lower(), RECORDED)
+"""Shown instead of sizes that differ between most ranks."""
 
 
 # The table: common cells of a row at the left, then a column for each rank.
 
 
 class Common(NamedTuple):
-    """What is equal in a row."""
+    """What most ranks of a row have."""
 
     group: str
     sequence: int | None
@@ -131,132 +121,98 @@ class Cells(Struct, frozen=True):
     """By number, from 1."""
 
 
-class _Call(Struct, frozen=True):
-    """The request of one rank."""
-
-    operation: str
-    tensors: str
-    types: str
-    stack: int
-    agreement: object
-    """Equal if ranks agree, even if their sizes may differ."""
-
-    def agrees(self, other: _Call) -> bool:
-        """True if the requests of two ranks are compatible."""
-        return self.agreement == other.agreement or (
-            (self.operation, self.tensors) == (other.operation, other.tensors)
-        )
-
-
 def cells_of(shown: Shown) -> Cells:
     """The cells of all ranks, a column for each."""
-    return _Builder(shown).cells()
+    stacks: dict[tuple[Frame, ...], int] = {}
+    made = [_row(shown, row, stacks) for row in range(len(shown.matrix))]
+    columns = [
+        Column((rank,), own := tuple(cells[index] for _, cells in made), sum(map(_deviates, own)))
+        for index, rank in enumerate(shown.matrix.ranks.tolist())
+    ]
+    return Cells([common for common, _ in made], columns, list(stacks))
 
 
-class _Builder:
-    """Makes the cells of the entries that are shown."""
-
-    def __init__(self, shown: Shown) -> None:
-        self._shown = shown
-        self._journal = shown.journal
-        self._groups = [group_cell(group.name, group.description) for group in self._journal.groups]
-        self._agreement = agreement_codes(self._journal)
-        self._stacks: dict[tuple[Frame, ...], int] = {}
-        matrix = shown.matrix
-        self._message = matrix.message.tolist()
-        self._between = [
-            " -> ".join(LOST if end < 0 else str(end) for end in ends)
-            for ends in zip(matrix.source.tolist(), matrix.target.tolist(), strict=True)
-        ]
-
-    def cells(self) -> Cells:
-        """The cells."""
-        matrix = self._shown.matrix
-        common: list[Common] = []
-        cells: list[list[str]] = []
-        deviations = np.zeros(len(matrix.ranks), np.int64)
-        for row in range(len(matrix)):
-            calls = [
-                None if entry == UNKNOWN else self._call(row, entry) for entry in matrix.entry[row].tolist()
-            ]
-            common_call = _common_call([call for call in calls if call])
-            common.append(self._common(row, common_call))
-            cells.append([self._cell(row, column, call, common_call) for column, call in enumerate(calls)])
-            deviations += [call is not None and not call.agrees(common_call) for call in calls]
-            deviations += [cell == MISSING for cell in cells[-1]]
-        texts = zip(*cells, strict=True) if cells else [()] * len(matrix.ranks)
-        each = zip(matrix.ranks.tolist(), texts, deviations.tolist(), strict=True)
-        columns = [Column((rank,), own, count) for rank, own, count in each]
-        return Cells(common, columns, list(self._stacks))
-
-    def _call(self, row: int, entry: int) -> _Call:
-        message = self._message[row]
-        request = int(self._journal.records.request[entry])
-        decoded = self._shown.of_request.get(request)
-        stack = self._shown.stack(entry)
-        number = self._stacks.setdefault(stack, len(self._stacks) + 1) if stack else 0
-        name = operation_in_words(self._journal.operation(entry)).partition(" ")[0]
-        tensors = tensors_in_words([decoded], message=message) if decoded else ""
-        types = "/".join(dict.fromkeys([*decoded.input_types, *decoded.output_types])) if decoded else ""
-        compared = tensors if message else int(self._agreement[request])
-        return _Call("message" if message else name, tensors, types, number, compared)
-
-    def _common(self, row: int, common_call: _Call) -> Common:
-        matrix, records = self._shown.matrix, self._journal.records
-        entries = matrix.entry[row][matrix.entry[row] != UNKNOWN]
-        groups = np.unique(records.group[entries]).tolist()
-        sequence = int(records.sequence[entries[0]])
-        name = "" if groups[0] == UNKNOWN else self._groups[groups[0]]
-        ends = self._between[row]
-        if len(groups) > 1:
-            name = _equal_groups(self._journal.groups[groups[0]].description, len(groups))
-            ends = ""
-        return Common(
-            name,
-            sequence if sequence > 0 else None,
-            f"{common_call.operation} {ends}".strip() if self._message[row] else common_call.operation,
-            common_call.tensors,
-            common_call.stack or None,
-        )
-
-    def _cell(self, row: int, column: int, call: _Call | None, common_call: _Call) -> str:
-        matrix = self._shown.matrix
-        if call is None:
-            lost = matrix.lost[row, column]
-            return (LOST if lost else MISSING) if matrix.member[row, column] else ""
-        parts = []
-        if not call.agrees(common_call):
-            parts += [call.operation] if call.operation != common_call.operation else []
-            parts += [call.tensors or "no tensor"] if call.tensors != common_call.tensors else []
-        parts += [f"stack {call.stack}"] if call.stack not in (0, common_call.stack) else []
-        state = state_in_words(
-            self._journal, int(matrix.entry[row, column]), int(matrix.closing[row, column])
-        )
-        return " ".join([*parts, state])
+def _deviates(cell: str) -> bool:
+    return " " in cell or cell == MISSING
 
 
-def _equal_groups(description: str, count: int) -> str:
-    """`tp (4 groups)`: the groups whose entries share a row."""
-    groups = f" ({count} groups)"
-    return shortened(description, LONGEST_GROUP - len(groups)) + groups
+class _Call(NamedTuple):
+    """What a rank called."""
+
+    name: str
+    tensors: str
+    stack: int
+    """Its number; 0 if it is not shown."""
+
+    def but(self, common: _Call) -> list[str]:
+        """What differs from what most ranks called."""
+        named = [self.name] if self.name != common.name else []
+        if named or common.tensors not in (UNEVEN, self.tensors):
+            named.append(self.tensors or "no tensor")
+        return [*named, f"stack {self.stack}"] if self.stack not in (0, common.stack) else named
 
 
-def _common_call(calls: Sequence[_Call]) -> _Call:
-    """The request of most ranks, and the stack that most of them have."""
-    counts = Counter(call.agreement for call in calls)
-    largest = max(counts.values())
-    agreement = next(call.agreement for call in calls if counts[call.agreement] == largest)
-    agreeing = [call for call in calls if call.agreement == agreement]
-    stacks = Counter(call.stack for call in agreeing)
-    stack = max(stacks, key=lambda number: (stacks[number], -number))
-    if len({call.tensors for call in agreeing}) == 1:
-        return replace(agreeing[0], stack=stack)
-    return replace(agreeing[0], tensors=f"{agreeing[0].types} {UNEVEN}".strip(), stack=stack)
+def _row(shown: Shown, row: int, stacks: dict[tuple[Frame, ...], int]) -> tuple[Common, list[str]]:
+    """What most ranks of a row have, and what each rank has instead, with its state."""
+    matrix = shown.matrix
+    entries, closing = matrix.entry[row].tolist(), matrix.closing[row].tolist()
+    calls = {
+        column: _call(shown, row, entry, stacks) for column, entry in enumerate(entries) if entry != UNKNOWN
+    }
+    most = [Counter(values).most_common(1)[0] for values in zip(*calls.values(), strict=True)]
+    common = _Call(*(value for value, _ in most))
+    if 2 * most[1][1] <= len(calls) > 1:
+        common = common._replace(tensors=UNEVEN)
+    cells = [
+        " ".join([*calls[column].but(common), _state(shown.journal, entries[column], closing[column])])
+        if column in calls
+        else (LOST if matrix.lost[row, column] else MISSING)
+        if member
+        else ""
+        for column, member in enumerate(matrix.member[row])
+    ]
+    group, sequence, ends = _where(shown, row)
+    called = f"{common.name} {ends}".strip()
+    return Common(group, sequence, called, common.tensors, common.stack or None), cells
+
+
+def _call(shown: Shown, row: int, entry: int, stacks: dict[tuple[Frame, ...], int]) -> _Call:
+    journal, message = shown.journal, bool(shown.matrix.message[row])
+    decoded, stack = shown.of_request.get(int(journal.records.request[entry])), shown.stack(entry)
+    return _Call(
+        "message" if message else operation_in_words(journal.operation(entry)).partition(" ")[0],
+        tensors_in_words([decoded], message=message) if decoded else "",
+        stacks.setdefault(stack, len(stacks) + 1) if stack else 0,
+    )
+
+
+def _where(shown: Shown, row: int) -> tuple[str, int | None, str]:
+    """The group, or groups side by side, the number, and the ranks of a message."""
+    journal, matrix = shown.journal, shown.matrix
+    entries = matrix.entry[row][matrix.entry[row] != UNKNOWN]
+    first, *others = np.unique(journal.records.group[entries]).tolist()
+    sequence = int(journal.records.sequence[entries[0]])
+    group = None if first == UNKNOWN else journal.groups[first]
+    if group and others:
+        count = f" ({1 + len(others)} groups)"
+        return shortened(group.description, LONGEST_GROUP - len(count)) + count, sequence, ""
+    ends = [f"{end}" if end >= 0 else LOST for end in (int(matrix.source[row]), int(matrix.target[row]))]
+    name = group_cell(group.name, group.description) if group else ""
+    return name, sequence if sequence > 0 else None, " -> ".join(ends) if matrix.message[row] else ""
+
+
+def _state(journal: Journal, entry: int, closing: int) -> str:
+    """The state of an entry; of entries that were issued together, that of the entry that closes them."""
+    row = entry if closing == UNKNOWN else closing
+    state = State(int(journal.records.state[row]))
+    if journal.records.retired[row] == 1 and state != State.COMPLETED:
+        return RETIRED
+    return STATES.get(state.name.lower(), RECORDED)
 
 
 def tones_of(columns: Sequence[Column]) -> dict[str, Tone]:
     """Of cells that differ from the common ones."""
-    different = {cell for column in columns for cell in column.cells if " " in cell}
+    different = {cell for column in columns for cell in column.cells if _deviates(cell)}
     return dict.fromkeys(different, Tone.WARNING) | {MISSING: Tone.PROBLEM}
 
 
