@@ -45,3 +45,11 @@ def test_gloo_retired_with_a_missing_rank() -> None:
         "a1 finished: 2",
         "a2 waiting: 0 1",
     ]
+
+
+def test_a_rank_about_to_leave_a_collective_waits_if_it_has_called_the_next_one() -> None:
+    assert standings({0: "a1! a2!", 1: "a1!", 2: "a1"}, a=THREE) == [
+        "a1 ending: 1",
+        "a1 finished: 2",
+        "a1 waiting: 0",
+    ]

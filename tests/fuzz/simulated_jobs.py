@@ -87,7 +87,7 @@ class Programs:
         self.pace = 10 ** random.uniform(-1, 1.3)
         """About how long a host computes between calls."""
         kinds = [self._data_parallel, self._sharded, self._mesh, self._experts]
-        random.choice([*kinds[:3], *[self._pipeline] * 2] if messages else kinds)()
+        random.choice(kinds + [self._pipeline] * 2 * messages)()
 
     def split(self, description: str, size: int, stride: int = 1) -> list[int]:
         """Makes groups of `size` ranks that are `stride` apart; returns the group of each rank."""
@@ -214,11 +214,9 @@ def with_fault(kind: str, random: Random, programs: list[list[Item]]) -> Fault:
             case "extra":
                 items.insert(at, call._replace(line=149))
             case "order":
-                later = next(
-                    (one for one in calls[place:] if items[one][0] != call.group),  # type: ignore[index]
-                    at,
-                )
-                items[at], items[later] = items[later], items[at]
+                others = [one for one in calls[place:] if items[one][0] != call.group]  # type: ignore[index]
+                other = next(iter(others), at)
+                items[at], items[other] = items[other], items[at]
             case "size":
                 items[at] = call._replace(elements=call.elements * 2 + 1)
             case "dtype":
@@ -341,7 +339,7 @@ class Style:
     gloo: bool
     only_active: bool = False
     entries: int = 0
-    """Entries of a ring buffer; 0: it did not wrap."""
+    """Entries of a ring buffer; 0: it did not wrap. It holds more calls than are active at once."""
     starts: bool = False
     stacks: bool = True
     members: bool = True
@@ -355,7 +353,7 @@ class Style:
         return cls(
             gloo,
             active,
-            random.choice([0, 0, random.randint(8, 40)]),
+            0 if active else random.choice([0, random.randint(8, 40)]),
             not gloo and not active and random.random() < 0.5,
             random.random() < 0.8,
             not gloo or random.random() < 0.5,
@@ -390,11 +388,8 @@ class Case:
         self.run = Simulation(random, self.groups, programs.items, self.fault, serial=serial)
         self.issued = self.run.issued
         self.gone = set(self.fault.ranks if self.fault.kind == "dead" else ())
-        self.hung = (
-            bool(self.run.unfinished)
-            or any(one.done == NEVER for calls in self.issued for one in calls)
-            or self.fault.kind in HOST_FAULTS
-        )
+        unfinished = any(one.done == NEVER for calls in self.issued for one in calls)
+        self.hung = unfinished or bool(self.run.unfinished) or self.fault.kind in HOST_FAULTS
         self._ahead = [random.uniform(-1, 1) * random.choice([0, 1, 1000]) for _ in range(self.world)]
         self._watchdog = [random.uniform(0, WATCHDOG_MS) for _ in range(self.world)]
         self.skew = random.choice([0, 2, 5, 20, 50, 150])
@@ -407,16 +402,12 @@ class Case:
 
     def __str__(self) -> str:
         style, fault = self.style, self.fault
-        what = "gloo" if style.gloo else "only active" if style.only_active else "nccl"
-        wrapped = f", {style.entries} entries" if style.entries else ""
-        groups = "+".join(sorted({group.description.removeprefix("mesh_") for group in self.groups[1:]}))
-        where = f" {list(fault.ranks)} at line {fault.line}" if fault.ranks else ""
-        members = "" if style.members else ", no members"
+        how = "gloo" if style.gloo else "only active" if style.only_active else "nccl"
+        how += f", {style.entries} entries" * bool(style.entries) + ", no members" * (not style.members)
+        groups = "+".join(sorted({group.description.removeprefix("mesh_") for group in self.groups}))
+        where = f"{fault.kind} {list(fault.ranks)} at line {fault.line}"
         end = "hung" if self.hung else "runs"
-        return (
-            f"{self.world} ranks ({what}{wrapped}{members}; {groups or 'dp'}; skew {self.skew} ms): "
-            f"{fault.kind}{where}, {end}"
-        )
+        return f"{self.world} ranks ({how}; {groups}; skew {self.skew} ms): {where}, {end}"
 
     def calls(self, rank: int) -> list[Issued]:
         """What a rank had called when it dumped."""

@@ -534,7 +534,11 @@ def standings_of(
             sequence[waiting] = wait.sequence
             entries = np.array([*entered.values()], np.int64)
             operation[waiting] = UNKNOWN if wait.lost else _operation_codes(journal, entries)
-            stage[waiting] = _STAGES.index(Stage.ENDING if wait.ending else Stage.WAITING)
+            stage[waiting] = _STAGES.index(Stage.WAITING)
+            if wait.ending:
+                stage[waiting[~np.isin(positions.rank[waiting], _queued(parts, wait.group))]] = _STAGES.index(
+                    Stage.ENDING
+                )
     number, _ = distinct(positions.group, sequence, operation, stage)
     order = stable_order(number)
     order = order[~journal.has_left(positions.rank, positions.group)[order]]
@@ -562,6 +566,15 @@ def standings_of(
         )
         for group, last, operation_name, at, ranks in sorted(found)
     ]
+
+
+def _queued(parts: Parts, group: int) -> Int32s:
+    """The ranks that have called what no rank of the group has finished."""
+    first, end = np.searchsorted(parts.group, [group, group + 1]).tolist()
+    finished = parts.outcome[first:end] >= Outcome.RETIRED
+    furthest = parts.sequence[first:end][finished].max(initial=UNKNOWN)
+    ranks: Int32s = parts.rank[first:end][~finished & (parts.sequence[first:end] > furthest)]
+    return ranks
 
 
 def _operation_codes(journal: Journal, rows: Int64s) -> Int32s:
