@@ -181,7 +181,7 @@ class TestCsvAndJson:
         dumps(Path("dumps"), hang(4, culprit=2), world=5)
         made = document(tracelink, "-n", "1", "--stacks")
         assert made["verdict"] == "problem"
-        assert made["ranks"] == {"shown": [0, 1, 2, 3], "missing": [4], "unreadable": []}
+        assert made["ranks"] == {"present": [0, 1, 2, 3], "missing": [4], "unreadable": [], "reasons": []}
         assert (made["rows"], made["earlier_entries"]) == (1, 8)
         assert made["holes"] == [{"row": 0, "missing": [2], "lost": []}]
         assert [entry["rank"] for entry in made["entries"]] == [0, 1, 3]

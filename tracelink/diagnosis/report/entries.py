@@ -9,7 +9,7 @@ import numpy as np
 from msgspec import UNSET, UnsetType
 
 from tracelink.diagnosis.matrix import Matrix
-from tracelink.diagnosis.model import Diagnosis, Verdict
+from tracelink.diagnosis.model import Diagnosis, RanksOfDumps, Verdict
 from tracelink.diagnosis.report.calls import stack_of
 from tracelink.diagnosis.report.diagnosis import TONES, verdict_of
 from tracelink.diagnosis.report.table import (
@@ -45,6 +45,9 @@ from tracelink.show.document import Block, Heading, Paragraph, Report, Section, 
 # The result: a row for each entry.
 
 
+Reread = Annotated[Sizes | None, Doc("One list for each tensor; null if the dump could not be read again.")]
+
+
 class EntryOfRow(Row, frozen=True):
     """An entry of the flight recorder, in a row with those that belong to it."""
 
@@ -65,12 +68,8 @@ class EntryOfRow(Row, frozen=True):
     target: Annotated[RankNumber | None, Doc("The rank of the job that receives it.")]
     input_type: Annotated[str | None, Doc("Of the first tensor.")]
     output_type: str | None
-    input_sizes: Annotated[
-        Sizes | None, Doc("One list for each tensor; null if the dump could not be read again.")
-    ]
-    output_sizes: Annotated[
-        Sizes | None, Doc("One list for each tensor; null if the dump could not be read again.")
-    ]
+    input_sizes: Reread
+    output_sizes: Reread
     state: Annotated[Literal["scheduled", "started", "completed"] | None, Doc("On gloo always `scheduled`.")]
     retired: Retired
     created_ns: Created
@@ -91,21 +90,11 @@ class Hole(Row, frozen=True):
     ]
 
 
-class RanksOfEntries(Row, frozen=True):
-    """Which ranks there are entries of."""
-
-    shown: Annotated[Ranks, Doc("Ranks whose entries are shown, if they recorded any.")]
-    missing: Annotated[Ranks, Doc("Ranks that process groups name and that have no dump.")]
-    unreadable: Annotated[
-        Ranks, Doc("Ranks whose dumps cannot be read, or not to the end; findings give the reason.")
-    ]
-
-
 class Entries(Result, frozen=True, forbid_unknown_fields=True):
     """Entries of all ranks side by side."""
 
     verdict: Verdict
-    ranks: RanksOfEntries
+    ranks: RanksOfDumps
     rows: Annotated[Count, Doc("Number of rows.")]
     earlier_entries: Annotated[Count, Doc("How many entries --limit left out.")]
     entries: Sequence[EntryOfRow]
@@ -124,7 +113,7 @@ def entries_of(shown: Shown, diagnosis: Diagnosis) -> Entries:
     matrix, columns = shown.matrix, _columns(shown)
     return Entries(
         diagnosis.verdict,
-        RanksOfEntries(matrix.ranks.tolist(), diagnosis.missing, list(diagnosis.unreadable)),
+        diagnosis.ranks,
         len(matrix),
         matrix.earlier,
         [EntryOfRow(*values) for values in zip(*columns, strict=True)],
@@ -187,7 +176,8 @@ def _holes(matrix: Matrix) -> list[Hole]:
 
 def report_of(entries: Entries) -> Report:
     """The document of entries one below the other."""
-    headline = f"{counted(len(entries.entries), 'entry')} of {counted(len(entries.ranks.shown), 'rank')}."
+    ranks = len({entry.rank for entry in entries.entries})
+    headline = f"{counted(len(entries.entries), 'entry')} of {counted(ranks, 'rank')}."
     return Report("diagnose --entries", headline, sections=[Section("Entries", [Table(entries.entries)])])
 
 
