@@ -216,7 +216,7 @@ def _problem_sections(diagnosis: Diagnosis, journal: Journal | None) -> Iterator
         kind = problem.kind.replace("_", " ")
         yield Section(f"Problem{named}: {kind}", [*heading, why], anchor=f"problem-{index}", verbose=later)
         advice = [Paragraph(f"Next: {problem.advice}")] if problem.advice else []
-        yield Section(f"Next{named}", advice, verbose=later)
+        yield Section(f"What to do{named}", advice, verbose=later)
         yield Section(f"Evidence{named}", [*_evidence(problem)], verbose=True)
         if journal and not later:
             around = Only([Medium.HTML], partial(_around, diagnosis, journal))
