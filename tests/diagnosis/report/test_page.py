@@ -196,7 +196,7 @@ def test_single_problem() -> None:
     assert root.one("body").text.count(message) == 1
     assert [one.text for one in root.all("h2")] == [
         "Problem: never joined",
-        "Next",
+        "What to do",
         "Evidence",
         "Calls around the problem",
         "How far each rank got",
