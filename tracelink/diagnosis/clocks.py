@@ -34,10 +34,10 @@ class Lags(Struct, frozen=True):
     """Lags are comparable where these are equal."""
 
 
-def lags_of(journal: Journal) -> Lags:
-    """Lags from the times at which ranks joined the same collectives, group by group."""
+def lags_of(journal: Journal, most: int = MOST_COLLECTIVES) -> Lags:
+    """Lags from the times at which ranks joined the `most` newest collectives of each group, group by group."""
     lag, component = np.zeros(len(journal.ranks)), np.arange(len(journal.ranks))
-    for ranks, times in _arrivals_by_group(journal):
+    for ranks, times in _arrivals_by_group(journal, most):
         components, count = np.unique(component[ranks], return_counts=True)
         if len(components) == 1:
             continue
@@ -54,7 +54,7 @@ def lags_of(journal: Journal) -> Lags:
     return Lags(lag, component)
 
 
-def _arrivals_by_group(journal: Journal) -> Iterator[tuple[Int64s, Float64s]]:
+def _arrivals_by_group(journal: Journal, most: int) -> Iterator[tuple[Int64s, Float64s]]:
     """For each group, the largest first: its rank indexes, and their arrival times, a row for each collective."""
     rows = _newest(journal)
     if not len(rows):
@@ -64,7 +64,7 @@ def _arrivals_by_group(journal: Journal) -> Iterator[tuple[Int64s, Float64s]]:
     ranks = [np.unique(np.searchsorted(journal.ranks, journal.rank[group])) for group in groups]
     for number in sorted(range(len(groups)), key=lambda number: -len(ranks[number])):
         if len(ranks[number]) > 1:
-            times = _arrivals(journal, groups[number], ranks[number])
+            times = _arrivals(journal, groups[number], ranks[number])[-most:]
             if len(times):
                 yield ranks[number], times
 
@@ -80,7 +80,7 @@ def _newest(journal: Journal) -> Int64s:
 
 
 def _arrivals(journal: Journal, rows: Int64s, ranks: Int64s) -> Float64s:
-    """Arrival times of the newest collectives that all of these ranks joined, a row for each."""
+    """Arrival times of the collectives that all of these ranks joined, a row for each, the newest last."""
     records = journal.records
     sequences, collective = np.unique(records.sequence[rows], return_inverse=True)
     column = np.searchsorted(ranks, np.searchsorted(journal.ranks, journal.rank[rows]))
@@ -89,7 +89,7 @@ def _arrivals(journal: Journal, rows: Int64s, ranks: Int64s) -> Float64s:
     # of several entries of one collective the first one counts
     times[collective[::-1], column[::-1]] = records.created[rows][::-1] - first
     complete: Float64s = times[~np.isnan(times).any(axis=1)]
-    return complete[-MOST_COLLECTIVES:]
+    return complete
 
 
 # Durations.

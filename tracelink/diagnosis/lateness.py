@@ -13,7 +13,7 @@ import numpy as np
 from msgspec import Struct
 from msgspec.structs import replace
 
-from tracelink.diagnosis.clocks import Lags, lags_of
+from tracelink.diagnosis.clocks import NEWEST, Lags, lags_of
 from tracelink.diagnosis.journal import Journal, synchronizing_requests
 from tracelink.diagnosis.model import Lateness
 from tracelink.diagnosis.participation import Parts
@@ -22,7 +22,7 @@ from tracelink.model.columns import NO_TIME, SECOND, Bools, Float64s, Int64s, Ta
 from tracelink.model.text import collective_in_words, duration, ranks_in_words
 
 COSTLY = 0.2
-"""Share of the time for which others wait for a straggler: 57 % in fr2/slow_rank, else 12 % at most (fr2/twice)."""
+"""Share of the time for which others wait for a straggler: 57 % in fr2/slow_rank, else less than 10 %."""
 EXCEPTIONS = 3
 """How many waits are no habit: with 1, ranks are stragglers that were late once or twice (fr3/exit_and_missing)."""
 FEWEST_COLLECTIVES = 20
@@ -51,13 +51,13 @@ class LatenessReport(Struct, frozen=True):
 
 def lateness_report(journal: Journal, parts: Parts) -> LatenessReport:
     """Who is late, by the times of creation."""
-    lags = lags_of(journal)
-    recorded = arrivals_of(journal, parts, journal.records.created)
+    # a rank that was late once, and runs behind since then, is not late by its clock
+    lags = lags_of(journal, NEWEST)
+    recorded = arrivals_of(journal, parts, journal.records.created, start_up=True)
     created = _without_lags(journal, lags)
-    aligned = arrivals_of(journal, parts, created)
+    aligned = arrivals_of(journal, parts, created, start_up=False)
     # ranks get to the first collective of a group from different start-up work
     later = aligned.take(parts.sequence[aligned.begin] > 1)
-    later = replace(later, late=blamed(journal, parts, later, created))
     stragglers, notes = stragglers_of(journal, parts, later, created), []
     differ = clocks_differ(journal, parts, recorded)
     if differ:
@@ -124,7 +124,7 @@ class Arrivals(Table, frozen=True):
     complete: Int64s
     """When the last part was created."""
     late: Int64s
-    """How long after the last but one."""
+    """How long after the last but one, as far as its rank did not wait for others meanwhile."""
 
     def parts(self) -> Int64s:
         """All parts of all these collectives, in order."""
@@ -141,8 +141,11 @@ class Arrivals(Table, frozen=True):
         return repeated
 
 
-def arrivals_of(journal: Journal, parts: Parts, created: Int64s) -> Arrivals:
-    """The arrivals at all collectives of at least two ranks; `created` are the times of entries, by one clock."""
+def arrivals_of(journal: Journal, parts: Parts, created: Int64s, *, start_up: bool) -> Arrivals:
+    """The arrivals at all collectives of at least two ranks.
+
+    `created` are the times of entries, by one clock. With `start_up`, ranks worked before their first entry.
+    """
     first = starts_of(parts.collective)
     size = np.diff(np.append(first, len(parts)))
     recorded = set(journal.recordings)
@@ -162,9 +165,9 @@ def arrivals_of(journal: Journal, parts: Parts, created: Int64s) -> Arrivals:
     last = np.empty(len(found), np.int64)
     last[found.of_parts(np.arange(len(found)))[positions]] = positions
     times[last] = NO_TIME
-    return replace(
-        found, last=part[last], complete=complete, late=complete - np.maximum.reduceat(times, starts)
-    )
+    late = complete - np.maximum.reduceat(times, starts)
+    found = replace(found, last=part[last], complete=complete, late=late)
+    return replace(found, late=_blamed(journal, parts, found, created, start_up=start_up))
 
 
 def lateness_of(journal: Journal, parts: Parts, arrivals: Arrivals) -> list[Lateness]:
@@ -209,7 +212,7 @@ def clocks_differ(journal: Journal, parts: Parts, arrivals: Arrivals) -> bool:
 
 
 def stragglers_of(journal: Journal, parts: Parts, arrivals: Arrivals, created: Int64s) -> list[Straggling]:
-    """The ranks that others wait for again and again; `arrivals` are late by what these are to blame for."""
+    """The ranks that others wait for again and again"""
     if not len(arrivals):
         return []
     part, rank, span = arrivals.parts(), parts.rank[arrivals.last], float(np.ptp(arrivals.complete))
@@ -232,7 +235,7 @@ def _straggler(
     journal: Journal, parts: Parts, arrivals: Arrivals, waits: Int64s, share: Float64s
 ) -> Straggling:
     """`waits` are how long others waited for it in each collective, `share` is the share of the time of each rank."""
-    latest, long = int(arrivals.last[waits.argmax()]), waits[2 * waits > waits.max()]
+    latest, long = int(arrivals.last[waits.argmax()]), waits[waits > waits.mean()]
     rank, row = int(parts.rank[latest]), int(parts.row[latest])
     return Straggling.of_call(
         journal.groups[int(parts.group[latest])],
@@ -249,7 +252,7 @@ def _straggler(
     )
 
 
-def blamed(journal: Journal, parts: Parts, arrivals: Arrivals, created: Int64s) -> Int64s:
+def _blamed(journal: Journal, parts: Parts, arrivals: Arrivals, created: Int64s, *, start_up: bool) -> Int64s:
     """For how much of its lateness the last rank of each collective worked, and did not wait for others itself."""
     row, own = parts.row[arrivals.last], parts.rank[arrivals.last]
     working = np.append(0, np.cumsum(_working(journal, parts, arrivals, created)))
@@ -260,6 +263,8 @@ def blamed(journal: Journal, parts: Parts, arrivals: Arrivals, created: Int64s) 
         begin, end = journal.bounds[index : index + 2].tolist()
         before = np.searchsorted(np.maximum.accumulate(created[begin:end]), since[chosen]) - 1
         work[chosen] = working[row[chosen]] - working[begin + np.maximum(before, 0)]
+        if start_up:
+            work[chosen[before < 0]] = arrivals.late[chosen[before < 0]]
     return np.minimum(arrivals.late, work)
 
 

@@ -373,9 +373,9 @@ class GlooEnded(Verdict, frozen=True, kw_only=True):
             "without such a line, in its log and in that of the kernel (out of memory). "
         )
         return (
-            f"{'' if self.kind is Kind.TIMED_OUT else ended}Lines of gloo name neither group nor collective, and which "
-            "ranks give up first depends on the algorithm: they do not show the culprit. Take the stacks of all ranks "
-            f"({TAKE_STACKS}), or flight-recorder dumps: torch._C._distributed_c10d._dump_fr_trace(True, True, False)."
+            f"{'' if self.kind is Kind.TIMED_OUT else ended}Take the stacks of all ranks ({TAKE_STACKS}), or "
+            "flight-recorder dumps: torch._C._distributed_c10d._dump_fr_trace(True, True, False). Lines of gloo name "
+            "neither group nor collective, and which ranks give up first depends on the algorithm."
         )
 
 
