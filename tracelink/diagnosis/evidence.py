@@ -49,15 +49,15 @@ def next_to_dumps(
     standings, decides = draft.rest.standings, draft.is_decided
     logs, monitor = _verdicts(bundle, hung=hung)
     found = [*logs, *(one for one in monitor if one.kind is not Kind.IN_FLIGHT)]
-    compared = log_conflicts(standings, paths, bundle.reports)
+    conflicts, same_run = log_conflicts(standings, paths, bundle.reports)
     stacks = stack_conflicts(bundle.stacks, standings, paths, _missed_calls(draft.verdicts))
     notes = [f"Watchdog lines: {one.sentence()}" for one in logs if decides]
     notes += [f"NCCL RAS: {one.sentence()}" for one in monitor if decides or one not in found]
-    of_same_run = standings_of(bundle.reports) if compared.same_run else ()
+    of_same_run = standings_of(bundle.reports) if same_run else ()
     places = {(one.group, rank): one for one in of_same_run for rank in one.ranks}
     verdicts = [_by_logs(verdict, found, places) for verdict in draft.verdicts]
     shown = Draft(verdicts if decides else [*found, *verdicts], draft.rest)
-    return _shown(shown, bundle, uses, [*notes, *compared.notes], [*compared.conflicts, *stacks])
+    return _shown(shown, bundle, uses, notes, [*conflicts, *stacks])
 
 
 def _shown(

@@ -69,7 +69,6 @@ def test_logs_that_agree_with_dumps(tmp_path: Path) -> None:
     lines = {rank: "\n".join(own) for rank, own in hung(4, 2, sequence=3).items()}
     found = diagnosis(tmp_path, {f"rank_{rank}.log": text for rank, text in lines.items()})
     assert conflicts(found) == []
-    assert "The last collectives in the logs of 4 ranks agree with their dumps." in found.notes
     assert [problem.culprits for problem in found.problems] == [(2,)]
 
 
@@ -88,7 +87,6 @@ def test_a_call_that_was_recorded_and_did_not_return(tmp_path: Path) -> None:
     """A dump contains a call from its start, the log counts it from its end."""
     found = diagnosis(tmp_path, {"rank_0.log": status(0, 2, 2)})
     assert conflicts(found) == []
-    assert any(note.startswith("Rank 0: the dump has one collective more") for note in found.notes)
 
 
 def test_healthy_dumps_are_no_all_clear_if_a_log_reports_a_timeout(tmp_path: Path) -> None:

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Collection, Sequence
-from typing import Protocol, cast
+from collections.abc import Callable, Collection, Sequence
+from typing import Any, TypeVar, cast
 
 from msgspec import Struct, field
 
@@ -45,30 +45,10 @@ BATCH_BYTES = 32 << 20
 """How much of logs one worker searches before it returns."""
 MOST_SKIPPED = 3
 """More files of no known format are one finding."""
-KINDS = (
-    (re.compile(rb"\x7fELF"), "core files and programs"),
-    (re.compile(rb"\x80[\x02-\x05]"), "pickles"),
-    (re.compile(rb".{6}\0\0\{\"", re.DOTALL), "safetensors"),
-    (re.compile(rb"PK\x03\x04"), "checkpoints"),
-    (re.compile(rb"\x89HDF"), "HDF5"),
-    (re.compile(rb"SQLite format 3\0"), "databases"),
-    (re.compile(rb"\x89PNG|\xff\xd8\xff|GIF8"), "pictures"),
-    (re.compile(rb"PAR1"), "Parquet"),
-    (re.compile(rb"\x93NUMPY"), "arrays"),
-    (re.compile(rb"\x28\xb5\x2f\xfd|\xfd7zXZ|BZh|7z\xbc\xaf"), "archives of other kinds"),
-)
-"""How files that are not used begin, and what they are."""
-OTHER_BINARY = "other binary files"
+BINARY = "binary files"
 OTHER_TEXT = "other texts"
 EMPTY = "empty files"
-
-
-class _LogReader(Protocol):
-    def read_reports(self, source: Source, engine: Engine) -> WatchdogLog: ...
-
-
-class _StatusReader(Protocol):
-    def read_answers(self, source: Source, engine: Engine) -> list[MonitorAnswer]: ...
+_Read = TypeVar("_Read")
 
 
 class Bundle(Struct):
@@ -80,140 +60,134 @@ class Bundle(Struct):
     """Paths of logs with watchdog lines."""
     quiet: Sequence[str] = ()
     """Paths of logs without any."""
-    empty_logs: list[str] = field(default_factory=list)
-    """Many ranks write nothing to one of their streams."""
     statuses: Sequence[MonitorAnswer] = ()
     stacks: Stacks = field(default_factory=lambda: Stacks({}, (), (), ()))
     unused: dict[str, list[str]] = field(default_factory=lambda: defaultdict(list))
     findings: list[Finding] = field(default_factory=list)
 
     @property
+    def answers(self) -> list[str]:
+        """Paths of answers of NCCL's monitor."""
+        return list(dict.fromkeys(status.source for status in self.statuses))
+
+    @property
     def recognised(self) -> set[str]:
-        """The files that were used."""
-        answers = [status.source for status in self.statuses]
-        return {*self.logs, *self.quiet, *self.empty_logs, *self.stacks.recognised, *answers}
+        """The files that were used, and logs to which their rank wrote nothing."""
+        empty_logs = [path for path in self.unused.get(EMPTY, ()) if LOG_NAME.search(path)]
+        return {*self.logs, *self.quiet, *empty_logs, *self.stacks.recognised, *self.answers}
 
     def witnesses(self, conflicts: Sequence[Conflict], uses: Sequence[Use]) -> Witnesses:
         """What the files show, where they contradict each other, and `uses` of others."""
-        used = [*uses, *self.uses()]
+        used = (
+            *uses,
+            *_uses("logs with watchdog lines", self.logs, "timeouts, last collectives"),
+            *_uses("logs without watchdog lines", self.quiet, "searched"),
+            *_uses("files with stacks", list(self.stacks.recognised), "what each rank does"),
+            *_uses("answers of NCCL's monitor", self.answers, "counts of each communicator"),
+            *(use for kind, paths in sorted(self.unused.items()) for use in _uses(kind, paths, "")),
+        )
         return Witnesses(self.reports[:MOST_REPORTS], self.stacks.folded, self.statuses, conflicts, used)
 
-    def uses(self) -> list[Use]:
-        """What was used for what, and what was not used."""
-        stacks = list(self.stacks.recognised)
-        answers = list(dict.fromkeys(status.source for status in self.statuses))
-        used = [
-            ("logs with watchdog lines", list(self.logs), "timeouts, last collectives"),
-            ("logs without watchdog lines", list(self.quiet), "searched"),
-            ("files with stacks", stacks, "what each rank does"),
-            ("answers of NCCL's monitor", answers, "counts of each communicator"),
-        ]
-        found = [Use(what, len(paths), purpose, paths[0]) for what, paths, purpose in used if paths]
-        return [*found, *(Use(kind, len(paths), "", paths[0]) for kind, paths in sorted(self.unused.items()))]
+
+def _uses(what: str, paths: Sequence[str], purpose: str) -> list[Use]:
+    return [Use(what, len(paths), purpose, paths[0])] if paths else []
+
+
+def uses_of(tasks: Sequence[Task], dumps: Sequence[str]) -> list[Use]:
+    """What files that readers read were used for: without dumps, nothing shows which calls to look for in them."""
+
+    def of(what: str, found: Sequence[Task], purpose: str) -> list[Use]:
+        return _uses(what, [task.source.path for task in found], purpose if dumps else "")
+
+    return [
+        *_uses("dumps", dumps, "the diagnosis"),
+        *of("profiles and execution traces", profiles_among(tasks), "calls of the ranks of a problem"),
+        *of("compile logs", compile_logs_among(tasks), "compilations of culprits"),
+        *of(
+            "metrics",
+            [task for task in tasks if isinstance(task.reader, MetricsReader)],
+            "GPUs that run differently",
+        ),
+    ]
 
 
 def bundle_of(sources: Sequence[Source], engine: Engine, also: Sequence[Source] = ()) -> Bundle:
     """What these files contain, which no reader of traces reads; `also` are texts that another reader uses."""
     bundle = Bundle()
-    texts: list[Source] = []
-    statuses: list[Source] = []
+    by_kind: dict[str, list[Source]] = defaultdict(list)
     for source in sources:
-        match _kind(source):
-            case "text":
-                texts.append(source)
-            case "status":
-                statuses.append(source)
-            case kind:
-                bundle.unused[kind].append(source.path)
-                if kind == EMPTY and LOG_NAME.search(source.name):
-                    bundle.empty_logs.append(source.path)
-    bundle.statuses = _statuses(statuses, engine, bundle)
+        by_kind[_kind(source)].append(source)
+    texts = by_kind.pop(WATCHDOG_LOG, [])
+    for source in by_kind.pop(NCCL_RAS, []):
+        read = _read_by(cast(Any, plugins.reader(NCCL_RAS)).read_answers, source, engine)
+        if isinstance(read, Finding):
+            bundle.findings.append(read)
+        else:
+            bundle.statuses = [*bundle.statuses, *read]
+    for kind, others in by_kind.items():
+        bundle.unused[kind] = [source.path for source in others]
     bundle.stacks = stacks_among(texts)
-    _add_logs([*texts, *also], engine, bundle, {source.path for source in also})
     bundle.findings += bundle.stacks.findings
+    _add_logs([*texts, *also], engine, bundle, {source.path for source in also})
     return bundle
 
 
 def _kind(source: Source) -> str:
-    """`text`, `status`, or a kind of files that are not used."""
+    """The format of a file, or what it is; each text may be a log."""
     if source.format:
-        return OTHER_BINARY
+        return BINARY
     try:
         head = source.head()
     except (UnreadableError, OSError):
-        return OTHER_BINARY
+        return BINARY
     if not head:
         return EMPTY
-    for known in plugins.recognised(head, source.name, NCCL_RAS):
-        if known.name in (NCCL_RAS, WATCHDOG_LOG):
-            return "status" if known.name == NCCL_RAS else "text"
-    if found := next((kind for start, kind in KINDS if start.match(head)), ""):
-        return found
-    return OTHER_BINARY if CONTROL.search(head[:SHORTEST_TEXT]) else "text"
-
-
-def _statuses(sources: Sequence[Source], engine: Engine, bundle: Bundle) -> list[MonitorAnswer]:
-    found: list[MonitorAnswer] = []
-    reader = cast(_StatusReader, plugins.reader(NCCL_RAS)) if sources else None
-    for source in sources:
-        assert reader
-        try:
-            found += reader.read_answers(source, engine)
-        except (UnreadableError, OSError) as error:
-            bundle.findings.append(_unreadable(source, error))
-    return found
-
-
-def _unreadable(source: Source, error: Exception) -> Finding:
-    message = str(error) if source.path in str(error) else f"{source.path}: {error}"
-    return Finding(Severity.WARNING, "unreadable", message, source=source.path)
+    formats = (known.name for known in plugins.recognised(head, source.name, NCCL_RAS))
+    binary = CONTROL.search(head[:SHORTEST_TEXT])
+    known = (name for name in formats if name in (NCCL_RAS, WATCHDOG_LOG))
+    return next(known, BINARY if binary else WATCHDOG_LOG)
 
 
 def _add_logs(texts: Sequence[Source], engine: Engine, bundle: Bundle, also: Collection[str]) -> None:
     """Searches all texts, also those with stacks: faulthandler writes into logs."""
-    searched = list(zip(texts, _searched(texts, engine), strict=True))
-    for _, result in searched:
-        bundle.findings += result.findings if isinstance(result, WatchdogLog) else [result]
-    logs = [
-        (source, log)
-        for source, log in searched
-        if isinstance(log, WatchdogLog)
-        and (log.reports or (source.path not in also and _is_log(source, bundle)))
-    ]
-    with_reports = {source.path for source, log in logs if log.reports}
-    bundle.logs = sorted(with_reports)
-    bundle.quiet = [source.path for source, log in logs if not log.reports]
-    others = {*with_reports, *bundle.quiet, *bundle.stacks.recognised, *also}
-    for source in texts:
-        if source.path not in others:
+    logs: list[tuple[Source, WatchdogLog]] = []
+    for source, log in zip(texts, _searched(texts, engine), strict=True):
+        if isinstance(log, Finding):
+            bundle.findings.append(log)
+            continue
+        bundle.findings += log.findings
+        other = {*also, *bundle.stacks.recognised}
+        if log.reports or (source.path not in other and LOG_NAME.search(source.name)):
+            logs.append((source, log))
+        elif source.path not in other:
             bundle.unused[OTHER_TEXT].append(source.path)
-    if with_reports:
+    bundle.logs = sorted({source.path for source, log in logs if log.reports})
+    bundle.quiet = [source.path for source, log in logs if not log.reports]
+    if bundle.logs:
         reports, bundle.ranks_with_logs = reports_by_rank(logs, bundle.findings)
         bundle.reports = of_last_hang(reports, bundle.findings)
 
 
-def _is_log(source: Source, bundle: Bundle) -> bool:
-    return source.path not in bundle.stacks.recognised and LOG_NAME.search(source.name) is not None
-
-
 def _searched(texts: Sequence[Source], engine: Engine) -> list[WatchdogLog | Finding]:
+    """What each text contains, or why it cannot be read."""
     if not texts:
         return []
-    reader = cast(_LogReader, plugins.reader(WATCHDOG_LOG))
+    read = cast(Any, plugins.reader(WATCHDOG_LOG)).read_reports
     batches = _batches(texts)
     outer, inner = engine.split(len(batches))
 
     def work(batch: Sequence[Source]) -> list[WatchdogLog | Finding]:
-        return [_searched_one(source, reader, inner) for source in batch]
+        return [_read_by(read, source, inner) for source in batch]
 
-    return [log for logs in outer.map(work, batches, shared=[*texts, reader]) for log in logs]
+    return [log for logs in outer.map(work, batches, shared=[*texts, read]) for log in logs]
 
 
-def _searched_one(source: Source, reader: _LogReader, engine: Engine) -> WatchdogLog | Finding:
+def _read_by(read: Callable[[Source, Engine], _Read], source: Source, engine: Engine) -> _Read | Finding:
     try:
-        return reader.read_reports(source, engine)
+        return read(source, engine)
     except (UnreadableError, OSError) as error:
-        return _unreadable(source, error)
+        message = str(error) if source.path in str(error) else f"{source.path}: {error}"
+        return Finding(Severity.WARNING, "unreadable", message, source=source.path)
 
 
 def _batches(texts: Sequence[Source]) -> list[list[Source]]:
@@ -226,24 +200,6 @@ def _batches(texts: Sequence[Source]) -> list[list[Source]]:
         batches[-1].append(source)
         size += source.bytes
     return batches
-
-
-def uses_of(tasks: Sequence[Task], dumps: Sequence[str]) -> list[Use]:
-    """What files that readers read were used for: without dumps, nothing shows which calls to look for in them."""
-    metrics = [task for task in tasks if isinstance(task.reader, MetricsReader)]
-    listed = (
-        ("dumps", list(dumps), "the diagnosis"),
-        ("profiles and execution traces", _paths(profiles_among(tasks)), "calls of the ranks of a problem"),
-        ("compile logs", _paths(compile_logs_among(tasks)), "compilations of culprits"),
-        ("metrics", _paths(metrics), "GPUs that run differently"),
-    )
-    return [
-        Use(what, len(paths), purpose if dumps else "", paths[0]) for what, paths, purpose in listed if paths
-    ]
-
-
-def _paths(tasks: Sequence[Task]) -> list[str]:
-    return [task.source.path for task in tasks]
 
 
 def with_folded_skips(findings: Sequence[Finding]) -> list[Finding]:

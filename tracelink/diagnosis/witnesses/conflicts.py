@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Collection, Mapping, Sequence
-
-from msgspec import Struct
+from collections.abc import Mapping, Sequence
 
 from tracelink.diagnosis.model import Stage, Standing
 from tracelink.diagnosis.witnesses.stacks import Stacks
@@ -46,83 +44,45 @@ def stack_conflicts(
     return [*_in_calls(stacks.folded, missing, files), *_out_of_calls(stacks.folded, standings, files)]
 
 
-class Comparison(Struct, frozen=True):
-    """Watchdog lines and dumps of the same ranks."""
-
-    conflicts: Sequence[Conflict]
-    notes: Sequence[str]
-    agreeing: Collection[int]
-    """Ranks of which both say the same."""
-
-    @property
-    def same_run(self) -> bool:
-        """Whether logs may say what is missing in dumps."""
-        return bool(self.agreeing) and not self.conflicts
-
-
 def log_conflicts(
     standings: Sequence[Standing], paths: Mapping[int, str], reports: Sequence[RankReport]
-) -> Comparison:
-    """Whether watchdog lines and dumps say the same of how far ranks got."""
+) -> tuple[list[Conflict], bool]:
+    """Where watchdog lines and dumps differ in how far ranks got; and whether they are surely of the same run."""
     places = {(standing.group, rank): standing for standing in standings for rank in standing.ranks}
     last = {
         (one.group, one.rank): one
         for one in reports
-        if one.sign is Sign.STATUS and one.group and one.rank is not None
+        if one.sign is Sign.STATUS and one.group and one.enqueued is not None and one.rank in paths
     }
-    alike: dict[tuple[str, str, str, int, int], list[tuple[int, str]]] = defaultdict(list)
-    agreeing: set[int] = set()
-    inside: set[int] = set()
+    apart: dict[tuple[str, str, int, int], list[RankReport]] = defaultdict(list)
+    agree = False
     for (group, rank), one in last.items():
-        place = places.get((group, rank))
-        enqueued = one.enqueued
-        if (
-            place is None
-            or place.stage is Stage.UNKNOWN
-            or enqueued is None
-            or rank is None
-            or rank not in paths
-        ):
+        place = places.get((group, rank or 0))
+        if place is None or place.stage is Stage.UNKNOWN:
             continue
-        recorded = place.sequence or 0
-        if enqueued == recorded or (recorded == 0 and enqueued < 1):
-            agreeing.add(rank)
-        elif enqueued == recorded - 1 and place.stage is Stage.WAITING:
-            inside.add(rank)
-        else:
-            older = "dump" if enqueued > recorded else "log"
-            alike[older, group, place.description, recorded, enqueued].append((rank, one.source))
-    conflicts = [_apart(key, ranks, paths) for key, ranks in sorted(alike.items())]
-    notes = []
-    if agreeing:
-        verb = "agree" if len(agreeing) > 1 else "agrees"
-        notes.append(
-            f"{ranks_in_words(sorted(agreeing))}: the last collective in the log {verb} with the dump."
-            if len(agreeing) == 1
-            else f"The last collectives in the logs of {len(agreeing)} ranks agree with their dumps."
-        )
-    if inside:
-        notes.append(
-            f"{ranks_in_words(sorted(inside))}: the dump has one collective more than the log counts as enqueued: "
-            "the call was recorded and had not returned."
-        )
-    return Comparison(conflicts, notes, agreeing)
+        recorded, enqueued = place.sequence or 0, max(one.enqueued or 0, 0)
+        if enqueued == recorded:
+            agree = True
+        # a dump contains a call from its start, a log counts it from its end
+        elif enqueued != recorded - 1 or place.stage is not Stage.WAITING:
+            apart[group, place.description, recorded, enqueued].append(one)
+    conflicts = [_apart(key, own, paths) for key, own in sorted(apart.items(), key=lambda item: item[0])]
+    return conflicts, agree and not conflicts
 
 
 def _apart(
-    key: tuple[str, str, str, int, int], ranks: Sequence[tuple[int, str]], paths: Mapping[int, str]
+    key: tuple[str, str, int, int], reports: Sequence[RankReport], paths: Mapping[int, str]
 ) -> Conflict:
-    older, group, description, recorded, enqueued = key
-    numbers = tuple(sorted(rank for rank, _ in ranks))
-    several = len(numbers) > 1
-    newer = "log" if older == "dump" else "dump"
-    dump, log = ("dumps end", "logs say") if several else ("dump ends", "log says")
+    group, description, recorded, enqueued = key
+    ranks = tuple(sorted(one.rank or 0 for one in reports))
+    older, newer = ("dump", "log") if enqueued > recorded else ("log", "dump")
+    dump, log = ("dumps end", "logs say") if len(ranks) > 1 else ("dump ends", "log says")
     message = (
-        f"{ranks_in_words(numbers)}: the {dump} at #{recorded} of {group_in_words(group, description)}, the {log} that "
+        f"{ranks_in_words(ranks)}: the {dump} at #{recorded} of {group_in_words(group, description)}, the {log} that "
         f"#{enqueued} was enqueued. The {older} is older than the {newer}, or they are of different runs."
     )
-    sources = [path for rank, log in ranks for path in (paths[rank], log)]
-    return Conflict(numbers, message, tuple(dict.fromkeys(sources))[:SHOWN_SOURCES])
+    sources = [path for one in reports for path in (paths[one.rank or 0], one.source)]
+    return Conflict(ranks, message, tuple(dict.fromkeys(sources))[:SHOWN_SOURCES])
 
 
 def _in_calls(stacks: Sequence[FoldedStack], missing: Mapping[int, str], files: _Files) -> list[Conflict]:
