@@ -423,9 +423,10 @@ class Case:
         return self._retired(rank, issued) <= self.moments[rank]
 
     def behind(self) -> set[int]:
-        """Ranks whose hosts stopped before a call in which others wait for them."""
-        stopped = set(self.fault.ranks) - self.run.unfinished if self.fault.kind in HOST_FAULTS else set()
-        open_calls = [one for rank in self.moments for one in self.calls(rank) if one.done == NEVER]
+        """Ranks that stopped before a call in which others wait for them, and wait for nobody themselves."""
+        waiting = {rank for rank in self.moments if any(one.done == NEVER for one in self.calls(rank))}
+        stopped = set(self.fault.ranks) - waiting if self.fault.kind in HOST_FAULTS else set()
+        open_calls = [one for rank in waiting for one in self.calls(rank) if one.done == NEVER]
         return {
             rank
             for one in open_calls
