@@ -99,6 +99,15 @@ def test_one_rank_that_made_a_call_more_than_all_others(tmp_path: Path) -> None:
     )
 
 
+def test_a_log_less_never_proves_more(tmp_path: Path) -> None:
+    """Two ranks made a call that two others did not make: who is wrong is not known without one of the logs either."""
+    lines = {rank: gave_up(rank, 11) for rank in (0, 3)} | {rank: [status(rank, 10, 10)] for rank in (1, 2)}
+    for lost in (None, 1, 2):
+        kept = {rank: own for rank, own in lines.items() if rank != lost}
+        (problem,) = diagnose(logs(tmp_path / str(lost), kept)).problems
+        assert (problem.culprits, problem.proven) == ((), False)
+
+
 def test_the_end_of_a_log_in_which_gloo_gave_up_as_well(tmp_path: Path) -> None:
     """As seen in the wild: the line of the timeout itself is cut off, and one rank ran ahead of those in gloo."""
     lines = [
@@ -161,9 +170,9 @@ def test_numbers_of_groups_that_are_local_to_a_process_are_not_compared(tmp_path
 def test_a_rank_that_waits_in_another_group_is_not_to_blame(tmp_path: Path) -> None:
     lines = {
         0: gave_up(0, 21, group=DATA),
-        1: [status(1, 20, 20, group=DATA), *gave_up(1, 9, group=TENSOR)],
-        2: [status(2, 8, 8, group=TENSOR)],
-        3: gave_up(3, 9, group=TENSOR),
+        1: [status(1, 20, 20, group=DATA), *gave_up(1, 9, group=TENSOR, member=0)],
+        2: [status(2, 8, 8, group=TENSOR, member=1)],
+        3: gave_up(3, 9, group=TENSOR, member=2),
     }
     found = diagnose(logs(tmp_path, lines))
     assert outcomes(found) == [

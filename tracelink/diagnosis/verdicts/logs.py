@@ -90,12 +90,14 @@ def _of_group(group: LogGroup, blocked: Mapping[int, str]) -> Verdict:
         return GaveUp.of_call(
             *call, **facts, proven=False, elsewhere=elsewhere, later=later, silent=group.silent_members
         )
-    if len(free) >= len(group.given_up):
+    silent = group.silent_members
+    if len(free) + len(silent) >= len(group.given_up):
         return EnqueuedByFew.of_call(*call, **facts, proven=False, tie=True, others=free)
     last = max(group.status[rank].enqueued or -1 for rank in free)
     queued = max(status.enqueued or group.first for status in group.status.values())
     kind = Kind.LAGGING if queued > group.first and last >= 1 else Kind.NEVER_JOINED
-    return NotEnqueued.of_call(*call, **facts, culprits=free, kind=kind, last=last)
+    # a rank that is behind may wait for one without a log
+    return NotEnqueued.of_call(*call, **facts, culprits=free, kind=kind, last=last, proven=not silent)
 
 
 def _circle(groups: Sequence[LogGroup], blocked: Mapping[int, str]) -> list[LogGroup]:
@@ -143,6 +145,7 @@ class NotEnqueued(Verdict, frozen=True, kw_only=True):
     """The last collective that one of them enqueued; below 1 if there is none."""
 
     usual = Category.NOT_REACHED
+    certain = True
     not_reached = True
 
     def sentence(self) -> str:
@@ -159,11 +162,7 @@ class NotEnqueued(Verdict, frozen=True, kw_only=True):
 
     def next_step(self) -> str:
         """Its stack, if it is not known."""
-        if self.stacks:
-            own = own_frames(self.stacks[0].frames)[0]
-            where = f"{name_in_words(own.name)} ({line_in_words(own)})"
-            return f"Find out why rank {self.stacks[0].rank} does not go on: its stack is in {where}."
-        return (
+        return _step_by_stack(self) or (
             f"Take the stack of {self.example}: {TAKE_STACKS}. A collective is counted as enqueued when its call "
             "returns: the rank did not call, is stuck in the call, or waits in another group, of which its log says "
             "nothing. Flight-recorder dumps show its last calls."
@@ -261,6 +260,15 @@ class GaveUpSomewhere(GaveUp, frozen=True, kw_only=True):
             f"{who} timed out in collectives of groups that the lines do not name: {', '.join(self.calls)}. "
             "The logs do not show which rank is to blame."
         )
+
+
+def _step_by_stack(verdict: Verdict) -> str:
+    """Where the first culprit is, if its stack is known; else empty."""
+    if not verdict.stacks:
+        return ""
+    own = own_frames(verdict.stacks[0].frames)[0]
+    where = f"{name_in_words(own.name)} ({line_in_words(own)})"
+    return f"Find out why rank {verdict.stacks[0].rank} does not go on: its stack is in {where}."
 
 
 def gave_up_in_words(verdict: Verdict) -> str:
@@ -398,8 +406,10 @@ class BarrierNotPassed(Verdict, frozen=True, kw_only=True):
         )
 
     def next_step(self) -> str:
-        """Its stack."""
-        return f"Its other lines are consequences. Take the stack of that rank: {TAKE_STACKS}."
+        """Its stack, if it is not known."""
+        return _step_by_stack(self) or (
+            f"Take the stack of that rank: {TAKE_STACKS}. Other lines of gloo are consequences."
+        )
 
 
 def _of_gloo(reports: Sequence[RankReport], ranks: Collection[int]) -> Verdict:
