@@ -5,19 +5,19 @@ The numbers of operations (`op_id`) also count most calls that gloo does not rec
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 
 import numpy as np
 from msgspec.structs import replace
 
 from tracelink.diagnosis.dumps.movement import Earlier
 from tracelink.diagnosis.journal import Journal, reread_entries
-from tracelink.diagnosis.model import Kind, Problem
+from tracelink.diagnosis.model import Kind
 from tracelink.diagnosis.stalls import Clues
 from tracelink.diagnosis.verdicts.base import UnrecordedCalls, Verdict
 from tracelink.diagnosis.verdicts.drafts import Draft
 from tracelink.diagnosis.verdicts.unrecorded import NotMoved, NotRecorded
-from tracelink.model.columns import UNKNOWN, Bools, Int64s, stable_order
+from tracelink.model.columns import UNKNOWN, Bools
 from tracelink.model.findings import Finding
 from tracelink.model.operations import POINT_TO_POINT, operation_of
 from tracelink.model.records import line_in_words, own_frames
@@ -29,12 +29,8 @@ MESSAGES = "messages (send, recv)"
 OTHER_CALLS = "monitored_barrier and new_group"
 MOST_CALLS = 3
 """Different last calls that a note names."""
-MOST_RANKS = 3
-"""Ranks whose gaps advice names."""
 EXPLAINED = frozenset({Kind.NEVER_JOINED, Kind.LAGGING, Kind.IN_FLIGHT})
 """Problems that a call without a record may explain."""
-OFTEN = 2
-"""How many earlier steps show what is usual."""
 
 
 def with_unseen(draft: Draft, journal: Journal, clues: Clues) -> Draft:
@@ -74,29 +70,24 @@ def with_unrecorded(draft: Draft, journal: Journal) -> Draft:
     return Draft((), rest).with_verdicts((), findings)
 
 
-def hidden_before(journal: Journal) -> Int64s:
-    """For each collective of the backend how many operations its rank called in its group just before it, unrecorded.
+def unrecorded_counts(journal: Journal) -> Counter[int]:
+    """By rank how many operations of the backend it called before its last collectives that are not recorded.
 
-    0 if unknown: after entries that a ring buffer has lost.
+    Calls before the first entry of a ring buffer that has lost some are unknown, and not counted.
     """
     records = journal.records
-    hidden = np.zeros(len(records), np.int64)
-    countable = (
-        (records.group != UNKNOWN) & ~records.point_to_point & (records.sequence >= 0) & (records.number >= 0)
-    )
-    rows = np.flatnonzero(countable & _of_backend(journal))
+    countable = (records.group != UNKNOWN) & (records.sequence >= 0) & (records.number >= 0)
+    rows = np.flatnonzero(countable & ~records.point_to_point & _of_backend(journal))
     ahead = records.number[rows] - records.sequence[rows]
-    if not ahead.any():
-        return hidden
     key = journal.rank[rows].astype(np.int64) * (len(journal.groups) + 1) + records.group[rows]
-    order = stable_order(key)
-    rows, ahead, key = rows[order], ahead[order], key[order]
-    first = np.append(True, key[1:] != key[:-1])
-    wrapped = [rank for rank, recording in journal.recordings.items() if recording.overwritten]
-    before = np.where(np.isin(journal.rank[rows], wrapped), ahead, 0)
-    before[~first] = ahead[:-1][~first[1:]]
-    hidden[rows] = np.maximum(ahead - before, 0)
-    return hidden
+    _, first = np.unique(key, return_index=True)
+    _, from_the_end = np.unique(key[::-1], return_index=True)
+    found: Counter[int] = Counter()
+    for begin, last in zip(first.tolist(), (len(rows) - 1 - from_the_end).tolist(), strict=True):
+        rank = int(journal.rank[rows[last]])
+        lost = int(ahead[begin]) if journal.recordings[rank].overwritten else 0
+        found[rank] += max(int(ahead[last]) - lost, 0)
+    return +found
 
 
 def _of_backend(journal: Journal) -> Bools:
@@ -118,28 +109,25 @@ def _not_recorded(journal: Journal) -> str:
 def _blind_spot(journal: Journal) -> tuple[str, list[Finding]]:
     """Where ranks may wait although nothing shows it, and findings on dumps that could not be read again."""
     calls, findings = _last_calls(journal)
-    hidden = np.bincount(journal.rank, weights=hidden_before(journal)).astype(np.int64)
-    number = int(hidden.max(initial=0))
-    shown = (
-        f" op_id counts {counted(number, 'such operation')} of rank {int(hidden.argmax())} so far."
-        if number
-        else ""
-    )
-    return (
+    shown = [
+        f"op_id counts {counted(count, 'such operation')} of rank {rank} so far."
+        for rank, count in unrecorded_counts(journal).most_common(1)
+    ]
+    note = (
         f"If this job hangs, it does so after its last recorded calls: {calls}. {BACKEND} does not record "
-        f"{_not_recorded(journal)}, in which ranks may wait unseen: run py-spy dump --pid PID on each rank.{shown}"
-    ), findings
+        f"{_not_recorded(journal)}, in which ranks may wait unseen: run py-spy dump --pid PID on each rank."
+    )
+    return " ".join([note, *shown]), findings
 
 
 def _last_calls(journal: Journal) -> tuple[str, list[Finding]]:
     """`all_reduce #3 of group 0 (default_pg) at train.py:65 on all ranks`."""
     last = journal.bounds[1:][np.diff(journal.bounds) > 0] - 1
-    rows_of: dict[tuple[int, int, bool], list[int]] = defaultdict(list)
+    rows_of: dict[tuple[int, ...], list[int]] = defaultdict(list)
     records = journal.records
     for row in last.tolist():
-        rows_of[
-            int(records.group[row]), int(records.sequence[row]), bool(records.point_to_point[row])
-        ].append(row)
+        call = records.group[row], records.sequence[row], records.point_to_point[row]
+        rows_of[tuple(map(int, call))].append(row)
     common = sorted(rows_of.values(), key=len, reverse=True)
     entries, findings = reread_entries(journal, np.array(sorted(rows[0] for rows in common[:MOST_CALLS])))
     parts = []
@@ -174,32 +162,8 @@ def _unrecorded(verdict: Verdict, journal: Journal) -> UnrecordedCalls | None:
     culprits = tuple(rank for rank in verdict.culprits if rank in journal.recordings)
     if verdict.kind not in EXPLAINED or not culprits or operation_of(verdict.operation) in POINT_TO_POINT:
         return None
-    hidden = hidden_before(journal)
-    if not hidden.any():
+    counts = unrecorded_counts(journal)
+    rank = max(culprits, key=lambda rank: counts[rank])
+    if not counts[rank]:
         return None
-    totals = np.bincount(journal.rank, weights=hidden, minlength=max(culprits) + 1).astype(np.int64)
-    rank = max(culprits, key=lambda rank: int(totals[rank]))
-    unusual = _unusual(verdict, journal, hidden)
-    if not totals[rank] and not unusual:
-        return None
-    return UnrecordedCalls(BACKEND, _not_recorded(journal), culprits, int(totals[rank]), rank, unusual)
-
-
-def _unusual(problem: Problem, journal: Journal, hidden: Int64s) -> tuple[tuple[int, int, int], ...]:
-    """Ranks that called another number of unrecorded operations before a collective than in earlier steps."""
-    records, sequence = journal.records, UNKNOWN if problem.sequence is None else problem.sequence
-    groups = [
-        row
-        for row, group in enumerate(journal.groups)
-        if (group.name, group.description) == (problem.group, problem.description)
-    ]
-    of_group = np.isin(records.group, groups) & ~records.point_to_point
-    found = []
-    for row in np.flatnonzero(of_group & (records.sequence == sequence)).tolist():
-        rank, first = int(journal.rank[row]), int(journal.bounds[journal.bounds <= row][-1])
-        same = of_group[first:row] & (records.request[first:row] == records.request[row])
-        earlier = hidden[first:row][same & (records.sequence[first:row] < sequence)]
-        usual = np.unique(earlier[1:])
-        if len(earlier) > OFTEN and len(usual) == 1 and int(usual[0]) != int(hidden[row]):
-            found.append((rank, int(hidden[row]), int(usual[0])))
-    return tuple(found[:MOST_RANKS])
+    return UnrecordedCalls(BACKEND, _not_recorded(journal), culprits, counts[rank], rank)

@@ -54,23 +54,16 @@ class UnrecordedCalls(Struct, frozen=True):
     """How many the first of them called before its last call."""
     rank: int = 0
     """Of which rank that is the number."""
-    unusual: tuple[tuple[int, int, int], ...] = ()
-    """Ranks that called another number before the call in question than in earlier steps, and both numbers."""
 
     def in_words(self) -> str:
         """What advice adds."""
         if not self.ranks:
             return f"{self.backend} does not record {self.operations}."
-        odd = (
-            f"Before this call rank {rank} called {number} of them, in earlier steps {usual}."
-            for rank, number, usual in self.unusual
-        )
-        own = (
+        return (
             f"{ranks_in_words(self.ranks)} may also wait in a call that {self.backend} does not record: "
             f"{self.operations}; op_id counts {counted(self.count, 'such operation')} of rank {self.rank} before its "
             "last call."
         )
-        return " ".join([own, *odd])
 
 
 class Verdict(Problem, frozen=True, kw_only=True):
