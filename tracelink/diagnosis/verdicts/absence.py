@@ -118,6 +118,7 @@ class FewJoined(Verdict, frozen=True, kw_only=True):
     joined: tuple[int, ...]
 
     not_reached = True
+    counts_waiting = False
 
     def claim(self) -> str:
         """`Rank 0 is alone in all_gather #37 of group 0 for at least 10 min: ...`."""
@@ -128,10 +129,6 @@ class FewJoined(Verdict, frozen=True, kw_only=True):
             f"{few} {alone} in {self.call}{self.at_least}: either {lowered(few)} {made} made a call too many, or "
             f"{many} stopped before it"
         )
-
-    def waits(self) -> str:
-        """The claim shows it."""
-        return ""
 
     def next_step(self) -> str:
         """The line of the call, and how to find out where the others are."""
@@ -201,7 +198,7 @@ class NoDump(Verdict, frozen=True, kw_only=True):
             left = "left no complete dump, too; no rank is known to wait for"
             more.append(f"{ranks_in_words(self.others)} {left} {'it' if len(self.others) == 1 else 'them'}.")
         question = "Running or hung? " if self.kind is Kind.IN_FLIGHT else ""
-        return self.with_remarks(" ".join([f"{question}{self.claim()}{self.waits()}.", *more]))
+        return " ".join([f"{question}{self.claim()}{self.waits()}.", *more])
 
     @property
     def _them(self) -> str:

@@ -5,7 +5,7 @@ Whoever knows more of a problem sets fields. Nobody edits a text.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any, ClassVar, Self
 
 from msgspec import Struct
@@ -102,6 +102,8 @@ class Verdict(Problem, frozen=True, kw_only=True):
     """Whether several are one if only groups and culprits differ."""
     not_reached: ClassVar[bool] = False
     """Whether culprits may be busy before the call."""
+    counts_waiting: ClassVar[bool] = True
+    """Whether its sentence ends with the number of waiting ranks."""
 
     @classmethod
     def of_call(
@@ -147,29 +149,26 @@ class Verdict(Problem, frozen=True, kw_only=True):
         raise NotImplementedError
 
     def sentence(self) -> str:
-        """The problem in a sentence, and what other witnesses show of it in further ones."""
-        return self.with_remarks(f"{self.claim()}{self.waits()}.")
+        """The problem in a sentence."""
+        return f"{self.claim()}{self.waits()}."
 
-    def with_remarks(self, sentence: str) -> str:
-        """The sentence, and further ones about what other witnesses show."""
-        logs = "their logs" if len(self.joined_by_log) > 1 else "its log"
-        remarks = (
-            f"Before, {'they' if len(self.culprits) > 1 else 'it'} arrived late at {self.late_before} collectives."
-            if self.late_before
-            else "",
-            compilations_in_words(self.compiling, self.stacks_in_compiler),
-            f"By {logs}, {lowered(ranks_in_words(self.joined_by_log))} had joined #{self.sequence}."
-            if self.joined_by_log
-            else "",
-            f"The log shows it; {'their dumps are' if len(self.culprits) > 1 else 'its dump is'} missing."
-            if self.shown_by_log
-            else "",
-        )
-        return " ".join([sentence, *filter(None, remarks)])
+    def remarks(self) -> Iterator[str]:
+        """What other witnesses show of it."""
+        several = len(self.culprits) > 1
+        if self.late_before:
+            yield f"Before, {'they' if several else 'it'} arrived late at {self.late_before} collectives."
+        yield compilations_in_words(self.compiling, self.stacks_in_compiler)
+        if self.joined_by_log:
+            logs = "their logs" if len(self.joined_by_log) > 1 else "its log"
+            yield f"By {logs}, {lowered(ranks_in_words(self.joined_by_log))} had joined #{self.sequence}."
+        if self.shown_by_log:
+            yield f"The log shows it; {'their dumps are' if several else 'its dump is'} missing."
 
     def waits(self) -> str:
         """`; 7 ranks wait for at least 4.0 s`."""
-        return f"; {count_of_ranks(self.waiting, 'wait')}{self.at_least}" if self.waiting else ""
+        if not self.waiting or not self.counts_waiting:
+            return ""
+        return f"; {count_of_ranks(self.waiting, 'wait')}{self.at_least}"
 
     @property
     def at_least(self) -> str:
@@ -286,18 +285,16 @@ class Verdict(Problem, frozen=True, kw_only=True):
 
     def settled(self) -> Problem:
         """The problem with its texts."""
-        sentence = self._stated() if self.text else self.sentence()
-        texts = {"message": sentence, "advice": self.steps(), "category": self.found_category()}
+        message = " ".join(filter(None, [self._stated() if self.text else self.sentence(), *self.remarks()]))
+        texts = {"message": message, "advice": self.steps(), "category": self.found_category()}
         known = {name: getattr(self, name) for name in Problem.__struct_fields__}
         return Problem(**{**known, **texts})
 
     def _stated(self) -> str:
         if self.groups == 1:
-            return self.with_remarks(self.text)
+            return self.text
         where = f"{self.ranks}, in {self.groups} groups ({self.description})"
-        return self.with_remarks(
-            f"{where}: {lowered(self.text)} In all, {count_of_ranks(self.waiting, 'wait')}."
-        )
+        return f"{where}: {lowered(self.text)} In all, {count_of_ranks(self.waiting, 'wait')}."
 
 
 def called_at(entry: Entry | None) -> str:

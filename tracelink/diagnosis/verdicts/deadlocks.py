@@ -30,6 +30,7 @@ class Deadlock(Verdict, frozen=True, kw_only=True):
     """Of the groups of the cycle."""
 
     usual = Category.CODE_PATH
+    counts_waiting = False
 
     def claim(self) -> str:
         """The waits of the cycle."""
@@ -38,10 +39,6 @@ class Deadlock(Verdict, frozen=True, kw_only=True):
         links = "; ".join(map(self._link_in_words, shown))
         subject = "Deadlock" if self.tie else f"{self.ranks} deadlock{'s' if len(self.culprits) == 1 else ''}"
         return f"{subject}: {links}{f'; and {more:,} more waits' if more > 1 else ''}"
-
-    def waits(self) -> str:
-        """The claim says it."""
-        return ""
 
     def _link_in_words(self, link: Link) -> str:
         group = ProcessGroup(link.group, self.descriptions.get(link.group, ""))

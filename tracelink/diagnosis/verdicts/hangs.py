@@ -18,6 +18,7 @@ class TimedOut(Verdict, frozen=True, kw_only=True):
     of_message: bool = False
 
     usual = Category.DEVICE_OR_NETWORK
+    counts_waiting = False
 
     def claim(self) -> str:
         """`All ranks joined all_reduce #5 of group 0 and did not finish it for at least 10 min`."""
@@ -26,10 +27,6 @@ class TimedOut(Verdict, frozen=True, kw_only=True):
         ranks = f"rank {self.gave_up[0]}" if len(self.gave_up) == 1 else f"{len(self.gave_up)} ranks"
         given_up = f"; {ranks} gave it up" if self.gave_up else ""
         return f"{joined} {self.call}{started} and did not finish it{self.at_least}{given_up}"
-
-    def waits(self) -> str:
-        """The claim shows it."""
-        return ""
 
     def next_step(self) -> str:
         """Logs of the network and the devices."""
@@ -145,8 +142,7 @@ class InFlight(Verdict, frozen=True, kw_only=True):
 
     def sentence(self) -> str:
         """What is in flight, as a question."""
-        known = f"Running or hung? {self.claim()}. The dumps do not show whether the job still runs."
-        return self.with_remarks(known)
+        return f"Running or hung? {self.claim()}. The dumps do not show whether the job still runs."
 
     def next_step(self) -> str:
         """A second look."""

@@ -158,7 +158,7 @@ class NotEnqueued(Verdict, frozen=True, kw_only=True):
         else:
             done = f"its last one is #{self.last}, which is finished"
         others = f"{gave_up_in_words(self)} in #{self.sequence}"
-        return self.with_remarks(f"{self.ranks} did not enqueue {self.call}: {done}. {capitalized(others)}.")
+        return f"{self.ranks} did not enqueue {self.call}: {done}. {capitalized(others)}."
 
     def next_step(self) -> str:
         """Its stack, if it is not known."""
@@ -180,7 +180,7 @@ class EnqueuedByFew(Verdict, frozen=True, kw_only=True):
         """Rank 0 timed out in a call that ranks 1 and 2 did not enqueue."""
         they = "they" if len(self.others) > 1 else "it"
         these = "it is a call" if len(self.waiting) == 1 else "these are calls"
-        return self.with_remarks(
+        return (
             f"{capitalized(gave_up_in_words(self))} in {self.call}, which {lowered(ranks_in_words(self.others))} did "
             f"not enqueue: either {they} left it out, or {these} too many."
         )
@@ -217,7 +217,7 @@ class GaveUp(Verdict, frozen=True, kw_only=True):
             members = f"member{'s' if len(self.silent) > 1 else ''} {rank_list(self.silent)}"
             further.append(f"No log has a line of {members} of this group.")
         start = f"{capitalized(gave_up_in_words(self))} in {self.call}"
-        return self.with_remarks(f"{start}; {' '.join(further)}")
+        return f"{start}; {' '.join(further)}"
 
     def next_step(self) -> str:
         """Stacks of all ranks."""
@@ -295,9 +295,7 @@ class OtherInLogs(Verdict, frozen=True, kw_only=True):
         what = "operations" if self.kind is Kind.OPERATION_MISMATCH else "sizes"
         parts = [f"{ranks_in_words(ranks)}: {text}" for text, ranks in self.requested.items()][:MOST_PARTS]
         group = group_in_words(self.group, self.description)
-        return self.with_remarks(
-            f"Ranks timed out in different {what} as #{self.sequence} of {group}: {'; '.join(parts)}."
-        )
+        return f"Ranks timed out in different {what} as #{self.sequence} of {group}: {'; '.join(parts)}."
 
     def next_step(self) -> str:
         """Stacks of both kinds."""
@@ -400,7 +398,7 @@ class BarrierNotPassed(Verdict, frozen=True, kw_only=True):
     def sentence(self) -> str:
         """Rank 6 did not pass a monitored barrier."""
         of = "" if self.culprits else " (numbers within their group)"
-        return self.with_remarks(
+        return (
             f"{ranks_in_words(self.culprits or self.members)}{of} did not pass a monitored barrier within "
             f"{duration(self.waited_ns or 0)}, as rank 0 of the group says."
         )
