@@ -11,7 +11,18 @@ import pytest
 from builders.command_line import Run
 from builders.dumps import SECOND, Entries, dumps, hang, healthy, steps
 from builders.html_page import read_html
-from builders.monitors import COMPILES, LOADS, MAIN, Group, as_json, communicator, gave_up, hung, py_spy
+from builders.monitors import (
+    COMPILES,
+    LOADS,
+    MAIN,
+    Group,
+    as_json,
+    communicator,
+    gave_up,
+    hung,
+    py_spy,
+    status,
+)
 from builders.witnesses import alive, compile_log, compiling, near, recompiled
 from tracelink import schemas
 from tracelink.cli.main import NO, UNREADABLE
@@ -178,18 +189,18 @@ def test_page_of_logs_and_stacks_without_dumps(tracelink: Run) -> None:
 
 
 def test_verbose_page_lists_the_lines_and_what_contradicts_them(tracelink: Run) -> None:
-    write_logs("logs", {rank: gave_up(rank, 21) for rank in range(4)})
+    write_logs("logs", hung(4, 3))
     write_stacks("stacks")
     page = tracelink("diagnose", "logs", "stacks", "-v").stdout
     assert (
         "Sources that contradict each other\n"
-        "Rank 2 joined all_reduce #21 of group 0 (default_pg) and did not finish it, but its stack is in __next__ "
-        "(dataloader.py:700): what was recorded is older than the stack, or the call runs on a device while the "
-        "program goes on. (logs/rank_2.log, stacks/pyspy_rank_2.txt)\n"
+        "Rank 3 did not join all_reduce #21 of group 0 (default_pg), and its stack is in all_reduce "
+        "(distributed_c10d.py:2806): what was recorded is older than the stack, or this is another call. "
+        "(logs/rank_3.log, stacks/pyspy_rank_3.txt)\n"
     ) in page
     lines = [line.split() for line in page.splitlines()]
-    assert ["3", "status", "0", "default_pg", "-", "21", "-", "-", "21", "20"] in lines
-    assert ["3", "timed", "out", "-", "-", "nccl:all_reduce", "21", "1,024", "600,000", "-", "-"] in lines
+    assert ["2", "status", "0", "default_pg", "-", "21", "-", "-", "21", "20"] in lines
+    assert ["2", "timed", "out", "-", "-", "nccl:all_reduce", "21", "1,024", "600,000", "-", "-"] in lines
 
 
 def test_document_of_logs_stacks_and_the_monitor(tracelink: Run) -> None:
@@ -218,7 +229,8 @@ def test_document_of_logs_stacks_and_the_monitor(tracelink: Run) -> None:
 
 def test_html_page_escapes_what_logs_contain(tracelink: Run) -> None:
     group = Group("5", "<script>x", 2)
-    write_logs("logs", {rank: gave_up(rank, 3, group=group) for rank in range(4)})
+    lines = {rank: gave_up(rank, 3, group=group) for rank in range(3)}
+    write_logs("logs", lines | {3: [status(3, 2, 2, group=group)]})
     write_stacks("stacks")
     tracelink("diagnose", "logs", "stacks", "-o", "report.html")
     page = Path("report.html").read_text()

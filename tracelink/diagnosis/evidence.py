@@ -33,7 +33,7 @@ def without_dumps(
         raise _nothing(bundle, error)
     paths = {one.rank: one.source for one in bundle.reports if one.rank is not None}
     standings = standings_of(bundle.reports)
-    conflicts = stack_conflicts(bundle.stacks, standings, paths, _missed_calls(logs))
+    conflicts = stack_conflicts(bundle.stacks, paths, _missed_calls(logs))
     shown = _shown(Draft(found, draft.rest), bundle, uses, [_basis(bundle)], conflicts)
     return Draft(found, replace(shown.rest, standings=standings))
 
@@ -50,7 +50,7 @@ def next_to_dumps(
     logs, monitor = _verdicts(bundle, hung=hung)
     found = [*logs, *(one for one in monitor if one.kind is not Kind.IN_FLIGHT)]
     conflicts, same_run = log_conflicts(standings, paths, bundle.reports)
-    stacks = stack_conflicts(bundle.stacks, standings, paths, _missed_calls(draft.verdicts))
+    stacks = stack_conflicts(bundle.stacks, paths, _missed_calls(draft.verdicts))
     notes = [f"Watchdog lines: {one.sentence()}" for one in logs if decides]
     notes += [f"NCCL RAS: {one.sentence()}" for one in monitor if decides or one not in found]
     of_same_run = standings_of(bundle.reports) if same_run else ()

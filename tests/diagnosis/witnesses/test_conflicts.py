@@ -53,18 +53,6 @@ def test_a_culprit_that_is_in_a_call(tmp_path: Path) -> None:
     )
 
 
-def test_waiting_ranks_that_are_elsewhere(tmp_path: Path) -> None:
-    found = diagnosis(tmp_path, stacks(rank_0=LOADS, rank_1=LOADS, rank_3=REDUCES))
-    assert conflicts(found) == [
-        (
-            (0, 1),
-            "Ranks 0 and 1 joined all_reduce #3 of group 0 (default_pg) and did not finish it, but their stacks are in "
-            "__next__ (dataloader.py:700): what was recorded is older than the stack, or the call runs on a device "
-            "while the program goes on.",
-        )
-    ]
-
-
 def test_logs_that_agree_with_dumps(tmp_path: Path) -> None:
     lines = {rank: "\n".join(own) for rank, own in hung(4, 2, sequence=3).items()}
     found = diagnosis(tmp_path, {f"rank_{rank}.log": text for rank, text in lines.items()})

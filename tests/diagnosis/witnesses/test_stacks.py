@@ -17,7 +17,6 @@ from builders.recorder import frame
 from builders.witnesses import compile_log, compiling
 from tracelink import Diagnosis, diagnose
 from tracelink.diagnosis.model import Category
-from tracelink.diagnosis.witnesses.conflicts import WAITS
 from tracelink.diagnosis.witnesses.stacks import main_thread
 from tracelink.model.records import Frame, compiler_frame
 from tracelink.model.witnesses import Stack
@@ -227,10 +226,3 @@ def test_50_kb_of_any_line_take_linear_time(line: str) -> None:
     for head in heads:
         main_thread(f"{head}\n{line}")
     assert time.process_time() - before < 0.5
-
-
-@pytest.mark.parametrize("name", ["cuda" * 12_500, "cu1" * 17_000, "Sync" * 12_500, "synchroniz" * 5_000])
-def test_50_kb_of_a_name_take_linear_time(name: str) -> None:
-    before = time.process_time()
-    assert not WAITS.search(name)
-    assert time.process_time() - before < 0.1

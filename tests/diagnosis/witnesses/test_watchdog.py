@@ -257,14 +257,6 @@ def test_the_last_of_two_hangs_in_the_same_logs(tmp_path: Path) -> None:
     assert reasons(found) == ["older_reports"]
 
 
-def test_two_hangs_around_new_year(tmp_path: Path) -> None:
-    lines = {
-        rank: [*gave_up(rank, 30, day="1231", second=0), *gave_up(rank, 4, day="0101", second=0)]
-        for rank in (0, 1)
-    }
-    assert [one[2] for one in outcomes(diagnose(logs(tmp_path, lines)))] == [4]
-
-
 def test_a_watchdog_that_is_stuck_itself(tmp_path: Path) -> None:
     text = "[PG ID 0 PG GUID 0(default_pg) Rank 1] Heartbeat monitor timed out! Process will be terminated"
     found = diagnose(logs(tmp_path, {1: [c10(1, text)]}))

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from msgspec.structs import asdict, replace
 
 from tracelink.io.sources import LARGEST_RANK, Source
-from tracelink.model.columns import SECOND
+from tracelink.model.columns import MILLISECOND, SECOND
 from tracelink.model.findings import Finding, Severity, UnknownRank
 from tracelink.model.text import counted, subject
 from tracelink.model.witnesses import RankReport, Report, Sign, WatchdogLog
@@ -19,7 +19,6 @@ LOCAL_RANK = re.compile(r"/(\d{1,6})/(?:stdout|stderr)(?:\.log|\.txt)?$")
 """torchelastic writes `attempt_0/3/stderr.log`: 3 is the local rank."""
 SAME_HANG = 600 * SECOND
 """Lines of one hang are within this time, if no line has a timeout."""
-YEAR = 366 * 86_400 * SECOND
 
 
 def reports_by_rank(
@@ -139,24 +138,12 @@ def of_last_hang(reports: Sequence[RankReport], findings: list[Finding]) -> list
     times = [one.at_ns for one in reports if one.at_ns is not None]
     if not times:
         return list(reports)
-    wraps = max(times) - min(times) > YEAR // 2
     ended = [one for one in reports if one.sign is Sign.TIMED_OUT and one.at_ns is not None]
-    last = max(ended, key=lambda report: _time(report, wraps), default=None)
-    if last is None:
-        first = max(_shifted(time, wraps) for time in times) - SAME_HANG
-    else:
-        first = _time(last, wraps) - (last.timeout_ms or 600_000) * 1_000_000
-    kept = [one for one in reports if one.at_ns is None or _time(one, wraps) >= first]
+    last = max(ended, key=lambda report: report.at_ns or 0, default=None)
+    timeout = SAME_HANG if last is None or last.timeout_ms is None else last.timeout_ms * MILLISECOND
+    first = (max(times) if last is None else last.at_ns or 0) - timeout
+    kept = [one for one in reports if one.at_ns is None or one.at_ns >= first]
     if older := len(reports) - len(kept):
         message = f"{counted(older, 'watchdog line')} of earlier hangs in the same logs were not used."
         findings.append(Finding(Severity.INFO, "older_reports", message, older))
     return kept
-
-
-def _time(report: Report, wraps: bool) -> int:
-    return _shifted(report.at_ns or 0, wraps)
-
-
-def _shifted(time: int, wraps: bool) -> int:
-    """The time since the start of the earlier year, if the lines are of two."""
-    return time + YEAR if wraps and time < YEAR // 2 else time
