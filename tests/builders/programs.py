@@ -31,6 +31,7 @@ from tracelink import load
 from tracelink.diagnosis.examine import diagnosis_of
 from tracelink.diagnosis.journal import Journal
 from tracelink.diagnosis.model import Diagnosis
+from tracelink.diagnosis.stalls import Clues
 from tracelink.model.job import Job
 
 MS = 1_000_000
@@ -60,9 +61,15 @@ def problems(programs: Mapping[int, str], **options: Any) -> list[str]:
     ]
 
 
-def diagnosis_of_programs(programs: Mapping[int, str], **options: Any) -> Diagnosis:
-    """The diagnosis of ranks with these programs; options are those of `dumps_of`."""
-    return diagnosis_of(journal_of_programs(programs, **options))
+def diagnosis_of_programs(
+    programs: Mapping[int, str], *, hung: bool | None = None, **options: Any
+) -> Diagnosis:
+    """The diagnosis of ranks with these programs; options are those of `dumps_of`.
+
+    A job with unfinished calls is known to hang, unless `hung` is False.
+    """
+    hung = any(set(program) & set("!^~") for program in programs.values()) if hung is None else hung
+    return diagnosis_of(journal_of_programs(programs, **options), clues=Clues(hung=hung))
 
 
 def journal_of_programs(programs: Mapping[int, str], **options: Any) -> Journal:

@@ -14,6 +14,7 @@ from generators.recorded_plan import KINDS
 from tracelink.diagnosis.examine import diagnosis_of
 from tracelink.diagnosis.journal import journal_of
 from tracelink.diagnosis.model import Diagnosis
+from tracelink.diagnosis.stalls import Clues
 from tracelink.model.errors import UnreadableError
 
 BACKENDS = ["nccl", "nccl2", "nccl-lazy", "gloo", "ucc", "xccl", "own"]
@@ -89,8 +90,8 @@ def numbered(recorded: RecordedJob, rank: int, group: str, number: int) -> list[
     ]
 
 
-def diagnosed(dumps: Mapping[int, Any]) -> Diagnosis:
-    """The diagnosis of dumps by rank: contents, or bytes as they stand."""
+def diagnosed(dumps: Mapping[int, Any], *, hung: bool = False) -> Diagnosis:
+    """The diagnosis of dumps by rank: contents, or bytes as they stand; of a job that is known to hang if `hung`."""
     recordings, unreadable = {}, {}
     for rank, content in dumps.items():
         try:
@@ -98,4 +99,4 @@ def diagnosed(dumps: Mapping[int, Any]) -> Diagnosis:
         except UnreadableError as error:
             unreadable[rank] = str(error)
     journal = journal_of(recordings)
-    return diagnosis_of(journal, unreadable)
+    return diagnosis_of(journal, unreadable, clues=Clues(hung=hung))

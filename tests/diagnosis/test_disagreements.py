@@ -169,7 +169,7 @@ def test_repeated_mismatch_is_one_problem() -> None:
 def test_indirect_waits_are_added() -> None:
     ranks = {0: "a1! b1!", 1: "a1!", 2: "a1=broadcast!", 3: "b1!"}
     found = problem_texts(ranks, a=THREE, b=[0, 3])
-    assert found == ["operation_mismatch a1 by 2, for 0 1"]
+    assert found == ["operation_mismatch a1 by 2, for 0 1 3"]
 
 
 class TestSkipped:

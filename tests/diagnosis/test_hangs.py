@@ -7,14 +7,14 @@ from typing import Any
 import pytest
 
 from builders.dumps import MS, Entries, recorded, rounds
-from builders.programs import diagnosis_of_programs, journal_of_programs, problems
+from builders.programs import diagnosis_of_programs, problems
 from builders.recorder import collective, process_group
 from tracelink.diagnosis.clocks import Elapsed, longest_finished_work
 from tracelink.diagnosis.examine import diagnosis_of
 from tracelink.diagnosis.journal import Journal
 from tracelink.diagnosis.model import Category, Kind, Stage
 from tracelink.diagnosis.participation import parts_of, positions_of
-from tracelink.diagnosis.stalls import Clues, is_stuck
+from tracelink.diagnosis.stalls import is_stuck
 from tracelink.diagnosis.waits import Wait, collective_waits
 from tracelink.model.columns import UNKNOWN
 
@@ -42,12 +42,12 @@ def test_lagging() -> None:
 
 
 def test_two_missing_ranks() -> None:
-    found = problems({0: "a1!", 1: "b1", 2: "a1!", 3: "b1"}, a=FOUR, b=[1, 3])
+    found = problems({0: "a1!", 1: "b1", 2: "a1!", 3: "b1"}, hung=False, a=FOUR, b=[1, 3])
     assert found == ["in_flight a1 by 1 3, for 0 2"]
 
 
 def test_two_hanging_groups() -> None:
-    found = problems({0: "a1!", 1: "c1", 2: "b1!", 3: "c1"}, a=TWO, b=[2, 3], c=[1, 3])
+    found = problems({0: "a1!", 1: "c1", 2: "b1!", 3: "c1"}, hung=False, a=TWO, b=[2, 3], c=[1, 3])
     assert found == ["in_flight a1 by 1 3, for 0 2"]
     left = problems({0: "a1?", 1: "c1", 2: "b1!", 3: "c1"}, a=TWO, b=[2, 3], c=[1, 3])
     assert left == ["never_joined a1 by 1, for 0", "never_joined b1 by 3, for 2"]
@@ -81,11 +81,11 @@ def test_broadcast_finished_early() -> None:
 
 
 def test_started_on_some_ranks() -> None:
-    assert problems({0: "a1 a2", 1: "a1 a2^", 2: "a1 a2!"}, a=THREE) == []
+    assert problems({0: "a1 a2", 1: "a1 a2^", 2: "a1 a2!"}, hung=False, a=THREE) == []
 
 
 def test_in_flight() -> None:
-    diagnosis = diagnosis_of_programs({0: "a1 a2!", 1: "a1 a2!"}, a=TWO)
+    diagnosis = diagnosis_of_programs({0: "a1 a2!", 1: "a1 a2!"}, hung=False, a=TWO)
     assert diagnosis.verdict == "in_flight"
     (problem,) = diagnosis.problems
     assert problem.message == (
@@ -96,7 +96,7 @@ def test_in_flight() -> None:
 
 
 def test_finished_by_another_rank_is_ok() -> None:
-    diagnosis = diagnosis_of_programs({0: "a1 a2!", 1: "a1 a2"}, a=TWO)
+    diagnosis = diagnosis_of_programs({0: "a1 a2!", 1: "a1 a2"}, hung=False, a=TWO)
     assert (diagnosis.verdict, [standing.stage for standing in diagnosis.standings]) == (
         "ok",
         [Stage.ENDING, Stage.FINISHED],
@@ -107,7 +107,7 @@ def test_finished_by_another_rank_is_ok() -> None:
 
 
 def test_user_knows_that_it_hangs() -> None:
-    hung = diagnosis_of(journal_of_programs({0: "a1 a2!", 1: "a1 a2!"}, a=TWO), clues=Clues(hung=True))
+    hung = diagnosis_of_programs({0: "a1 a2!", 1: "a1 a2!"}, a=TWO)
     assert [(problem.kind, problem.sequence) for problem in hung.problems] == [(Kind.TIMED_OUT, 2)]
 
 

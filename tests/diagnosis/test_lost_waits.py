@@ -11,6 +11,7 @@ from builders.dumps import journal
 from builders.programs import dumps_of
 from tracelink.diagnosis.examine import diagnosis_of
 from tracelink.diagnosis.model import Diagnosis
+from tracelink.diagnosis.stalls import Clues
 
 Status = Mapping[str, tuple[int, int]]
 """Enqueued and completed collectives of each group."""
@@ -36,7 +37,8 @@ def diagnosed(
             for group, (enqueued, completed) in numbers.items()
             if enqueued != -1
         }
-    return diagnosis_of(journal(dumps))
+    hung = any("!" in program for program in programs.values())
+    return diagnosis_of(journal(dumps), clues=Clues(hung=hung))
 
 
 def told(diagnosis: Diagnosis) -> list[tuple[Any, ...]]:

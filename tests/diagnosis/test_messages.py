@@ -144,29 +144,39 @@ class TestHealthy:
         assert messages(ranks, PAIR) == 4
 
     def test_requested_at_both_ends(self) -> None:
-        assert problems({0: "a>1!", 1: "a<0!"}, a=PAIR) == ["in_flight a1 by nobody, for 0 1"]
+        assert problems({0: "a>1!", 1: "a<0!"}, hung=False, a=PAIR) == ["in_flight a1 by nobody, for 0 1"]
 
     def test_any_order_within_a_batch(self) -> None:
-        assert problems({0: "[a>1 a<1]!", 1: "[a>0 a<0]!"}, a=PAIR) == ["in_flight a1 by nobody, for 0 1"]
+        assert problems({0: "[a>1 a<1]!", 1: "[a>0 a<0]!"}, hung=False, a=PAIR) == [
+            "in_flight a1 by nobody, for 0 1"
+        ]
 
     def test_messages_to_several_ranks(self) -> None:
-        assert problems({0: "a>1! a>2", 1: "a<0!", 2: "a<0"}, a=TRIPLE) == ["in_flight a1 by nobody, for 0 1"]
+        assert problems({0: "a>1! a>2", 1: "a<0!", 2: "a<0"}, hung=False, a=TRIPLE) == [
+            "in_flight a1 by nobody, for 0 1"
+        ]
 
     def test_one_end_finishes_first(self) -> None:
-        assert problems({0: "a>1 a1!", 1: "a<0! a1!"}, a=PAIR) == ["in_flight a1 by nobody, for 0 1"]
+        assert problems({0: "a>1 a1!", 1: "a<0! a1!"}, hung=False, a=PAIR) == [
+            "in_flight a1 by nobody, for 0 1"
+        ]
 
     def test_received_proves_sent(self) -> None:
-        assert problems({0: "a>1!", 1: "a<0 a<0 a>0!"}, a=PAIR) == ["in_flight a3 by nobody, for 1"]
+        assert problems({0: "a>1!", 1: "a<0 a<0 a>0!"}, hung=False, a=PAIR) == [
+            "in_flight a3 by nobody, for 1"
+        ]
 
     def test_later_dump_has_more(self) -> None:
         """Rank 1 has left collective 1, so rank 0 has, and has got the message before it."""
-        assert problems({0: "a<2! a1!", 1: "a1", 2: "a1"}, a=TRIPLE) == []
+        assert problems({0: "a<2! a1!", 1: "a1", 2: "a1"}, hung=False, a=TRIPLE) == []
 
     def test_receive_from_any_rank(self) -> None:
-        assert problems({0: "a>1 a>1!", 1: "a<0 a<*!"}, a=PAIR) == ["in_flight a2 by nobody, for 0"]
+        assert problems({0: "a>1 a>1!", 1: "a<0 a<*!"}, hung=False, a=PAIR) == [
+            "in_flight a2 by nobody, for 0"
+        ]
 
     def test_no_entries(self) -> None:
-        assert problems({0: "", 1: ""}, a=PAIR) == ["in_flight None by nobody, for nobody"]
+        assert problems({0: "", 1: ""}, hung=False, a=PAIR) == ["in_flight None by nobody, for nobody"]
 
 
 class TestWaits:
@@ -201,7 +211,7 @@ class TestWaits:
         ranks = {0: "a>1 a>1! d1", 1: "a<0", 2: "b>1 b>1 d1", 3: "b<0 e1 b<0", 4: "d1", 5: "e1 c1!"}
         groups = {"a": [0, 1], "b": [2, 3], "c": [1, 5], "d": [0, 2, 4], "e": [3, 5]}
         found = problems(ranks, descriptions={"a": "pp", "b": "pp", "c": "tp", "e": "tp"}, **groups)
-        assert found == ["in_flight c1 by 1, for 0 5"]
+        assert found == ["never_joined c1 by 1, for 0 5"]
 
     def test_one_message_of_a_batch(self) -> None:
         ranks = {0: "[a>1 a<2]!", 1: "[a>2 a<0]!", 2: ""}
@@ -235,7 +245,7 @@ class TestWaits:
     def test_message_that_was_sent_and_not_received(self) -> None:
         """Sends are over before messages arrive: rank 1 did not get to the collective because it waits for this one."""
         ranks = {0: "a>1 b1!", 1: "a<0!", 2: "b1!"}
-        assert problems(ranks, a=PAIR, b=TRIPLE) == ["in_flight a1 by nobody, for 0 1 2"]
+        assert problems(ranks, hung=False, a=PAIR, b=TRIPLE) == ["in_flight a1 by nobody, for 0 1 2"]
 
 
 class TestDeadlocks:
@@ -290,7 +300,7 @@ def test_any_start_of_buffers(steps: int, data: st.DataObject) -> None:
     words[3] = words[3][:-1]
     lost = {rank: data.draw(st.integers(0, max(len(one) - 4, 0))) for rank, one in words.items()}
     ranks = {rank: " ".join(one[lost[rank] :]) for rank, one in words.items()}
-    (problem,) = diagnosis_of_programs(ranks, forgotten=lost, a=FOUR).problems
+    (problem,) = diagnosis_of_programs(ranks, hung=False, forgotten=lost, a=FOUR).problems
     assert (problem.kind, problem.culprits, problem.waiting) == ("in_flight", (3,), (2,))
 
 
@@ -310,6 +320,6 @@ def test_overwritten_messages_are_not_missing(forgotten: dict[int, int]) -> None
 
 def test_request_before_the_buffer_is_not_missing() -> None:
     """Rank 1 may have asked for it and forgotten that, for all that it kept is newer."""
-    assert problems({0: "a>1!", 1: "b1 b2 b3"}, forgotten={1: 9}, a=PAIR, b=[1]) == [
+    assert problems({0: "a>1!", 1: "b1 b2 b3"}, hung=False, forgotten={1: 9}, a=PAIR, b=[1]) == [
         "in_flight a1 by nobody, for 0"
     ]

@@ -421,7 +421,7 @@ SCRIPT = "generators/record_cpu_job.py"
 
 def test_recorded_call(tmp_path: Path) -> None:
     found = problem(cut(tmp_path / "dumps"), recorded(tmp_path / "traces", 0, 1))
-    assert (found.kind, found.culprits) == (ProblemKind.NEVER_JOINED, (1,))
+    assert (found.kind, found.culprits) == (ProblemKind.IN_FLIGHT, (1,))
     seen = call_of(1, found)
     assert (seen.operation, seen.group, seen.sequence, seen.before) == ("all_reduce", "0", 12, 0)
     assert (seen.operator, seen.thread) == ("c10d::allreduce_", "thread 29105 (python)")

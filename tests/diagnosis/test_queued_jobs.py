@@ -19,7 +19,7 @@ def plan(kind: str, stages: int = 2, **more: Any) -> Plan:
 
 
 def culprits(recorded: RecordedJob) -> set[int]:
-    return {rank for problem in diagnosed(recorded.dumps).problems for rank in problem.culprits}
+    return {rank for problem in diagnosed(recorded.dumps, hung=True).problems for rank in problem.culprits}
 
 
 def true_culprits(recorded: RecordedJob) -> set[int]:
@@ -68,7 +68,7 @@ SKIPS = [
 @pytest.mark.parametrize("seed", [0, 2])
 def test_skipped_call_is_called_skipped(role: str, kind: str, seed: int) -> None:
     recorded = job(plan(kind, seed=seed), Fault("left_out", role=role))
-    problem, *others = diagnosed(recorded.dumps).problems
+    problem, *others = diagnosed(recorded.dumps, hung=True).problems
     assert (problem.kind, set(problem.culprits)) == (Kind.SKIPPED, true_culprits(recorded))
     assert {other.kind for other in others} <= {Kind.IN_FLIGHT}
 
@@ -79,7 +79,7 @@ def test_skipped_call_is_called_skipped(role: str, kind: str, seed: int) -> None
 def test_stage_with_fewer_microbatches(kind: str, stages: int, run_ahead: int) -> None:
     made = plan(kind, stages, microbatches=8, seed=1, run_ahead=run_ahead)
     recorded = job(made, Fault("fewer_microbatches", rank=0, step=2))
-    found = diagnosed(recorded.dumps)
+    found = diagnosed(recorded.dumps, hung=True)
     assert culprits(recorded) == true_culprits(recorded)
     assert {problem.category for problem in found.problems} == {Category.CODE_PATH}
     assert not any(problem.tie for problem in found.problems)
@@ -89,7 +89,7 @@ def test_stage_with_fewer_microbatches(kind: str, stages: int, run_ahead: int) -
 @pytest.mark.parametrize("seed", range(3))
 def test_exchanged_calls_are_a_deadlock(kind: str, seed: int) -> None:
     recorded = job(plan(kind, seed=seed), Fault("deadlock"))
-    (problem,) = diagnosed(recorded.dumps).problems
+    (problem,) = diagnosed(recorded.dumps, hung=True).problems
     assert problem.kind is Kind.DEADLOCK
     assert recorded.truth
     assert true_culprits(recorded) <= set(problem.culprits) <= recorded.truth.suspects
@@ -130,7 +130,7 @@ def test_rank_that_runs_ahead_is_compared_with_ranks_of_other_stages(kind: str) 
 
 def test_ranks_of_a_killed_node_that_no_rank_waits_for_are_named() -> None:
     recorded = job(plan("pipeline", 4, ranks_per_host=4), Fault("node_killed", rank=0))
-    (problem,) = diagnosed(recorded.dumps).problems
+    (problem,) = diagnosed(recorded.dumps, hung=True).problems
     assert (problem.culprits, problem.category) == ((2, 3), Category.PROCESS_GONE)
     assert problem.message.endswith(
         "Ranks 0 and 1 left no complete dump, too; no rank is known to wait for them."

@@ -43,8 +43,8 @@ def calls(*numbers: int, open_last: bool = False, **fields: Any) -> list[dict[st
     ]
 
 
-def diagnosed(entries: Entries) -> Diagnosis:
-    return diagnosis_of(recorded(entries))
+def diagnosed(entries: Entries, *, hung: bool = False) -> Diagnosis:
+    return diagnosis_of(recorded(entries), clues=Clues(hung=hung))
 
 
 def test_a_healthy_job_has_a_note() -> None:
@@ -89,7 +89,7 @@ def test_messages_that_are_recorded_are_not_named() -> None:
 
 def test_a_culprit_that_called_unrecorded_operations_may_wait_in_one() -> None:
     hang = {0: calls(1, 4, 7, 10, open_last=True), 1: calls(1, 4, 7), 2: calls(1, 4, 7, 10, open_last=True)}
-    (problem,) = diagnosed(hang).problems
+    (problem,) = diagnosed(hang, hung=True).problems
     assert (problem.culprits, problem.advice) == (
         (1,),
         "Check what rank 1 is doing now: run py-spy dump --pid PID on its host, and read the end of its log. It did "

@@ -8,11 +8,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from builders.dumps import recorded
-from builders.programs import journal_of_programs
+from builders.programs import diagnosis_of_programs
 from builders.recorded_jobs import diagnosed, faulty_plans
 from builders.recorder import CREATED, collective
 from generators.recorded_jobs import Fault, Plan, Snapshot, job
-from tracelink.diagnosis.examine import diagnosis_of
 from tracelink.diagnosis.model import Category, Diagnosis, Kind, RanksOfDumps, Stage, Standing
 from tracelink.diagnosis.stalls import hint_of_file_times
 from tracelink.diagnosis.verdicts.absence import NeverJoined
@@ -124,13 +123,13 @@ def test_file_times_that_indicate_nothing() -> None:
 
 def test_ranks_of_another_replica_do_not_make_a_hang_doubtful() -> None:
     ranks = {0: "a1 a2!", 1: "a1 a2!", 2: "a1", 3: "b1 b2", 4: "b1 b2"}
-    found = diagnosis_of(journal_of_programs(ranks, a=[0, 1, 2], b=[3, 4]))
+    found = diagnosis_of_programs(ranks, a=[0, 1, 2], b=[3, 4])
     assert [(one.kind, one.culprits) for one in found.problems] == [(Kind.NEVER_JOINED, (2,))]
 
 
 def test_other_ranks_of_a_connected_job_make_it_doubtful() -> None:
     ranks = {0: "c1 a1 a2!", 1: "c1 a1 a2!", 2: "c1 a1", 3: "c1 b1 b2", 4: "c1 b1 b2"}
-    found = diagnosis_of(journal_of_programs(ranks, a=[0, 1, 2], b=[3, 4], c=[0, 1, 2, 3, 4]))
+    found = diagnosis_of_programs(ranks, hung=False, a=[0, 1, 2], b=[3, 4], c=[0, 1, 2, 3, 4])
     assert [(one.kind, one.culprits) for one in found.problems] == [(Kind.IN_FLIGHT, (2,))]
 
 
@@ -138,7 +137,7 @@ def test_other_ranks_of_a_connected_job_make_it_doubtful() -> None:
 
 
 def test_diagnosis_in_a_few_lines() -> None:
-    found = diagnosis_of(journal_of_programs({0: "a1 a2!", 1: "a1 a2!", 2: "a1"}, a=[0, 1, 2]))
+    found = diagnosis_of_programs({0: "a1 a2!", 1: "a1 a2!", 2: "a1"}, a=[0, 1, 2])
     assert repr(found) == (
         "<Diagnosis: Rank 2 never joined all_reduce #2 of group a; 2 ranks wait.\n"
         "  tables: problems 1, standings 2, lateness 0, findings 0, other_jobs 0>"

@@ -5,7 +5,7 @@ A process that was killed leaves no dump, or a damaged one. That proves nothing:
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
@@ -15,6 +15,7 @@ from msgspec import Struct
 from tracelink.diagnosis.journal import Journal, synchronizing_requests
 from tracelink.diagnosis.model import Kind, Problem
 from tracelink.diagnosis.participation import Knowledge, Outcome, Parts, Positions, outcomes
+from tracelink.diagnosis.stalls import NO_CLUES, Clues
 from tracelink.diagnosis.verdicts.absence import NoDump
 from tracelink.diagnosis.verdicts.base import Verdict
 from tracelink.diagnosis.verdicts.unrecorded import NothingRecorded
@@ -34,6 +35,7 @@ class Absence(Struct, frozen=True, dict=True):
     positions: Positions
     waits: Sequence[Wait]
     unreadable: Mapping[int, str]
+    clues: Clues = NO_CLUES
 
     def is_incomplete(self, rank: int) -> bool:
         """Whether there is no dump of a rank that can be read to its end."""
@@ -48,7 +50,7 @@ class Absence(Struct, frozen=True, dict=True):
             rank
             for wait in self.waits
             for rank, row in wait.rows.items()
-            if wait.absent or outcome[row] < Outcome.RETIRED
+            if wait.absent or outcome[row] < Outcome.RETIRED or self.clues.has_failed(rank, wait.sequence)
         )
 
     @cached_property
@@ -104,7 +106,8 @@ def absent_culprits(absence: Absence, verdicts: Sequence[Problem]) -> list[Probl
     concerned = [
         verdict
         for verdict in verdicts
-        if verdict.kind is Kind.NEVER_JOINED
+        if verdict.kind in (Kind.NEVER_JOINED, Kind.IN_FLIGHT)
+        and verdict.culprits
         and not verdict.proven
         and all(map(absence.is_incomplete, verdict.culprits))
     ]
@@ -118,7 +121,7 @@ def _of_absent_ranks(absence: Absence, verdicts: Sequence[Problem]) -> NoDump:
     waiting = _waiting(absence, verdicts, culprits)
     wait = not absence.certain_waits.isdisjoint(waiting)
     return NoDump(
-        kind=Kind.NEVER_JOINED if wait else Kind.ABSENT,
+        kind=first.kind if wait else Kind.ABSENT,
         group=first.group,
         description=first.description,
         sequence=first.sequence,
@@ -181,14 +184,19 @@ def _is_absent(positions: Positions) -> Bools:
 # Ranks that no rank waits for, but whose groups others used.
 
 
-def absent_members(absence: Absence) -> list[Verdict]:
-    """A verdict if members of groups that others used left no dump that can be read, or no dump has an entry."""
+def absent_members(absence: Absence, named: Collection[int] = ()) -> list[Verdict]:
+    """A verdict if members of groups that others used left no dump that can be read, or no dump has an entry.
+
+    There is none if other verdicts have `named` all of them.
+    """
     positions, journal = absence.positions, absence.journal
     used = np.isin(positions.group, _used_groups(journal)) | (len(journal) == 0)
     rows = np.flatnonzero(used & _is_absent(positions))
     if not len(rows):
         return [] if len(journal) else [NothingRecorded.of_call(ProcessGroup(""), None, "", proven=False)]
     culprits = np.unique(positions.rank[rows]).tolist()
+    if set(culprits) <= set(named):
+        return []
     row = _last_joined(absence, culprits)
     group = journal.groups[int(positions.group[rows[0]] if row is None else journal.records.group[row])]
     sequence = 0 if row is None else int(journal.records.sequence[row])

@@ -148,7 +148,7 @@ def _missed_calls(verdicts: Sequence[Verdict]) -> dict[int, str]:
     return {
         rank: verdict.call
         for verdict in verdicts
-        if verdict.kind in (Kind.NEVER_JOINED, Kind.LAGGING) and verdict.proven
+        if verdict.kind in (Kind.NEVER_JOINED, Kind.LAGGING, Kind.IN_FLIGHT) and verdict.proven
         if verdict.sequence is not None
         for rank in verdict.culprits
     }

@@ -186,8 +186,9 @@ def examine_sources(
     recordings = replace(recordings, findings=[*recordings.findings, *findings])
     if replica_size is not None:
         recordings = _in_replicas(recordings, replica_size)
-    journal, clues = journal_of(recordings.by_rank), replace(clues, earlier=earlier)
-    inputs = _Inputs(journal, recordings, discovery, engine, clues, _others(recordings, discovery, engine))
+    journal, others = journal_of(recordings.by_rank), _others(recordings, discovery, engine)
+    clues = replace(clues, earlier=earlier, failed=others.failed() if others else frozenset())
+    inputs = _Inputs(journal, recordings, discovery, engine, clues, others)
     draft = _with_roots(draft_of(journal, recordings.unreadable, recordings.findings, clues=clues), inputs)
     for step in STEPS:
         draft = step(draft, inputs)
@@ -273,15 +274,15 @@ def draft_of(
     mismatches = mismatch_problems(journal, parts, disagreements, programs, waits, deviations)
     mismatches += messages.mismatches
     late = lateness_report(journal, parts)
-    clues = replace(clues, late_before={one.culprits: one.waited_ns or 0 for one in late.stragglers})
     hangs, notes = hangs_of(journal, parts, messages.waits, messages.times, mismatches, clues, deviations)
-    absence = Absence(journal, parts, positions, messages.waits, unreadable or {})
+    absence = Absence(journal, parts, positions, messages.waits, unreadable or {}, clues)
     hangs, late_before = absent_culprits(absence, hangs), {one.culprits: one.count for one in late.stragglers}
     found = [problem for problem in [*hangs, *mismatches] if problem.kind is not Kind.IN_FLIGHT]
     if stopped := {rank for problem in found for rank in problem.waiting}:
         late = late.of_stalled_job()
     elif not any(problem.kind is Kind.ABSENT for problem in hangs):
-        hangs += absent_members(absence)
+        named = {rank for problem in hangs for rank in problem.culprits}
+        hangs += absent_members(absence, named)
     mismatches = list(map(_with_waiting_ranks, mismatches))
     verdicts = folded(list(map(stated, [*hangs, *mismatches, *late.stragglers])))
 
@@ -297,7 +298,7 @@ def draft_of(
         findings=[*findings, *two_jobs, *journal.findings, *unusable_findings(journal), *unread],
         movement=clues.earlier.movement if clues.earlier else None,
     )
-    draft = lawful(Draft(worst_first(verdicts), rest)).each(
+    draft = lawful(Draft(worst_first(verdicts, dumps.present), rest)).each(
         lambda verdict: _known(verdict, dumps, late_before)
     )
 

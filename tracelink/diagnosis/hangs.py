@@ -65,16 +65,18 @@ def hangs_of(
     Ranks that wait because of a mismatch are added to it in `mismatches`. If nothing decides whether the job hangs,
     what is in flight is one problem.
     """
-    order, stalls = WaitOrder(journal, parts), Stalls.of(journal, waits, times, clues)
+    order, stalls = WaitOrder(journal, parts), Stalls.of(journal, times, clues)
     ending = [wait for wait in waits if stalls.is_ending(wait)]
     waits = [wait for wait in waits if not stalls.is_ending(wait)]
     certain = with_device_waits(journal, waits, stalls.is_stuck)
     deviating = _deviating(journal, deviations, waits, mismatches)
     causes = _unexplained(journal, distinct_causes(causes_of(certain), order), mismatches)
-    decided = _decided(stalls, order, waits, causes, mismatches)
+    known = any(cause.culprits for cause in causes)
+    behind_devices = [] if known else _behind_devices(stalls, order, waits)
+    decided = _decided(stalls, causes, behind_devices, mismatches)
     notes = [_ending(journal, wait) for wait in ending[:MOST_ENDING]]
     if decided is None:
-        return ([_in_flight(stalls, causes, ending)] if causes else []), notes
+        return ([_in_flight(stalls, behind_devices or causes, ending)] if causes else []), notes
     problems = _problems(stalls, order, decided, mismatches, deviating)
     if problems or any(mismatch.waiting for mismatch in mismatches):
         return _proven(problems, [*problems, *mismatches])
@@ -82,24 +84,20 @@ def hangs_of(
 
 
 def _decided(
-    stalls: Stalls,
-    order: WaitOrder,
-    waits: Sequence[Wait],
-    causes: Sequence[Cause],
-    mismatches: Sequence[Problem],
+    stalls: Stalls, causes: Sequence[Cause], behind_devices: Sequence[Cause], mismatches: Sequence[Problem]
 ) -> Sequence[Cause] | None:
     """The causes of a hang; None if it is unknown whether the job hangs."""
-    stopped = any(mismatch.waiting for mismatch in mismatches)
-    if stopped or stalls.stop_all(causes) or any(map(stalls.is_decided, causes)):
+    if any(mismatch.waiting for mismatch in mismatches) or any(map(stalls.is_decided, causes)):
         return causes
-    if any(cause.culprits for cause in causes):
-        return None
-    possible = with_device_waits(stalls.journal, waits, lambda _: True)
-    behind_devices = distinct_causes(causes_of(possible), order)
     cycles = [cause for cause in behind_devices if stalls.is_deadlock(cause)]
-    if cycles and not mismatches:
-        return cycles
-    return behind_devices if stalls.stop_all(behind_devices) else None
+    return cycles if cycles and not mismatches else None
+
+
+def _behind_devices(stalls: Stalls, order: WaitOrder, waits: Sequence[Wait]) -> list[Cause]:
+    """Causes with culprits, or cycles, if devices that have not started a call count as waited for."""
+    possible = with_device_waits(stalls.journal, waits, lambda _: True)
+    causes = distinct_causes(causes_of(possible), order)
+    return [cause for cause in causes if cause.culprits or stalls.is_deadlock(cause)]
 
 
 def _proven(problems: Sequence[Problem], known: Sequence[Problem]) -> tuple[list[Problem], list[str]]:
@@ -260,7 +258,7 @@ def _absence(elapsed: Elapsed, cause: Cause) -> Verdict:
         ahead=wait.ahead if lagging else 0,
         late=_late_arrival(journal, wait) if wait.late else None,
         lost_by=wait.ranks if wait.lost else (),
-        proven=bool(wait.absent),
+        proven=wait.proves,
     )
 
 
@@ -325,7 +323,7 @@ def _in_flight(stalls: Stalls, causes: Sequence[Cause], ending: Sequence[Wait]) 
     )
     wait, journal = cause.waits[0], stalls.journal
     group = journal.groups[wait.group]
-    behind = _behind(causes, ending) if wait.absent else cause.culprits
+    behind = _behind(causes, ending) if wait.absent else _without_dumps(journal, causes) or cause.culprits
     waiting = {rank for each in causes for rank in each.waiting}.difference(behind)
     return _of_cause(
         InFlight,
@@ -338,7 +336,7 @@ def _in_flight(stalls: Stalls, causes: Sequence[Cause], ending: Sequence[Wait]) 
         least_size=group.size if group.size > len(group.ranks) else 0,
         started=_all_started(journal, wait),
         of_message=wait.message,
-        proven=bool(wait.absent),
+        proven=wait.proves,
         count=len(causes),
     )
 
@@ -355,6 +353,12 @@ def _behind(causes: Sequence[Cause], ending: Sequence[Wait]) -> tuple[int, ...]:
 def _all_started(journal: Journal, wait: Wait) -> bool:
     """Whether the devices of all ranks are known to run it."""
     return bool((journal.records.started[list(wait.rows.values())] != NO_TIME).all())
+
+
+def _without_dumps(journal: Journal, causes: Sequence[Cause]) -> tuple[int, ...]:
+    """All awaited ranks, if none of them left a dump: a host that is gone is one cause."""
+    awaited = {rank for cause in causes for rank in cause.culprits}
+    return () if awaited & journal.recordings.keys() else tuple(sorted(awaited))
 
 
 def _ending(journal: Journal, wait: Wait) -> str:

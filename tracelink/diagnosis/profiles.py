@@ -55,7 +55,7 @@ MOST_PROBLEMS = 3
 MOST_TRACKS = 3
 MOST_BYTES = 1 << 30
 """Size of stored profiles above which roots are not compared: reading takes long and is rarely the cause."""
-ABSENT = frozenset({Kind.NEVER_JOINED, Kind.LAGGING, Kind.STRAGGLER})
+ABSENT = frozenset({Kind.NEVER_JOINED, Kind.LAGGING, Kind.STRAGGLER, Kind.IN_FLIGHT})
 """Problems for which it matters what the culprits did instead."""
 ROOT = re.compile(r"^\[pytorch\|")
 """Nodes that represent a thread or a process."""

@@ -1,15 +1,15 @@
 """Stalls: what decides whether ranks in a call hang, or the job runs.
 
-Decisive are calls that were given up, a timeout that has passed, calls that take far longer than similar work, and the
-user, who may know that the job hangs. If nothing decides, ranks that all wait for the same few ranks count as a hang.
+Decisive are calls that were given up, a timeout that has passed, calls that take far longer than similar work, cycles
+of waits, earlier dumps, and the user, who may know that the job hangs. That ranks wait for others decides nothing: each
+dump is another moment, and running jobs are full of waits.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
-import numpy as np
-from msgspec import Struct, field
+from msgspec import Struct
 
 from tracelink.diagnosis.clocks import Elapsed
 from tracelink.diagnosis.dumps.movement import Earlier
@@ -18,7 +18,6 @@ from tracelink.diagnosis.participation import DumpTimes
 from tracelink.diagnosis.waits import Cause, Wait
 from tracelink.model.collectives import LONG_FOR_A_FIRST_NS, LONG_NS, TIMES_LONGER
 from tracelink.model.columns import MILLISECOND, NO_TIME, SECOND, UNKNOWN
-from tracelink.model.fields import FrozenRanks
 from tracelink.model.operations import peers_of
 from tracelink.model.text import duration
 
@@ -35,8 +34,12 @@ class Clues(Struct, frozen=True):
     """The user knows that it hangs."""
     earlier: Earlier | None = None
     """What earlier dumps show."""
-    late_before: Mapping[FrozenRanks, int] = field(default_factory=dict)
-    """How late ranks were at most for which the others waited again and again."""
+    failed: frozenset[tuple[int, int | None]] = frozenset()
+    """Ranks whose logs show that a call of theirs failed, and its sequence number if the log names it."""
+
+    def has_failed(self, rank: int, sequence: int) -> bool:
+        """Whether a log shows that this call of a rank timed out, or failed."""
+        return not self.failed.isdisjoint({(rank, sequence), (rank, None)})
 
 
 NO_CLUES = Clues()
@@ -49,18 +52,11 @@ class Stalls(Struct, frozen=True):
     elapsed: Elapsed
     times: DumpTimes
     clues: Clues
-    ranks: frozenset[int]
-    """Ranks whose state is known: they have entries, and their dumps are complete."""
-    moving: frozenset[int] = frozenset()
-    """Ranks in a call that others have finished: they are about to leave it."""
 
     @classmethod
-    def of(cls, journal: Journal, waits: Sequence[Wait], times: DumpTimes, clues: Clues) -> Stalls:
+    def of(cls, journal: Journal, times: DumpTimes, clues: Clues) -> Stalls:
         """What the times of a journal, and `clues`, decide."""
-        filled = journal.ranks[np.diff(journal.bounds) > 0].tolist()
-        ranks = frozenset(rank for rank in filled if not journal.recordings[rank].broken_off)
-        moving = frozenset(rank for wait in waits if wait.ending for rank in wait.rows)
-        return cls(journal, Elapsed(journal), times, clues, ranks, moving)
+        return cls(journal, Elapsed(journal), times, clues)
 
     def is_ending(self, wait: Wait) -> bool:
         """Whether a wait is about to end: other ranks have finished it, and it does not take too long."""
@@ -71,52 +67,18 @@ class Stalls(Struct, frozen=True):
         unmoved = self.clues.earlier is not None and self.clues.earlier.decides(
             wait.rows.values(), wait.awaited
         )
-        return self.clues.hung or bool(unmoved) or is_stuck(self.elapsed, wait)
-
-    def has_moved(self, wait: Wait) -> bool:
-        """Whether a rank began this wait after earlier dumps were taken."""
-        return (
-            self.clues.earlier is not None
-            and self.clues.earlier.decides(wait.rows.values(), wait.awaited) is False
-        )
+        logged = any(self.clues.has_failed(rank, wait.sequence) for rank in wait.rows)
+        return self.clues.hung or bool(unmoved) or logged or is_stuck(self.elapsed, wait)
 
     def is_decided(self, cause: Cause) -> bool:
-        """Whether a cause is known to make ranks hang: by time, by a cycle, or by a dump that is missing."""
-        incomplete = any(not self.ranks.issuperset(wait.unknown) and not wait.absent for wait in cause.waits)
-        return self.is_deadlock(cause) or incomplete or any(self.is_stuck(wait) for wait in cause.waits)
+        """Whether a cause is known to make ranks hang: by time, or by a cycle."""
+        return self.is_deadlock(cause) or any(map(self.is_stuck, cause.waits))
 
     def is_deadlock(self, cause: Cause) -> bool:
         """Whether ranks wait for each other in different calls, none of which a rank has passed since its dump."""
         return is_cycle(cause) and not any(
             self.times.is_over(rank, row) for wait in cause.waits for rank, row in wait.rows.items()
         )
-
-    def stop_all(self, causes: Sequence[Cause]) -> bool:
-        """Whether every rank waits for the same few ranks, which running jobs rarely do."""
-        with_culprits = [cause for cause in causes if cause.culprits]
-        if len(with_culprits) != 1:
-            return False
-        (cause,) = with_culprits
-        if self.moving & set(cause.culprits) or any(map(self.has_moved, cause.waits)):
-            return False
-        few = len(cause.culprits) < len(cause.waiting) or len(cause.culprits) == 1
-        stopped = {*cause.waiting, *cause.culprits}
-        return few and not self._was_as_late(cause) and self._connected(stopped) <= stopped
-
-    def _connected(self, ranks: set[int]) -> frozenset[int]:
-        """The ranks whose state is known that can wait for these: they share groups, directly or through others."""
-        if self.ranks <= ranks:
-            return self.ranks
-        connected, rest = set(ranks), [set(group.ranks) for group in self.journal.groups]
-        while joined := [members for members in rest if not connected.isdisjoint(members)]:
-            connected.update(*joined)
-            rest = [members for members in rest if connected.isdisjoint(members)]
-        return self.ranks & connected
-
-    def _was_as_late(self, cause: Cause) -> bool:
-        """Whether the culprit has often been late before, and as late."""
-        latest = self.clues.late_before.get(tuple(cause.culprits))
-        return latest is not None and (self.elapsed.longest(cause.waits[0].rows) or 0) <= latest
 
 
 def is_cycle(cause: Cause) -> bool:

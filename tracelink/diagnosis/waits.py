@@ -55,6 +55,8 @@ class Wait(Struct, frozen=True):
     """Ranks that have not joined, according to their own dumps."""
     unknown: tuple[int, ...] = ()
     """Ranks that may not have joined: their dumps do not show it."""
+    gone: bool = False
+    """Whether a rank that may not have joined left no dump."""
     ahead: int = 1
     """By how many collectives the waiting ranks are ahead of the absent ones, of those that joined any.
 
@@ -84,6 +86,11 @@ class Wait(Struct, frozen=True):
     def awaited(self) -> tuple[int, ...]:
         """The ranks they wait for: those that certainly have not joined, else those that may not have."""
         return self.absent or self.unknown
+
+    @property
+    def proves(self) -> bool:
+        """Whether absent ranks are proven to be why others wait: a rank without a dump may be the reason, too."""
+        return bool(self.absent) and not self.gone
 
 
 def collective_waits(
@@ -166,6 +173,7 @@ def _wait_in(journal: Journal, parts: Parts, positions: Positions, inside: Int64
         dict(zip(parts.rank[inside].tolist(), parts.last[inside].tolist(), strict=True)),
         tuple(members.absent) or late,
         tuple(members.unknown),
+        members.gone,
         members.completed or members.behind,
         int(known.min()) if len(known) else NO_TIME,
         bool((parts.outcome[inside] == Outcome.DROPPED).any()),

@@ -251,9 +251,7 @@ def test_problems_tables(tmp_path: Path) -> None:
         FROM problems p JOIN groups g ON g.id = p.group_id
         JOIN collectives c ON c.group_id = g.id AND c.sequence = p.sequence
     """
-    assert rows(database, query) == [
-        (1, "never_joined", "0", 2, 2, "gloo:all_reduce", problem.message, 1, 0, 1)
-    ]
+    assert rows(database, query) == [(1, "in_flight", "0", 2, 2, "gloo:all_reduce", problem.message, 1, 0, 1)]
     query = """
         SELECT r.problem_id, r.rank, r.role, e.rank, e.sequence
         FROM problem_ranks r JOIN entries e ON e.id = r.entry_id ORDER BY r.rank

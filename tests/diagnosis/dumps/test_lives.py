@@ -12,6 +12,7 @@ from builders.dumps import journal, recorded
 from builders.programs import diagnosis_of_programs, dumps_of, problems
 from builders.recorder import CREATED, collective
 from tracelink.diagnosis.examine import diagnosis_of
+from tracelink.diagnosis.stalls import Clues
 
 THREE = [0, 1, 2]
 MS = 1_000_000
@@ -68,7 +69,7 @@ def test_wait_in_an_earlier_life_is_over() -> None:
 
 def test_message_in_an_earlier_life_is_over() -> None:
     ranks = {0: "a1 a2 a3 a>1! a1 a2", 1: "a1 a2 a3 a1 a2"}
-    assert problems(ranks, a=[0, 1]) == []
+    assert problems(ranks, hung=False, a=[0, 1]) == []
 
 
 def test_life_of_one_collective() -> None:
@@ -81,7 +82,7 @@ def test_life_of_one_collective() -> None:
         ][: 2 if rank == 2 else 3]
         for rank in THREE
     }
-    (problem,) = diagnosis_of(recorded(entries)).problems
+    (problem,) = diagnosis_of(recorded(entries), clues=Clues(hung=True)).problems
     assert problem.message == (
         "Rank 2 never joined all_reduce #2 of group 0 (life 2 of default_pg); 2 ranks wait."
     )

@@ -348,7 +348,7 @@ def test_each_job_is_diagnosed_with_its_own_files(tmp_path: Path) -> None:
     diagnosis = tracelink.diagnose(tmp_path)
     (other,) = diagnosis.other_jobs
     assert [(one.job, one.verdict, [*one.unreadable]) for one in (diagnosis, other)] == [
-        ("b", "problem", [3]),
+        ("b", "in_flight", [3]),
         ("a", "ok", []),
     ]
     assert [one.example for one in diagnosis.findings if one.reason == "job_unknown"] == [

@@ -301,6 +301,11 @@ class Problem(Row, frozen=True, rename={"category": "class"}):
     ] = ()
     stacks: Annotated[tuple[Stack, ...], Doc("If there are files with stacks: those of the culprits.")] = ()
 
+    @property
+    def is_decided(self) -> bool:
+        """Whether something is known to be wrong: a rank without a dump may just not have been collected."""
+        return self.kind is not Kind.IN_FLIGHT and (self.kind is not Kind.ABSENT or self.proven)
+
     @classmethod
     def at(
         cls,
@@ -411,7 +416,7 @@ class Diagnosis(Result, frozen=True, forbid_unknown_fields=True):
 
     verdict: Annotated[
         Verdict,
-        Doc("`ok` if and only if there are no problems; `in_flight` if all problems are of this kind."),
+        Doc("`ok` if and only if there are no problems; `in_flight` if none shows that the job hangs."),
     ] = "ok"
     problems: Annotated[
         Sequence[Problem],
@@ -444,8 +449,8 @@ class Diagnosis(Result, frozen=True, forbid_unknown_fields=True):
     drawn_by = "tracelink.diagnosis.report"
 
     def __post_init__(self) -> None:
-        undecided = all(problem.kind is Kind.IN_FLIGHT for problem in self.problems)
-        found: Verdict = "in_flight" if undecided else "problem"
+        decided = any(problem.is_decided for problem in self.problems)
+        found: Verdict = "problem" if decided else "in_flight"
         force_setattr(self, "verdict", found if self.problems else "ok")
 
     @property

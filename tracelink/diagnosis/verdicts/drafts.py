@@ -26,8 +26,8 @@ class Draft(Struct, frozen=True):
 
     @property
     def is_decided(self) -> bool:
-        """Whether a verdict is more than that calls are in flight."""
-        return any(verdict.kind is not Kind.IN_FLIGHT for verdict in self.verdicts)
+        """Whether a verdict is known to be wrong: more than calls in flight and missing dumps."""
+        return any(verdict.is_decided for verdict in self.verdicts)
 
     def with_verdicts(self, verdicts: Sequence[Verdict], findings: Collection[Finding] = ()) -> Draft:
         """The same with these verdicts, and further findings."""
@@ -120,12 +120,12 @@ def _as_one(verdicts: Sequence[Verdict]) -> Sequence[Verdict]:
     ]
 
 
-def worst_first(verdicts: Sequence[Verdict]) -> list[Verdict]:
-    """Sorted by the number of waiting ranks, then by the number of collectives that show it."""
+def worst_first(verdicts: Sequence[Verdict], present: Collection[int]) -> list[Verdict]:
+    """The most certain first, then by the number of waiting ranks and of collectives that show it."""
     return sorted(
         verdicts,
         key=lambda verdict: (
-            verdict.kind is Kind.IN_FLIGHT,
+            _uncertainty(verdict, set(present)),
             -len(verdict.waiting),
             -verdict.count,
             verdict.group,
@@ -133,3 +133,13 @@ def worst_first(verdicts: Sequence[Verdict]) -> list[Verdict]:
             verdict.culprits,
         ),
     )
+
+
+def _uncertainty(verdict: Verdict, present: set[int]) -> int:
+    """Decided ones first, then those for which all ranks wait, then missing dumps, then what is only in flight."""
+    if verdict.is_decided:
+        return 0
+    if verdict.kind is not Kind.IN_FLIGHT:
+        return 2
+    waits_for_all = bool(verdict.culprits) and present <= {*verdict.culprits, *verdict.waiting}
+    return 1 if waits_for_all or (verdict.culprits and verdict.proven) else 3

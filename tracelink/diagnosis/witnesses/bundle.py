@@ -25,6 +25,7 @@ from tracelink.model.witnesses import (
     Conflict,
     MonitorAnswer,
     RankReport,
+    Sign,
     Use,
     WatchdogLog,
     Witnesses,
@@ -75,6 +76,13 @@ class Bundle(Struct):
         """The files that were used, and logs to which their rank wrote nothing."""
         empty_logs = [path for path in self.unused.get(EMPTY, ()) if LOG_NAME.search(path)]
         return {*self.logs, *self.quiet, *empty_logs, *self.stacks.recognised, *self.answers}
+
+    def failed(self) -> frozenset[tuple[int, int | None]]:
+        """Ranks whose logs show that a call of theirs failed, and its sequence number if the log names it."""
+        signs = (Sign.TIMED_OUT, Sign.GAVE_UP, Sign.LOST)
+        return frozenset(
+            (one.rank, one.sequence) for one in self.reports if one.rank is not None and one.sign in signs
+        )
 
     def witnesses(self, conflicts: Sequence[Conflict], uses: Sequence[Use]) -> Witnesses:
         """What the files show, where they contradict each other, and `uses` of others."""
