@@ -48,33 +48,33 @@ def membership_of(
     """The members of all groups; only those that no dump lists get more."""
     listed = {group.name for recording in recordings.values() for group in recording.groups if group.ranks}
     users = {row: group.ranks for row, group in enumerate(groups) if group.name not in listed and group.ranks}
-    sizes = _gathered_sizes(groups, records, requests, strings)
+    sizes = _gathered_sizes(groups, records, requests, strings) if users else np.zeros(len(groups), np.int64)
     partitions = [
         rows for rows in _by_description(groups, users).values() if _is_partition(rows, users, recordings)
     ]
     of_all = [group.ranks for group in groups if _is_default(group) and group.name in listed]
     everyone = set(of_all[0] if of_all else _least_ranks(groups, users, sizes, partitions, recordings))
-    absent = {*everyone, *(rank for group in groups for rank in group.ranks)} - set(recordings)
+    absent = tuple(sorted({*everyone, *(rank for group in groups for rank in group.ranks)} - set(recordings)))
+    if not users:
+        return Membership(groups, absent)
     members, excluded = _by_numbers(groups, users, recordings)
     members |= {row: tuple(sorted(everyone)) for row in users if _is_default(groups[row]) and everyone}
     least = np.where(sizes > 0, sizes, _sizes_of_unfinished(groups, records))
     for row, ranks in members.items():
         candidates = everyone - {*ranks} - excluded[row]
         # without a list of all ranks, one with a dump is as likely a member as one with a larger number
-        if len(ranks) + len(candidates) == least[row] and (of_all or candidates <= absent):
+        if len(ranks) + len(candidates) == least[row] and (of_all or candidates <= {*absent}):
             members[row] = tuple(sorted({*ranks, *candidates}))
     for rows in partitions:
-        members |= _completed(rows, users, sizes, sorted(absent))
+        members |= _completed(rows, users, sizes, absent)
     known = [
-        _with_members(group, members.get(row, group.ranks), int(least[row]) if row in users else 0)
+        _with_members(group, members[row], int(least[row])) if row in users else group
         for row, group in enumerate(groups)
     ]
-    return Membership(known, tuple(sorted(absent)))
+    return Membership(known, absent)
 
 
 def _with_members(group: ProcessGroup, members: tuple[int, ...], size: int) -> ProcessGroup:
-    if members == group.ranks and size <= group.size:
-        return group
     return replace(group, ranks=members, size=max(len(members), size))
 
 
