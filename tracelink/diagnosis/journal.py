@@ -6,13 +6,12 @@ Built from the `Recording` of each rank. Sizes and stacks are not in it: `reread
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import numpy as np
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from tracelink.diagnosis.dumps.lives import LeftLives, lives_of
+from tracelink.diagnosis.dumps.lives import lives_of
 from tracelink.diagnosis.members import membership_of
 from tracelink.matching.groups import resolve_groups
 from tracelink.matching.outlines import outlined, references_of, roster_of
@@ -60,14 +59,18 @@ class Journal(Struct, frozen=True):
         return self.strings[int(self.requests.operation[self.records.request[row]])]
 
     def has_left(self, rank: Int32s, group: Int32s) -> Bools:
-        """For each pair whether the rank has left this life of a group: it waits there no more."""
-        return LeftLives(self.rank, self.records.group, self.later_lives).of(rank, group)
+        """For each pair whether the rank has left this life of a group, for a later one: it waits there no more."""
+        left = np.zeros(len(group), np.bool_)
+        for life, later in self.later_lives.items():
+            of_life = np.flatnonzero(group == life)
+            left[of_life] = np.isin(rank[of_life], self.rank[np.isin(self.records.group, later)])
+        return left
 
 
 def journal_of(recordings: Mapping[int, Recording]) -> Journal:
     """Builds one journal from the recordings of all ranks."""
     ordered = _read_alike({rank: recordings[rank] for rank in sorted(recordings)})
-    group_codes = [_used_groups(recording) for recording in ordered.values()]
+    group_codes = [np.setdiff1d(recording.records.group, [UNKNOWN]) for recording in ordered.values()]
     groups, rows, findings = _groups(ordered, group_codes)
     strings = StringTable()
     requests, request_numbers = _merged_requests(list(ordered.values()), strings)
@@ -129,13 +132,6 @@ def _has_finished(recording: Recording) -> bool:
     return bool((records.state == State.COMPLETED).any() or (records.retired == 1).any())
 
 
-def _used_groups(recording: Recording) -> Int64s:
-    """The string codes of the groups that entries name."""
-    used = np.zeros(len(recording.strings) + 1, np.bool_)
-    used[recording.records.group] = True
-    return np.flatnonzero(used[:-1])
-
-
 def _groups(
     recordings: Mapping[int, Recording], used: Sequence[Int64s]
 ) -> tuple[Sequence[ProcessGroup], list[Int32s], list[Finding]]:
@@ -169,29 +165,11 @@ def _any_operation(recording: Recording) -> int:
 
 def _merged_requests(recordings: Sequence[Recording], texts: StringTable) -> tuple[Requests, list[Int32s]]:
     """Distinct requests of all ranks, and for each rank the new number of each of its requests."""
-    tables = [_recoded(recording, texts) for recording in recordings]
-    if not tables:
-        return _no_requests(), []
-    columns: dict[str, Any] = {name: np.concatenate([table[name] for table in tables]) for name in tables[0]}
-    number, first = distinct(*columns.values())
-    bounds = np.cumsum([len(recording.requests) for recording in recordings])[:-1]
-    return Requests(*columns.values()).take(first), [
-        part.astype(np.int32) for part in np.split(number, bounds)
-    ]
-
-
-def _no_requests() -> Requests:
-    empty: Any = np.empty(0, np.int64)
-    return Requests(*[empty] * len(Requests.__struct_fields__))
-
-
-def _recoded(recording: Recording, texts: StringTable) -> dict[str, Any]:
-    columns: dict[str, Any] = recording.requests.columns()
-    used = np.unique(np.concatenate([columns[name] for name in Requests.text_columns()]))
-    used = used[used != UNKNOWN]
-    codes = np.full(len(recording.strings) + 1, UNKNOWN, np.int32)
-    codes[used] = texts.encode([recording.strings[code] for code in used.tolist()])
-    return columns | {name: codes[columns[name]] for name in Requests.text_columns()}
+    tables = [recording.requests.recoded(texts.absorb(recording.strings)) for recording in recordings]
+    requests = Requests.concatenate(tables)
+    number, first = distinct(*requests.columns().values()) if len(requests) else (requests.source,) * 2
+    bounds = np.cumsum([len(table) for table in tables])[:-1]
+    return requests.take(first), np.split(number.astype(np.int32), bounds)
 
 
 def _with_closings(records: Records, closing: Bools) -> Records:

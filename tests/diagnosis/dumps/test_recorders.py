@@ -10,15 +10,14 @@ import tracelink
 from builders.dumps import dumps, hang, steps
 from builders.recorder import dump, pickled, process_group
 from tracelink.diagnosis.dumps.recorders import by_recorder
-from tracelink.diagnosis.journal import _no_requests
-from tracelink.model.records import Recording, Records
+from tracelink.model.records import Recording, Records, Requests
 from tracelink.model.trace import SourceInfo
 
 RANKS = 4
 
 
 def recording(*groups: str) -> Recording:
-    return Recording(SourceInfo("x", "flight-recorder", recorder=groups), [], Records.of(0), _no_requests())
+    return Recording(SourceInfo("x", "flight-recorder", recorder=groups), [], Records.of(0), Requests.empty())
 
 
 def of_backend(backend: str, folder: Path, *, culprit: int | None = None, group: str = "0") -> Path:

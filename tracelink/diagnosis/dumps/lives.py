@@ -12,7 +12,7 @@ import numpy as np
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from tracelink.model.columns import NO_TIME, UNKNOWN, Bools, Int32s, Int64s, distinct, starts_of
+from tracelink.model.columns import NO_TIME, UNKNOWN, starts_of
 from tracelink.model.findings import Finding, Severity
 from tracelink.model.records import Records
 from tracelink.model.text import group_in_words
@@ -136,39 +136,3 @@ def _finding(group: ProcessGroup, count: int) -> Finding:
         "counts from 1 again: each life is diagnosed separately."
     )
     return Finding(Severity.INFO, "group_made_again", message[:1].upper() + message[1:], count)
-
-
-class LeftLives(Struct, frozen=True):
-    """Which ranks have left which lives: they have entries in a later one."""
-
-    rank: Int32s
-    group: Int32s
-    """Rank and group of each entry of the job."""
-    later: Mapping[int, Sequence[int]]
-
-    def of(self, rank: Int32s, group: Int32s) -> Bools:
-        """For each pair whether the rank has left this life of a group."""
-        left = np.zeros(len(group), np.bool_)
-        asked = np.flatnonzero(np.isin(group, list(self.later)))
-        if not len(asked):
-            return left
-        last_life, remaining = self._lives()
-        known = np.flatnonzero(self.group != UNKNOWN)
-        pair, _ = distinct(
-            np.concatenate([rank[asked], self.rank[known]]),
-            np.concatenate([last_life[group[asked]], last_life[self.group[known]]]),
-        )
-        fewest = np.full(int(pair.max()) + 1, len(last_life))
-        np.minimum.at(fewest, pair[len(asked) :], remaining[self.group[known]])
-        left[asked] = remaining[group[asked]] > fewest[pair[: len(asked)]]
-        return left
-
-    def _lives(self) -> tuple[Int64s, Int64s]:
-        """For each group its last life, and how many lives it had after this one."""
-        count = 1 + max(
-            int(self.group.max(initial=0)), *self.later, *(lives[-1] for lives in self.later.values())
-        )
-        last_life, remaining = np.arange(count), np.zeros(count, np.int64)
-        for life, following in self.later.items():
-            last_life[life], remaining[life] = following[-1], len(following)
-        return last_life, remaining

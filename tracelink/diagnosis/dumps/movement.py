@@ -80,17 +80,9 @@ def _unchanged(earlier: Recording, later: Recording) -> Bools:
 
 def _common_entries(earlier: Recording, later: Recording) -> tuple[Int64s, Int64s]:
     """The rows of entries with the same record id in both dumps."""
-    old, new = earlier.records.record, later.records.record
-    if len(old) and len(new) and _is_contiguous(old) and _is_contiguous(new):
-        first, last = max(old[0], new[0]), min(old[-1], new[-1])
-        ids = np.arange(first, max(first, last + 1))
-        return ids - old[0], ids - new[0]
-    _, in_old, in_new = np.intersect1d(old, new, assume_unique=True, return_indices=True)
+    ids = earlier.records.record, later.records.record
+    _, in_old, in_new = np.intersect1d(*ids, assume_unique=True, return_indices=True)
     return in_old, in_new
-
-
-def _is_contiguous(ids: Int64s) -> bool:
-    return bool(ids[-1] - ids[0] == len(ids) - 1)
 
 
 def _last_id(recording: Recording) -> int:
