@@ -428,12 +428,12 @@ def _unreadable(recordings: Recordings, discovery: Discovery) -> dict[int, str]:
 
 def _in_replicas(recordings: Recordings, size: int) -> Recordings:
     """Profiles are left out: they do not show their replica."""
-    replicas = in_replicas(recordings.by_rank, size)
-    findings = [*recordings.findings, *replicas.findings]
+    by_rank, findings = in_replicas(recordings.by_rank, size)
+    findings = [*recordings.findings, *findings]
     if profiles := len(profiles_among(recordings.tasks)):
         message = f"{profiles} profiles were not read: it is unknown to which replica their ranks belong."
         findings.append(Finding(Severity.INFO, "profiles_of_replicas", message, profiles))
-    return Recordings(replicas.recordings, recordings.unreadable, findings)
+    return Recordings(by_rank, recordings.unreadable, findings)
 
 
 def _no_dumps(discovery: Discovery) -> UnreadableError:

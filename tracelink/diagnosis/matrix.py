@@ -80,14 +80,13 @@ def matrix_of(journal: Journal, chosen: Bools, ranks: Int32s, last: int | None) 
     entry = np.full((count, len(ranks)), UNKNOWN, np.int64)
     entry[at[shown], column[shown]] = rows[shown]
     sample = entry.max(axis=1, initial=UNKNOWN)
-    streams = _Streams(journal, matching, ranks)
-    stream = streams.of_cells(entry, sample)
+    member = _members(journal, matching, ranks, entry, sample)
     return Matrix(
         ranks,
         entry,
         np.append(matching.closing, UNKNOWN)[entry],
-        stream != UNKNOWN,
-        (entry == UNKNOWN) & streams.lost(entry, stream, rows, at),
+        member,
+        member & (entry == UNKNOWN) & _lost(journal, matching, ranks, entry, column, at),
         sample,
         matching.message[sample],
         matching.source[sample],
@@ -114,75 +113,47 @@ def _line_of_entries(
     return line_of[number], len(lines)
 
 
-class _Streams:
-    """What ranks do in order: the collectives of a group, the messages between two of its ranks."""
+def _members(journal: Journal, matching: EntryMatching, ranks: Int32s, entry: Cells, sample: Int64s) -> Marks:
+    """For each cell whether the rank has to take part: in the collective of its group, or as an end of the message."""
+    member: Marks = entry != UNKNOWN
+    row, column = np.nonzero(member)
+    collective = matching.collective[entry[row, column]]
+    row, column = row[collective], column[collective]
+    of_group = np.array([np.isin(ranks, group.ranks) for group in journal.groups], np.bool_)
+    group = journal.records.group[entry[row, column]]
+    pair = np.unique(row * (len(journal.groups) + 1) + group) if len(row) else row
+    row, group = np.divmod(pair, len(journal.groups) + 1)
+    np.logical_or.at(member, row, of_group[group] if len(pair) else member[:0])
+    for end in (matching.source, matching.target):
+        member |= (end[sample, None] == ranks) & matching.message[sample, None]
+    return member
 
-    def __init__(self, journal: Journal, matching: EntryMatching, ranks: Int32s) -> None:
-        self._journal = journal
-        self._ranks = ranks
-        self._matching = matching
-        message = matching.message.astype(np.int8)
-        group = journal.records.group
-        columns = (group, message, matching.source, matching.target)
-        self._number = distinct(*columns)[0] if len(journal) else np.empty(0, np.int64)
 
-    def of_cells(self, entry: Cells, sample: Int64s) -> Cells:
-        """For each cell the stream in which the rank has to take part, or UNKNOWN."""
-        stream = np.full(entry.shape, UNKNOWN, np.int64)
-        row, column = np.nonzero(entry != UNKNOWN)
-        entries = entry[row, column]
-        stream[row, column] = self._number[entries]
-        members = [np.isin(self._ranks, group.ranks) for group in self._journal.groups]
-        of_group = np.array([*members, np.zeros(len(self._ranks), np.bool_)], np.bool_)
-        group = self._journal.records.group[entries]
-        _, first = distinct(row, group) if len(row) else (row, row)
-        for first_entry in first[self._matching.collective[entries[first]]].tolist():
-            stream[row[first_entry], of_group[group[first_entry]]] = self._number[entries[first_entry]]
-        for end in (self._matching.source, self._matching.target):
-            is_end = (end[sample, None] == self._ranks) & self._matching.message[sample, None]
-            stream = np.where(is_end, self._number[sample, None], stream)
-        return stream
+def _lost(
+    journal: Journal, matching: EntryMatching, ranks: Int32s, entry: Cells, column: Int64s, at: Int64s
+) -> Marks:
+    """For each cell whether a buffer that wrapped, or a truncated dump, may have lost it.
 
-    def lost(self, entry: Cells, stream: Cells, rows: Int64s, at: Int64s) -> Marks:
-        """Cells before the first entry of a wrapped buffer, or after the last one of a truncated dump."""
-        recordings = [self._journal.recordings[rank] for rank in self._ranks.tolist()]
-        wrapped = np.array([recording.overwritten > 0 for recording in recordings], np.bool_)
-        broken = np.array([recording.broken_off for recording in recordings], np.bool_)
-        if not len(rows) or not (wrapped.any() or broken.any()):
-            return np.zeros(stream.shape, np.bool_)
-        count = len(self._ranks)
-        column = np.searchsorted(self._ranks, self._journal.rank[rows])
-        known, first = distinct(self._number[rows], column)
-        last = np.empty(len(first), np.int64)
-        last[known] = np.arange(len(rows))
-        keys = self._number[rows[first]] * count + column[first]
-        wanted = stream * count + np.arange(count)
-        found = np.minimum(np.searchsorted(keys, wanted), len(keys) - 1)
-        known_stream = keys[found] == wanted
-        line = np.arange(len(stream))[:, None]
-        older, newer = self._outside(entry)
-        before = np.where(known_stream, line < at[first][found], older)
-        after = np.where(known_stream, line > at[last][found], newer)
-        lost: Marks = (stream != UNKNOWN) & ((wrapped & before) | (broken & after))
-        return lost
-
-    def _outside(self, entry: Cells) -> tuple[Marks, Marks]:
-        """For ranks without entries of a stream: whether the row may be before, or after, what their dumps contain.
-
-        It is if others have finished it; else times decide.
-        """
-        journal, matching = self._journal, self._matching
-        closing = np.where(
-            np.append(matching.closing, UNKNOWN)[entry] == UNKNOWN, entry, matching.closing[entry]
-        )
-        finished = np.append(outcomes(journal), np.int8(Outcome.OPEN))[closing].max(axis=1) >= Outcome.RETIRED
-        created = np.append(journal.records.created, NO_TIME)
-        time = created[entry].max(axis=1)[:, None]
-        own = np.searchsorted(journal.ranks, self._ranks)
-        begin, end = journal.bounds[own], journal.bounds[own + 1]
-        since = created[np.where(begin < end, begin, UNKNOWN)]
-        until = created[np.where(begin < end, end - 1, UNKNOWN)]
-        return finished[:, None] | (time <= since), finished[:, None] | (time >= until)
+    It is before the first entry that is left, or after the last one, or others have finished it.
+    """
+    recordings = [journal.recordings[rank] for rank in ranks.tolist()]
+    wrapped = np.array([recording.overwritten > 0 for recording in recordings], np.bool_)
+    broken = np.array([recording.broken_off for recording in recordings], np.bool_)
+    if not (wrapped.any() or broken.any()):
+        return np.zeros(entry.shape, np.bool_)
+    first, last = np.full(len(ranks), len(entry)), np.full(len(ranks), UNKNOWN)
+    np.minimum.at(first, column, at)
+    np.maximum.at(last, column, at)
+    closing = np.append(matching.closing, UNKNOWN)[entry]
+    outcome = np.append(outcomes(journal), np.int8(Outcome.OPEN))[
+        np.where(closing == UNKNOWN, entry, closing)
+    ]
+    best = outcome.max(axis=1, initial=Outcome.OPEN)[:, None]
+    finished, retired = best >= Outcome.FINISHED, best >= Outcome.RETIRED
+    line = np.arange(len(entry))[:, None]
+    older, newer = (line < first) | (retired & (line < last)), (line > last) | (retired & (line > first))
+    lost: Marks = (wrapped & (older | finished)) | (broken & (newer | finished))
+    return lost
 
 
 # Matching entries of different ranks.

@@ -178,8 +178,7 @@ def _read(tasks: Sequence[Task], engine: Engine) -> list[Recording | Finding]:
     shared = [thing for task in tasks for thing in (task.source, task.reader)]
 
     def work(batch: Sequence[Task]) -> list[Recording | Finding]:
-        members = _Members()
-        return [members.shared(_read_one(task, inner)) for task in batch]
+        return [_read_one(task, inner) for task in batch]
 
     return list(chain.from_iterable(outer.map(work, batches, shared=shared)))
 
@@ -202,25 +201,6 @@ def _read_one(task: Task, engine: Engine) -> Recording | Finding:
     return attempted(task, lambda: reader.read_records(task.source, engine))
 
 
-class _Members:
-    """Each dump lists the members of its groups; equal lists are kept, and sent between processes, once."""
-
-    def __init__(self) -> None:
-        self._known: dict[tuple[int, ...], tuple[int, ...]] = {}
-
-    def shared(self, read: Recording | Finding) -> Recording | Finding:
-        """The recording with lists of members that are shared with others."""
-        if isinstance(read, Finding):
-            return read
-        groups = [
-            group
-            if (ranks := self._known.setdefault(group.ranks, group.ranks)) is group.ranks
-            else replace(group, ranks=ranks)
-            for group in read.groups
-        ]
-        return replace(read, groups=groups)
-
-
 def profiles_among(tasks: Sequence[Task]) -> list[Task]:
     """The sources that are neither dumps, nor compile logs, nor metrics, nor timelines of several ranks."""
     others = Recorder | Unpacking | CompileLogReader | MetricsReader
@@ -235,63 +215,36 @@ def compile_logs_among(tasks: Sequence[Task]) -> list[Task]:
 # Replicas that number their own ranks from 0 and train together, as torchft runs them.
 
 
-class Replicas(Struct, frozen=True):
-    """Recordings whose groups list ranks of the whole job, and findings."""
-
-    recordings: dict[int, Recording]
-    findings: list[Finding]
-
-
-def in_replicas(recordings: Mapping[int, Recording], size: int) -> Replicas:
-    """The recordings of a job whose replicas have `size` ranks each; torchft runs such jobs."""
+def in_replicas(recordings: Mapping[int, Recording], size: int) -> tuple[dict[int, Recording], list[Finding]]:
+    """The recordings of a job whose replicas have `size` ranks each, with groups that list ranks of the whole job."""
     if size < 1:
         raise UsageError(
             f"--replica-size {size} is not positive", advice="Give the number of ranks of one replica."
         )
-    users: dict[int, dict[str, list[int]]] = defaultdict(lambda: defaultdict(list))
+    users: dict[tuple[int, str], list[int]] = defaultdict(list)
     for rank in sorted(recordings):
         for group in recordings[rank].groups:
-            users[rank // size][group.name].append(rank)
-    replicas = {replica: _Replica(replica * size, size, known_by) for replica, known_by in users.items()}
+            users[rank // size, group.name].append(rank)
+
+    def in_whole_job(rank: int, group: ProcessGroup) -> ProcessGroup:
+        first, members = rank - rank % size, group.ranks
+        if not members and _is_default(group):
+            members = tuple(range(first, first + size))
+        elif not members and group.name:  # a group without a name may span replicas
+            members = tuple(users[rank // size, group.name])
+        elif rank not in members and rank - first in members and max(members) < size:
+            members = tuple(first + member for member in members)
+        return group if members == group.ranks else replace(group, ranks=members, size=len(members))
+
     renumbered = {
-        rank: replace(
-            recording, groups=[replicas[rank // size].in_whole_job(rank, group) for group in recording.groups]
-        )
+        rank: replace(recording, groups=[in_whole_job(rank, group) for group in recording.groups])
         for rank, recording in recordings.items()
     }
-    return Replicas(renumbered, _other_sizes(recordings, size))
-
-
-class _Replica(Struct, frozen=True):
-    """The ranks that one replica numbers from 0."""
-
-    first: int
-    size: int
-    users: Mapping[str, Sequence[int]]
-    """The ranks that know a group, by its name."""
-
-    def in_whole_job(self, rank: int, group: ProcessGroup) -> ProcessGroup:
-        """A group as one of its ranks describes it, by ranks of the whole job."""
-        if not group.ranks:
-            return _with_ranks(group, self._users_of(group))
-        within = max(group.ranks) < self.size and rank - self.first in group.ranks
-        if rank in group.ranks or not within:
-            return group
-        return _with_ranks(group, [self.first + member for member in group.ranks])
-
-    def _users_of(self, group: ProcessGroup) -> Sequence[int]:
-        """The members of a group without a list; an unnamed group may span replicas."""
-        if _is_default(group):
-            return range(self.first, self.first + self.size)
-        return self.users[group.name] if group.name else ()
+    return renumbered, _other_sizes(recordings, size)
 
 
 def _is_default(group: ProcessGroup) -> bool:
     return group.name in DEFAULT_NAMES or group.description == DEFAULT_DESCRIPTION
-
-
-def _with_ranks(group: ProcessGroup, ranks: Sequence[int]) -> ProcessGroup:
-    return replace(group, ranks=tuple(ranks), size=len(ranks))
 
 
 def _other_sizes(recordings: Mapping[int, Recording], size: int) -> list[Finding]:
