@@ -34,7 +34,7 @@ from tracelink.diagnosis.dumps.recordings import (
     read_recordings,
     sources_of_jobs,
 )
-from tracelink.diagnosis.dumps.sets import DumpedJob, SeveralJobsError
+from tracelink.diagnosis.dumps.sets import Run, SeveralJobsError
 from tracelink.diagnosis.explain import judged_by_line, with_compilations, with_evidence
 from tracelink.diagnosis.hangs import hangs_of
 from tracelink.diagnosis.journal import Journal, journal_of, last_unusable_entries, unusable_findings
@@ -196,7 +196,7 @@ def examine_sources(
 
 
 def _each_job(
-    jobs: Sequence[DumpedJob],
+    jobs: Sequence[Run],
     discovery: Discovery,
     engine: Engine,
     replica_size: int | None,

@@ -301,7 +301,7 @@ def jobs(folder: Path, *more: Path) -> dict[str, list[str]]:
     """The dumps of each job."""
     with pytest.raises(SeveralJobsError) as several:
         read_recordings(discover(Request([(str(path), "") for path in (folder, *more)])), Processes(1))
-    return {job.name: sorted(job.paths) for job in several.value.jobs}
+    return {job.name: sorted(job.files) for job in several.value.jobs}
 
 
 def test_jobs_in_one_folder(tmp_path: Path) -> None:

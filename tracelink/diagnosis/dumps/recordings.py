@@ -10,7 +10,7 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from tracelink.diagnosis.dumps.recorders import by_recorder, joined, recorders_finding
-from tracelink.diagnosis.dumps.sets import Chosen, Dump, DumpedJob, chosen_dumps
+from tracelink.diagnosis.dumps.sets import Chosen, Dump, Run, chosen_dumps
 from tracelink.io.engine import Engine
 from tracelink.io.sources import RECORDER_FORMAT, Discovery, host_in_path
 from tracelink.matching.groups import DEFAULT_DESCRIPTION, DEFAULT_NAMES
@@ -102,9 +102,9 @@ def read_recordings(discovery: Discovery, engine: Engine) -> Recordings:
     )
 
 
-def sources_of_jobs(discovery: Discovery, jobs: Sequence[DumpedJob]) -> tuple[list[Discovery], list[Finding]]:
+def sources_of_jobs(discovery: Discovery, jobs: Sequence[Run]) -> tuple[list[Discovery], list[Finding]]:
     """The dumps of each job and the other files that are its own by their names; a finding if there are more."""
-    of_dump = {path: number for number, job in enumerate(jobs) for path in job.paths}
+    of_dump = {path: number for number, job in enumerate(jobs) for path in job.files}
 
     def job_of(path: str) -> int | None:
         covering = (number for number, job in enumerate(jobs) if job.covers(path))

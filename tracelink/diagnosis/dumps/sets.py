@@ -38,7 +38,7 @@ NUMBERED_ATTEMPT = re.compile(r"(?:attempt|restart|retry)[._-]?\d", re.IGNORECAS
 NOT_OF_A_JOB = re.compile(r"attempt|restart|retry|old|bak|backup|prev|previous|[\d._:#T-]+", re.IGNORECASE)
 """What the names of two attempts of one job may differ by."""
 
-SEPARATOR = re.compile(r"[:/]")
+SEPARATOR = re.compile(r"([:/])")
 """What separates folders in a path; the member of an archive follows a colon."""
 
 Dump = tuple[int, Recording]
@@ -100,7 +100,7 @@ def _without_copies(dumps: Sequence[Dump]) -> tuple[list[Dump], list[Recording]]
     kept: list[Dump] = []
     copies: list[Recording] = []
     of_rank: dict[int, list[Recording]] = defaultdict(list)
-    for rank, recording in sorted(dumps, key=lambda dump: (len(_parts(dump[1])), dump[1].source.path)):
+    for rank, recording in sorted(dumps, key=lambda dump: (len(_parts(dump)), dump[1].source.path)):
         if any(_is_copy(other, recording) for other in of_rank[rank]):
             copies.append(recording)
             continue
@@ -174,85 +174,62 @@ class DumpSet(Struct, frozen=True):
 
 def _sets(dumps: Sequence[Dump]) -> list[DumpSet]:
     """The fewest sets without two dumps of a rank: by one level of folders, by file names, or by both."""
-    by_name = [
-        _by_name(dumps, _stem),
-        _by_name(dumps, lambda dump: os.path.join(_folder(dump[1]), _stem(dump))),
-    ]
-    found = [*(_by_level(dumps, level) for level in range(_depth(dumps))), *by_name]
+    found = [_by_level(dumps, level) for level in _levels(dumps)]
+    found += [_grouped(dumps, _stem), _grouped(dumps, lambda dump: _folder(dump) + _stem(dump))]
     return min((sets for sets in found if sets), key=len, default=[])
-
-
-def _by_level(dumps: Sequence[Dump], level: int) -> list[DumpSet]:
-    groups = _grouped(dumps, lambda dump: _part(dump[1], level))
-    return [
-        DumpSet(label, members, _paths_to(members, level) if label else _globs("*", members))
-        for label, members in groups.items()
-    ]
-
-
-def _by_name(dumps: Sequence[Dump], key: Callable[[Dump], str]) -> list[DumpSet]:
-    groups = _grouped(dumps, key)
-    return [
-        DumpSet(label, members, _globs(SEPARATOR.split(label)[-1].replace("#", "*"), members))
-        for label, members in groups.items()
-    ]
 
 
 def _attempt_folders(dumps: Sequence[Dump]) -> list[DumpSet]:
     """The sets of folders such as attempt_0 and attempt_1, if there are several."""
-    for level in range(_depth(dumps)):
-        names = {_part(recording, level) for _, recording in dumps}
+    for level in _levels(dumps):
+        names = {_folder_at(dump, level)[0] for dump in dumps}
         if len(names) > 1 and all(map(NUMBERED_ATTEMPT.search, names)):
             return _by_level(dumps, level)
     return []
 
 
-def _grouped(dumps: Sequence[Dump], key: Callable[[Dump], str]) -> dict[str, dict[int, Recording]]:
-    """The dumps by a key; empty if a key has two dumps of a rank."""
-    groups: dict[str, dict[int, Recording]] = defaultdict(dict)
+def _by_level(dumps: Sequence[Dump], level: int) -> list[DumpSet]:
+    return _grouped(dumps, lambda dump: _folder_at(dump, level)[0], lambda dump: _folder_at(dump, level)[1])
+
+
+def _grouped(
+    dumps: Sequence[Dump], label: Callable[[Dump], str], path: Callable[[Dump], str] | None = None
+) -> list[DumpSet]:
+    """Sets of dumps with the same label, each with its path, else that of its name; empty if one has a rank twice."""
+    groups: dict[str, list[Dump]] = defaultdict(list)
     for dump in dumps:
-        groups[key(dump)][dump[0]] = dump[1]
-    return groups if sum(map(len, groups.values())) == len(dumps) else {}
+        groups[label(dump)].append(dump)
+    if not all(map(_are_unique, groups.values())):
+        return []
+    named = path or (lambda dump: _folder(dump) + _stem(dump).replace("#", "*"))
+    return [DumpSet(label, dict(own), tuple(dict.fromkeys(map(named, own)))) for label, own in groups.items()]
 
 
-def _globs(pattern: str, dumps: Mapping[int, Recording]) -> tuple[str, ...]:
-    folders = {_folder(recording): None for recording in dumps.values()}
-    return tuple(os.path.join(folder, pattern) for folder in folders)
+def _levels(dumps: Sequence[Dump]) -> range:
+    return range(max(len(_parts(dump)) for dump in dumps) // 2)
 
 
-def _depth(dumps: Sequence[Dump]) -> int:
-    return max(len(_parts(recording)) for _, recording in dumps) - 1
+def _parts(dump: Dump) -> list[str]:
+    """The parts of its path, with a separator between each two."""
+    return SEPARATOR.split(dump[1].source.path)
 
 
-def _parts(recording: Recording) -> list[str]:
-    return SEPARATOR.split(recording.source.path)
+def _folder_at(dump: Dump, level: int) -> tuple[str, str]:
+    """The name of the folder at this level, and its path; of a file above it no name, and all of its folder."""
+    parts = _parts(dump)
+    if 2 * level < len(parts) - 1:
+        return parts[2 * level], "".join(parts[: 2 * level + 1])
+    return "", f"{_folder(dump)}*"
 
 
-def _part(recording: Recording, level: int) -> str:
-    """The name of the folder at this level; empty for a file above it."""
-    parts = _parts(recording)
-    return parts[level] if level < len(parts) - 1 else ""
-
-
-def _paths_to(dumps: Mapping[int, Recording], level: int) -> tuple[str, ...]:
-    """The paths of the folders at this level."""
-    ends = [
-        [separator.start() for separator in SEPARATOR.finditer(recording.source.path)][level]
-        for recording in dumps.values()
-    ]
-    paths = [recording.source.path[:end] for recording, end in zip(dumps.values(), ends, strict=True)]
-    return tuple(dict.fromkeys(paths))
-
-
-def _folder(recording: Recording) -> str:
-    path = recording.source.path
-    return path[: -len(_parts(recording)[-1])].rstrip("/")
+def _folder(dump: Dump) -> str:
+    """Its folder, with the separator at the end."""
+    return "".join(_parts(dump)[:-1])
 
 
 def _stem(dump: Dump) -> str:
     """The name of a file with # in place of its rank."""
-    rank, recording = dump
-    name = _parts(recording)[-1]
+    rank, name = dump[0], _parts(dump)[-1]
     after_word = re.compile(rf"(rank[\[\]=._-]*)0*{rank}(?!\d)", re.IGNORECASE)
     stem, replaced = after_word.subn(r"\1#", name, count=1)
     if replaced:
@@ -286,10 +263,24 @@ def _by_age(dumps: Sequence[Dump]) -> list[DumpSet] | None:
 # Runs: the sets of the same processes. Several runs are attempts of one job, or jobs.
 
 
-class _Run(Struct):
-    """Sets of the same processes, the newest first."""
+class Run(Struct):
+    """Sets of the same processes, the newest first; of one of several jobs those of all attempts."""
 
     sets: list[DumpSet]
+
+    @property
+    def name(self) -> str:
+        """For people."""
+        return os.path.basename(self.sets[0].name)
+
+    @property
+    def files(self) -> set[str]:
+        """The paths of its dumps."""
+        return {recording.source.path for dumps in self.sets for recording in dumps.dumps.values()}
+
+    def covers(self, path: str) -> bool:
+        """Whether a file, such as a log, belongs to it by its name."""
+        return any(dumps.covers(path) for dumps in self.sets)
 
     @property
     def start_ns(self) -> int:
@@ -309,16 +300,16 @@ class _Run(Struct):
         return True in relations or (False not in relations and (overlaps or has_common_ranks))
 
 
-def _runs(sets: Sequence[DumpSet]) -> list[_Run]:
+def _runs(sets: Sequence[DumpSet]) -> list[Run]:
     """The sets of each run, the newest run first."""
-    runs: list[_Run] = []
+    runs: list[Run] = []
     for dumps in sorted(sets, key=lambda dumps: (-len(dumps.dumps), dumps.label)):
         for run in runs:
             if run.contains(dumps):
                 run.sets.append(dumps)
                 break
         else:
-            runs.append(_Run([dumps]))
+            runs.append(Run([dumps]))
     for run in runs:
         run.sets.sort(key=cmp_to_key(_age_difference))
     return sorted(runs, key=lambda run: run.end_ns, reverse=True)
@@ -342,7 +333,7 @@ def _age_difference(dumps: DumpSet, other: DumpSet) -> int:
     return (earlier - later) or (other.end_ns - dumps.end_ns)
 
 
-def _newest_generation(run: _Run) -> Chosen:
+def _newest_generation(run: Run) -> Chosen:
     """The newest dumps of a run, with sets of other ranks, and the generation before them.
 
     If only few ranks have written the newest set, older dumps of the other ranks are taken as well.
@@ -358,32 +349,20 @@ def _newest_generation(run: _Run) -> Chosen:
         older.append(dumps)
         if are_few:
             newest = {**dumps.dumps, **newest}
-    earlier: dict[int, Recording] = {}
-    for dumps in older:
-        unused = {
-            rank: recording for rank, recording in dumps.dumps.items() if newest.get(rank) is not recording
-        }
-        earlier = {**unused, **earlier}
+    earlier = {
+        rank: recording
+        for dumps in reversed(older)
+        for rank, recording in dumps.dumps.items()
+        if newest.get(rank) is not recording
+    }
     findings = [_generations_finding(run.sets[0], older, sorted(ranks - newest.keys()))] if older else []
     return Chosen(dict(sorted(newest.items())), dict(sorted(earlier.items())), findings)
-
-
-class DumpedJob(Struct, frozen=True):
-    """The dumps of one of several jobs."""
-
-    name: str
-    paths: frozenset[str]
-    sets: Sequence[DumpSet]
-
-    def covers(self, path: str) -> bool:
-        """Whether a file, such as a log, belongs to it by its name."""
-        return any(dumps.covers(path) for dumps in self.sets)
 
 
 class SeveralJobsError(RankConflictError):
     """The dumps are of several jobs."""
 
-    def __init__(self, jobs: Sequence[DumpedJob]) -> None:
+    def __init__(self, jobs: Sequence[Run]) -> None:
         super().__init__(
             f"these are dumps of {len(jobs)} jobs: {_names([job.sets[0] for job in jobs])}",
             advice="Name the files of one job. If they are one job, set the rank of each file with --rank FILE=N.",
@@ -391,9 +370,9 @@ class SeveralJobsError(RankConflictError):
         self.jobs = jobs
 
 
-def _check_one_job(runs: Sequence[_Run]) -> None:
+def _check_one_job(runs: Sequence[Run]) -> None:
     """Raises SeveralJobsError unless runs follow each other, and have names as attempts of one job have."""
-    by_name: dict[str, list[_Run]] = defaultdict(list)
+    by_name: dict[str, list[Run]] = defaultdict(list)
     for run in runs:
         by_name[NOT_OF_A_JOB.sub("", run.sets[0].label)].append(run)
     jobs = []
@@ -401,19 +380,13 @@ def _check_one_job(runs: Sequence[_Run]) -> None:
         overlap = any(older.end_ns >= newer.start_ns for newer, older in pairwise(own))
         jobs += [[run] for run in own] if overlap else [own]
     if len(jobs) > 1:
-        raise SeveralJobsError([_dumped_job(own) for own in jobs])
-
-
-def _dumped_job(runs: Sequence[_Run]) -> DumpedJob:
-    sets = [dumps for run in runs for dumps in run.sets]
-    paths = {recording.source.path for dumps in sets for recording in dumps.dumps.values()}
-    return DumpedJob(os.path.basename(sets[0].name), frozenset(paths), sets)
+        raise SeveralJobsError([Run([dumps for run in own for dumps in run.sets]) for own in jobs])
 
 
 # Findings and errors.
 
 
-def _attempts_finding(newest: _Run, older: Sequence[_Run]) -> Finding:
+def _attempts_finding(newest: Run, older: Sequence[Run]) -> Finding:
     others = [dumps for run in older for dumps in run.sets]
     later = duration(newest.start_ns - older[0].end_ns)
     message = (
