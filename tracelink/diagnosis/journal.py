@@ -169,7 +169,7 @@ def _merged_requests(recordings: Sequence[Recording], texts: StringTable) -> tup
     requests = Requests.concatenate(tables)
     number, first = distinct(*requests.columns().values()) if len(requests) else (requests.source,) * 2
     bounds = np.cumsum([len(table) for table in tables])[:-1]
-    return requests.take(first), np.split(number.astype(np.int32), bounds)
+    return requests.take(first), np.split(number.astype(np.int32), bounds)[: len(tables)]
 
 
 def _with_closings(records: Records, closing: Bools) -> Records:
