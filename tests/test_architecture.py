@@ -229,7 +229,6 @@ REPEATED = {
     ("CommunicationColumns", "Statement"): COLUMNS_AND_ROW,
     ("Crossed", "Crossings"): "times of a job, and the same as observations of clocks",
     ("Clock", "_RankInFile"): "what a clock file may contain, with bounds of hostile numbers",
-    ("Difference", "Disagreement"): "numbers of rows, and what these are in words",
     ("Element", "ExactElement"): KINETO,
     ("Element", "MixedElement"): KINETO,
     ("ExactElement", "MixedElement"): KINETO,

@@ -35,7 +35,7 @@ def test_skipped_call_in_words() -> None:
 
 def test_extra_call_of_a_pair() -> None:
     found = of_pairs("b1 b2 b3! a1! b4! a2!", "b1 b2 a1! b3! a2!", "b1 b2 a1! b3! a2!")
-    assert found == ["operation_mismatch b3 by 0, for 1 2 3"]
+    assert found == ["extra_call b3 by 0, for 1 2 3"]
 
 
 def test_calls_in_another_order_are_a_deadlock() -> None:
@@ -98,7 +98,7 @@ def test_earlier_skip_that_nothing_else_shows() -> None:
 
 def test_extra_calls_that_show_later_as_a_skipped_one() -> None:
     others = "a1@5 a2@6 a3@6 a4@6 a5=broadcast@9!"
-    assert of_lines(others, "a1@5 a2@7 a3@7 a4@6 a5@6!") == ["operation_mismatch a2 by 2, for 0 1"]
+    assert of_lines(others, "a1@5 a2@7 a3@7 a4@6 a5@6!") == ["extra_call a2 by 2, for 0 1"]
 
 
 def test_lines_tell_a_skipped_call_from_the_next() -> None:

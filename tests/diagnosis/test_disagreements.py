@@ -199,8 +199,11 @@ class TestSkipped:
 def test_extra_collective() -> None:
     others = "a1:1 a2:2! a3:3!"
     (problem,) = diagnosis_of_programs({0: others, 1: others, 2: "a1:1 a2:9! a3:2! a4:3!"}, a=THREE).problems
-    assert (problem.kind, problem.sequence, problem.culprits) == ("operation_mismatch", 2, (2,))
-    assert problem.message.startswith("Rank 2 made 1 call that rank 0 did not make: all_reduce #2 of group a")
+    assert (problem.kind, problem.sequence, problem.culprits) == ("extra_call", 2, (2,))
+    assert (
+        problem.message
+        == "Rank 2 made a call that rank 0 did not make: all_reduce #2 of group a; 2 ranks wait."
+    )
 
 
 def test_call_in_place_of_another_one() -> None:

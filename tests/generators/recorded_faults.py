@@ -342,7 +342,9 @@ COLLECTIVE_FAULTS = {
     ),
     "died": Kind(NEVER_JOINED, _known, _stops, LAGGING | {"failed"}),
     "skipped": Kind("skipped", _skip_shows, _skipped, needs_majority=True),
-    "extra": Kind("operation_mismatch", _known, _extra, frozenset({"skipped"}), needs_majority=True),
+    "extra": Kind(
+        "extra_call", _known, _extra, frozenset({"skipped", "operation_mismatch"}), needs_majority=True
+    ),
     "operation_mismatch": _replaced("operation_mismatch", _other_operation, hangs=True),
     "dtype_mismatch": _replaced("dtype_mismatch", _other_type, hangs=False),
     "size_mismatch": _replaced("size_mismatch", _other_size, hangs=True),

@@ -11,20 +11,15 @@ from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from functools import cached_property
 from itertools import combinations
-from typing import Any
 
 import numpy as np
 from msgspec import Struct
 
-from tracelink.diagnosis.journal import Journal, reread_entries
-from tracelink.diagnosis.model import Kind, Problem
-from tracelink.diagnosis.programs import Comparison, similar_groups
+from tracelink.diagnosis.journal import Journal
+from tracelink.diagnosis.programs import Comparison, positions_like_the_end
 from tracelink.diagnosis.waits import Wait
 from tracelink.model.columns import UNKNOWN, Int64s, distinct
 from tracelink.model.operations import Operation, operation_of
-from tracelink.model.records import line_in_words, own_frames
-from tracelink.model.text import collective_in_words, counted, lowered, ranks_in_words
-from tracelink.model.trace import ProcessGroup
 
 MOST_SHIFT = 512
 """More calls in a row are not looked for."""
@@ -34,8 +29,6 @@ MOST_CALLS = 1 << 24
 """Larger tables of calls are not compared."""
 CERTAIN = 2
 """So many calls after skipped ones must be as expected: a single one may also be the first of two exchanged calls."""
-CONTEXT = 3
-"""So many calls identify a position in a repeating program."""
 UNKNOWN_STEP = 1 << 40
 END = -1
 """In place of a call: the rank made no more."""
@@ -93,6 +86,10 @@ class Deviations(Struct, frozen=True, dict=True):
         by_request = self._by_request.deviations(waits, involved)
         certain = any(deviation.is_certain for deviation in by_request)
         return by_request if certain or not by_site else by_site
+
+    def wrong_among(self, rows: Int64s) -> list[int]:
+        """Of entries that request different things those whose ranks are fewer, or deviate from earlier steps."""
+        return self._by_request.wrong_among(rows) if self.comparisons else []
 
     def in_group(self, group: int) -> list[Deviation]:
         """The deviations in the collectives of one group: its members may run different programs otherwise."""
@@ -227,8 +224,6 @@ class _Programs(Struct, frozen=True, dict=True):
 
     def deviations(self, waits: Sequence[Wait], involved: Involved) -> list[Deviation]:
         """The first deviation of each rank, if it is in calls of groups in which the rank is `involved`."""
-        if len(self.lengths) < 2 or not 0 < len(self.lengths) * int(self.lengths.max()) <= MOST_CALLS:
-            return []
         found: dict[int, Deviation] = {}
         for position, sides in self._splits:
             if position >= self.common:
@@ -256,7 +251,8 @@ class _Programs(Struct, frozen=True, dict=True):
     @cached_property
     def _splits(self) -> list[tuple[int, list[Int64s]]]:
         """Each position where ranks with the same calls so far differ, and the ranks of each side."""
-        pending = [(np.arange(len(self.lengths)), 0)]
+        comparable = 0 < len(self.lengths) * int(self.lengths.max(initial=0)) <= MOST_CALLS
+        pending = [(np.arange(len(self.lengths)), 0)] if comparable else []
         splits: list[tuple[int, list[Int64s]]] = []
         while pending and len(splits) < MOST_SPLITS:
             rows, start = pending.pop()
@@ -271,6 +267,23 @@ class _Programs(Struct, frozen=True, dict=True):
             splits.append((position, sides))
             pending += [(side, position + 1) for side in sides if len(side) > 1]
         return splits
+
+    def wrong_among(self, rows: Int64s) -> list[int]:
+        """The entries that are on the smaller side of a split, or on that which is less usual; empty if unknown."""
+        index = np.searchsorted(self.journal.bounds, rows, side="right") - 1
+        places = np.searchsorted(self.rows, rows) - self.starts[index]
+        for position, sides in self._splits if (places == places[0]).all() else ():
+            side_of = {int(each): number for number, side in enumerate(sides) for each in side}
+            found = [side_of.get(each, UNKNOWN) for each in index.tolist()]
+            if position != places[0] or UNKNOWN in found or len(set(found)) < 2:
+                continue
+            large, small = sorted(sides, key=len, reverse=True)[:2]
+            if len(large) == len(small):
+                usual = self._usual(position, small, large)
+                large = large if usual > 0 else small if usual < 0 else large[:0]
+            right = [each in large for each in index]
+            return rows[np.invert(right)].tolist() if any(right) else []
+        return []
 
     def _of_split(
         self, position: int, sides: Sequence[Int64s], waits: Sequence[Wait], involved: Involved
@@ -345,7 +358,7 @@ class _Programs(Struct, frozen=True, dict=True):
     def _usual(self, position: int, side: Int64s, other: Int64s) -> int:
         """Positive if what the other side calls followed here more often in earlier steps, negative if less often."""
         done = self._calls[side[0], :position]
-        following = done[_positions_like_the_end(done) + 1]
+        following = done[positions_like_the_end(done) + 1]
         own, usual = (int(self._calls[rows[0], position]) for rows in (side, other))
         return int(np.count_nonzero(following == usual)) - int(np.count_nonzero(following == own))
 
@@ -419,79 +432,6 @@ def _is_exchange(calls: Int64s, usual: Int64s) -> bool:
 
 def _continuation(done: Int64s) -> Int64s:
     """What followed the last time when the calls were as at the end."""
-    positions = _positions_like_the_end(done)
+    positions = positions_like_the_end(done)
     following: Int64s = done[int(positions[-1]) + 1 if len(positions) else len(done) :]
     return following[:MOST_SHIFT]
-
-
-def _positions_like_the_end(done: Int64s) -> Int64s:
-    """Earlier positions with the same calls up to there as at the end, of as many as are found anywhere."""
-    positions = np.arange(len(done) - 1)
-    for back in range(min(CONTEXT, len(done))):
-        equal = positions[(positions >= back) & (done[positions - back] == done[-1 - back])]
-        if not len(equal):
-            return positions if back else equal
-        positions = equal
-    return positions
-
-
-# Deviations as problems.
-
-
-def deviation_problem(
-    journal: Journal, deviations: Sequence[Deviation], waiting: Collection[int], **details: Any
-) -> Problem:
-    """The problem that ranks have skipped the same calls of a group, or made the same extra ones.
-
-    Its message is without the waiting ranks, and without the full stop.
-    """
-    deviations = sorted(deviations, key=lambda deviation: deviation.rank)
-    first, records = deviations[0], journal.records
-    group, sequence = _own_group(journal, first, first.first), int(records.sequence[first.first])
-    ranks = [deviation.rank for deviation in deviations]
-    what = collective_in_words(journal.operation(first.first), sequence, group)
-    number = first.skipped or first.extra
-    more = f" and the {counted(number - 1, 'call')} after it" if number > 1 else ""
-    if first.skipped:
-        kind, after = Kind.SKIPPED, _call(journal, first.row)
-        at, line = _lines(journal, first) if what == after else ("", "")
-        did = f"skipped {what}{at}{more} and continued with {after}{line}"
-    else:
-        kind = Kind.OPERATION_MISMATCH
-        calls = counted(number, "call")
-        did = f"made {calls} that {lowered(ranks_in_words([first.other]))} did not make: {what}{more}"
-    return Problem.at(
-        kind,
-        group,
-        sequence,
-        journal.operation(first.first),
-        culprits=ranks,
-        waiting=set(waiting).difference(ranks),
-        message=f"{ranks_in_words(ranks)} {did}",
-        **{
-            "rows": {first.other: first.usual, **{each.rank: each.row for each in deviations}},
-            **details,
-        },
-    )
-
-
-def _lines(journal: Journal, deviation: Deviation) -> tuple[str, str]:
-    """` at train.py:12` for a skipped call and the one after it, which only their lines tell apart."""
-    entries, _ = reread_entries(journal, np.array([deviation.usual, deviation.row]))
-    frames = [own_frames(entries[row].frames) for row in (deviation.usual, deviation.row) if row in entries]
-    lines = [f" at {line_in_words(own[0])}" for own in frames if own]
-    return (lines[0], lines[1]) if len(lines) > 1 else ("", "")
-
-
-def _own_group(journal: Journal, deviation: Deviation, usual: int) -> ProcessGroup:
-    """The group of the rank that is like that of an entry of another rank."""
-    row = int(journal.records.group[usual])
-    similar = similar_groups(journal.groups, row)
-    own = [number for number in similar if deviation.rank in journal.groups[number].ranks]
-    return journal.groups[row if row in own or not own else own[0]]
-
-
-def _call(journal: Journal, row: int) -> str:
-    records = journal.records
-    group = journal.groups[records.group[row]]
-    return collective_in_words(journal.operation(row), int(records.sequence[row]), group)

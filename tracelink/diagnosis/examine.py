@@ -20,8 +20,8 @@ from tracelink.diagnosis.disagreements import (
     Disagreement,
     Roots,
     disagreements_of,
+    exchange_disagreements,
     hangs_with_a_root,
-    mismatch_problems,
     root_disagreements,
 )
 from tracelink.diagnosis.dumps.movement import Earlier, earlier_of
@@ -41,10 +41,10 @@ from tracelink.diagnosis.journal import Journal, journal_of, last_unusable_entri
 from tracelink.diagnosis.lateness import lateness_report
 from tracelink.diagnosis.lost_waits import lost_waits
 from tracelink.diagnosis.message_problems import diagnose_messages
+from tracelink.diagnosis.mismatches import mismatches_of
 from tracelink.diagnosis.model import Checked, Diagnosis, Kind, Problem, RanksOfDumps
 from tracelink.diagnosis.participation import Parts, parts_of, positions_of
-from tracelink.diagnosis.programs import Comparison, Programs, comparisons_of
-from tracelink.diagnosis.sizes import exchange_disagreements, with_misfits
+from tracelink.diagnosis.programs import Comparison, comparisons_of
 from tracelink.diagnosis.stalls import NO_CLUES, Clues, hint_of_file_times
 from tracelink.diagnosis.unrecorded import with_unrecorded, with_unseen
 from tracelink.diagnosis.verdicts.base import WHERE_DUMPS_ARE, Verdict
@@ -259,7 +259,7 @@ def draft_of(
 
     # In which collectives do ranks request different things?
     comparisons = comparisons_of(journal, parts.compositions)
-    disagreements, unread, of_sizes = _disagreements(journal, parts, comparisons, roots)
+    disagreements, unread = _disagreements(journal, parts, comparisons, roots)
 
     # Which ranks wait where, for which ranks?
     disputed = [disagreement.collective for disagreement in disagreements]
@@ -269,10 +269,9 @@ def draft_of(
     messages = diagnose_messages(journal, parts, positions, incomplete, lost.added_to(waits))
 
     # Which of that are problems: mismatches, hangs, late ranks?
-    programs = Programs(journal, parts, comparisons)
     deviations = Deviations(journal, comparisons, incomplete)
-    mismatches = mismatch_problems(journal, parts, disagreements, programs, waits, deviations)
-    mismatches += messages.mismatches
+    requested = mismatches_of(journal, parts, disagreements, comparisons, waits, deviations)
+    mismatches: list[Problem] = [*requested, *messages.mismatches]
     late = lateness_report(journal, parts)
     hangs, notes = hangs_of(journal, parts, messages.waits, messages.times, mismatches, clues, deviations)
     absence = Absence(journal, parts, positions, messages.waits, unreadable or {}, clues)
@@ -294,7 +293,7 @@ def draft_of(
         lateness=late.lateness,
         ranks=dumps,
         checked=_checked(journal, parts, messages.count),
-        notes=[*notes, *of_sizes, *late.notes],
+        notes=[*notes, *late.notes],
         findings=[*findings, *two_jobs, *journal.findings, *unusable_findings(journal), *unread],
         movement=clues.earlier.movement if clues.earlier else None,
     )
@@ -321,16 +320,18 @@ def _known(verdict: Verdict, dumps: RanksOfDumps, late_before: Mapping[FrozenRan
 
 def _disagreements(
     journal: Journal, parts: Parts, comparisons: Sequence[Comparison], roots: Roots
-) -> tuple[list[Disagreement], list[Finding], list[str]]:
-    """All disagreements, findings on entries that could not be read again, and notes on sizes."""
+) -> tuple[list[Disagreement], list[Finding]]:
+    """All disagreements, and findings on entries that could not be read again."""
     exchanges, unread = exchange_disagreements(journal, parts)
-    found, notes = with_misfits(journal, parts, [*disagreements_of(parts, comparisons), *exchanges])
+    found = [*disagreements_of(parts, comparisons), *exchanges]
     known = {disagreement.collective for disagreement in found}
-    return [*found, *root_disagreements(journal, parts, roots, known)], unread, notes
+    return [*found, *root_disagreements(journal, parts, roots, known)], unread
 
 
 def _with_waiting_ranks(problem: Problem) -> Problem:
     """Completes the message of a mismatch, because of which ranks may or may not wait."""
+    if isinstance(problem, Verdict):
+        return problem
     waiting = f"; {count_of_ranks(problem.waiting, 'wait')}" if problem.waiting else ""
     return replace(problem, message=f"{problem.message}{waiting}.")
 

@@ -13,14 +13,16 @@ from msgspec.structs import replace
 
 from tracelink.diagnosis.clocks import Elapsed
 from tracelink.diagnosis.deadlocks import deadlock_of
-from tracelink.diagnosis.deviations import Deviation, Deviations, deviation_problem
+from tracelink.diagnosis.deviations import Deviation, Deviations
 from tracelink.diagnosis.journal import Journal
+from tracelink.diagnosis.mismatches import deviation_verdict
 from tracelink.diagnosis.model import Kind, Problem
 from tracelink.diagnosis.participation import DumpTimes, Parts
 from tracelink.diagnosis.stalls import NO_CLUES, Clues, Stalls
 from tracelink.diagnosis.verdicts.absence import FewJoined, LateArrival, NeverJoined
 from tracelink.diagnosis.verdicts.base import Verdict
 from tracelink.diagnosis.verdicts.hangs import InFlight, NotStarted, TimedOut
+from tracelink.diagnosis.verdicts.mismatches import OtherProgram
 from tracelink.diagnosis.waits import (
     Cause,
     Wait,
@@ -33,8 +35,6 @@ from tracelink.model.columns import MILLISECOND, NO_TIME, Bools
 from tracelink.model.operations import POINT_TO_POINT, operation_of
 from tracelink.model.text import (
     collective_in_words,
-    count_of_ranks,
-    duration,
     lowered,
     ranks_in_words,
 )
@@ -42,8 +42,6 @@ from tracelink.model.text import (
 VerdictT = TypeVar("VerdictT", bound=Verdict)
 MOST_ENDING = 3
 """Notes on calls that only some ranks have finished."""
-SHIFTING = frozenset({Kind.SKIPPED, Kind.OPERATION_MISMATCH})
-"""Ranks that made too many or too few calls of a group disagree in later ones."""
 FAR_BEHIND = 2
 """By so many collectives that others have completed; a rank that is one behind may just be leaving it."""
 
@@ -170,7 +168,7 @@ def _deviating(
         innocent = not {each.rank for each in found} & set(mismatch.culprits)
         if mismatch.kind is Kind.SKIPPED and mismatch in of_messages and blamed and innocent:
             waiting = {*mismatch.waiting, *mismatch.culprits}
-            mismatches[number] = deviation_problem(journal, blamed[:1], waiting)
+            mismatches[number] = deviation_verdict(journal, blamed[:1], waiting)
     for mismatch in of_messages:
         own = [certain[rank] for rank in mismatch.rows if rank in certain]
         if (
@@ -180,7 +178,7 @@ def _deviating(
             and mismatch.rows[own[0].rank] >= own[0].row
         ):
             number = mismatches.index(mismatch)
-            mismatches[number] = deviation_problem(journal, own[:1], mismatch.waiting, rows=mismatch.rows)
+            mismatches[number] = deviation_verdict(journal, own[:1], mismatch.waiting, rows=mismatch.rows)
     return found
 
 
@@ -207,14 +205,12 @@ def _deviation(
     by_rank = {deviation.rank: deviation for deviation, _ in found}
     waiting = {rank for _, cause in found for rank in cause.waiting}
     for mismatch in list(mismatches):
-        if mismatch.kind is Kind.SKIPPED and set(mismatch.culprits) <= by_rank.keys():
+        of_program = mismatch.kind is Kind.SKIPPED or isinstance(mismatch, OtherProgram)
+        if of_program and set(mismatch.culprits) <= by_rank.keys():
             mismatches.remove(mismatch)
             waiting.update(mismatch.waiting)
     longest = max(elapsed.longest(cause.waits[0].rows) or 0 for _, cause in found)
-    problem = deviation_problem(elapsed.journal, list(by_rank.values()), waiting, waited_ns=longest or None)
-    waits = f"; {count_of_ranks(problem.waiting, 'wait')}" if problem.waiting else ""
-    at_least = f" for at least {duration(longest)}" if longest else ""
-    return replace(problem, message=f"{problem.message}{waits}{at_least}.")
+    return deviation_verdict(elapsed.journal, list(by_rank.values()), waiting, waited_ns=longest or None)
 
 
 def _explained_by(journal: Journal, cause: Cause, mismatches: Sequence[Problem]) -> int | None:
@@ -230,7 +226,7 @@ def _explained_by(journal: Journal, cause: Cause, mismatches: Sequence[Problem])
                 continue
             culprits = set(mismatch.culprits)
             by_the_same = culprits & set(cause.culprits) or set(wait.rows) <= culprits
-            if mismatch.kind in SHIFTING and not wait.absent:
+            if isinstance(mismatch, OtherProgram) and not wait.absent:
                 by_the_same = culprits & set(wait.rows)
             if mismatch.sequence == wait.sequence or (mismatch.sequence < wait.sequence and by_the_same):
                 return index

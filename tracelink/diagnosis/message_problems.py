@@ -10,7 +10,6 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from tracelink.diagnosis.clocks import Elapsed
-from tracelink.diagnosis.disagreements import KIND_OF_ASPECT, elements_in_words
 from tracelink.diagnosis.journal import Journal
 from tracelink.diagnosis.messages import (
     Matching,
@@ -22,6 +21,7 @@ from tracelink.diagnosis.messages import (
     message_waits,
     pending_ends,
 )
+from tracelink.diagnosis.mismatches import KIND_OF_ASPECT
 from tracelink.diagnosis.model import Kind, Problem
 from tracelink.diagnosis.participation import (
     DumpTimes,
@@ -35,7 +35,7 @@ from tracelink.diagnosis.participation import (
 from tracelink.diagnosis.programs import Aspect, Counterparts, Habits, similar_groups, successors
 from tracelink.diagnosis.waits import Wait
 from tracelink.model.columns import UNKNOWN, Bools, Int64s, starts_of
-from tracelink.model.text import collective_in_words, ranks_in_words
+from tracelink.model.text import collective_in_words, counted, ranks_in_words
 
 MOST_SHIFTED = 16
 """By up to this many messages ends may be paired wrongly after a ring buffer wrapped."""
@@ -331,7 +331,7 @@ def _mismatch_message(payloads: DeclaredPayloads, dispute: _Dispute, both: tuple
 def _payload_in_words(payloads: DeclaredPayloads, aspect: Aspect, end: int) -> str:
     value = int(payloads.of(aspect)[end])
     if aspect is Aspect.SIZE:
-        return elements_in_words(value)
+        return counted(value, "element")
     return payloads.journal.strings[value] if value != UNKNOWN else "no type"
 
 

@@ -1,6 +1,6 @@
-"""Programs: what each rank calls in each group, in order, and what it was expected to call.
+"""Programs: in what the requests of ranks have to agree, and what ranks were expected to call.
 
-Requests are compared aspect by aspect. What is expected follows from similar groups and from earlier steps.
+What is expected follows from ranks at the same position in similar groups, and from earlier steps.
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ import numpy as np
 from msgspec import Struct
 
 from tracelink.diagnosis.journal import Journal, counterpart_codes, message_requests, request_codes
-from tracelink.diagnosis.participation import Parts
 from tracelink.model.columns import UNKNOWN, Bools, Int64s, distinct
 from tracelink.model.operations import Operation, operation_of
 from tracelink.model.trace import ProcessGroup
@@ -29,7 +28,7 @@ FLAT_RESULT = frozenset({Operation.ALL_GATHER, Operation.REDUCE_SCATTER})
 BARRIER = "barrier"
 """Suffix of operations that synchronize ranks, also if they are implemented as an all-reduce."""
 CONTEXT = 3
-"""This many consecutive equal collectives identify a position in a repeating program."""
+"""So many calls identify a position in a repeating program."""
 SHORTEST_CONTEXT, LONGEST_CONTEXT = 8, 256
 """So many entries in a row must be the same before what follows is usual; more than that are not compared."""
 REPETITIONS = 3
@@ -46,8 +45,6 @@ class Aspect(IntEnum):
     SIZE = 2
     ROOT = 3
     """Known from profiles only."""
-    FIT = 4
-    """The input and the output of a rank, which have to fit together."""
 
 
 class Comparison(Struct, frozen=True):
@@ -104,93 +101,24 @@ def _with_compositions(value: Int64s, compositions: Sequence[tuple[int, ...]]) -
     return np.concatenate([value.astype(np.int64), np.array([*numbers, UNKNOWN], np.int64)])
 
 
-# What the ranks of a group call, as codes that are equal where they agree.
+# Where a repeating program is at its end.
 
 
-class Program(Struct, frozen=True):
-    """What is called under each sequence number, in ascending order."""
-
-    sequence: Int64s
-    code: Int64s
-
-    def from_number(self, sequence: int) -> Int64s:
-        """What is called from this sequence number on."""
-        return self.code[np.searchsorted(self.sequence, sequence) :]
-
-    def before(self, sequence: int) -> Int64s:
-        """What is called before this sequence number."""
-        return self.code[: np.searchsorted(self.sequence, sequence)]
-
-
-class Programs(Struct, frozen=True, dict=True):
-    """The programs of all groups and ranks."""
-
-    journal: Journal
-    parts: Parts
-    comparisons: Sequence[Comparison]
-
-    @cached_property
-    def _codes(self) -> Int64s:
-        requests = distinct(*(comparison.value for comparison in self.comparisons))[0]
-        return requests[self.parts.request]
-
-    def codes_of(self, rows: Int64s) -> Int64s:
-        """The codes of these parts; equal codes agree in all aspects."""
-        return self._codes[rows]
-
-    def of_group(self, group: int, without: Sequence[int] = ()) -> Program:
-        """What most ranks of a group call, ignoring the ranks in `without`."""
-        rows = self._rows(group)
-        rows = rows[~np.isin(self.parts.rank[rows], without)]
-        if not len(rows):
-            return Program(np.empty(0, np.int64), np.empty(0, np.int64))
-        pair, first = distinct(self.parts.sequence[rows], self._codes[rows])
-        sequence, code, count = self.parts.sequence[rows[first]], self._codes[rows[first]], np.bincount(pair)
-        order = np.lexsort((-count, sequence))
-        _, most = np.unique(sequence[order], return_index=True)
-        return Program(sequence[order[most]], code[order[most]])
-
-    def _rows(self, group: int) -> Int64s:
-        begin, end = np.searchsorted(self.parts.group, [group, group + 1]).tolist()
-        return np.arange(begin, end)
-
-
-def expected_code(programs: Programs, group: int, sequence: int) -> int:
-    """The code expected under a sequence number, from similar groups or from earlier steps; UNKNOWN if unclear."""
-    before = programs.of_group(group).before(sequence)
-    similar = [row for row in similar_groups(programs.journal.groups, group) if row != group]
-    votes = [
-        int(other.from_number(sequence)[0])
-        for other in map(programs.of_group, similar)
-        if sequence in other.sequence and np.array_equal(other.before(sequence), before)
-    ]
-    if not votes:
-        votes = successors(before)
-    values, counts = np.unique(np.array(votes, np.int64), return_counts=True)
-    if not len(values) or np.count_nonzero(counts == counts.max()) > 1:
-        return UNKNOWN
-    return int(values[counts.argmax()])
+def positions_like_the_end(done: Int64s) -> Int64s:
+    """Earlier positions with the same calls up to there as at the end, of as many as are found anywhere."""
+    positions = np.arange(len(done) - 1)
+    for back in range(min(CONTEXT, len(done))):
+        equal = positions[(positions >= back) & (done[positions - back] == done[-1 - back])]
+        if not len(equal):
+            return positions if back else equal
+        positions = equal
+    return positions
 
 
 def successors(before: Int64s) -> list[int]:
     """The codes that followed wherever the program was the same as at the end."""
-    return (
-        [int(before[position + 1]) for position in _positions_like_the_end(before)]
-        if len(before) > CONTEXT
-        else []
-    )
-
-
-def _positions_like_the_end(done: Int64s) -> list[int]:
-    """Earlier positions with the same code and the same codes before it as at the end."""
-    last = len(done) - 1
-    positions = np.flatnonzero(done[:last] == done[last])
-    depth = min(CONTEXT, last)
-    return [
-        position
-        for position in positions.tolist()
-        if all(done[max(position - back, 0)] == done[last - back] for back in range(min(depth, position + 1)))
-    ]
+    followed: list[int] = before[positions_like_the_end(before) + 1].tolist()
+    return followed
 
 
 # Similar groups, such as the tensor-parallel ones, and ranks at the same position in them.

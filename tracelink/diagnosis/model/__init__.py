@@ -64,6 +64,8 @@ class Kind(StrEnum):
     """The same, and the others have queued several collectives after it."""
     SKIPPED = "skipped"
     """A rank skipped a collective and continued with the next ones."""
+    EXTRA_CALL = "extra_call"
+    """A rank made calls that the others did not make."""
     OPERATION_MISMATCH = "operation_mismatch"
     DTYPE_MISMATCH = "dtype_mismatch"
     SIZE_MISMATCH = "size_mismatch"
