@@ -15,16 +15,15 @@ from builders.programs import diagnosis_of_programs, journal_of_programs, proble
 from builders.recorder import collective
 from tracelink.diagnosis.examine import diagnosis_of
 from tracelink.diagnosis.messages import (
-    ChannelSide,
     Matching,
     MessageEnds,
-    channel_shift,
     match_messages,
     message_ends,
+    shift_by_numbers,
 )
 from tracelink.diagnosis.model import Link
 from tracelink.diagnosis.participation import outcomes, parts_of
-from tracelink.model.columns import NO_TIME, UNKNOWN
+from tracelink.model.columns import UNKNOWN
 
 # Pairing in wrapped ring buffers.
 
@@ -32,47 +31,18 @@ from tracelink.model.columns import NO_TIME, UNKNOWN
 TWO, THREE = [0, 1], [0, 1, 2]
 
 
-def side(
-    numbers: list[int], over: int, *, forgot: bool = True, completed: list[int] | None = None
-) -> ChannelSide:
-    """So many messages of a rank, with their numbers, of which the first are over."""
-    count = len(numbers)
-    times = completed if completed is not None else [NO_TIME] * count
-    return ChannelSide(
-        np.array(numbers, np.int64),
-        np.arange(count) < over,
-        np.array(times, np.int64),
-        np.full(count, 8, np.int64),
-        np.zeros(count, np.bool_),
-        forgot,
-    )
-
-
-@given(st.integers(1, 30), st.data())
+@given(st.integers(2, 30), st.data())
 def test_pairing_by_sequence_number(count: int, data: st.DataObject) -> None:
-    sent, received = data.draw(st.integers(0, count)), data.draw(st.integers(0, count))
-    lost = data.draw(st.integers(0, min(sent, received, count - 1)))
-    numbers = list(range(1, count + 2))
-    assert channel_shift(side(numbers, sent), side(numbers[lost:], received - lost)) == -lost
+    """In a group of two ranks, of which one has lost some messages, and the other is behind."""
+    numbers = np.arange(1, count + 2)
+    lost = data.draw(st.integers(0, count - 1))
+    made = data.draw(st.integers(lost, count))
+    assert shift_by_numbers(numbers[: made + 1], numbers[lost:]) == -lost
 
 
-def test_pairing_by_finished_work() -> None:
-    assert channel_shift(side([3, 5, 7, 9], 3), side([21, 25, 29], 2)) == -1
-
-
-def test_pairing_unknown_without_finished_work() -> None:
-    assert channel_shift(side([3, 5, 7], 0), side([21, 25], 0)) is None
-
-
-def test_pairing_from_the_first_message() -> None:
-    assert channel_shift(side([1, 2], 0, forgot=False), side([7, 9, 12], 3, forgot=False)) == 0
-
-
-def test_pairing_prefers_close_times() -> None:
-    """One rank counts a message with somebody else, so what is one message has different numbers."""
-    sends = side([4, 5, 6, 7], 4, completed=[100, 200, 300, 400])
-    receives = side([5, 6, 7, 8], 4, completed=[101, 201, 301, 401])
-    assert channel_shift(sends, receives) == 0
+def test_pairing_by_different_numbers() -> None:
+    """One rank counts messages with others, too."""
+    assert shift_by_numbers(np.array([3, 5, 7]), np.array([4, 5, 6])) is None
 
 
 def paired(words: dict[int, str], group: list[int], **how: object) -> tuple[MessageEnds, Matching]:
@@ -259,6 +229,21 @@ class TestDeadlocks:
 
     def test_both_send_first(self) -> None:
         assert problems({0: "a>1!", 1: "a>0!"}, a=PAIR) == ["deadlock a1 by 0 1 (tie), for 0 1"]
+
+    def test_receives_that_ranks_do_not_wait_for(self) -> None:
+        """Rank 2 went on to a send: ranks 0 and 1 may do so as well."""
+        ranks = {0: "a<1!", 1: "a<0!", 2: "a<3! a>3!", 3: "a>2! a<2!"}
+        assert problems(ranks, hung=False, a=FOUR) == ["in_flight a1 by nobody, for 0 1"]
+
+    def test_gone_on_without_the_message(self) -> None:
+        """Rank 1 has called a collective that rank 0 called after the send: it will not receive it any more."""
+        ranks = {0: "a>1! c1!", 1: "c1!"}
+        assert problems(ranks, hung=False, a=PAIR, c=PAIR) == ["deadlock a1 by 0 1 (tie), for 0 1"]
+
+    def test_sends_through_a_buffer(self) -> None:
+        """Both sent first before, and went on."""
+        ranks = {0: "a>1 a<1 a>1!", 1: "a>0 a<0 a>0!"}
+        assert problems(ranks, hung=False, a=PAIR) == ["in_flight a3 by nobody, for 0 1"]
 
     def test_cycle_of_three(self) -> None:
         ranks = {0: "a>1!", 1: "a>2!", 2: "a>0!"}

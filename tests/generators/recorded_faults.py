@@ -391,7 +391,7 @@ def _elsewhere(operation: str) -> Kind:
         other = replace(part, peer=_strangers(place, operation)[0])
         return {place.rank: place.put(place.with_part(other, part))}, _of_message(place, part)
 
-    return Kind("peer_mismatch", suits, inject)
+    return Kind("deadlock", suits, inject, also=frozenset({"never_joined"}))
 
 
 def _other_message_size(place: Place) -> Injected:

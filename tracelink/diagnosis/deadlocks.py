@@ -157,7 +157,8 @@ def _short_senders_in(journal: Journal, group: int) -> list[int]:
         ranks[stage]
         for stage in range(len(ranks))
         for step in (1, -1)
-        if lacking(stage, stage + step)
+        if 0 <= stage + 2 * step < len(ranks)
+        and lacking(stage, stage + step)
         and called[Operation.RECV, stage + step, stage + 2 * step]
         >= called[Operation.RECV, stage, stage + step]
         and not lacking(stage - step, stage)
@@ -193,15 +194,21 @@ def _is_unusual(habits: Habits | None, counterparts: Counterparts, wait: Wait, r
 
 
 def _conflicts(cycle: Sequence[Wait]) -> set[frozenset[int]]:
-    """Pairs of ranks that wait for each other, at least one of them in a message."""
-    return {
-        frozenset((rank, awaited))
+    """Pairs of ranks of which one has gone on without a message of the other, else that wait for each other."""
+    pairs = [
+        (wait, rank, awaited)
         for wait in cycle
         if wait.message
         for rank in wait.rows
         for awaited in wait.awaited
+    ]
+    mutual = (
+        (rank, awaited)
+        for _, rank, awaited in pairs
         if any(awaited in other.rows and rank in other.awaited for other in cycle)
-    }
+    )
+    passed = {frozenset((rank, awaited)) for wait, rank, awaited in pairs if wait.passed}
+    return passed or set(map(frozenset, mutual))
 
 
 def _members(waits: Sequence[Wait]) -> set[int]:

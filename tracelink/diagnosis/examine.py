@@ -40,7 +40,8 @@ from tracelink.diagnosis.hangs import hangs_of
 from tracelink.diagnosis.journal import Journal, journal_of, last_unusable_entries, unusable_findings
 from tracelink.diagnosis.lateness import lateness_report
 from tracelink.diagnosis.lost_waits import lost_waits
-from tracelink.diagnosis.message_problems import diagnose_messages
+from tracelink.diagnosis.message_problems import message_problems
+from tracelink.diagnosis.messages import messages_of
 from tracelink.diagnosis.mismatches import mismatches_of
 from tracelink.diagnosis.model import Checked, Diagnosis, Kind, Problem, RanksOfDumps
 from tracelink.diagnosis.participation import Parts, parts_of, positions_of
@@ -266,15 +267,16 @@ def draft_of(
     waits = collective_waits(journal, parts, positions, disputed)
     lost = lost_waits(journal, parts, positions)
     incomplete = [*truncated, *last_unusable_entries(journal)]
-    messages = diagnose_messages(journal, parts, positions, incomplete, lost.added_to(waits))
+    messages = messages_of(journal, parts, positions, incomplete)
+    all_waits = [*lost.added_to(waits), *messages.waits]
 
     # Which of that are problems: mismatches, hangs, late ranks?
     deviations = Deviations(journal, comparisons, incomplete)
     requested = mismatches_of(journal, parts, disagreements, comparisons, waits, deviations)
-    mismatches: list[Problem] = [*requested, *messages.mismatches]
+    mismatches: list[Problem] = [*requested, *message_problems(messages)]
     late = lateness_report(journal, parts)
-    hangs, notes = hangs_of(journal, parts, messages.waits, messages.times, mismatches, clues, deviations)
-    absence = Absence(journal, parts, positions, messages.waits, unreadable or {}, clues)
+    hangs, notes = hangs_of(journal, parts, all_waits, messages.times, mismatches, clues, deviations)
+    absence = Absence(journal, parts, positions, all_waits, unreadable or {}, clues)
     hangs, late_before = absent_culprits(absence, hangs), {one.culprits: one.count for one in late.stragglers}
     found = [problem for problem in [*hangs, *mismatches] if problem.kind is not Kind.IN_FLIGHT]
     if stopped := {rank for problem in found for rank in problem.waiting}:
@@ -292,7 +294,7 @@ def draft_of(
         standings=standings_of(journal, parts, positions, [*waits, *lost.waits], stopped),
         lateness=late.lateness,
         ranks=dumps,
-        checked=_checked(journal, parts, messages.count),
+        checked=_checked(journal, parts, messages.matching.messages),
         notes=[*notes, *late.notes],
         findings=[*findings, *two_jobs, *journal.findings, *unusable_findings(journal), *unread],
         movement=clues.earlier.movement if clues.earlier else None,

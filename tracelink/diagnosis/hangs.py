@@ -163,20 +163,9 @@ def _deviating(
     disputed = {(rank, rows[each.group]) for each in of_messages for rank in each.rows if each.group in rows}
     found = deviations.behind(with_device_waits(journal, waits, lambda _: True), disputed)
     certain = {deviation.rank: deviation for deviation in found if deviation.is_certain}
-    for number, mismatch in enumerate(mismatches):
-        blamed = [each for each in found if each.rank in mismatch.waiting]
-        innocent = not {each.rank for each in found} & set(mismatch.culprits)
-        if mismatch.kind is Kind.SKIPPED and mismatch in of_messages and blamed and innocent:
-            waiting = {*mismatch.waiting, *mismatch.culprits}
-            mismatches[number] = deviation_verdict(journal, blamed[:1], waiting)
     for mismatch in of_messages:
         own = [certain[rank] for rank in mismatch.rows if rank in certain]
-        if (
-            own
-            and mismatch in mismatches
-            and mismatch.kind is not Kind.SKIPPED
-            and mismatch.rows[own[0].rank] >= own[0].row
-        ):
+        if own and mismatch in mismatches and mismatch.rows[own[0].rank] >= own[0].row:
             number = mismatches.index(mismatch)
             mismatches[number] = deviation_verdict(journal, own[:1], mismatch.waiting, rows=mismatch.rows)
     return found

@@ -1,25 +1,23 @@
 """Lost waits: collectives in which ranks wait although their ring buffers have lost the entries.
 
 The status of each group (`pg_status`) still counts them. It is used only where it decides: if another member of the
-group certainly has not joined. Input: journal, parts and positions. Output: waits, and the ranks that skipped them.
+group certainly has not joined.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import cached_property
 
 import numpy as np
 from msgspec import Struct
 from msgspec.structs import replace
 
 from tracelink.diagnosis.journal import Journal, message_requests
-from tracelink.diagnosis.participation import Knowledge, Parts, PartsByRank, Positions
+from tracelink.diagnosis.participation import Knowledge, Parts, PartsByRank, Positions, wrapped_ranks
 from tracelink.diagnosis.programs import similar_groups
 from tracelink.diagnosis.waits import Wait
 from tracelink.model.columns import NO_TIME, UNKNOWN
 from tracelink.model.records import Progress
-from tracelink.model.trace import ProcessGroup
 
 COLLECTIVE = "collective"
 """The operation of a collective whose entries are all lost."""
@@ -44,101 +42,66 @@ class LostWaits(Struct, frozen=True):
 
 def lost_waits(journal: Journal, parts: Parts, positions: Positions) -> LostWaits:
     """The waits of ranks whose ring buffers have lost all entries of a group."""
-    wrapped = [rank for rank, recording in journal.recordings.items() if recording.overwritten]
-    candidates = np.flatnonzero(np.isin(positions.rank, wrapped) & (positions.part == UNKNOWN))
-    waits: dict[tuple[int, int], Wait] = {}
+    waits: list[Wait] = []
     skipped: set[int] = set()
-    groups = _Groups(journal, positions)
-    parts_by_rank = PartsByRank(parts)
-    for position in candidates.tolist():
-        group, rank = int(positions.group[position]), int(positions.rank[position])
-        wait = _lost_wait(journal, groups, group, rank)
-        if wait is None:
+    candidates = np.isin(positions.rank, wrapped_ranks(journal)) & (positions.part == UNKNOWN)
+    for group in np.unique(positions.group[candidates]).tolist():
+        rows = positions.of_group(group)
+        ranks = positions.rank[rows]
+        progress = {rank: _progress(journal, group, rank) for rank in ranks[candidates[rows]].tolist()}
+        never = (positions.last[rows] == UNKNOWN) & (positions.knowledge[rows] == Knowledge.EXACT)
+        absent = tuple(ranks[never].tolist())
+        if not absent or not _counts_collectives(journal, positions, group, absent):
             continue
-        passed = {absent for absent in wait.absent if _has_passed(parts_by_rank, absent, rank)}
-        progress = groups.progress(group, rank)
-        if progress.completed >= wait.sequence and not passed:
-            continue
-        skipped |= passed
-        known = waits.get((group, wait.sequence))
-        waits[group, wait.sequence] = replace(known, rows=known.rows | wait.rows) if known else wait
-    return LostWaits(list(waits.values()), frozenset(skipped))
+        by_rank = PartsByRank(parts)
+        for rank, status in progress.items():
+            passed = {other for other in absent if _shares_a_collective(by_rank, other, rank)}
+            gave_up = status.completed >= status.enqueued
+            if status.enqueued > 0 and (passed or not gave_up):
+                skipped |= passed
+                first = int(journal.bounds[np.searchsorted(journal.ranks, rank)])
+                created = int(journal.records.created[first]) if len(journal) else NO_TIME
+                sequence = 1 if gave_up else max(status.completed + 1, 1)
+                waits.append(
+                    Wait(group, sequence, COLLECTIVE, {rank: first}, absent, created=created, lost=True)
+                )
+    return LostWaits(_together(waits), frozenset(skipped))
 
 
-class _Groups(Struct, frozen=True, dict=True):
-    """What the status of groups shows of their members."""
-
-    journal: Journal
-    positions: Positions
-
-    def progress(self, group: int, rank: int) -> Progress:
-        """The status of a group in the dump of a rank; that of an unused group if it has none."""
-        if rank not in self.journal.recordings or group in self.journal.later_lives:
-            return Progress()
-        return self.journal.recordings[rank].progress.get(self.journal.groups[group].name, Progress())
-
-    def absent(self, group: int) -> list[int]:
-        """The members that certainly have never used the group."""
-        rows = self.positions.of_group(group)
-        never = (self.positions.last[rows] == UNKNOWN) & (self.positions.knowledge[rows] == Knowledge.EXACT)
-        ranks: list[int] = self.positions.rank[rows][never].tolist()
-        return ranks
-
-    def is_used_by_all(self, group: int, without: Sequence[int]) -> bool:
-        """Whether all other members of this and of similar groups are known to have used them."""
-        similar = np.isin(self.positions.group, similar_groups(self.journal.groups, group))
-        others = np.flatnonzero(similar & ~np.isin(self.positions.rank, without))
-        lost = others[self.positions.last[others] == UNKNOWN]
-        return all(
-            self.progress(int(self.positions.group[row]), int(self.positions.rank[row])).enqueued > 0
-            for row in lost.tolist()
-        )
-
-    def has_messages(self, group: int) -> bool:
-        """Whether members of this or of similar groups recorded messages in them."""
-        return _kind(self.journal.groups[group]) in self._kinds_with_messages
-
-    @cached_property
-    def _kinds_with_messages(self) -> set[tuple[str, int]]:
-        records = self.journal.records
-        messages = message_requests(self.journal)[records.request] & (records.group != UNKNOWN)
-        return {_kind(self.journal.groups[row]) for row in np.unique(records.group[messages]).tolist()}
+def _together(waits: Sequence[Wait]) -> list[Wait]:
+    """One wait for each collective."""
+    found: dict[tuple[int, int], Wait] = {}
+    for wait in waits:
+        known = found.setdefault((wait.group, wait.sequence), wait)
+        found[wait.group, wait.sequence] = replace(known, rows=known.rows | wait.rows)
+    return list(found.values())
 
 
-def _kind(group: ProcessGroup) -> tuple[str, int]:
-    """Equal for similar groups."""
-    return group.description, len(group.ranks)
+def _progress(journal: Journal, group: int, rank: int) -> Progress:
+    """The status of a group in the dump of a rank; that of an unused group if it has none."""
+    if rank not in journal.recordings or group in journal.later_lives:
+        return Progress()
+    return journal.recordings[rank].progress.get(journal.groups[group].name, Progress())
 
 
-def _lost_wait(journal: Journal, groups: _Groups, group: int, rank: int) -> Wait | None:
-    """The wait of a rank in the first collective of a group that another member certainly has not joined.
+def _counts_collectives(journal: Journal, positions: Positions, group: int, absent: Sequence[int]) -> bool:
+    """Whether the status of a group counts collectives, and not messages that may not even be recorded.
 
-    The status counts messages, too, some of which are not recorded: it proves a collective only if most members and
-    all of similar groups used their group, or if the rank has not finished it and there is one other member.
+    Messages involve two members: most members, and all of similar groups, have used them if it counts collectives.
     """
-    progress = groups.progress(group, rank)
-    absent = groups.absent(group) if progress.enqueued > 0 else []
-    if not absent or groups.has_messages(group):
-        return None
-    waits_in_a_pair = progress.completed < 1 and len(journal.groups[group].ranks) == PAIR
-    few = PAIR * len(absent) <= len(journal.groups[group].ranks)
-    if not waits_in_a_pair and not (few and groups.is_used_by_all(group, absent)):
-        return None
-    first = int(journal.bounds[np.searchsorted(journal.ranks, rank)])
-    sequence = max(progress.completed + 1, 1) if progress.completed < progress.enqueued else 1
-    return Wait(
-        group,
-        sequence,
-        COLLECTIVE,
-        {rank: first},
-        tuple(absent),
-        created=int(journal.records.created[first]) if len(journal) else NO_TIME,
-        lost=True,
+    similar = similar_groups(journal.groups, group)
+    records = journal.records
+    if (message_requests(journal)[records.request] & np.isin(records.group, similar)).any():
+        return False
+    others = np.isin(positions.group, similar) & ~np.isin(positions.rank, absent)
+    unseen = np.flatnonzero(others & (positions.last == UNKNOWN)).tolist()
+    used_by_all = all(
+        _progress(journal, int(positions.group[row]), int(positions.rank[row])).enqueued > 0 for row in unseen
     )
+    return used_by_all and PAIR * len(absent) <= len(journal.groups[group].ranks)
 
 
-def _has_passed(parts_by_rank: PartsByRank, awaited: int, rank: int) -> bool:
+def _shares_a_collective(by_rank: PartsByRank, awaited: int, rank: int) -> bool:
     """Whether the awaited rank joined a collective that the rank joined after the lost one: any that it has kept."""
-    parts = parts_by_rank.parts
-    own, other = parts_by_rank.of(rank), parts_by_rank.of(awaited)
-    return bool(np.isin(parts.collective[own], parts.collective[other]).any())
+    own, other = by_rank.of(rank), by_rank.of(awaited)
+    return bool(np.isin(by_rank.parts.collective[own], by_rank.parts.collective[other]).any())

@@ -31,7 +31,6 @@ CONTEXT = 3
 """So many calls identify a position in a repeating program."""
 SHORTEST_CONTEXT, LONGEST_CONTEXT = 8, 256
 """So many entries in a row must be the same before what follows is usual; more than that are not compared."""
-REPETITIONS = 3
 
 
 # What ranks have to agree on in a collective.
@@ -213,16 +212,10 @@ class Habits(Struct, frozen=True, dict=True):
     journal: Journal
 
     def deviates(self, row: int) -> bool:
-        """Whether an entry differs from what usually follows."""
-        usual = self.usual(row)
-        return usual is not None and usual != self.code(row)
+        """Whether an entry differs from what followed wherever the entries before it were the same.
 
-    def code(self, row: int) -> int:
-        """A number for what an entry requests, equal for equal requests."""
-        return int(self._codes[row])
-
-    def usual(self, row: int) -> int | None:
-        """The usual code at the position of an entry; None if unknown."""
+        Only entries with a collective among them show the position in a step: a loop of messages ends at some time.
+        """
         first = int(self.journal.bounds[np.searchsorted(self.journal.bounds, row, side="right") - 1])
         done = self._codes[first:row]
         positions, longest = np.arange(1, len(done)), 0
@@ -232,24 +225,12 @@ class Habits(Struct, frozen=True, dict=True):
             if not len(equal):
                 break
             positions, longest = equal, back
-        if (
-            longest < SHORTEST_CONTEXT
-            or len(np.unique(done[positions])) > 1
-            or _is_only_a_loop(done, longest)
-        ):
-            return None
-        return int(done[positions[0]])
+        if longest < SHORTEST_CONTEXT or self.journal.records.point_to_point[row - longest : row].all():
+            return False
+        usual = np.unique(done[positions])
+        return len(usual) == 1 and int(usual[0]) != int(self._codes[row])
 
     @cached_property
     def _codes(self) -> Int64s:
         records = self.journal.records
         return distinct(records.group, request_codes(self.journal)[records.request])[0]
-
-
-def _is_only_a_loop(done: Int64s, length: int) -> bool:
-    """Whether the repetition is a loop within a step, and not the repetition of steps."""
-    context = done[len(done) - length :]
-    for period in range(1, length // 2 + 1):
-        if (context[period:] == context[:-period]).all():
-            return len(done) - length > period or len(done) < REPETITIONS * period
-    return False

@@ -75,10 +75,17 @@ class Stalls(Struct, frozen=True):
         return self.is_deadlock(cause) or any(map(self.is_stuck, cause.waits))
 
     def is_deadlock(self, cause: Cause) -> bool:
-        """Whether ranks wait for each other in different calls, none of which a rank has passed since its dump."""
-        return is_cycle(cause) and not any(
-            self.times.is_over(rank, row) for wait in cause.waits for rank, row in wait.rows.items()
+        """Whether ranks wait for each other in different calls, none of which a rank has passed since its dump.
+
+        A rank that makes further calls before a message is finished may still make the call that others wait for.
+        """
+        waits = cause.waits
+        over = any(self.times.is_over(rank, row) for wait in waits for rank, row in wait.rows.items())
+        going_on = {rank for wait in waits if not wait.blocks for rank in wait.rows}
+        possible = any(
+            not going_on.isdisjoint(wait.awaited) and not wait.queued and not wait.passed for wait in waits
         )
+        return is_cycle(cause) and not over and not possible and all(wait.absent for wait in waits)
 
 
 def is_cycle(cause: Cause) -> bool:

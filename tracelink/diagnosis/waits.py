@@ -76,6 +76,10 @@ class Wait(Struct, frozen=True):
     """Whether all ranks have joined and others have finished it."""
     lost: bool = False
     """Whether ring buffers have lost its entries: `rows` contains the first entries after it."""
+    blocks: bool = True
+    """Whether its ranks make no other call before it is finished, as far as dumps show."""
+    passed: bool = False
+    """Whether the awaited ranks have gone on to a collective that comes after it."""
 
     @property
     def ranks(self) -> tuple[int, ...]:

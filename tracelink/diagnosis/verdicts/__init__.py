@@ -8,6 +8,7 @@ __all__ = [
     "drafts",
     "hangs",
     "logs",
+    "messages",
     "mismatches",
     "monitor",
     "stated",
