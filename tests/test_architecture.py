@@ -33,7 +33,6 @@ SMALL_MODULES = {
     "tracelink.converters.perfetto.reading.profiles": "imported when a native trace is read as profiles",
     "tracelink.diagnosis.deadlocks": "one kind of verdict, as each module of this family",
     "tracelink.diagnosis.hangs": "the causes of waiting in words: too much for the order of questions",
-    "tracelink.diagnosis.verdicts.stated": "as long as modules state the sentences of their verdicts",
     "tracelink.linking.execution": "one relation, as each module of this package",
     "tracelink.ordering.tensors": "one order, as each module of this package",
 }

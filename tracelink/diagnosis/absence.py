@@ -13,7 +13,7 @@ import numpy as np
 from msgspec import Struct
 
 from tracelink.diagnosis.journal import Journal, synchronizing_requests
-from tracelink.diagnosis.model import Kind, Problem
+from tracelink.diagnosis.model import Kind
 from tracelink.diagnosis.participation import Knowledge, Outcome, Parts, Positions, outcomes
 from tracelink.diagnosis.stalls import NO_CLUES, Clues
 from tracelink.diagnosis.verdicts.absence import NoDump
@@ -101,7 +101,7 @@ def _by_collective(reduce: np.ufunc, parts: Parts, values: Int64s, start: int) -
 # Ranks that others wait for.
 
 
-def absent_culprits(absence: Absence, verdicts: Sequence[Problem]) -> list[Problem]:
+def absent_culprits(absence: Absence, verdicts: Sequence[Verdict]) -> list[Verdict]:
     """The verdicts, where those of ranks without a complete dump are one: a host that is gone is one cause."""
     concerned = [
         verdict
@@ -115,7 +115,7 @@ def absent_culprits(absence: Absence, verdicts: Sequence[Problem]) -> list[Probl
     return [*others, _of_absent_ranks(absence, concerned)] if concerned else others
 
 
-def _of_absent_ranks(absence: Absence, verdicts: Sequence[Problem]) -> NoDump:
+def _of_absent_ranks(absence: Absence, verdicts: Sequence[Verdict]) -> NoDump:
     first = verdicts[0]
     culprits = tuple(sorted({rank for verdict in verdicts for rank in verdict.culprits}))
     waiting = _waiting(absence, verdicts, culprits)
@@ -159,7 +159,7 @@ def _known_of(absence: Absence, culprits: Sequence[int]) -> dict[str, Any]:
     return facts
 
 
-def _waiting(absence: Absence, verdicts: Sequence[Problem], culprits: Sequence[int]) -> tuple[int, ...]:
+def _waiting(absence: Absence, verdicts: Sequence[Verdict], culprits: Sequence[int]) -> tuple[int, ...]:
     """The ranks that wait for the culprits, also behind other work of their devices."""
     awaited = frozenset(culprits)
     direct = {rank for wait in absence.waits if not awaited.isdisjoint(wait.awaited) for rank in wait.rows}

@@ -43,14 +43,13 @@ from tracelink.diagnosis.lost_waits import lost_waits
 from tracelink.diagnosis.message_problems import message_problems
 from tracelink.diagnosis.messages import messages_of
 from tracelink.diagnosis.mismatches import mismatches_of
-from tracelink.diagnosis.model import Checked, Diagnosis, Kind, Problem, RanksOfDumps
+from tracelink.diagnosis.model import Checked, Diagnosis, Kind, RanksOfDumps
 from tracelink.diagnosis.participation import Parts, parts_of, positions_of
 from tracelink.diagnosis.programs import Comparison, comparisons_of
 from tracelink.diagnosis.stalls import NO_CLUES, Clues, hint_of_file_times
 from tracelink.diagnosis.unrecorded import with_unrecorded, with_unseen
 from tracelink.diagnosis.verdicts.base import WHERE_DUMPS_ARE, Verdict
 from tracelink.diagnosis.verdicts.drafts import Draft, folded, lawful, worst_first
-from tracelink.diagnosis.verdicts.stated import stated
 from tracelink.diagnosis.waits import collective_waits, standings_of
 from tracelink.engines.reading import ReadOptions, engine_of, inputs_of
 from tracelink.io.engine import Engine
@@ -61,7 +60,6 @@ from tracelink.model.errors import NoInputError, UnreadableError, UsageError
 from tracelink.model.fields import FrozenRanks
 from tracelink.model.findings import Finding, Severity, Truncated
 from tracelink.model.operations import ROOTED, operation_of
-from tracelink.model.text import count_of_ranks
 from tracelink.pipeline.reading import Recording, Task, nothing_readable, tasks_of, two_jobs_findings
 from tracelink.plugins import MetricsReader
 
@@ -273,7 +271,7 @@ def draft_of(
     # Which of that are problems: mismatches, hangs, late ranks?
     deviations = Deviations(journal, comparisons, incomplete)
     requested = mismatches_of(journal, parts, disagreements, comparisons, waits, deviations)
-    mismatches: list[Problem] = [*requested, *message_problems(messages)]
+    mismatches: list[Verdict] = [*requested, *message_problems(messages)]
     late = lateness_report(journal, parts)
     hangs, notes = hangs_of(journal, parts, all_waits, messages.times, mismatches, clues, deviations)
     absence = Absence(journal, parts, positions, all_waits, unreadable or {}, clues)
@@ -284,8 +282,7 @@ def draft_of(
     elif not any(problem.kind is Kind.ABSENT for problem in hangs):
         named = {rank for problem in hangs for rank in problem.culprits}
         hangs += absent_members(absence, named)
-    mismatches = list(map(_with_waiting_ranks, mismatches))
-    verdicts = folded(list(map(stated, [*hangs, *mismatches, *late.stragglers])))
+    verdicts = folded([*hangs, *mismatches, *late.stragglers])
 
     # What was the diagnosis based on?
     dumps = _dumps(journal, truncated, unreadable or {})
@@ -328,14 +325,6 @@ def _disagreements(
     found = [*disagreements_of(parts, comparisons), *exchanges]
     known = {disagreement.collective for disagreement in found}
     return [*found, *root_disagreements(journal, parts, roots, known)], unread
-
-
-def _with_waiting_ranks(problem: Problem) -> Problem:
-    """Completes the message of a mismatch, because of which ranks may or may not wait."""
-    if isinstance(problem, Verdict):
-        return problem
-    waiting = f"; {count_of_ranks(problem.waiting, 'wait')}" if problem.waiting else ""
-    return replace(problem, message=f"{problem.message}{waiting}.")
 
 
 def _dumps(journal: Journal, truncated: Collection[int], unreadable: Mapping[int, str]) -> RanksOfDumps:

@@ -143,7 +143,7 @@ def _judged_deadlock(deadlock: Deadlock) -> Verdict:
 
 def _skipped(verdict: Verdict, own: Entry) -> Skipped:
     line = line_in_words(own.frames[0] if own.frames else Frame("", "", 0))
-    facts = verdict.common_facts() | {"kind": Kind.SKIPPED, "cycle": (), "text": ""}
+    facts = verdict.common_facts() | {"kind": Kind.SKIPPED, "cycle": ()}
     return Skipped(**facts, continued=f"{operation_in_words(own.operation)} at {line}")
 
 

@@ -16,7 +16,7 @@ from tracelink.diagnosis.deadlocks import deadlock_of
 from tracelink.diagnosis.deviations import Deviation, Deviations
 from tracelink.diagnosis.journal import Journal
 from tracelink.diagnosis.mismatches import deviation_verdict
-from tracelink.diagnosis.model import Kind, Problem
+from tracelink.diagnosis.model import Kind
 from tracelink.diagnosis.participation import DumpTimes, Parts
 from tracelink.diagnosis.stalls import NO_CLUES, Clues, Stalls
 from tracelink.diagnosis.verdicts.absence import FewJoined, LateArrival, NeverJoined
@@ -54,10 +54,10 @@ def hangs_of(
     parts: Parts,
     waits: Sequence[Wait],
     times: DumpTimes,
-    mismatches: list[Problem],
+    mismatches: list[Verdict],
     clues: Clues = NO_CLUES,
     deviations: Deviations | None = None,
-) -> tuple[list[Problem], list[str]]:
+) -> tuple[list[Verdict], list[str]]:
     """A problem for each cause of waiting that is not a mismatch, and notes.
 
     Ranks that wait because of a mismatch are added to it in `mismatches`. If nothing decides whether the job hangs,
@@ -82,7 +82,7 @@ def hangs_of(
 
 
 def _decided(
-    stalls: Stalls, causes: Sequence[Cause], behind_devices: Sequence[Cause], mismatches: Sequence[Problem]
+    stalls: Stalls, causes: Sequence[Cause], behind_devices: Sequence[Cause], mismatches: Sequence[Verdict]
 ) -> Sequence[Cause] | None:
     """The causes of a hang; None if it is unknown whether the job hangs."""
     if any(mismatch.waiting for mismatch in mismatches) or any(map(stalls.is_decided, causes)):
@@ -98,7 +98,7 @@ def _behind_devices(stalls: Stalls, order: WaitOrder, waits: Sequence[Wait]) -> 
     return [cause for cause in causes if cause.culprits or stalls.is_deadlock(cause)]
 
 
-def _proven(problems: Sequence[Problem], known: Sequence[Problem]) -> tuple[list[Problem], list[str]]:
+def _proven(problems: Sequence[Verdict], known: Sequence[Verdict]) -> tuple[list[Verdict], list[str]]:
     """If a dump proves one cause, a rank without a dump may just wait for it: that is a note."""
     unproven = [problem for problem in problems if not problem.proven]
     if not unproven or not any(problem.proven for problem in known):
@@ -112,7 +112,7 @@ def _proven(problems: Sequence[Problem], known: Sequence[Problem]) -> tuple[list
     return [problem for problem in problems if problem.proven], [note]
 
 
-def _unexplained(journal: Journal, causes: Sequence[Cause], mismatches: list[Problem]) -> list[Cause]:
+def _unexplained(journal: Journal, causes: Sequence[Cause], mismatches: list[Verdict]) -> list[Cause]:
     """The causes that no mismatch explains; ranks that wait because of a mismatch are added to it."""
     unexplained = []
     for cause in causes:
@@ -130,9 +130,9 @@ def _problems(
     stalls: Stalls,
     order: WaitOrder,
     causes: Sequence[Cause],
-    mismatches: list[Problem],
+    mismatches: list[Verdict],
     deviating: Sequence[Deviation],
-) -> list[Problem]:
+) -> list[Verdict]:
     elapsed, stuck = stalls.elapsed, []
     problems, causes = _deviations_behind(elapsed, causes, deviating, mismatches)
     for cause in causes:
@@ -153,7 +153,7 @@ def _problems(
 
 
 def _deviating(
-    journal: Journal, deviations: Deviations | None, waits: Sequence[Wait], mismatches: list[Problem]
+    journal: Journal, deviations: Deviations | None, waits: Sequence[Wait], mismatches: list[Verdict]
 ) -> list[Deviation]:
     """Ranks that skipped calls or made extra ones; mismatched messages are a consequence of that."""
     if deviations is None or not waits:
@@ -172,8 +172,8 @@ def _deviating(
 
 
 def _deviations_behind(
-    elapsed: Elapsed, causes: Sequence[Cause], deviating: Sequence[Deviation], mismatches: list[Problem]
-) -> tuple[list[Problem], list[Cause]]:
+    elapsed: Elapsed, causes: Sequence[Cause], deviating: Sequence[Deviation], mismatches: list[Verdict]
+) -> tuple[list[Verdict], list[Cause]]:
     """A problem for each certain deviation because of which ranks wait, and the other causes."""
     behind: dict[tuple[int, int, int], list[tuple[Deviation, Cause]]] = {}
     rest = []
@@ -188,8 +188,8 @@ def _deviations_behind(
 
 
 def _deviation(
-    elapsed: Elapsed, found: Sequence[tuple[Deviation, Cause]], mismatches: list[Problem]
-) -> Problem:
+    elapsed: Elapsed, found: Sequence[tuple[Deviation, Cause]], mismatches: list[Verdict]
+) -> Verdict:
     """One problem; skipped messages of the same ranks are part of it."""
     by_rank = {deviation.rank: deviation for deviation, _ in found}
     waiting = {rank for _, cause in found for rank in cause.waiting}
@@ -202,7 +202,7 @@ def _deviation(
     return deviation_verdict(elapsed.journal, list(by_rank.values()), waiting, waited_ns=longest or None)
 
 
-def _explained_by(journal: Journal, cause: Cause, mismatches: Sequence[Problem]) -> int | None:
+def _explained_by(journal: Journal, cause: Cause, mismatches: Sequence[Verdict]) -> int | None:
     """Index of a mismatch in the same message or collective, or earlier in the group by the same rank."""
     for index, mismatch in enumerate(mismatches):
         of_messages = operation_of(mismatch.operation) in POINT_TO_POINT
@@ -222,7 +222,7 @@ def _explained_by(journal: Journal, cause: Cause, mismatches: Sequence[Problem])
     return None
 
 
-def _in_dispute(journal: Journal, wait: Wait, mismatches: Sequence[Problem]) -> bool:
+def _in_dispute(journal: Journal, wait: Wait, mismatches: Sequence[Verdict]) -> bool:
     """Whether ranks wait because of a mismatch, or a mismatch is in the same group."""
     name = journal.groups[wait.group].name
     return any(mismatch.waiting or mismatch.group == name for mismatch in mismatches)

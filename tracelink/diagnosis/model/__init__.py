@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from enum import StrEnum
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from msgspec import field
 from msgspec.structs import force_setattr, replace
@@ -28,7 +28,6 @@ from tracelink.model.findings import Finding
 from tracelink.model.records import STACK, Entry, Frame, Frames
 from tracelink.model.results import Result
 from tracelink.model.text import LONGEST_GROUP, operation_in_words
-from tracelink.model.trace import ProcessGroup
 from tracelink.model.witnesses import Compiling, Stack, Witnesses
 
 __all__ = [
@@ -307,32 +306,6 @@ class Problem(Row, frozen=True, rename={"category": "class"}):
     def is_decided(self) -> bool:
         """Whether something is known to be wrong: a rank without a dump may just not have been collected."""
         return self.kind is not Kind.IN_FLIGHT and (self.kind is not Kind.ABSENT or self.proven)
-
-    @classmethod
-    def at(
-        cls,
-        kind: Kind,
-        group: ProcessGroup,
-        sequence: int,
-        operation: str,
-        *,
-        culprits: Collection[int],
-        waiting: Collection[int],
-        message: str,
-        **details: Any,
-    ) -> Problem:
-        """A problem in a collective or a message of a group."""
-        return cls(
-            kind,
-            group.name,
-            group.description,
-            sequence,
-            operation,
-            tuple(sorted(culprits)),
-            tuple(sorted(waiting)),
-            message,
-            **details,
-        )
 
 
 class Stage(StrEnum):

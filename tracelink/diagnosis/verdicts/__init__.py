@@ -11,6 +11,5 @@ __all__ = [
     "messages",
     "mismatches",
     "monitor",
-    "stated",
     "unrecorded",
 ]

@@ -91,9 +91,6 @@ class Verdict(Problem, frozen=True, kw_only=True):
     file_times: str = ""
     """What the times of files indicate if nothing decides whether the job hangs."""
 
-    text: str = ""
-    """Its sentence, if its producer states it."""
-
     usual: ClassVar[Category] = Category.UNKNOWN
     """What went wrong if it is proven."""
     certain: ClassVar[bool] = False
@@ -285,16 +282,10 @@ class Verdict(Problem, frozen=True, kw_only=True):
 
     def settled(self) -> Problem:
         """The problem with its texts."""
-        message = " ".join(filter(None, [self._stated() if self.text else self.sentence(), *self.remarks()]))
+        message = " ".join(filter(None, [self.sentence(), *self.remarks()]))
         texts = {"message": message, "advice": self.steps(), "category": self.found_category()}
         known = {name: getattr(self, name) for name in Problem.__struct_fields__}
         return Problem(**{**known, **texts})
-
-    def _stated(self) -> str:
-        if self.groups == 1:
-            return self.text
-        where = f"{self.ranks}, in {self.groups} groups ({self.description})"
-        return f"{where}: {lowered(self.text)} In all, {count_of_ranks(self.waiting, 'wait')}."
 
 
 def called_at(entry: Entry | None) -> str:
