@@ -16,6 +16,7 @@ from tracelink.diagnosis.verdicts.mismatches import OtherOperation, OtherPeer, O
 from tracelink.diagnosis.verdicts.unrecorded import NotRecorded
 from tracelink.model.records import Entry, Frame
 from tracelink.model.trace import ProcessGroup
+from tracelink.model.witnesses import Stack
 
 KINDS = (
     *(NeverJoined, NoDump, Deadlock, InFlight, NotStarted, Straggling, TimedOut, OtherOperation, OtherPeer),
@@ -65,6 +66,27 @@ def test_advice_on_never_joined() -> None:
         "call was at train.py:30 (evaluate), the others wait at train.py:20 (step): between these lines look for a "
         "branch, a loop or an exception that only it takes."
     )
+
+
+@pytest.mark.parametrize(
+    ("kind", "step"),
+    [
+        (
+            NeverJoined,
+            "Find out why rank 2 is in __next__ (dataloader.py:7), and does not go on. The others wait at train.py:20 "
+            "(step).",
+        ),
+        (
+            InFlight,
+            "Take dumps again after some seconds and compare: tracelink diagnose NEW --before OLD. If you know that "
+            "the job hangs, add --hung, and find out why rank 2 is in __next__ (dataloader.py:7).",
+        ),
+    ],
+)
+def test_no_step_that_a_stack_answers(kind: type[Verdict], step: str) -> None:
+    frames = (Frame("__next__", "dataloader.py", 7), *OWN)
+    stack = Stack(2, "py-spy", "MainThread", frames, in_compiler=False, source="stack.txt")
+    assert verdict(kind).with_stacks({2: stack}).steps() == step
 
 
 def test_advice_on_a_loop() -> None:

@@ -80,6 +80,8 @@ class NeverJoined(Verdict, frozen=True, kw_only=True):
             return self._step_if_late()
         own, other = self.own_line, self.other_line
         way = f" The others wait at {other}." if other else ""
+        if where := self.whereabouts:
+            return f"Find out why {where}, and does not go on.{way}"
         if own and other:
             way = (
                 f" Its last call was at {own}, the others wait at {other}: between these lines look for a branch, a "

@@ -19,7 +19,7 @@ from tracelink.diagnosis.verdicts.compilations import (
     end_of_compilation,
 )
 from tracelink.model.errors import printable
-from tracelink.model.records import Entry, compiler_frame, line_in_words
+from tracelink.model.records import Entry, compiler_frame, line_in_words, own_frames, readable_name
 from tracelink.model.text import (
     capitalized,
     collective_in_words,
@@ -27,6 +27,7 @@ from tracelink.model.text import (
     counted,
     duration,
     lowered,
+    name_in_words,
     operation_in_words,
     ranks_in_words,
 )
@@ -220,6 +221,19 @@ class Verdict(Problem, frozen=True, kw_only=True):
     def shown(self, role: Role) -> Entry | None:
         """The last call of a culprit, or the call of another rank."""
         return next((shown.entries[-1] for shown in self.evidence if shown.role is role), None)
+
+    @property
+    def whereabouts(self) -> str:
+        """Where a culprit is by its stack, or was by its profile: `rank 3 is in __next__ (dataloader.py:700)`."""
+        for stack in self.stacks:
+            own = own_frames(stack.frames)[0]
+            return f"rank {stack.rank} is in {name_in_words(own.name)} ({line_in_words(own)})"
+        for sighting in self.sightings:
+            if sighting.role is Role.CULPRIT and sighting.stretches:
+                last = sighting.stretches[-1].running[-1]
+                name = name_in_words(readable_name(last.name))
+                return f"rank {sighting.rank} was in {name} for {duration(last.duration_ns)}"
+        return ""
 
     @property
     def own_line(self) -> str:

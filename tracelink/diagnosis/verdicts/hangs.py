@@ -146,12 +146,14 @@ class InFlight(Verdict, frozen=True, kw_only=True):
 
     def next_step(self) -> str:
         """A second look."""
-        hangs = (
-            f"If it hangs, {self.example} is the first to look at"
-            if self.culprits
-            else "If it hangs, look for errors of the network and the devices (NCCL_DEBUG=INFO, Xid in dmesg)"
-        )
+        if self.whereabouts:
+            hangs = f"find out why {self.whereabouts}"
+        elif self.culprits:
+            line = f", whose last call was at {self.own_line}" if self.own_line else ""
+            hangs = f"look first at {self.example}{line}"
+        else:
+            hangs = "look for errors of the network and the devices (NCCL_DEBUG=INFO, Xid in dmesg)"
         return (
             "Take dumps again after some seconds and compare: tracelink diagnose NEW --before OLD. "
-            f"If you know that the job hangs, add --hung. {hangs}."
+            f"If you know that the job hangs, add --hung, and {hangs}."
         )
