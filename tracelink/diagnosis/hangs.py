@@ -354,14 +354,18 @@ def _ending(journal: Journal, wait: Wait) -> str:
 
 
 def _shown_rows(journal: Journal, wait: Wait, culprits: Sequence[int]) -> dict[int, int]:
-    """The last entry of each culprit, or the call that it joined late, and the entry of one waiting rank."""
+    """The last entry of each culprit, or the call that it joined late, and the entry of one waiting rank.
+
+    Of a dump of active calls it is the first entry: what was called later is queued behind it.
+    """
     rows = {} if wait.lost else dict([next(iter(wait.rows.items()))])
     if wait.late:
         joined = _joined(journal, wait) & np.isin(journal.rank, culprits)
         return rows | {int(journal.rank[row]): row for row in np.flatnonzero(joined).tolist()}
     for rank in culprits:
-        if rank in journal.recordings:
-            index = journal.ranks.tolist().index(rank)
-            if journal.bounds[index + 1] > journal.bounds[index]:
-                rows[rank] = int(journal.bounds[index + 1]) - 1
+        if recording := journal.recordings.get(rank):
+            index = int(journal.ranks.searchsorted(rank))
+            first, end = journal.bounds[index : index + 2].tolist()
+            if end > first:
+                rows[rank] = first if recording.only_active else end - 1
     return rows
