@@ -187,6 +187,7 @@ def examine_sources(
         recordings = _in_replicas(recordings, replica_size)
     journal, others = journal_of(recordings.by_rank), _others(recordings, discovery, engine)
     clues = replace(clues, earlier=earlier, failed=others.failed() if others else frozenset())
+    clues = replace(clues, written=_file_times(discovery, recordings))
     inputs = _Inputs(journal, recordings, discovery, engine, clues, others)
     draft = _with_roots(draft_of(journal, recordings.unreadable, recordings.findings, clues=clues), inputs)
     for step in STEPS:
@@ -302,7 +303,9 @@ def draft_of(
 
     # Which entries show it, and may calls without a record be the cause?
     draft = with_evidence(draft, journal).each(judged_by_line)
-    return with_unrecorded(with_unseen(draft, journal, clues), journal)
+    draft = with_unseen(draft, journal, clues)
+    hint = "" if draft.is_decided else hint_of_file_times(journal, clues.written)
+    return with_unrecorded(draft, journal, hint)
 
 
 def _known(verdict: Verdict, dumps: RanksOfDumps, late_before: Mapping[FrozenRanks, int]) -> Verdict:
@@ -440,6 +443,13 @@ def _no_dumps(discovery: Discovery) -> UnreadableError:
     )
 
 
+def _file_times(discovery: Discovery, recordings: Recordings) -> dict[int, int]:
+    """When the files of ranks were written, in ns since 1970, of dumps that are files of their own."""
+    written = {source.path: source.modified_ns for source in discovery.sources if source.is_whole}
+    times = {rank: written.get(recording.source.path, 0) for rank, recording in recordings.by_rank.items()}
+    return {rank: time for rank, time in times.items() if time}
+
+
 # What profiles, metrics, compile logs and times of files show. What reads them is imported only if there are some.
 
 
@@ -478,27 +488,6 @@ def _with_stacks(draft: Draft, inputs: _Inputs) -> Draft:
 def _with_hosts(draft: Draft, inputs: _Inputs) -> Draft:
     hosts = {rank: recording.source.host for rank, recording in inputs.recordings.by_rank.items()}
     return draft.each(lambda verdict: verdict.with_hosts(hosts))
-
-
-def _with_file_times(draft: Draft, inputs: _Inputs) -> Draft:
-    """With what file times indicate if nothing decides whether the job hangs."""
-    if draft.is_decided or not (draft.verdicts or draft.rest.blind_spot):
-        return draft
-    hint = hint_of_file_times(inputs.journal, _file_times(inputs.discovery, inputs.recordings))
-    if hint and draft.verdicts:
-        first, *others = draft.verdicts
-        return draft.with_verdicts([replace(first, file_times=hint), *others])
-    if hint:
-        note = f"{draft.rest.blind_spot} {hint}"
-        return Draft((), replace(draft.rest, blind_spot=note, notes=[note, *draft.rest.notes[1:]]))
-    return draft
-
-
-def _file_times(discovery: Discovery, recordings: Recordings) -> dict[int, int]:
-    """When the files of ranks were written, in ns since 1970, of dumps that are files of their own."""
-    written = {source.path: source.modified_ns for source in discovery.sources if source.is_whole}
-    times = {rank: written.get(recording.source.path, 0) for rank, recording in recordings.by_rank.items()}
-    return {rank: time for rank, time in times.items() if time}
 
 
 def _with_metrics(draft: Draft, inputs: _Inputs) -> Draft:
@@ -540,7 +529,7 @@ def _with_others(draft: Draft, inputs: _Inputs) -> Draft:
 
 
 STEPS = (
-    *(_with_compilations, _with_stacks, _with_hosts, _with_file_times),
+    *(_with_compilations, _with_stacks, _with_hosts),
     *(_with_metrics, _with_sightings, _with_others),
 )
 """What other files add to the verdicts, in this order: logs may replace verdicts, so they are the last."""

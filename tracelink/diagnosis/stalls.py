@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from msgspec import Struct
+from msgspec import Struct, field
 
 from tracelink.diagnosis.clocks import Elapsed
 from tracelink.diagnosis.dumps.movement import Earlier
@@ -34,6 +34,8 @@ class Clues(Struct, frozen=True):
     """The user knows that it hangs."""
     earlier: Earlier | None = None
     """What earlier dumps show."""
+    written: Mapping[int, int] = field(default_factory=dict)
+    """When the dumps of ranks were written, in ns since 1970, as far as files show it."""
     failed: frozenset[tuple[int, int | None]] = frozenset()
     """Ranks whose logs show that a call of theirs failed, and its sequence number if the log names it."""
 

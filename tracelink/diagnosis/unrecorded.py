@@ -57,15 +57,18 @@ def _is_unmoved(earlier: Earlier | None) -> bool:
     return not (earlier.movement.moved or earlier.movement.unknown)
 
 
-def with_unrecorded(draft: Draft, journal: Journal) -> Draft:
-    """The draft with a blind spot, or a fact of its first verdict, if calls without a record may be the cause."""
-    recorded = _of_backend(journal)
-    if not recorded.any():
-        return draft
+def with_unrecorded(draft: Draft, journal: Journal, hint: str = "") -> Draft:
+    """The draft with a blind spot, or facts of its first verdict, if calls without a record may be the cause.
+
+    `hint` is what else indicates whether the job hangs.
+    """
     if draft.verdicts:
         first, *others = draft.verdicts
-        return draft.with_verdicts([replace(first, unrecorded=_unrecorded(first, journal)), *others])
-    note, findings = _blind_spot(journal)
+        first = replace(first, unrecorded=_unrecorded(first, journal), file_times=hint)
+        return draft.with_verdicts([first, *others])
+    if not _of_backend(journal).any():
+        return draft
+    note, findings = _blind_spot(journal, hint)
     rest = replace(draft.rest, blind_spot=note, notes=[note, *draft.rest.notes])
     return Draft((), rest).with_verdicts((), findings)
 
@@ -106,7 +109,7 @@ def _not_recorded(journal: Journal) -> str:
 # No problem: where all ranks are.
 
 
-def _blind_spot(journal: Journal) -> tuple[str, list[Finding]]:
+def _blind_spot(journal: Journal, hint: str) -> tuple[str, list[Finding]]:
     """Where ranks may wait although nothing shows it, and findings on dumps that could not be read again."""
     calls, findings = _last_calls(journal)
     shown = [
@@ -117,7 +120,7 @@ def _blind_spot(journal: Journal) -> tuple[str, list[Finding]]:
         f"If this job hangs, it does so after its last recorded calls: {calls}. {BACKEND} does not record "
         f"{_not_recorded(journal)}, in which ranks may wait unseen: run py-spy dump --pid PID on each rank."
     )
-    return " ".join([note, *shown]), findings
+    return " ".join(filter(None, [note, *shown, hint])), findings
 
 
 def _last_calls(journal: Journal) -> tuple[str, list[Finding]]:
@@ -157,6 +160,8 @@ def _call(journal: Journal, row: int) -> str:
 
 def _unrecorded(verdict: Verdict, journal: Journal) -> UnrecordedCalls | None:
     """Calls in which culprits may wait; None if they called none, or waiting there explains nothing."""
+    if not _of_backend(journal).any():
+        return None
     if isinstance(verdict, NotRecorded):
         return UnrecordedCalls(BACKEND, _not_recorded(journal))
     culprits = tuple(rank for rank in verdict.culprits if rank in journal.recordings)
