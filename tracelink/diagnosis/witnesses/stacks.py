@@ -6,9 +6,12 @@ One process in a file, several, or a section for each rank as torch's debug serv
 from __future__ import annotations
 
 import re
+from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from itertools import chain
 
 from msgspec import Struct, field
+from msgspec.structs import replace
 
 from tracelink.io.sources import Source
 from tracelink.model.errors import UnreadableError
@@ -47,12 +50,18 @@ class _Thread(Struct):
     program: Program
     identity: str
     name: str
-    pid: str
+    pid: str = ""
     """Of its process, if the file has it."""
     rank: int | None = None
-    """In the command line of its process."""
+    """In the command line of its process, else as the file is named."""
     current: bool = False
     frames: list[Frame] = field(default_factory=list)
+    source: str = ""
+
+    @property
+    def process(self) -> str:
+        """The process of a thread without a rank."""
+        return f"pid {self.pid}" if self.pid else self.source.rpartition("/")[2]
 
 
 class Stacks(Struct, frozen=True):
@@ -64,67 +73,49 @@ class Stacks(Struct, frozen=True):
     findings: Sequence[Finding]
 
 
-class _Process(Struct, frozen=True):
-    """The main thread of one process, in the newest stacks of a file."""
-
-    rank: int | None
-    label: str
-    thread: _Thread
-    source: str
-
-
 def stacks_among(sources: Iterable[Source]) -> Stacks:
     """The stacks of main threads in these files; of several files of a rank the last one by name."""
-    by_rank: dict[int, _Process] = {}
-    others: list[_Process] = []
+    mains: dict[int | tuple[str, str], _Thread] = {}
     recognised: list[str] = []
     findings: list[Finding] = []
     for source in sorted(sources, key=lambda source: source.path):
-        processes = _processes_of(source)
-        if not processes:
-            continue
-        recognised.append(source.path)
-        if all(process.rank is None for process in processes):
-            findings.append(_without_rank(source.path))
-        by_rank.update({process.rank: process for process in processes if process.rank is not None})
-        others += [process for process in processes if process.rank is None]
-    stacks = {rank: _stack(rank, process) for rank, process in by_rank.items()}
-    return Stacks(stacks, _folded([*by_rank.values(), *others]), recognised, findings)
+        found = _main_threads(source)
+        mains |= {main.rank if main.rank is not None else (main.source, main.pid): main for main in found}
+        if found:
+            recognised.append(source.path)
+        if found and all(main.rank is None for main in found):
+            what = "the file contains stacks, and neither its name nor that of its folder contains a rank"
+            findings.append(UnknownRank(source.path, what).finding())
+    by_rank = {rank: _stack(rank, main) for rank, main in mains.items() if isinstance(rank, int)}
+    return Stacks(by_rank, _folded([*mains.values()]), recognised, findings)
 
 
-def _stack(rank: int, process: _Process) -> Stack:
-    thread = process.thread
-    frames = tuple(thread.frames)
-    in_compiler = compiler_frame(frames) is not None
-    return Stack(rank, thread.program, thread.name or thread.identity, frames, in_compiler, process.source)
+def _stack(rank: int, main: _Thread) -> Stack:
+    in_compiler = compiler_frame(main.frames) is not None
+    return Stack(rank, main.program, main.name or main.identity, tuple(main.frames), in_compiler, main.source)
 
 
-def _folded(processes: Sequence[_Process]) -> list[FoldedStack]:
+def _folded(mains: Sequence[_Thread]) -> list[FoldedStack]:
     """Equal stacks once, those of the fewest processes first."""
-    alike: dict[tuple[Program, tuple[Frame, ...]], list[_Process]] = {}
-    for process in processes:
-        alike.setdefault((process.thread.program, tuple(process.thread.frames)), []).append(process)
+    alike: dict[tuple[Program, tuple[Frame, ...]], list[_Thread]] = defaultdict(list)
+    for main in mains:
+        alike[main.program, tuple(main.frames)].append(main)
     folded = [
         FoldedStack(
-            tuple(sorted(process.rank for process in same if process.rank is not None)),
-            tuple(sorted(process.label for process in same if process.rank is None)),
+            tuple(sorted(main.rank for main in same if main.rank is not None)),
+            tuple(sorted(main.process for main in same if main.rank is None)),
             program,
             frames,
             compiler_frame(frames) is not None,
-            tuple(dict.fromkeys(process.source for process in same)),
+            tuple(dict.fromkeys(main.source for main in same)),
         )
         for (program, frames), same in alike.items()
     ]
     return sorted(folded, key=lambda one: (len(one.ranks) + len(one.processes), one.ranks, one.processes))
 
 
-def _without_rank(path: str) -> Finding:
-    what = "the file contains stacks, and neither its name nor that of its folder contains a rank"
-    return UnknownRank(path, what).finding()
-
-
-def _processes_of(source: Source) -> list[_Process]:
-    """The processes whose stacks a file contains; none if it is another file."""
+def _main_threads(source: Source) -> list[_Thread]:
+    """The main threads of the processes whose stacks a file contains; none if it is another file."""
     if source.format or source.bytes > LARGEST:
         return []
     try:
@@ -136,65 +127,44 @@ def _processes_of(source: Source) -> list[_Process]:
         return []
     hint = source.rank_hint.rank if source.rank_hint else None
     rank = hint if source.rank is None else source.rank
-    found: list[_Process] = []
-    for of_section, part in _sections(text):
-        found += _processes_in(part, rank if of_section is None else of_section, source.path)
-    return found
+    found = [main for section, part in _sections(text, rank) for main in _mains_in(part, section)]
+    return [replace(main, source=source.path) for main in found]
 
 
-def _sections(text: str) -> list[tuple[int | None, str]]:
+def _sections(text: str, rank: int | None) -> list[tuple[int | None, str]]:
     """The parts of a file of torch's debug server, with their ranks; else the whole text."""
     heads = list(_SECTION.finditer(text))
     if not heads:
-        return [(None, text)]
+        return [(rank, text)]
     ends = [head.start() for head in heads[1:]] + [len(text)]
     return [(int(head[1]), text[head.end() : end]) for head, end in zip(heads, ends, strict=True)]
 
 
-def _processes_in(text: str, rank: int | None, path: str) -> list[_Process]:
-    """Of a known rank the first process, which starts the others; else all of them."""
-    threads = [thread for thread in _threads(text) if thread.frames]
-    pids = list(dict.fromkeys(thread.pid for thread in threads))
-    if rank is not None or len(pids) < 2:
+def _mains_in(text: str, rank: int | None) -> list[_Thread]:
+    """Of a known rank that of the first process, which starts the others; else those of all of them."""
+    threads = _threads(text)
+    if rank is not None:
         main = _main_of(threads)
-        label = f"pid {main.pid}" if main and main.pid else path.rpartition("/")[2]
-        known = main.rank if main and rank is None else rank
-        return [_Process(known, label, main, path)] if main else []
-    mains = [_main_of([thread for thread in threads if thread.pid == pid]) for pid in pids]
-    return [_Process(main.rank, f"pid {main.pid}", main, path) for main in mains if main]
+        return [replace(main, rank=rank)] if main else []
+    pids = dict.fromkeys(thread.pid for thread in threads)
+    mains = (_main_of([thread for thread in threads if thread.pid == pid]) for pid in pids)
+    return [main for main in mains if main]
 
 
 def main_thread(text: str) -> _Thread | None:
     """The main thread of the newest stacks in a text; None if there is no stack."""
-    return _main_of([thread for thread in _threads(text) if thread.frames])
+    return _main_of(_threads(text))
 
 
 def _main_of(threads: Sequence[_Thread]) -> _Thread | None:
-    """The main thread among those of the first process; None if there are none."""
-    if not threads:
-        return None
-    own = [thread for thread in threads if thread.pid == threads[0].pid]
-    return next(
-        (
-            thread
-            for chosen in (_is_main, _ends_like_main, _is_current)
-            for thread in own[::-1]
-            if chosen(thread)
-        ),
-        own[-1],
+    """The main thread among those of the first process, by its name or its outermost call; None if there are none."""
+    own = [thread for thread in threads[::-1] if thread.pid == threads[0].pid]
+    named = (
+        thread for thread in own if thread.name == MAIN or (thread.pid and thread.identity == thread.pid)
     )
-
-
-def _is_main(thread: _Thread) -> bool:
-    return thread.name == MAIN or (bool(thread.pid) and thread.identity == thread.pid)
-
-
-def _ends_like_main(thread: _Thread) -> bool:
-    return thread.frames[-1].name in OUTERMOST
-
-
-def _is_current(thread: _Thread) -> bool:
-    return thread.current
+    alike = (thread for thread in own if thread.frames[-1].name in OUTERMOST)
+    current = (thread for thread in own if thread.current)
+    return next(chain(named, alike, current, own), None)
 
 
 def _threads(text: str) -> list[_Thread]:
@@ -208,10 +178,10 @@ def _threads(text: str) -> list[_Thread]:
             threads.append(_Thread("py-spy", match["id"], match["name"] or "", pid, rank))
         elif match := _FAULT_THREAD.match(line):
             current = match["current"].startswith("Current")
-            threads.append(_Thread("faulthandler", match["id"], match["name"] or "", "", None, current))
+            threads.append(_Thread("faulthandler", match["id"], match["name"] or "", current=current))
         elif threads and (frame := _frame_in(line, threads[-1].program)):
             threads[-1].frames.append(frame)
-    return threads
+    return [thread for thread in threads if thread.frames]
 
 
 def _frame_in(line: str, program: Program) -> Frame | None:
