@@ -112,10 +112,9 @@ def test_page_and_document_of_a_rank_with_a_stack(tracelink: Run) -> None:
     folder = dumps(Path("dumps"), hang(4))
     Path("pyspy_rank_2.txt").write_text(py_spy(COMPILES))
     inputs = ["diagnose", str(folder), "pyspy_rank_2.txt"]
-    assert (
-        "2                 stack (py-spy)  -               -      wait (threading.py:320) < step (train.py:30)"
-        in (tracelink(*inputs).stdout)
-    )
+    page = tracelink(*inputs).stdout
+    row = next(line for line in page.splitlines() if "stack (py-spy)" in line)
+    assert row.endswith("wait (threading.py:320) < step (train.py:30)")
     result = tracelink(*inputs, "-v")
     tracelink(*inputs, "-o", "report.html")
     assert (
@@ -169,7 +168,7 @@ def test_page_of_logs_and_stacks_without_dumps(tracelink: Run) -> None:
         "rank  call            called from\n"
         "2     stack (py-spy)  __next__ (dataloader.py:700) < step (train.py:30)\n"
         "\n"
-        "Next: Find out why rank 2 does not go on: its stack is in __next__ (dataloader.py:700).\n"
+        "Next: Find out why rank 2 is in __next__ (dataloader.py:700), and does not go on.\n"
         "\n"
         "group  description  ranks   last collective   #  state\n"
         "0      default_pg   2       -                20  finished\n"

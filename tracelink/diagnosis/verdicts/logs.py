@@ -15,13 +15,11 @@ from tracelink.diagnosis.verdicts.deadlocks import Deadlock
 from tracelink.diagnosis.witnesses.watchdog import LogGroup, groups_of, waited_ns
 from tracelink.model.columns import MILLISECOND
 from tracelink.model.operations import Operation, operation_of
-from tracelink.model.records import line_in_words, own_frames
 from tracelink.model.text import (
     capitalized,
     duration,
     group_in_words,
     lowered,
-    name_in_words,
     operation_in_words,
     rank_list,
     ranks_in_words,
@@ -162,7 +160,9 @@ class NotEnqueued(Verdict, frozen=True, kw_only=True):
 
     def next_step(self) -> str:
         """Its stack, if it is not known."""
-        return _step_by_stack(self) or (
+        if self.whereabouts:
+            return f"Find out why {self.whereabouts}, and does not go on."
+        return (
             f"Take the stack of {self.example}: {TAKE_STACKS}. A collective is counted as enqueued when its call "
             "returns: the rank did not call, is stuck in the call, or waits in another group, of which its log says "
             "nothing. Flight-recorder dumps show its last calls."
@@ -260,15 +260,6 @@ class GaveUpSomewhere(GaveUp, frozen=True, kw_only=True):
             f"{who} timed out in collectives of groups that the lines do not name: {', '.join(self.calls)}. "
             "The logs do not show which rank is to blame."
         )
-
-
-def _step_by_stack(verdict: Verdict) -> str:
-    """Where the first culprit is, if its stack is known; else empty."""
-    if not verdict.stacks:
-        return ""
-    own = own_frames(verdict.stacks[0].frames)[0]
-    where = f"{name_in_words(own.name)} ({line_in_words(own)})"
-    return f"Find out why rank {verdict.stacks[0].rank} does not go on: its stack is in {where}."
 
 
 def gave_up_in_words(verdict: Verdict) -> str:
@@ -405,9 +396,9 @@ class BarrierNotPassed(Verdict, frozen=True, kw_only=True):
 
     def next_step(self) -> str:
         """Its stack, if it is not known."""
-        return _step_by_stack(self) or (
-            f"Take the stack of that rank: {TAKE_STACKS}. Other lines of gloo are consequences."
-        )
+        if self.whereabouts:
+            return f"Find out why {self.whereabouts}, and does not go on."
+        return f"Take the stack of that rank: {TAKE_STACKS}. Other lines of gloo are consequences."
 
 
 def _of_gloo(reports: Sequence[RankReport], ranks: Collection[int]) -> Verdict:
