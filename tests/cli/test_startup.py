@@ -72,7 +72,7 @@ def test_a_merge_imports_few_modules(tmp_path: Path) -> None:
 
 def test_a_diagnosis_imports_few_modules(verdict: frozenset[str]) -> None:
     modules = own(verdict)
-    assert len(modules) <= 100, sorted(modules)
+    assert len(modules) <= 110, sorted(modules)  # a family of verdicts is a module
 
 
 def test_a_merge_makes_few_dataclasses(tmp_path: Path) -> None:

@@ -375,9 +375,9 @@ def test_profiles_of_the_culprit_and_of_another_rank(tmp_path: Path) -> None:
     rows = [[cell.text for cell in row.all("td")] for table in root.all("table") for row in table.all("tr")]
     called = [row for row in rows if "record_param_comms" in row]
     around = "DistributedDataParallel.forward, c10d::allreduce_"
-    assert [(*row[:3], row[-1]) for row in called] == [
-        ("all_reduce", "2", "0", around),
-        ("all_reduce", "1", "2", around),
+    assert [(row[0], *row[2:4], *row[-2:]) for row in called] == [
+        ("all_reduce", "2", "0", around, "yes"),
+        ("all_reduce", "1", "2", around, "yes"),
     ]
     assert [row[0] for row in rows if "stream 20" in row] == ["ncclDevKernel_AllReduce_Sum_f32_RING_LL"] * 2
     assert "Then, 5.0 s on thread 4200: 5.0 s main (train.py:100) > " in root.text

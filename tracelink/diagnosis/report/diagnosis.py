@@ -286,18 +286,6 @@ def _then(rank: int, stretch: Stretch) -> CallRow:
 
 FIELDS = ("category", "culprits", "waiting", "waited_ns", "count", "proven", "tie")
 LINK = ("ranks", "operation", "sequence", "group", "waits_for")
-SEEN = (
-    "operation",
-    "sequence",
-    "before",
-    "operator",
-    "thread",
-    "start_ns",
-    "duration_ns",
-    "launched",
-    "around",
-    "node",
-)
 
 
 def _evidence(problem: Problem) -> Iterator[Block]:
@@ -330,7 +318,7 @@ def _sighting(sighting: Sighting, recorded: Collection[int]) -> Iterator[Block]:
     note = f" ({sighting.note})" if sighting.note else ""
     yield Heading(f"In the {source} of rank {sighting.rank}{note}:")
     calls = [call for call in (sighting.call, sighting.later) if call]
-    yield Table(calls, columns=SEEN, thing="call")
+    yield Table(calls, thing="call")
     yield Table([call.work for call in calls if call.work], thing="kernel")
     if sighting.call and sighting.rank not in recorded:
         yield from _stack(f"this call of rank {sighting.rank}", sighting.call.frames)
