@@ -59,7 +59,7 @@ def two_runs(folder: Path) -> None:
 def hung_job(folder: Path, *, fault: str = "", ranks: int = 8, seed: int = 0) -> RecordedJob:
     """Recorder dumps of the sample that hangs, or of a job with another fault in some rank."""
     wrong = Fault(fault) if fault else Fault("never_joined", rank=3, role="mesh_dp")
-    recorded = recorded_job(Plan(world=ranks, seed=seed), wrong, Snapshot(wait_ns=4_000_000_000))
+    recorded = recorded_job(Plan(world=ranks, seed=seed), wrong, Snapshot("timed_out"))
     assert recorded.truth
     recorded.write(folder / "dumps")
     _write_json(folder, asdict(recorded.truth))

@@ -302,7 +302,7 @@ def test_size_with_many_ranks() -> None:
 @pytest.mark.parametrize(
     ("case", "verdict"),
     [
-        ("never_joined/settled", "Running or hung? Ranks 0-2, 4-7 wait in all_reduce #7"),
+        ("never_joined/settled", "Rank 3 is behind: ranks 0-2, 4-7 wait for it in all_reduce #7"),
         ("deadlock/settled", "Rank 6 deadlocks: "),
         ("skipped/settled", "Rank 5 skipped all_reduce #13"),
         ("healthy", "No problem found: 8 ranks, "),

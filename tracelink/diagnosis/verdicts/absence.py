@@ -5,7 +5,7 @@ from __future__ import annotations
 from msgspec import Struct
 
 from tracelink.diagnosis.model import Category, Kind
-from tracelink.diagnosis.verdicts.base import WHERE_DUMPS_ARE, Verdict, called_at
+from tracelink.diagnosis.verdicts.base import UNDECIDED, WHERE_DUMPS_ARE, Verdict, called_at
 from tracelink.model.operations import Operation, operation_of
 from tracelink.model.text import count_of_ranks, duration, lowered, ranks_in_words
 
@@ -178,7 +178,7 @@ class NoDump(Verdict, frozen=True, kw_only=True):
         if not self.waiting:
             return ""
         awaited = self._them if self.each else "at least one of them"
-        since = f" ({self.at_least.strip()})".replace("(for ", "(") if self.waited_ns else ""
+        since = f" ({self.at_least.removeprefix(' for ')})" if self.at_least else ""
         return f", and {count_of_ranks(self.waiting, 'wait')} for {awaited}{since}: first in {self.call}"
 
     def sentence(self) -> str:
@@ -199,8 +199,9 @@ class NoDump(Verdict, frozen=True, kw_only=True):
         if self.others:
             left = "left no complete dump, too; no rank is known to wait for"
             more.append(f"{ranks_in_words(self.others)} {left} {'it' if len(self.others) == 1 else 'them'}.")
-        question = "Running or hung? " if self.kind is Kind.IN_FLIGHT else ""
-        return " ".join([f"{question}{self.claim()}{self.waits()}.", *more])
+        if self.kind is Kind.IN_FLIGHT:
+            more.append(UNDECIDED)
+        return " ".join([f"{self.claim()}{self.waits()}.", *more])
 
     @property
     def _them(self) -> str:

@@ -18,6 +18,7 @@ from tracelink.diagnosis.verdicts.compilations import (
     compilations_in_words,
     end_of_compilation,
 )
+from tracelink.model.columns import SECOND
 from tracelink.model.errors import printable
 from tracelink.model.records import Entry, compiler_frame, line_in_words, own_frames, readable_name
 from tracelink.model.text import (
@@ -41,6 +42,11 @@ WHERE_DUMPS_ARE = (
     "A rank writes its dump on its own host: to the path in TORCH_FR_DUMP_TEMP_FILE followed by the rank, "
     "by default ~/.cache/torch/comm_lib_trace_rank_N."
 )
+
+
+UNDECIDED = "The dumps do not show whether the job hangs or still runs."
+LEAST_SHOWN_NS = SECOND
+"""Recorders stop with their ranks: a bound below this says when the last rank arrived, not how long it hangs."""
 
 
 class UnrecordedCalls(Struct, frozen=True):
@@ -171,7 +177,8 @@ class Verdict(Problem, frozen=True, kw_only=True):
     @property
     def at_least(self) -> str:
         """` for at least 4.0 s`."""
-        return f" for at least {duration(self.waited_ns)}" if self.waited_ns else ""
+        shown = (self.waited_ns or 0) >= LEAST_SHOWN_NS
+        return f" for at least {duration(self.waited_ns)}" if self.waited_ns and shown else ""
 
     @property
     def ranks(self) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tracelink.diagnosis.model import Category, Kind, Role
-from tracelink.diagnosis.verdicts.base import Verdict
+from tracelink.diagnosis.verdicts.base import UNDECIDED, Verdict
 from tracelink.model.columns import MILLISECOND
 from tracelink.model.text import count_of_ranks, duration, lowered, ranks_cell, ranks_in_words
 
@@ -112,20 +112,19 @@ class InFlight(Verdict, frozen=True, kw_only=True):
     not_reached = True
 
     def claim(self) -> str:
-        """`Ranks 0-6 wait in all_reduce #5 of group 0 for rank 7 for at least 0.8 ms`."""
+        """`Rank 7 is behind: ranks 0-6 wait for it in all_reduce #5 of group 0 for at least 4.0 s`."""
         more = self.count - 1
         others = f"; {more:,} more call{'s are' if more > 1 else ' is'} in flight" if more else ""
         return f"{self._awaited() if self.awaited else self._joined()}{self.at_least}{others}"
 
     def _awaited(self) -> str:
-        wait = "waits" if len(self.inside) == 1 else "wait"
-        known = (
-            f"{ranks_in_words(self.inside)} {wait} in {self.call} for {lowered(ranks_in_words(self.awaited))}"
-        )
+        are, them = ("is", "it") if len(self.culprits) == 1 else ("are", "them")
+        wait = f"{lowered(ranks_in_words(self.inside))} {'waits' if len(self.inside) == 1 else 'wait'}"
         if self.awaited == self.culprits:
-            return known
-        are = "is" if len(self.culprits) == 1 else "are"
-        return f"{self.ranks} {are} behind, and {count_of_ranks(self.waiting, 'wait')}: {lowered(known)}"
+            return f"{self.ranks} {are} behind: {wait} for {them} in {self.call}"
+        awaited = lowered(ranks_in_words(self.awaited))
+        all_waiting = count_of_ranks(self.waiting, "wait")
+        return f"{self.ranks} {are} behind, and {all_waiting}: {wait} for {awaited} in {self.call}"
 
     def _joined(self) -> str:
         ranks = ranks_in_words(self.inside)
@@ -141,8 +140,8 @@ class InFlight(Verdict, frozen=True, kw_only=True):
         return f"{joined} {self.call}{started} and no rank has finished it"
 
     def sentence(self) -> str:
-        """What is in flight, as a question."""
-        return f"Running or hung? {self.claim()}. The dumps do not show whether the job still runs."
+        """Who is behind, else what is in flight; the job may run."""
+        return f"{'' if self.culprits else 'Running or hung? '}{self.claim()}. {UNDECIDED}"
 
     def next_step(self) -> str:
         """A second look."""
