@@ -44,7 +44,7 @@ def test_diagnose_notes_a_gpu_that_runs_slower(tracelink: Run, tmp_path: Path) -
     dumps = str(samples.path("hung_job") / "dumps")
     result = tracelink("diagnose", dumps, str(tmp_path / "smi.csv"), "--tz", "UTC", "-v")
     assert result.exit_code == 1
-    assert "Note: Rank 3's GPU runs at 1,100 MHz, the others at 1,980 MHz (medians)." in result.stdout
+    assert "note: Rank 3's GPU runs at 1,100 MHz, the others at 1,980 MHz (medians)." in result.stdout
     assert json.loads(tracelink("diagnose", dumps, str(tmp_path / "smi.csv"), "--json").stdout)["verdict"]
 
 

@@ -166,7 +166,7 @@ def test_host_without_dumps_is_one_problem() -> None:
         (2, 3),
         (0, 1),
         False,
-        "Ranks 2 and 3 left no dump, and 2 ranks wait for them (at least 1.0 ms): first in send 0->1 #1 of group p. "
+        "Ranks 2 and 3 left no dump, and 2 ranks wait for them: first in send 0->1 #1 of group p. "
         "All of them had joined all_reduce #1 of group a, which others finished.",
     )
 

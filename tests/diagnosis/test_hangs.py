@@ -90,7 +90,7 @@ def test_in_flight() -> None:
     (problem,) = diagnosis.problems
     assert problem.message == (
         "Running or hung? All ranks (0-1) joined all_reduce #2 of group a and no rank has finished it. "
-        "The dumps do not show whether the job still runs."
+        "The dumps do not show whether the job hangs or still runs."
     )
     assert (problem.category, problem.culprits, problem.waiting) == (Category.IN_FLIGHT, (), (0, 1))
 

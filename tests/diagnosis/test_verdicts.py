@@ -53,7 +53,7 @@ def test_rank_that_waits_is_not_ok() -> None:
     found = law(diagnosis(standing(Stage.FINISHED, 0), standing(Stage.WAITING, 1, 2)))
     message = (
         "Running or hung? Ranks 1 and 2 joined all_reduce #7 of group 0 (default_pg) and did not finish it. "
-        "The dumps do not show whether the job still runs."
+        "The dumps do not show whether the job hangs or still runs."
     )
     assert found == [(Kind.IN_FLIGHT, Category.IN_FLIGHT, (), (1, 2), message, True)]
 

@@ -233,8 +233,8 @@ def test_ranks_that_compile_while_nothing_decides_whether_the_job_hangs(tmp_path
         Category.COMPILING,
     )
     assert shown.message == (
-        "Running or hung? Ranks 0 and 2 wait in all_reduce #1 of group 0 (default_pg) for ranks 1 and 3. "
-        "The dumps do not show whether the job still runs. "
+        "Ranks 1 and 3 are behind: ranks 0 and 2 wait for them in all_reduce #1 of group 0 (default_pg). "
+        "The dumps do not show whether the job hangs or still runs. "
         "Ranks 1 and 3 have been compiling train_step [0/0] (async_compile.wait) for at least 60.0 s."
     )
     assert "tracelink diagnose NEW --before OLD" in shown.advice
