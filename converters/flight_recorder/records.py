@@ -32,7 +32,7 @@ _LONGEST_TIMEOUT = 1 << 62
 _SHAPED_BACKENDS = ("gloo:", "mpi:", "ucc:")
 """Backends whose Kineto events name no group: only the shapes distinguish their operations."""
 
-_CACHED_LISTS = 64
+_CACHED_LISTS = 512
 """All dumps of a job contain the same long lists of members: the most recent ones are parsed once."""
 
 _EARLY = 2

@@ -62,8 +62,8 @@ class Journal(Struct, frozen=True):
         """For each pair whether the rank has left this life of a group, for a later one: it waits there no more."""
         left = np.zeros(len(group), np.bool_)
         for life, later in self.later_lives.items():
-            of_life = np.flatnonzero(group == life)
-            left[of_life] = np.isin(rank[of_life], self.rank[np.isin(self.records.group, later)])
+            if len(of_life := np.flatnonzero(group == life)):
+                left[of_life] = np.isin(rank[of_life], self.rank[np.isin(self.records.group, later)])
         return left
 
 

@@ -105,7 +105,7 @@ def parts_of(journal: Journal) -> Parts:
 
 def _followed_in_time(journal: Journal, parts: Parts) -> Int64s:
     """Parts that only retired, whose rank made its next call of the group before their timeout: they succeeded."""
-    if len(parts) < 2:
+    if not (parts.outcome == Outcome.RETIRED).any():
         return np.empty(0, np.int64)
     order = np.lexsort((parts.sequence, parts.rank, parts.group))
     first, following = order[:-1], order[1:]
