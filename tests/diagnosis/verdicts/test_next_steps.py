@@ -126,11 +126,24 @@ def test_advice_with_many_culprits() -> None:
 def test_advice_on_missing_dumps(kind: type[Verdict]) -> None:
     assert replace(verdict(kind, None, culprits=(2,)), undumped=(2,)).steps() == (
         "Look first for an exception, an out-of-memory kill (dmesg), SIGKILL or an exit of rank 2, in its log and in "
-        f"that of the scheduler. If its process is alive, add its dump. {WHERE_DUMPS_ARE}"
+        "that of the scheduler. The others wait at train.py:20 (step). If its process is alive, add its dump. "
+        f"{WHERE_DUMPS_ARE}"
     )
     assert replace(verdict(kind, None, culprits=(2, 3)), undumped=(2, 3)).steps() == (
         "Look first for an exception, an out-of-memory kill (dmesg), SIGKILL or an exit of ranks 2 and 3, in their "
-        f"logs and in that of the scheduler. If their processes are alive, add their dumps. {WHERE_DUMPS_ARE}"
+        "logs and in that of the scheduler. The others wait at train.py:20 (step). If their processes are alive, add "
+        f"their dumps. {WHERE_DUMPS_ARE}"
+    )
+
+
+def test_advice_on_calls_in_flight() -> None:
+    assert (
+        verdict(InFlight)
+        .steps()
+        .endswith(
+            " add --hung, and look first at rank 2: its last call was at train.py:30 (evaluate), the others wait at "
+            "train.py:20 (step)."
+        )
     )
 
 

@@ -234,4 +234,5 @@ def step_for_dumps(verdict: Verdict) -> str:
         )
     alive = "processes are" if several else "process is"
     add = f"If {their} {alive} alive, add {their} dump{'s' if several else ''}."
-    return f"Look first for {look}. {add} {WHERE_DUMPS_ARE}"
+    wait = f" The others wait at {verdict.other_line}." if verdict.waiting and verdict.other_line else ""
+    return f"Look first for {look}.{wait} {add} {WHERE_DUMPS_ARE}"

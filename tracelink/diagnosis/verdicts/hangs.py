@@ -148,7 +148,9 @@ class InFlight(Verdict, frozen=True, kw_only=True):
         if self.whereabouts:
             hangs = f"find out why {self.whereabouts}"
         elif self.culprits:
-            line = f", whose last call was at {self.own_line}" if self.own_line else ""
+            own, other = self.own_line, self.other_line
+            line = f": its last call was at {own}" if own else ""
+            line += f", the others wait at {other}" if own and other not in ("", own) else ""
             hangs = f"look first at {self.example}{line}"
         else:
             hangs = "look for errors of the network and the devices (NCCL_DEBUG=INFO, Xid in dmesg)"
