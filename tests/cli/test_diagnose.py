@@ -415,7 +415,8 @@ def test_an_earlier_call_is_marked(tracelink: Run) -> None:
     profile(folder / "traces", 0, call(1), until=2)
     page = tracelink("diagnose", str(folder), "-v").stdout
     assert (
-        "In the profile of rank 0 (it ends 1.0 s before this call):\noperation   #  before  operator" in page
+        "In the profile of rank 0 (it ends 1.0 s before this call):\noperation   group  #  before  operator"
+        in page
     )
 
 
