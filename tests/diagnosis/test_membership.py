@@ -24,7 +24,8 @@ SQUARE: Mesh = {
 
 def unlisted(mesh: Mesh, absent: Sequence[int], name: str = "gloo:all_reduce", gathers: int = 0) -> Journal:
     """The journal of ranks that use each of their groups once; `gathers` is by how much outputs exceed inputs."""
-    groups = [(str(number), what, ranks) for number, (what, ranks) in enumerate(_flat(mesh))]
+    first = 0 if "default_pg" in mesh else 1
+    groups = [(str(number), what, ranks) for number, (what, ranks) in enumerate(_flat(mesh), first)]
     world = {rank for _, _, ranks in groups for rank in ranks}
     outputs = [[gathers, 8]] if gathers else [[8]]
     return journal(
@@ -76,7 +77,7 @@ def test_groups_without_a_survivor_are_unknown() -> None:
 
 
 def test_absent_rank_is_not_put_into_groups_of_different_sizes() -> None:
-    mesh = {"default_pg": [range(3)], "some": [[0, 1], [2]]}
+    mesh: Mesh = {"default_pg": [range(3)], "some": [[0, 1], [2]]}
     assert members(unlisted(mesh, [])) == all_members(mesh)
     mesh = {"default_pg": [range(5)], "undefined": [[0, 1], [2, 3], [4]]}
     assert members(unlisted(mesh, [3])) == {"0": [0, 1, 2, 3, 4], "1": [0, 1], "2": [2], "3": [4]}
@@ -88,7 +89,7 @@ def test_gathered_tensors_show_the_size_of_a_group() -> None:
     mesh = {"default_pg": [range(4)]}
     assert members(unlisted(mesh, [3], "gloo:all_gather", gathers=4)) == {"0": [0, 1, 2, 3]}
     mesh = {"some": [[0, 2, 5], [0, 1, 2, 3, 4]]}
-    assert members(unlisted(mesh, [5], "gloo:all_gather", gathers=3)) == {"0": [0, 2], "1": [0, 1, 2, 3, 4]}
+    assert members(unlisted(mesh, [5], "gloo:all_gather", gathers=3)) == {"1": [0, 2], "2": [0, 1, 2, 3, 4]}
 
 
 def test_absent_rank_has_no_known_position() -> None:

@@ -197,12 +197,6 @@ def match_entries(journal: Journal) -> EntryMatching:
     return EntryMatching(number, similar, closing, source, target, message, collective)
 
 
-def agreement_codes(journal: Journal) -> Int64s:
-    """For each request a number, equal for requests that agree under one sequence number."""
-    compared = [comparison.value for comparison in comparisons_of(journal, ())]
-    return distinct(*compared)[0] if compared else np.empty(0, np.int64)
-
-
 def _closes(journal: Journal) -> Bools:
     """Which entries have no tensors and close what was issued under their number."""
     requests = journal.requests
@@ -240,9 +234,8 @@ def _match_collectives(journal: Journal, rows: Int64s) -> tuple[Int64s, Int64s]:
     occurrence = _occurrence(journal, rows, number)
     number, first = distinct(number, occurrence)
     family, has_siblings = group_families(journal.groups)
-    agreement = np.where(
-        has_siblings[group[first]], agreement_codes(journal)[records.request[rows[first]]], UNKNOWN
-    )
+    agreeing, _ = distinct(*(comparison.value for comparison in comparisons_of(journal, ())))
+    agreement = np.where(has_siblings[group[first]], agreeing[records.request[rows[first]]], UNKNOWN)
     columns = (
         family[group[first]],
         message[first],
@@ -274,26 +267,22 @@ def group_families(groups: Sequence[ProcessGroup]) -> tuple[Int64s, Bools]:
 
 
 def _occurrence(journal: Journal, rows: Int64s, number: Int64s) -> Int64s:
-    """How many entries of the same number and rank come before each."""
+    """How many entries of the same number and rank come before each.
+
+    If a ring buffer begins with them, it lost as many as another rank has more.
+    """
     order = stable_order(number)
     run, _ = distinct(number[order], journal.rank[rows[order]])
     starts = starts_of(run)
     length = np.diff(np.append(starts, len(rows)))
-    occurrence = np.empty(len(rows), np.int64)
-    occurrence[order] = np.arange(len(rows)) - np.repeat(
-        starts - _lost_before(journal, rows[order], starts, length, number[order]), length
-    )
-    return occurrence
-
-
-def _lost_before(journal: Journal, rows: Int64s, starts: Int64s, length: Int64s, number: Int64s) -> Int64s:
-    """How many entries of each run a ring buffer lost: those that other ranks have more, of the run at its start."""
-    most = np.zeros(int(number[-1]) + 1, np.int64)
-    np.maximum.at(most, number[starts], length)
+    most = np.zeros(int(number.max()) + 1, np.int64)
+    np.maximum.at(most, number[order][starts], length)
     wrapped = [rank for rank, recording in journal.recordings.items() if recording.overwritten]
-    first_rows = journal.bounds[:-1][np.isin(journal.ranks, wrapped)]
-    lost: Int64s = np.where(np.isin(rows[starts], first_rows), most[number[starts]] - length, 0)
-    return lost
+    cut = np.isin(rows[order][starts], journal.bounds[:-1][np.isin(journal.ranks, wrapped)])
+    lost = np.where(cut, most[number[order][starts]] - length, 0)
+    occurrence = np.empty(len(rows), np.int64)
+    occurrence[order] = np.arange(len(rows)) - np.repeat(starts - lost, length)
+    return occurrence
 
 
 def _match_messages(journal: Journal, ends: MessageEnds) -> tuple[Int64s, Int64s]:

@@ -7,14 +7,14 @@ numbers of ranks and of groups, from the sizes of gathered tensors, and from gro
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Mapping, Sequence
-from itertools import pairwise
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from itertools import chain, pairwise
 
 import numpy as np
 from msgspec import Struct
 from msgspec.structs import replace
 
-from tracelink.matching.groups import DEFAULT_DESCRIPTION, DEFAULT_NAMES, UNDEFINED
+from tracelink.matching.groups import UNDEFINED, is_default
 from tracelink.model.columns import UNKNOWN, Int64s
 from tracelink.model.operations import Operation, operation_of
 from tracelink.model.records import Recording, Records, Requests, State
@@ -49,16 +49,23 @@ def membership_of(
     listed = {group.name for recording in recordings.values() for group in recording.groups if group.ranks}
     users = {row: group.ranks for row, group in enumerate(groups) if group.name not in listed and group.ranks}
     sizes = _gathered_sizes(groups, records, requests, strings) if users else np.zeros(len(groups), np.int64)
-    partitions = [
-        rows for rows in _by_description(groups, users).values() if _is_partition(rows, users, recordings)
-    ]
-    of_all = [group.ranks for group in groups if _is_default(group) and group.name in listed]
-    everyone = set(of_all[0] if of_all else _least_ranks(groups, users, sizes, partitions, recordings))
+    default = {row for row, group in enumerate(groups) if is_default(group.name, group.description)}
+    similar = _by_description(groups, users.keys() - default)
+    partitions = [rows for rows in similar if _is_partition(rows, users, recordings)]
+    of_all = [groups[row].ranks for row in default if groups[row].name in listed]
+    least_world = max(
+        max(recordings, default=-1) + 1,
+        max((int(sizes[row]) for row in users.keys() & default), default=0),
+        max((_ranks_of_mesh(groups, rows, users, sizes) for rows in partitions), default=0),
+    )
+    is_likely = least_world <= len(recordings) + MOST_ABSENT
+    everyone = set(chain.from_iterable(of_all) if of_all else range(least_world if is_likely else 0))
     absent = tuple(sorted({*everyone, *(rank for group in groups for rank in group.ranks)} - set(recordings)))
     if not users:
         return Membership(groups, absent)
     members, excluded = _by_numbers(groups, users, recordings)
-    members |= {row: tuple(sorted(everyone)) for row in users if _is_default(groups[row]) and everyone}
+    if everyone:
+        members |= {row: tuple(sorted(everyone)) for row in users.keys() & default}
     least = np.where(sizes > 0, sizes, _sizes_of_unfinished(groups, records))
     for row, ranks in members.items():
         candidates = everyone - {*ranks} - excluded[row]
@@ -67,36 +74,10 @@ def membership_of(
             members[row] = tuple(sorted({*ranks, *candidates}))
     for rows in partitions:
         members |= _completed(rows, users, sizes, absent)
-    known = [
-        _with_members(group, members[row], int(least[row])) if row in users else group
-        for row, group in enumerate(groups)
-    ]
+    known = list(groups)
+    for row, ranks in members.items():
+        known[row] = replace(groups[row], ranks=ranks, size=max(len(ranks), int(least[row])))
     return Membership(known, absent)
-
-
-def _with_members(group: ProcessGroup, members: tuple[int, ...], size: int) -> ProcessGroup:
-    return replace(group, ranks=members, size=max(len(members), size))
-
-
-def _is_default(group: ProcessGroup) -> bool:
-    unnamed = group.description in ("", UNDEFINED)
-    return group.description == DEFAULT_DESCRIPTION or (unnamed and group.name in DEFAULT_NAMES)
-
-
-def _least_ranks(
-    groups: Sequence[ProcessGroup],
-    users: _Members,
-    sizes: Int64s,
-    partitions: Sequence[Sequence[int]],
-    recordings: Collection[int],
-) -> range:
-    """The ranks that a job has at least; none if there are so many that a number must be wrong."""
-    world = max(
-        max(recordings, default=-1) + 1,
-        max((int(sizes[row]) for row in users if _is_default(groups[row])), default=0),
-        max((_ranks_of_mesh(groups, rows, users, sizes) for rows in partitions), default=0),
-    )
-    return range(world if world <= len(recordings) + MOST_ABSENT else 0)
 
 
 def _by_numbers(
@@ -153,12 +134,13 @@ def _gathered_sizes(
     return sizes
 
 
-def _by_description(groups: Sequence[ProcessGroup], rows: Collection[int]) -> dict[str, list[int]]:
+def _by_description(groups: Sequence[ProcessGroup], rows: Iterable[int]) -> Iterable[list[int]]:
+    """Groups with the same description."""
     similar: dict[str, list[int]] = defaultdict(list)
-    for row in rows:
-        if groups[row].description not in ("", UNDEFINED) and not _is_default(groups[row]):
+    for row in sorted(rows):
+        if groups[row].description not in ("", UNDEFINED):
             similar[groups[row].description].append(row)
-    return similar
+    return similar.values()
 
 
 def _is_partition(rows: Sequence[int], users: Mapping[int, Sequence[int]], ranks: Collection[int]) -> bool:

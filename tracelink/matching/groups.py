@@ -44,6 +44,11 @@ def names_by_backend(recorders: Iterable[Sequence[str]]) -> dict[str, str]:
     }
 
 
+def is_default(name: str, description: str) -> bool:
+    """Whether a group is that of all ranks."""
+    return name in DEFAULT_NAMES or description == DEFAULT_DESCRIPTION
+
+
 def with_suffix(group: ProcessGroup, suffix: str) -> ProcessGroup:
     """The group with this after its name and its description, so that neither is that of another group."""
     description = f"{group.description}{suffix}" if group.description else ""
@@ -382,7 +387,7 @@ class _LocalGroup(Struct):
     @property
     def is_default(self) -> bool:
         """Whether it has the name or description of the group of all ranks."""
-        return self.alias in DEFAULT_NAMES or self.description == DEFAULT_DESCRIPTION
+        return is_default(self.alias, self.description)
 
     @property
     def is_pointer(self) -> bool:

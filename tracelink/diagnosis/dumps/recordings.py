@@ -13,7 +13,7 @@ from tracelink.diagnosis.dumps.recorders import by_recorder, joined, recorders_f
 from tracelink.diagnosis.dumps.sets import Chosen, Dump, Run, chosen_dumps
 from tracelink.io.engine import Engine
 from tracelink.io.sources import RECORDER_FORMAT, Discovery, host_in_path
-from tracelink.matching.groups import DEFAULT_DESCRIPTION, DEFAULT_NAMES
+from tracelink.matching.groups import is_default
 from tracelink.model.errors import UsageError
 from tracelink.model.findings import Finding, Severity
 from tracelink.model.records import Recording
@@ -228,7 +228,7 @@ def in_replicas(recordings: Mapping[int, Recording], size: int) -> tuple[dict[in
 
     def in_whole_job(rank: int, group: ProcessGroup) -> ProcessGroup:
         first, members = rank - rank % size, group.ranks
-        if not members and _is_default(group):
+        if not members and is_default(group.name, group.description):
             members = tuple(range(first, first + size))
         elif not members and group.name:  # a group without a name may span replicas
             members = tuple(users[rank // size, group.name])
@@ -243,17 +243,13 @@ def in_replicas(recordings: Mapping[int, Recording], size: int) -> tuple[dict[in
     return renumbered, _other_sizes(recordings, size)
 
 
-def _is_default(group: ProcessGroup) -> bool:
-    return group.name in DEFAULT_NAMES or group.description == DEFAULT_DESCRIPTION
-
-
 def _other_sizes(recordings: Mapping[int, Recording], size: int) -> list[Finding]:
     """A finding if the group of all ranks of a replica has another size."""
     sizes = {
         rank: len(group.ranks)
         for rank, recording in sorted(recordings.items())
         for group in recording.groups
-        if _is_default(group) and group.ranks and len(group.ranks) != size
+        if is_default(group.name, group.description) and group.ranks and len(group.ranks) != size
     }
     if not sizes:
         return []
