@@ -29,6 +29,7 @@ FEWEST_COLLECTIVES = 20
 """Fewer do not show how late a rank usually is: 8 of them or less do so by chance in fr3 (n16_2of16, fcol_stuck)."""
 LONG_NS = SECOND
 """A single wait that is worth a note: 1.5 to 30 s in fr and fr2 where a rank slept, else 0.7 s at most."""
+NEVER = np.iinfo(np.int64).max
 MOST_NOTES = 3
 """Ranks with a note: no job of fr, fr2 and fr3 has more than one."""
 
@@ -80,9 +81,10 @@ def _without_lags(journal: Journal, lags: Lags) -> Int64s:
 def _long_waits(journal: Journal, parts: Parts, arrivals: Arrivals) -> list[str]:
     """For each of the latest ranks the collective at which all others waited longest for it."""
     notes: dict[int, str] = {}
-    for row in np.argsort(-arrivals.late, kind="stable").tolist():
+    long = np.flatnonzero(arrivals.late >= LONG_NS)
+    for row in long[np.argsort(-arrivals.late[long], kind="stable")].tolist():
         part = int(arrivals.last[row])
-        if len(notes) == MOST_NOTES or arrivals.late[row] < LONG_NS:
+        if len(notes) == MOST_NOTES:
             break
         rank, group = int(parts.rank[part]), journal.groups[int(parts.group[part])]
         what = collective_in_words(journal.operation(int(parts.row[part])), int(parts.sequence[part]), group)
@@ -204,7 +206,7 @@ def clocks_differ(journal: Journal, parts: Parts, arrivals: Arrivals) -> bool:
     if not len(arrivals):
         return False
     completed = journal.records.completed[parts.last[arrivals.parts()]]
-    left = np.where(completed == NO_TIME, np.iinfo(np.int64).max, completed)
+    left = np.where(completed == NO_TIME, NEVER, completed)
     return bool((np.minimum.reduceat(left, arrivals.starts()) < arrivals.complete).any())
 
 
@@ -217,8 +219,9 @@ def stragglers_of(journal: Journal, parts: Parts, arrivals: Arrivals, created: I
         return []
     part, rank, span = arrivals.parts(), parts.rank[arrivals.last], float(np.ptp(arrivals.complete))
     # others that continue before it arrives do not wait for it
-    following, known = _following(journal, parts.last[part], created)
-    idle = ~known | (following >= arrivals.of_parts(arrivals.complete))
+    following, known = _following(journal, created)
+    waits_until = np.where(known, following, NEVER)[parts.last[part]]
+    idle = waits_until >= arrivals.of_parts(arrivals.complete)
     found = []
     for number in np.flatnonzero(np.bincount(rank, arrivals.late) > COSTLY * span).tolist():
         waited = arrivals.of_parts(np.where(rank == number, arrivals.late, 0))
@@ -273,14 +276,15 @@ def _working(journal: Journal, parts: Parts, arrivals: Arrivals, created: Int64s
     free = created.copy()
     part = arrivals.parts()
     free[parts.last[part]] = arrivals.of_parts(arrivals.complete)
-    following, known = _following(journal, np.arange(len(journal)), created)
+    following, known = _following(journal, created)
     known &= (created != NO_TIME) & ~journal.records.point_to_point
     work: Int64s = np.where(known, np.maximum(following - free, 0), 0)
     return work
 
 
-def _following(journal: Journal, rows: Int64s, created: Int64s) -> tuple[Int64s, Bools]:
-    """When the ranks of entries made their next ones, and whether that is known."""
-    after = np.minimum(rows + 1, len(journal) - 1)
-    known: Bools = (after > rows) & (journal.rank[after] == journal.rank[rows]) & (created[after] != NO_TIME)
-    return created[after], known
+def _following(journal: Journal, created: Int64s) -> tuple[Int64s, Bools]:
+    """For each entry when its rank made the next one, and whether that is known."""
+    following, known = np.full(len(created), NO_TIME), np.zeros(len(created), np.bool_)
+    following[:-1] = created[1:]
+    known[:-1] = (journal.rank[1:] == journal.rank[:-1]) & (created[1:] != NO_TIME)
+    return following, known
