@@ -257,18 +257,21 @@ def _straggler(
 
 def _blamed(journal: Journal, parts: Parts, arrivals: Arrivals, created: Int64s, *, start_up: bool) -> Int64s:
     """For how much of its lateness the last rank of each collective worked, and did not wait for others itself."""
-    row, own = parts.row[arrivals.last], parts.rank[arrivals.last]
+    row, rank = parts.row[arrivals.last], np.searchsorted(journal.ranks, parts.rank[arrivals.last])
+    known = created != NO_TIME
+    zero = int(created[known].min())
+    # one search for all ranks: the times of one rank after those of the other
+    times = np.where(known, created - zero, 0)
+    length = int(times.max()) + 1
+    keys = np.maximum.accumulate(
+        times + length * np.repeat(np.arange(len(journal.ranks)), np.diff(journal.bounds))
+    )
+    since = created[row] - arrivals.late - zero
+    before = np.searchsorted(keys, since + length * rank) - 1
+    begin = journal.bounds[rank]
     working = np.append(0, np.cumsum(_working(journal, parts, arrivals, created)))
-    since = created[row] - arrivals.late
-    work = np.zeros(len(arrivals), np.int64)
-    for rank in np.unique(own).tolist():
-        chosen, index = np.flatnonzero(own == rank), int(np.searchsorted(journal.ranks, rank))
-        begin, end = journal.bounds[index : index + 2].tolist()
-        before = np.searchsorted(np.maximum.accumulate(created[begin:end]), since[chosen]) - 1
-        work[chosen] = working[row[chosen]] - working[begin + np.maximum(before, 0)]
-        if start_up:
-            work[chosen[before < 0]] = arrivals.late[chosen[before < 0]]
-    return np.minimum(arrivals.late, work)
+    work = working[row] - working[np.clip(before, begin, row)]
+    return np.minimum(arrivals.late, np.where(before < begin, arrivals.late, work) if start_up else work)
 
 
 def _working(journal: Journal, parts: Parts, arrivals: Arrivals, created: Int64s) -> Int64s:
