@@ -285,8 +285,8 @@ def test_straggler_in_a_hanging_job() -> None:
     )
     journal = recorded({rank: rows + left.get(rank, []) for rank, rows in entries.items()})
     assert [(one.kind, one.culprits) for one in diagnosis_of(journal).problems] == [
-        (Kind.STRAGGLER, (2,)),
         (Kind.IN_FLIGHT, (2,)),
+        (Kind.STRAGGLER, (2,)),
     ]
     hanging = diagnosis_of(journal, clues=Clues(hung=True))
     assert [problem.kind for problem in hanging.problems] == [Kind.NEVER_JOINED]

@@ -199,8 +199,8 @@ def diagnose(
     NCCL's monitor (ncclras) are read next to dumps, or instead of them: name the folder with everything that was saved.
 
     The verdict comes first, then the last collective of each rank, the last calls of the culprits, and what to do next.
-    The exit code is 0 if no problem was found, 1 if one was, 2 for wrong arguments, 3 if nothing could be read, and 4
-    if ranks are in calls and the dumps do not show whether the job hangs or runs.
+    The exit code is 0 if no problem was found, 1 if the job hangs or failed, 2 for wrong arguments, 3 if nothing could
+    be read, and 4 if ranks are in calls, late or without a dump, and nothing shows whether the job hangs or runs.
     """
     database = _database_at(output)
     with watching(console, [*inputs.named, *dumps["before"]]) as watch:

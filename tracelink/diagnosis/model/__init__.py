@@ -304,8 +304,9 @@ class Problem(Row, frozen=True, rename={"category": "class"}):
 
     @property
     def is_decided(self) -> bool:
-        """Whether something is known to be wrong: a rank without a dump may just not have been collected."""
-        return self.kind is not Kind.IN_FLIGHT and (self.kind is not Kind.ABSENT or self.proven)
+        """Whether the job is known to hang: it may run with a slow rank, or with a dump that was not collected."""
+        running = self.kind in (Kind.IN_FLIGHT, Kind.STRAGGLER)
+        return not running and (self.kind is not Kind.ABSENT or self.proven)
 
 
 class Stage(StrEnum):
