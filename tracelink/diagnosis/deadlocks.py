@@ -162,6 +162,8 @@ def _short_senders_in(journal: Journal, group: int) -> list[int]:
         and called[Operation.RECV, stage + step, stage + 2 * step]
         >= called[Operation.RECV, stage, stage + step]
         and not lacking(stage - step, stage)
+        # what the stage before does not receive may hold it up
+        and called[Operation.SEND, stage, stage - step] <= called[Operation.RECV, stage, stage - step]
     ]
 
 

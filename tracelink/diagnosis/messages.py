@@ -486,7 +486,6 @@ def _wait(
     ends, journal = messages.ends, messages.journal
     first = members[0]
     row, alone = int(ends.row[first]), bool(ends.sends[first] and not ends.batched[first])
-    buffered = alone and messages.sends_early
     return Wait(
         int(ends.group[first]),
         int(journal.records.sequence[row]),
@@ -496,9 +495,10 @@ def _wait(
         unknown=awaited if by_guess else (),
         created=int(journal.records.created[row]),
         dropped=bool((ends.outcome[list(members)] == Outcome.DROPPED).any()),
-        queued=queued and not buffered,
+        queued=queued,
         message=True,
-        blocks=not buffered and not messages.runs_ahead[alone],
+        blocks=not messages.runs_ahead[alone],
+        buffered=alone and messages.sends_early,
         passed=bool(awaited) and not queued and not by_guess and _has_passed(messages, first),
     )
 

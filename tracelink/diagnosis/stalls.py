@@ -84,10 +84,11 @@ class Stalls(Struct, frozen=True):
         waits = cause.waits
         over = any(self.times.is_over(rank, row) for wait in waits for rank, row in wait.rows.items())
         going_on = {rank for wait in waits if not wait.blocks for rank in wait.rows}
-        possible = any(
-            not going_on.isdisjoint(wait.awaited) and not wait.queued and not wait.passed for wait in waits
+        certain = all(
+            wait.absent and (wait.queued or wait.passed or going_on.isdisjoint(wait.awaited))
+            for wait in waits
         )
-        return is_cycle(cause) and not over and not possible and all(wait.absent for wait in waits)
+        return is_cycle(cause) and certain and not over and not any(wait.buffered for wait in waits)
 
 
 def is_cycle(cause: Cause) -> bool:

@@ -78,6 +78,8 @@ class Wait(Struct, frozen=True):
     """Whether ring buffers have lost its entries: `rows` contains the first entries after it."""
     blocks: bool = True
     """Whether its ranks make no other call before it is finished, as far as dumps show."""
+    buffered: bool = False
+    """Whether it is a send that may be finished before it is received."""
     passed: bool = False
     """Whether the awaited ranks have gone on to a collective that comes after it."""
 
