@@ -182,7 +182,7 @@ class TestSkipped:
         others = "a1:1! a2:2! a3:3! a4:4!"
         (problem,) = diagnosis_of_programs({0: others, 1: others, 2: "a1:3! a2:4!"}, a=THREE).problems
         assert problem.message == (
-            "Rank 2 skipped all_reduce #1 of group a and the 1 call after it and continued with all_reduce #1 of "
+            "Rank 2 skipped all_reduce #1 of group a and the call after it and continued with all_reduce #1 of "
             "group a; 2 ranks wait."
         )
 

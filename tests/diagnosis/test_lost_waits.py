@@ -71,7 +71,7 @@ def test_peer_never_joined_a_lost_collective(waiting: tuple[int, int]) -> None:
     assert told(diagnosis) == [("never_joined", "b", 1, (1,), (0, 2, 3), True)]
     assert diagnosis.problems[0].message == (
         "Rank 1 never joined collective #1 of group b (the ring buffer of rank 0 has lost it, pg_status counts it); "
-        "3 ranks wait for at least 2.0 ms."
+        "3 ranks wait."
     )
     assert list(diagnosis.problems[0].rows) == [1]
     assert [
@@ -134,5 +134,5 @@ def test_large_group_that_one_member_never_used() -> None:
     assert told(diagnosis) == [("never_joined", "b", 1, (1,), (0, 2, 3), True)]
     assert diagnosis.problems[0].message == (
         "Rank 1 never joined collective #1 of group b (the ring buffers of ranks 0, 2-3 have lost it, "
-        "pg_status counts it); 3 ranks wait for at least 2.0 ms."
+        "pg_status counts it); 3 ranks wait."
     )

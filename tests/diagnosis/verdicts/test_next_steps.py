@@ -188,7 +188,7 @@ def test_advice_on_deadlock_of_collectives() -> None:
         "all the collectives of groups 0 and 5 in the same order on all ranks: rank 2 is in group 0 (tp) first, at "
         "train.py:30 (evaluate); rank 0 is in group 0 (tp) first, at train.py:20 (step)."
     )
-    deadlock = replace(verdict(Deadlock), cycle=ring)
+    deadlock = replace(verdict(Deadlock), cycle=ring, descriptions={"0": "tp"})
     assert replace(deadlock, in_other_order=True).steps() == f"Call {in_order}"
     assert (deadlock).steps() == (
         "Rank 2 has skipped its part in all_reduce #3 of group 0 (tp), or would call it later than the others: look "

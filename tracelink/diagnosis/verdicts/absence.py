@@ -72,6 +72,10 @@ class NeverJoined(Verdict, frozen=True, kw_only=True):
             f" (the ring {have.format(lowered(ranks_in_words(self.lost_by)))} lost it, pg_status counts it)"
         )
 
+    def waits(self) -> str:
+        """Ranks that gave the call up do not wait any more."""
+        return "" if self.late else super().waits()
+
     def next_step(self) -> str:
         """Where to look for the culprit: on its host, unless its dump or its program shows more."""
         if self.undumped or self.damaged:
@@ -174,7 +178,7 @@ class NoDump(Verdict, frozen=True, kw_only=True):
         return " and ".join([*parts[:1], *map(lowered, parts[1:])])
 
     def waits(self) -> str:
-        """`, and 7 ranks wait for at least one of them (at least 4.0 s): first in all_reduce #5 of group 0`."""
+        """`, and 7 ranks wait for at least one of them for at least 4.0 s: first in all_reduce #5 of group 0`."""
         if not self.waiting:
             return ""
         awaited = self._them if self.each else "at least one of them"

@@ -59,7 +59,7 @@ class Deadlock(Verdict, frozen=True, kw_only=True):
         groups = list(dict.fromkeys(link.group for link in self.cycle))
         between = f"groups {' and '.join(groups)}" if len(groups) > 1 else "these ranks"
         first_calls = [
-            f"rank {evidence.rank} is in {group_in_words(entry.group, entry.description)} first"
+            f"rank {evidence.rank} is in {group_in_words(entry.group, self.descriptions.get(entry.group, ''))} first"
             + (f", at {called_at(entry)}" if entry.frames else "")
             for evidence in self.evidence
             for entry in evidence.entries[-1:]

@@ -29,7 +29,8 @@ class OtherProgram(Verdict, frozen=True, kw_only=True):
     @property
     def after(self) -> str:
         """` and the 2 calls after it`."""
-        return f" and the {counted(self.number - 1, 'call')} after it" if self.number > 1 else ""
+        calls = "call" if self.number == 2 else f"{self.number - 1} calls"
+        return f" and the {calls} after it" if self.number > 1 else ""
 
 
 class Skipped(OtherProgram, frozen=True, kw_only=True):
