@@ -320,6 +320,9 @@ def sighting(profile: Profile, target: TargetCall) -> Sighting:
         index if index is not None and profile.shown_calls()[index] else _call_before(profile, target, index)
     )
     exact = shown is not None and shown == index
+    sequence = UNKNOWN if shown is None else int(profile.calls.sequence[shown])
+    unknown = target.sequence is None or sequence < 0
+    before = 0 if exact else None if unknown else (target.sequence or 0) - sequence
     later = _call_after(profile, target) if target.with_activity else None
     return Sighting(
         target.rank,
@@ -327,9 +330,7 @@ def sighting(profile: Profile, target: TargetCall) -> Sighting:
         profile.sources,
         profile.start,
         profile.end,
-        None
-        if shown is None
-        else _call_seen(profile, shown, 0 if exact else _distance(profile, target, shown)),
+        None if shown is None else _call_seen(profile, shown, before),
         None if later is None else _call_seen(profile, later, None),
         _activity(profile, target, shown if exact else None, later) if target.with_activity else (),
         _note(profile, target, exact=exact),
@@ -390,11 +391,6 @@ def _call_seen(profile: Profile, index: int, before: int | None) -> CallSeen:
         work=work,
         launched=profile.launched(operator, work, kernel),
     )
-
-
-def _distance(profile: Profile, target: TargetCall, index: int) -> int | None:
-    sequence = int(profile.calls.sequence[index])
-    return None if target.sequence is None or sequence < 0 else target.sequence - sequence
 
 
 def _note(profile: Profile, target: TargetCall, *, exact: bool) -> str:
@@ -481,12 +477,17 @@ def _running(graph: EventGraph, rows: Int64s, overlap: Int64s) -> tuple[Running,
 def roots_of(journal: Journal, tasks: Sequence[Task], engine: Engine) -> tuple[Roots, list[Finding]]:
     """The roots that profiles name; no profile is read unless an operation has a root."""
     timed = {task.likely_rank for task in profiles_among(tasks) if task.reader.name != WITHOUT_TIMES}
-    by_rank = sources_of(_ranks_with_roots(journal) & timed, tasks, journal)
+    with_roots = set(np.unique(journal.rank[rooted_entries(journal)]).tolist())
+    by_rank = sources_of(with_roots & timed, tasks, journal)
     sources = [source for own in by_rank.values() for source in own]
     if len(by_rank) < 2:
         return Roots.empty(), []
     if (size := sum(source.bytes for source in sources)) > MOST_BYTES:
-        return Roots.empty(), [_too_large(size, len(by_rank))]
+        message = (
+            f"roots of collectives were not compared: profiles of {len(by_rank)} ranks have {size / 1e9:.1f} GB. "
+            "Give only the profiles of the ranks in question."
+        )
+        return Roots.empty(), [Finding(Severity.INFO, "roots_unchecked", message, len(by_rank))]
     try:
         gathered = read_ranks(Discovery(sources), engine, with_events=False)
     except TraceError as error:
@@ -499,11 +500,6 @@ def roots_of(journal: Journal, tasks: Sequence[Task], engine: Engine) -> tuple[R
     ]
 
 
-def _ranks_with_roots(journal: Journal) -> set[int]:
-    """The ranks that requested an operation with a root."""
-    return set(np.unique(journal.rank[rooted_entries(journal)]).tolist())
-
-
 def _root_rows(calls: RankCalls, journal: Journal) -> list[tuple[int, int, int, int]]:
     """Group, sequence number, rank and root of calls that a profile shows at the time of their entry."""
     table = calls.calls
@@ -512,7 +508,9 @@ def _root_rows(calls: RankCalls, journal: Journal) -> list[tuple[int, int, int, 
     known &= (table.source != UNKNOWN) & (table.sequence != UNKNOWN) & ~table.point_to_point
     rows: list[tuple[int, int, int, int]] = []
     for row in np.flatnonzero(known).tolist():
-        group = _group(journal.group_rows, calls, int(table.group[row]))
+        code = int(table.group[row])
+        name = calls.strings[code] if code != UNKNOWN else ""
+        group = journal.group_rows.get((calls.rank, name), UNKNOWN)
         root = int(table.source[row])
         if table.global_ranks[row] and group != UNKNOWN:
             members = journal.groups[group].ranks
@@ -520,15 +518,3 @@ def _root_rows(calls: RankCalls, journal: Journal) -> list[tuple[int, int, int, 
         if UNKNOWN not in (group, root):
             rows.append((group, int(table.sequence[row]), calls.rank, root))
     return rows
-
-
-def _group(rows: Mapping[tuple[int, str], int], calls: RankCalls, code: int) -> int:
-    return UNKNOWN if code == UNKNOWN else rows.get((calls.rank, calls.strings[code]), UNKNOWN)
-
-
-def _too_large(size: int, ranks: int) -> Finding:
-    message = (
-        f"roots of collectives were not compared: profiles of {ranks} ranks have {size / 1e9:.1f} GB. "
-        "Give only the profiles of the ranks in question."
-    )
-    return Finding(Severity.INFO, "roots_unchecked", message, ranks)
