@@ -51,9 +51,8 @@ def diagnosed(files: Mapping[str, bytes], written: Mapping[str, float] | None = 
 
 def proven(diagnosis: Diagnosis) -> set[int]:
     """The ranks that are certainly to blame."""
-    return {
-        rank for one in diagnosis.problems if one.proven and one.kind not in MILD for rank in one.culprits
-    }
+    sure = [one for one in diagnosis.problems if one.proven and not one.tie and one.kind not in MILD]
+    return {rank for one in sure for rank in one.culprits}
 
 
 def in_words(diagnosis: Diagnosis) -> str:
@@ -164,7 +163,8 @@ def all_ranks_that_are_behind_are_named(case: Case, random: Random) -> str:
     if not behind:
         return ""
     diagnosis = diagnosed(case.dumps())
-    named = set(diagnosis.problems[0].culprits) if diagnosis.problems else set()
+    first = [one for one in diagnosis.problems if one is diagnosis.problems[0] or one.kind is Kind.ABSENT]
+    named = {rank for one in first for rank in one.culprits}
     return "" if behind <= named else f"{sorted(behind)} are behind: {in_words(diagnosis)}"
 
 

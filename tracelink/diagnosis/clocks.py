@@ -137,6 +137,12 @@ class Elapsed:
             elapsed[rank] = int((self.latest[comparable] - created - ahead.astype(np.int64)).max())
         return elapsed
 
+    def on_clock_of(self, other: int, rank: int, time: int) -> int:
+        """A time of a rank by the clock of another one, unless their clocks cannot be compared."""
+        own, there = np.searchsorted(self.journal.ranks, [rank, other]).tolist()
+        comparable = time != NO_TIME and self.lags.component[own] == self.lags.component[there]
+        return time + round(self.lags.lag[there] - self.lags.lag[own]) if comparable else time
+
     def longest(self, rows: Mapping[int, int]) -> int | None:
         """The longest of these; None if no recorder saw any later time."""
         return max(self.since(rows).values(), default=0) or None

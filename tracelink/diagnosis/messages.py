@@ -467,7 +467,8 @@ def _wait_for_peer(messages: Messages, heads: Mapping[int, list[int]], end: int)
         return None
     if peer[0] in messages.silent:
         return _wait(messages, [end], peer, by_guess=True)
-    if times.may_have_lost(peer[0], int(messages.journal.records.created[ends.row[end]])):
+    created, own = int(messages.journal.records.created[ends.row[end]]), int(ends.rank[end])
+    if times.may_have_lost(peer[0], messages.elapsed.on_clock_of(peer[0], own, created)):
         return None
     if peer[0] not in times.outdated:
         return _wait(messages, [end], peer, by_guess=by_guess)

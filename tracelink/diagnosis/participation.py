@@ -98,25 +98,8 @@ def parts_of(journal: Journal) -> Parts:
         collective[first],
         compositions,
     )
-    parts.outcome[_followed_in_time(journal, parts)] = Outcome.FINISHED
     parts.outcome[_timed_out(journal, parts)] = Outcome.DROPPED
     return parts
-
-
-def _followed_in_time(journal: Journal, parts: Parts) -> Int64s:
-    """Parts that only retired, whose rank made its next call of the group before their timeout: they succeeded."""
-    if not (parts.outcome == Outcome.RETIRED).any():
-        return np.empty(0, np.int64)
-    order = np.lexsort((parts.sequence, parts.rank, parts.group))
-    first, following = order[:-1], order[1:]
-    same = (parts.group[first] == parts.group[following]) & (parts.rank[first] == parts.rank[following])
-    limit = journal.records.timeout_ms[parts.row[first]].astype(np.int64) * MILLISECOND
-    between = parts.created[following] - parts.created[first]
-    known = (parts.created[first] != NO_TIME) & (parts.created[following] != NO_TIME) & (limit > 0)
-    found: Int64s = first[
-        same & known & (parts.outcome[first] == Outcome.RETIRED) & (between >= 0) & (between < limit)
-    ]
-    return found
 
 
 def _timed_out(journal: Journal, parts: Parts) -> Int64s:
