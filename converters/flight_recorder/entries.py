@@ -38,6 +38,7 @@ _STRING = frozenset({str})
 _NUMBER = frozenset({int})
 _MISSING = frozenset({type(None)})
 _LARGEST = int(np.iinfo(np.int64).max)
+_LARGEST_SITE = int(np.iinfo(np.int32).max)
 _FLAGS = {True: 1, False: 0}
 _FRAME_FIELDS = (FRAME_FILE, FRAME_LINE, FRAME_NAME)
 _FRAME_TYPES = (str, int, str)
@@ -76,7 +77,7 @@ class Fields(Struct, frozen=True):
     groups: list[GroupName]
     record_id: Int64s
     """The number of the entry in the process, which also counts those that are not in the dump."""
-    site: Int64s
+    site: Int32s
     """A hash of its stack, or UNKNOWN."""
     skipped: int = 0
     """Number of invalid entries."""
@@ -153,13 +154,13 @@ def _columns(dump: Dump, entries: Entries, values: _Values, strings: StringTable
     )
 
 
-def _sites(entries: Entries, layout: Layout) -> Int64s:
+def _sites(entries: Entries, layout: Layout) -> Int32s:
     """A hash of each stack; unknown if repeating entries have numbers of their own in it."""
     if entries.has_numbers_in(layout.frames):
-        return np.full(entries.count, UNKNOWN, np.int64)
+        return np.full(entries.count, UNKNOWN, np.int32)
     sites = _Sites()
-    column: Int64s = entries.spread(
-        layout.frames, np.array([sites.of(entry.get(layout.frames)) for entry in entries.decoded], np.int64)
+    column: Int32s = entries.spread(
+        layout.frames, np.array([sites.of(entry.get(layout.frames)) for entry in entries.decoded], np.int32)
     )
     return column
 
@@ -178,7 +179,7 @@ class _Sites:
         same = tuple(map(id, frames))
         if same not in self._sites:
             lines = tuple([self._lines.get(id(frame)) or self._line(frame) for frame in frames])
-            self._sites[same] = hash(lines) & _LARGEST
+            self._sites[same] = hash(lines) & _LARGEST_SITE
         return self._sites[same]
 
     def _line(self, frame: Any) -> int:

@@ -18,7 +18,7 @@ from msgspec import Struct
 from tracelink.diagnosis.journal import Journal
 from tracelink.diagnosis.programs import Comparison, positions_like_the_end
 from tracelink.diagnosis.waits import Wait
-from tracelink.model.columns import UNKNOWN, Int64s, distinct
+from tracelink.model.columns import UNKNOWN, Int32s, Int64s, distinct
 from tracelink.model.operations import Operation, operation_of
 
 MOST_SHIFT = 512
@@ -107,22 +107,26 @@ class Deviations(Struct, frozen=True, dict=True):
 
     @cached_property
     def _by_request(self) -> _Programs:
-        return self._programs(distinct(self._stage, self._requests)[0])
+        return self._programs(_numbered(self._stage(), self._requests))
 
     @cached_property
     def _by_site(self) -> _Programs | None:
         codes = self._with_sites(self._by_request.codes)
         return None if codes is None else self._programs(codes)
 
-    def _with_sites(self, codes: Int64s) -> Int64s | None:
+    def _with_sites(self, codes: Int32s) -> Int32s | None:
         """The codes, which differ also where call sites do; None without call sites."""
         site = self.journal.records.site
-        return distinct(codes, site)[0] if (site != UNKNOWN).any() else None
+        return _numbered(codes, site) if (site != UNKNOWN).any() else None
 
-    def _programs(self, codes: Int64s, rows: Int64s | None = None, common: int = 1) -> _Programs:
+    @cached_property
+    def _all_rows(self) -> Int64s:
+        return np.arange(len(self.journal))
+
+    def _programs(self, codes: Int32s, rows: Int64s | None = None, common: int = 1) -> _Programs:
         """The programs of all ranks; with `rows` only these entries of each."""
         journal = self.journal
-        rows = np.arange(len(journal)) if rows is None else rows
+        rows = self._all_rows if rows is None else rows
         index = np.searchsorted(journal.bounds, rows, side="right") - 1
         bounds = np.searchsorted(index, np.arange(len(journal.ranks) + 1))
         starts = self._starts(rows, index, bounds)
@@ -165,34 +169,45 @@ class Deviations(Struct, frozen=True, dict=True):
         return np.array([*found, UNKNOWN], np.int64)
 
     @cached_property
-    def _requests(self) -> Int64s:
-        """What each entry requests, equal where ranks agree; peers of messages count by their distance."""
-        records = self.journal.records
-        sizes = np.array([*(max(1, len(group.ranks)) for group in self.journal.groups), 1], np.int64)
-        request = distinct(*(comparison.value for comparison in self.comparisons))[0][records.request]
-        step = self._step
-        distance = np.where(step == UNKNOWN_STEP, UNKNOWN, step % sizes[records.group])
-        return distinct(self._kind_of_group[records.group], request, distance)[0]
+    def _alike(self) -> tuple[Int32s, Int64s, Int64s]:
+        """A number for each entry, equal for one request in one group; the first entry of each, and its message's step.
 
-    @cached_property
-    def _step(self) -> Int64s:
-        """By how many members of its group each message moves."""
+        The step of a message is by how many members of its group it moves.
+        """
         records, requests = self.journal.records, self.journal.requests
-        source, target = (end[records.request].astype(np.int64) for end in (requests.source, requests.target))
-        known = records.point_to_point & (source != UNKNOWN) & (target != UNKNOWN)
-        return np.where(known, target - source, UNKNOWN_STEP)
+        number, first = distinct(records.group, records.request, records.point_to_point.astype(np.int8))
+        source, target = (
+            end[records.request[first]].astype(np.int64) for end in (requests.source, requests.target)
+        )
+        known = records.point_to_point[first] & (source != UNKNOWN) & (target != UNKNOWN)
+        return number.astype(np.int32), first, np.where(known, target - source, UNKNOWN_STEP)
 
     @cached_property
-    def _stage(self) -> Int64s:
+    def _sizes(self) -> Int64s:
+        """The number of members of each group."""
+        return np.array([*(max(1, len(group.ranks)) for group in self.journal.groups), 1], np.int64)
+
+    @cached_property
+    def _requests(self) -> Int32s:
+        """What each entry requests, equal where ranks agree; peers of messages count by their distance."""
+        records, (number, first, step) = self.journal.records, self._alike
+        group = records.group[first]
+        request = distinct(*(comparison.value for comparison in self.comparisons))[0][records.request[first]]
+        distance = np.where(step == UNKNOWN_STEP, UNKNOWN, step % self._sizes[group])
+        codes, _ = distinct(self._kind_of_group[group], request, distance)
+        return codes.astype(np.int32)[number]
+
+    def _stage(self) -> Int32s:
         """For each entry a number, equal for ranks at the same positions of pipelines: these run one program.
 
         Groups whose messages also go from the last member to the first are rings: their members run one program.
         """
-        journal, step = self.journal, self._step
-        group, between = journal.records.group, step != UNKNOWN_STEP
-        sizes = np.array([*(len(each.ranks) for each in journal.groups), 1], np.int64)[group]
-        rings = np.unique(self._kind_of_group[group[between & (np.abs(step) == sizes - 1) & (sizes > 2)]])
-        piped = np.setdiff1d(np.unique(group[between]), [UNKNOWN])
+        journal, (_, first, step) = self.journal, self._alike
+        between = step != UNKNOWN_STEP
+        group, moved = journal.records.group[first][between], np.abs(step[between])
+        around = (moved == self._sizes[group] - 1) & (self._sizes[group] > 2)
+        rings = np.unique(self._kind_of_group[group[around]])
+        piped = np.setdiff1d(group, [UNKNOWN])
         positions: dict[int, list[tuple[int, int]]] = {}
         for number in piped[~np.isin(self._kind_of_group[piped], rings)].tolist():
             for position, rank in enumerate(journal.groups[number].ranks):
@@ -202,14 +217,14 @@ class Deviations(Struct, frozen=True, dict=True):
             stages.setdefault(tuple(sorted(positions.get(rank, []))), len(stages))
             for rank in journal.ranks.tolist()
         ]
-        return np.repeat(np.array(found, np.int64), np.diff(journal.bounds))
+        return np.repeat(np.array(found, np.int32), np.diff(journal.bounds))
 
 
 class _Programs(Struct, frozen=True, dict=True):
     """What ranks call from a point on that all of them passed."""
 
     journal: Journal
-    codes: Int64s
+    codes: Int32s
     """A number for each entry of the journal, equal for equal calls."""
     kinds: Int64s
     """For each group a number, equal for groups side by side."""
@@ -232,9 +247,9 @@ class _Programs(Struct, frozen=True, dict=True):
         return list(found.values())
 
     @cached_property
-    def _calls(self) -> Int64s:
+    def _calls(self) -> Int32s:
         """A row for each rank, a column for each position."""
-        calls = np.full((len(self.lengths), int(self.lengths.max())), END, np.int64)
+        calls = np.full((len(self.lengths), int(self.lengths.max())), END, np.int32)
         for index, (start, length) in enumerate(zip(self.starts, self.lengths, strict=True)):
             calls[index, :length] = self.codes[self.rows[start : start + length]]
         return calls
@@ -406,7 +421,12 @@ class _Programs(Struct, frozen=True, dict=True):
         ]
 
 
-def _shift(calls: Int64s, usual: Int64s) -> int:
+def _numbered(*columns: Int32s) -> Int32s:
+    """A number for each row, equal for equal rows."""
+    return distinct(*columns)[0].astype(np.int32)
+
+
+def _shift(calls: Int32s, usual: Int32s) -> int:
     """How many of the usual calls are left out here, if all of the rest is as usual; 0 if it is not."""
     starts: Int64s = 1 + np.flatnonzero(usual[1 : MOST_SHIFT + 1] == calls[0])
     for shift in starts.tolist():
@@ -416,13 +436,13 @@ def _shift(calls: Int64s, usual: Int64s) -> int:
     return 0
 
 
-def _agreeing(calls: Int64s, usual: Int64s) -> int:
+def _agreeing(calls: Int32s, usual: Int32s) -> int:
     """How many calls are as usual: a call in place of another one shifts no others."""
     common = min(len(calls), len(usual))
     return int(np.count_nonzero(calls[:common] == usual[:common]))
 
 
-def _is_exchange(calls: Int64s, usual: Int64s) -> bool:
+def _is_exchange(calls: Int32s, usual: Int32s) -> bool:
     """Whether the first two calls are the usual ones in the other order, and all of the rest is as usual."""
     common = min(len(calls), len(usual))
     return bool(
@@ -430,8 +450,8 @@ def _is_exchange(calls: Int64s, usual: Int64s) -> bool:
     )
 
 
-def _continuation(done: Int64s) -> Int64s:
+def _continuation(done: Int32s) -> Int32s:
     """What followed the last time when the calls were as at the end."""
     positions = positions_like_the_end(done)
-    following: Int64s = done[int(positions[-1]) + 1 if len(positions) else len(done) :]
+    following: Int32s = done[int(positions[-1]) + 1 if len(positions) else len(done) :]
     return following[:MOST_SHIFT]

@@ -13,7 +13,7 @@ import numpy as np
 from msgspec import Struct
 
 from tracelink.diagnosis.journal import Journal, counterpart_codes, message_requests, request_codes
-from tracelink.model.columns import UNKNOWN, Bools, Int64s, distinct
+from tracelink.model.columns import UNKNOWN, Bools, Int32s, Int64s, distinct
 from tracelink.model.operations import Operation, operation_of
 from tracelink.model.trace import ProcessGroup
 
@@ -103,7 +103,7 @@ def _with_compositions(value: Int64s, compositions: Sequence[tuple[int, ...]]) -
 # Where a repeating program is at its end.
 
 
-def positions_like_the_end(done: Int64s) -> Int64s:
+def positions_like_the_end(done: Int32s | Int64s) -> Int64s:
     """Earlier positions with the same calls up to there as at the end, of as many as are found anywhere."""
     positions = np.arange(len(done) - 1)
     for back in range(min(CONTEXT, len(done))):

@@ -143,7 +143,7 @@ class Records(Table, frozen=True):
     """The index of the entry in its dump."""
     record: Int64s
     """Its number among all entries of the process, which also counts those that are not in the dump."""
-    site: Int64s
+    site: Int32s
     """Where it was called: a hash of its stack, equal on all ranks for equal lines; or UNKNOWN."""
 
 
