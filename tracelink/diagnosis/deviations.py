@@ -97,9 +97,8 @@ class Deviations(Struct, frozen=True, dict=True):
         rows = np.flatnonzero((records.group == group) & ~records.point_to_point & (records.sequence >= 0))
         rows = rows[~np.isin(self.journal.rank[rows], list(self.incomplete))]
         kinds = dict.fromkeys(self.journal.ranks.tolist(), frozenset([int(self._kind_of_group[group])]))
-        for codes in (self._with_sites(self._requests), self._requests):
-            found = self._programs(codes, rows, 0).deviations((), kinds) if codes is not None else []
-            if found:
+        for codes in (self._requests_by_site, self._requests):
+            if codes is not None and (found := self._programs(codes, rows, 0).deviations((), kinds)):
                 return found
         return []
 
@@ -113,6 +112,10 @@ class Deviations(Struct, frozen=True, dict=True):
     def _by_site(self) -> _Programs | None:
         codes = self._with_sites(self._by_request.codes)
         return None if codes is None else self._programs(codes)
+
+    @cached_property
+    def _requests_by_site(self) -> Int32s | None:
+        return self._with_sites(self._requests)
 
     def _with_sites(self, codes: Int32s) -> Int32s | None:
         """The codes, which differ also where call sites do; None without call sites."""

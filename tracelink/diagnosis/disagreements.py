@@ -26,7 +26,6 @@ from tracelink.model.columns import UNKNOWN, Bools, Int32s, Int64s, Table, disti
 from tracelink.model.findings import Finding
 from tracelink.model.operations import ROOTED, Operation
 from tracelink.model.records import Entry, State
-from tracelink.model.trace import ProcessGroup
 
 MOST_READ = 64
 """All-to-alls whose entries are read again: the last ones."""
@@ -51,25 +50,29 @@ class Disagreement(Struct, frozen=True):
     """A part that does not."""
     detail: Split | tuple[int, int] | None = None
     """Split sizes that do not match; or the root that a culprit names, and that of the others."""
+    count: int = 1
+    """How many collectives of the group show the same culprits."""
 
 
-def disagreements_of(parts: Parts, comparisons: Sequence[Comparison]) -> list[Disagreement]:
+def disagreements_of(
+    journal: Journal, parts: Parts, comparisons: Sequence[Comparison], roots: Roots
+) -> list[Disagreement]:
     """All collectives whose parts differ in anything that is compared."""
     if not len(parts):
         return []
+    compared = [(each.aspect, each.value, parts.request) for each in comparisons]
+    if len(roots):
+        compared.append((Aspect.ROOT, _root_ranks(journal, parts, roots), np.arange(len(parts))))
     starts = starts_of(parts.collective)
     lengths = np.diff(np.append(starts, len(parts)))
-    differing = [_differing(comparison.value[parts.request], starts, lengths) for comparison in comparisons]
-    found = np.flatnonzero(np.logical_or.reduce(differing))
+    differing = [_differing(value[number], starts, lengths) for _, value, number in compared]
     disagreements = []
-    for number in found.tolist():
+    for collective in np.flatnonzero(np.logical_or.reduce(differing)).tolist():
+        rows = np.arange(starts[collective], starts[collective] + lengths[collective])
         aspect = min(
-            comparison.aspect
-            for comparison, differs in zip(comparisons, differing, strict=True)
-            if differs[number]
+            each for (each, *_), differs in zip(compared, differing, strict=True) if differs[collective]
         )
-        rows = np.arange(starts[number], starts[number] + lengths[number])
-        columns = [comparison.value[parts.request[rows]] for comparison in comparisons]
+        columns = [value[number[rows]] for _, value, number in compared]
         disagreements.append(_disagreement(parts, rows, aspect, columns))
     return disagreements
 
@@ -88,16 +91,18 @@ def _disagreement(parts: Parts, rows: Int64s, aspect: Aspect, columns: Sequence[
     count = np.bincount(label)
     most = int(count.argmax())
     tie = bool(np.count_nonzero(count == count[most]) > 1)
-    deviating = rows if tie else rows[label != most]
+    other = label != most
+    roots = int(columns[-1][other][0]), int(columns[-1][first[most]])
     return Disagreement(
         int(parts.group[rows[0]]),
         int(parts.sequence[rows[0]]),
         int(parts.collective[rows[0]]),
         aspect,
-        tuple(parts.rank[deviating].tolist()),
+        tuple(parts.rank[rows if tie else rows[other]].tolist()),
         tie,
         int(rows[first[most]]),
-        int(rows[label != most][0]),
+        int(rows[other][0]),
+        roots if aspect is Aspect.ROOT else None,
     )
 
 
@@ -226,69 +231,22 @@ class Roots(Table, frozen=True):
 NO_ROOTS = Roots.empty()
 
 
-def root_disagreements(
-    journal: Journal, parts: Parts, roots: Roots, known: Collection[int]
-) -> list[Disagreement]:
-    """Collectives whose ranks name different roots, except the `known` ones."""
-    if not len(roots):
-        return []
-    root = _root_of_parts(parts, roots)
-    rows = np.flatnonzero(root != UNKNOWN)
-    starts = starts_of(parts.collective[rows])
-    if not len(starts):
-        return []
-    differ = np.maximum.reduceat(root[rows], starts) != np.minimum.reduceat(root[rows], starts)
-    ends = np.append(starts[1:], len(rows))
-    found = (
-        _root_disagreement(journal, parts, rows[starts[number] : ends[number]], root)
-        for number in np.flatnonzero(differ).tolist()
-        if int(parts.collective[rows[starts[number]]]) not in known
-    )
-    return [disagreement for disagreement in found if disagreement]
-
-
-def _root_of_parts(parts: Parts, roots: Roots) -> Int64s:
-    """The root of each part, or UNKNOWN."""
+def _root_ranks(journal: Journal, parts: Parts, roots: Roots) -> Int64s:
+    """The rank that each part names as the root, or UNKNOWN; old profiles name the rank itself: that shows nothing."""
     count = len(parts)
     columns: list[Any] = [
         np.concatenate([getattr(parts, name), getattr(roots, name)]) for name in ("group", "sequence", "rank")
     ]
-    number = distinct(*columns)[0] if len(columns[0]) else columns[0]
-    root = np.full(int(number.max(initial=-1)) + 1, UNKNOWN, np.int64)
+    number = distinct(*columns)[0]
+    root = np.full(int(number.max()) + 1, UNKNOWN, np.int64)
     root[number[count:]] = roots.root
-    found: Int64s = root[number[:count]]
-    return found
-
-
-def _root_disagreement(journal: Journal, parts: Parts, rows: Int64s, root: Int64s) -> Disagreement | None:
-    group = journal.groups[int(parts.group[rows[0]])]
-    if _all_name_themselves(group, parts.rank[rows].tolist(), root[rows].tolist()):
-        return None
-    values, label, count = np.unique(root[rows], return_inverse=True, return_counts=True)
-    most = int(count.argmax())
-    tie = bool(np.count_nonzero(count == count[most]) > 1)
-    deviating = int(rows[label != most][0])
-    own, others = _rank_at(group, int(root[deviating])), _rank_at(group, int(values[most]))
-    return Disagreement(
-        int(parts.group[deviating]),
-        int(parts.sequence[deviating]),
-        int(parts.collective[deviating]),
-        Aspect.ROOT,
-        tuple(parts.rank[rows if tie else rows[label != most]].tolist()),
-        tie,
-        int(rows[label == most][0]),
-        deviating,
-        (own, others),
-    )
-
-
-def _all_name_themselves(group: ProcessGroup, ranks: list[int], roots: list[int]) -> bool:
-    """Old profiles name the rank itself instead of the root."""
-    return all(_rank_at(group, root) == rank for rank, root in zip(ranks, roots, strict=True))
-
-
-def _rank_at(group: ProcessGroup, position: int) -> int:
-    return group.ranks[position] if position < len(group.ranks) else position
+    named = root[number[:count]]
+    for part in np.flatnonzero(named != UNKNOWN).tolist():
+        ranks = journal.groups[int(parts.group[part])].ranks
+        named[part] = ranks[named[part]] if named[part] < len(ranks) else named[part]
+    of_others = (named != UNKNOWN) & (named != parts.rank)
+    named[~np.isin(parts.collective, parts.collective[of_others])] = UNKNOWN
+    return named
 
 
 def rooted_entries(journal: Journal) -> Bools:

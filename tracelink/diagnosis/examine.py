@@ -17,12 +17,10 @@ from tracelink.diagnosis.absence import Absence, absent_culprits, absent_members
 from tracelink.diagnosis.deviations import Deviations
 from tracelink.diagnosis.disagreements import (
     NO_ROOTS,
-    Disagreement,
     Roots,
     disagreements_of,
     exchange_disagreements,
     hangs_with_a_root,
-    root_disagreements,
 )
 from tracelink.diagnosis.dumps.movement import Earlier, earlier_of
 from tracelink.diagnosis.dumps.recordings import (
@@ -45,7 +43,7 @@ from tracelink.diagnosis.messages import messages_of
 from tracelink.diagnosis.mismatches import mismatches_of
 from tracelink.diagnosis.model import Checked, Diagnosis, Kind, RanksOfDumps
 from tracelink.diagnosis.participation import Parts, parts_of, positions_of
-from tracelink.diagnosis.programs import Comparison, comparisons_of
+from tracelink.diagnosis.programs import comparisons_of
 from tracelink.diagnosis.stalls import NO_CLUES, Clues, hint_of_file_times
 from tracelink.diagnosis.unrecorded import with_unrecorded, with_unseen
 from tracelink.diagnosis.verdicts.base import WHERE_DUMPS_ARE, Verdict
@@ -259,7 +257,8 @@ def draft_of(
 
     # In which collectives do ranks request different things?
     comparisons = comparisons_of(journal, parts.compositions)
-    disagreements, unread = _disagreements(journal, parts, comparisons, roots)
+    exchanges, unread = exchange_disagreements(journal, parts)
+    disagreements = [*disagreements_of(journal, parts, comparisons, roots), *exchanges]
 
     # Which ranks wait where, for which ranks?
     disputed = [disagreement.collective for disagreement in disagreements]
@@ -318,16 +317,6 @@ def _known(verdict: Verdict, dumps: RanksOfDumps, late_before: Mapping[FrozenRan
         undumped=tuple(sorted(culprits - damaged - set(dumps.present))),
         late_before=late_before.get(verdict.culprits, 0) if verdict.not_reached else 0,
     )
-
-
-def _disagreements(
-    journal: Journal, parts: Parts, comparisons: Sequence[Comparison], roots: Roots
-) -> tuple[list[Disagreement], list[Finding]]:
-    """All disagreements, and findings on entries that could not be read again."""
-    exchanges, unread = exchange_disagreements(journal, parts)
-    found = [*disagreements_of(parts, comparisons), *exchanges]
-    known = {disagreement.collective for disagreement in found}
-    return [*found, *root_disagreements(journal, parts, roots, known)], unread
 
 
 def _dumps(journal: Journal, truncated: Collection[int], unreadable: Mapping[int, str]) -> RanksOfDumps:

@@ -6,7 +6,6 @@ from collections.abc import Collection, Sequence
 from typing import Any
 
 import numpy as np
-from msgspec import Struct
 from msgspec.structs import replace
 
 from tracelink.diagnosis.deviations import Deviation, Deviations
@@ -96,13 +95,6 @@ def _around(journal: Journal, deviation: Deviation, group: ProcessGroup) -> dict
 # Disagreements as verdicts.
 
 
-class _Series(Struct, frozen=True):
-    """Disagreements of the same ranks in one group."""
-
-    first: Disagreement
-    count: int
-
-
 def mismatches_of(
     journal: Journal,
     parts: Parts,
@@ -115,118 +107,86 @@ def mismatches_of(
 
     A rank that skipped a call, or made an extra one, disagrees with all later ones of the group: that is one problem.
     """
-    by_culprits: dict[tuple[int, tuple[int, ...]], list[Disagreement]] = {}
-    for disagreement in disagreements:
-        by_culprits.setdefault((disagreement.group, disagreement.culprits), []).append(disagreement)
-    series = [_Series(min(each, key=lambda one: one.sequence), len(each)) for each in by_culprits.values()]
-    shifts = _Shifts.of(journal, parts, series, waits, deviations)
-    behind = [(each, shifts.behind(each)) for each in sorted(series, key=lambda each: each.first.sequence)]
+    found = _first_ones(disagreements)
+    disputed = [(rank, each.group) for each in found for rank in parts.rank[_parts_of(parts, each)].tolist()]
+    deviating = (
+        deviations.behind(with_device_waits(journal, waits, lambda _: True), disputed) if disputed else []
+    )
+    verdicts: list[Verdict] = []
+    shown: dict[tuple[int, int, int], list[tuple[Deviation, Disagreement]]] = {}
+    for each in found:
+        before = _before(journal, parts, each, deviating)
+        before = before or _before(journal, parts, each, deviations.in_group(each.group))
+        for deviation in before:
+            alike = deviation.usual, deviation.skipped, deviation.extra
+            shown.setdefault(alike, []).append((deviation, each))
+        if not before:
+            verdicts.append(_mismatch(journal, parts, comparisons, _decided(parts, deviations, each), waits))
+    return [*(_shift(journal, parts, each, waits) for each in shown.values()), *verdicts]
+
+
+def _first_ones(disagreements: Sequence[Disagreement]) -> list[Disagreement]:
+    """The first disagreement of each group and set of culprits, with the number of all."""
+    alike: dict[tuple[int, tuple[int, ...]], list[Disagreement]] = {}
+    for each in sorted(disagreements, key=lambda each: each.sequence):
+        alike.setdefault((each.group, each.culprits), []).append(each)
+    return [replace(first, count=1 + len(others)) for first, *others in alike.values()]
+
+
+def _before(
+    journal: Journal, parts: Parts, disagreement: Disagreement, deviations: Sequence[Deviation]
+) -> list[Deviation]:
+    """The deviations in calls of the group that the ranks made before they disagreed; a root is an argument."""
+    if disagreement.aspect is Aspect.ROOT:
+        return []
+    rows = _parts_of(parts, disagreement)
+    last = dict(zip(parts.rank[rows].tolist(), parts.row[rows].tolist(), strict=True))
+    groups = similar_groups(journal.groups, disagreement.group)
     return [
-        *_shifts_of(journal, parts, behind, waits),
-        *(
-            _mismatch(journal, parts, comparisons, _decided(parts, deviations, each), waits)
-            for each, found in behind
-            if not found
-        ),
+        each
+        for each in deviations
+        if each.agreeing
+        and each.row <= last.get(each.rank, UNKNOWN)
+        and int(journal.records.group[each.first]) in groups
     ]
 
 
-class _Shifts(Struct, frozen=True):
-    """Which disagreements are because ranks have skipped calls before, or made extra ones."""
-
-    journal: Journal
-    parts: Parts
-    deviations: Deviations
-    found: Sequence[Deviation]
-
-    @classmethod
-    def of(
-        cls,
-        journal: Journal,
-        parts: Parts,
-        series: Sequence[_Series],
-        waits: Sequence[Wait],
-        deviations: Deviations,
-    ) -> _Shifts:
-        """Looks for the deviations of all ranks that disagree."""
-        disputed = [
-            (rank, each.first.group)
-            for each in series
-            for rank in parts.rank[_parts_of_collective(parts, each.first)].tolist()
-        ]
-        found = deviations.behind(with_device_waits(journal, waits, lambda _: True), disputed)
-        return cls(journal, parts, deviations, found if disputed else [])
-
-    def behind(self, series: _Series) -> list[Deviation]:
-        """The deviations before the first disagreement, in all groups of the ranks, else in this one."""
-        if series.first.aspect is Aspect.ROOT:
-            return []
-        return self._before(series, self.found) or self._before(
-            series, self.deviations.in_group(series.first.group)
-        )
-
-    def _before(self, series: _Series, found: Sequence[Deviation]) -> list[Deviation]:
-        rows = _parts_of_collective(self.parts, series.first)
-        last = dict(zip(self.parts.rank[rows].tolist(), self.parts.row[rows].tolist(), strict=True))
-        groups = similar_groups(self.journal.groups, series.first.group)
-        return [
-            each
-            for each in found
-            if each.row <= last.get(each.rank, UNKNOWN)
-            and each.agreeing
-            and int(self.journal.records.group[each.first]) in groups
-        ]
-
-
-def _shifts_of(
+def _shift(
     journal: Journal,
     parts: Parts,
-    behind: Sequence[tuple[_Series, list[Deviation]]],
+    shown: Sequence[tuple[Deviation, Disagreement]],
     waits: Sequence[Wait],
-) -> list[Verdict]:
-    """A verdict for each set of skipped or extra calls."""
-    alike: dict[tuple[int, int, int], tuple[dict[int, Deviation], list[_Series]]] = {}
-    for series, found in behind:
-        for each in found:
-            by_rank, shown = alike.setdefault((each.usual, each.skipped, each.extra), ({}, []))
-            by_rank[each.rank] = each
-            shown.append(series)
-    verdicts: list[Verdict] = []
-    for by_rank, shown in alike.values():
-        groups = {each.first.group for each in shown}
-        waiting = {rank for each in shown for rank in _waiting(parts, each.first, waits)}
-        for wait in waits:
-            if wait.group in groups and not wait.message and not by_rank.keys().isdisjoint(wait.awaited):
-                waiting.update(wait.rows)
-        count = sum(each.count for each in shown)
-        verdicts.append(deviation_verdict(journal, list(by_rank.values()), waiting, count=count))
-    return verdicts
+) -> OtherProgram:
+    """The verdict on skipped or extra calls, and all disagreements that show them."""
+    by_rank = {deviation.rank: deviation for deviation, _ in shown}
+    groups = {disagreement.group for _, disagreement in shown}
+    waiting = {rank for _, disagreement in shown for rank in _waiting(parts, disagreement, waits)}
+    for wait in waits:
+        if wait.group in groups and not wait.message and not by_rank.keys().isdisjoint(wait.awaited):
+            waiting.update(wait.rows)
+    count = sum(disagreement.count for _, disagreement in shown)
+    return deviation_verdict(journal, list(by_rank.values()), waiting, count=count)
 
 
-def _decided(parts: Parts, deviations: Deviations, series: _Series) -> _Series:
+def _decided(parts: Parts, deviations: Deviations, disagreement: Disagreement) -> Disagreement:
     """Without a majority in the group, programs of ranks elsewhere and earlier steps decide which ranks are wrong."""
-    first = series.first
-    if not first.tie or first.detail:
-        return series
-    rows = _parts_of_collective(parts, first)
-    wrong = np.isin(parts.row[rows], deviations.wrong_among(parts.row[rows]))
+    rows = _parts_of(parts, disagreement)
+    undecided = disagreement.tie and not disagreement.detail
+    wrong = np.isin(parts.row[rows], deviations.wrong_among(parts.row[rows]) if undecided else [])
     if not wrong.any():
-        return series
+        return disagreement
     culprits = tuple(parts.rank[rows[wrong]].tolist())
     typical, deviating = int(rows[~wrong][0]), int(rows[wrong][0])
-    return replace(
-        series, first=replace(first, culprits=culprits, tie=False, typical=typical, deviating=deviating)
-    )
+    return replace(disagreement, culprits=culprits, tie=False, typical=typical, deviating=deviating)
 
 
 def _mismatch(
     journal: Journal,
     parts: Parts,
     comparisons: Sequence[Comparison],
-    series: _Series,
+    first: Disagreement,
     waits: Sequence[Wait],
 ) -> Mismatch:
-    first = series.first
     typical, deviating, within = _shown_entries(journal, parts, comparisons, first)
     facts: dict[str, Any] = {"own": _request(journal, deviating), "others": _request(journal, typical)}
     match first.detail:
@@ -246,7 +206,7 @@ def _mismatch(
         culprits=first.culprits,
         waiting=_waiting(parts, first, waits),
         tie=first.tie,
-        count=series.count,
+        count=first.count,
         within=within,
         rows={int(parts.rank[first.deviating]): deviating, int(parts.rank[first.typical]): typical},
         **facts,
@@ -293,14 +253,9 @@ def entries_of(journal: Journal, parts: Parts, part: int) -> Int64s:
     return own
 
 
-def _parts_of_collective(
-    parts: Parts, disagreement: Disagreement
-) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
-    first, last = np.searchsorted(
-        parts.collective,
-        [parts.collective[disagreement.deviating], parts.collective[disagreement.deviating] + 1],
-    ).tolist()
-    return np.arange(first, last)
+def _parts_of(parts: Parts, disagreement: Disagreement) -> Int64s:
+    """The parts of all ranks in the collective."""
+    return np.arange(*np.searchsorted(parts.collective, disagreement.collective + np.arange(2)).tolist())
 
 
 def _waiting(parts: Parts, disagreement: Disagreement, waits: Sequence[Wait]) -> tuple[int, ...]:
@@ -308,7 +263,7 @@ def _waiting(parts: Parts, disagreement: Disagreement, waits: Sequence[Wait]) ->
     for wait in waits:
         if (wait.group, wait.sequence, wait.message) == (disagreement.group, disagreement.sequence, False):
             return tuple(rank for rank in wait.ranks if rank not in disagreement.culprits)
-    rows = _parts_of_collective(parts, disagreement)
+    rows = _parts_of(parts, disagreement)
     of_group = slice(*np.searchsorted(parts.group, [disagreement.group, disagreement.group + 1]).tolist())
     last = dict(zip(parts.rank[of_group].tolist(), parts.sequence[of_group].tolist(), strict=True))
     retired = rows[parts.outcome[rows] == Outcome.RETIRED]
