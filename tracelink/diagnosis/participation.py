@@ -149,7 +149,7 @@ def _request_numbers(
 
 
 def _at_cuts(journal: Journal) -> Int64s:
-    """The first entries after a wrap of a ring buffer, and the last entries of truncated dumps."""
+    """The first entries of ring buffers that wrapped, or keep active calls only, and the last of truncated dumps."""
     rows = [
         row
         for recording, first, end in zip(
@@ -158,7 +158,10 @@ def _at_cuts(journal: Journal) -> Int64s:
             journal.bounds[1:].tolist(),
             strict=True,
         )
-        for row, applies in ((first, recording.overwritten > 0), (end - 1, recording.broken_off))
+        for row, applies in (
+            (first, recording.overwritten > 0 or recording.only_active),
+            (end - 1, recording.broken_off),
+        )
         if applies and end > first
     ]
     return np.array(rows, np.int64)
