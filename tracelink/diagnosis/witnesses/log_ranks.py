@@ -78,25 +78,19 @@ def _weak_ranks(logs: Sequence[tuple[Source, WatchdogLog]]) -> dict[tuple[str, i
 
     A label is the rank within a host, or the task: it is the rank in the job only if no other file uses it.
     """
-    known: dict[tuple[str, int], set[int]] = defaultdict(set)
-    labels: set[tuple[str, int]] = set()
+    ranks: dict[tuple[str, int], set[int]] = defaultdict(set)
     for source, log in logs:
-        labels |= {(source.path, report.label) for report in log.reports if report.label is not None}
         if local := LOCAL_RANK.search(source.path):
-            labels.add((source.path, int(local[1])))
+            ranks[source.path, int(local[1])] |= set()
         for report in log.reports:
-            if report.label is not None and report.rank is not None:
-                known[source.path, report.label].add(report.rank)
-    users = Counter(label for _, label in labels)
-    files_with_ranks = {path for path, _ in known}
+            if report.label is not None:
+                ranks[source.path, report.label] |= set() if report.rank is None else {report.rank}
+    users = Counter(label for _, label in ranks)
+    files_with_ranks = {path for (path, _), known in ranks.items() if known}
     found: dict[tuple[str, int], int | None] = {}
-    for path, label in labels:
-        if (path, label) in known:
-            ranks = known[path, label]
-            found[path, label] = min(ranks) if len(ranks) == 1 else None
-        else:
-            unique = users[label] == 1 and path not in files_with_ranks and label <= LARGEST_RANK
-            found[path, label] = label if unique else None
+    for (path, label), known in ranks.items():
+        alone = users[label] == 1 and path not in files_with_ranks and label <= LARGEST_RANK
+        found[path, label] = min(known) if len(known) == 1 else label if alone else None
     return found
 
 
