@@ -28,7 +28,7 @@ def without_dumps(
     # logs show that a collective timed out: what is only in flight adds nothing to that
     found = [*logs, *(one for one in monitor if not logs or one.kind is not Kind.IN_FLIGHT)]
     if not found and bundle.stacks.folded:
-        found = [StacksAlone.of(bundle.stacks.folded, hung=hung)]
+        found = [StacksAlone.of(bundle.stacks, hung=hung)]
     if not found:
         raise _nothing(bundle, error)
     paths = {one.rank: one.source for one in bundle.reports if one.rank is not None}

@@ -8,7 +8,7 @@ import zipfile
 from pathlib import Path
 
 from builders.dumps import dumps, hang
-from builders.monitors import COMPILES, LOADS, as_json, communicator, hung, py_spy
+from builders.monitors import COMPILES, LOADS, MAIN, as_json, communicator, hung, py_spy
 from tracelink import Diagnosis, diagnose
 from tracelink.diagnosis.model import Kind
 from tracelink.model.records import Frame
@@ -144,6 +144,21 @@ def test_stacks_alone_do_not_decide(tmp_path: Path) -> None:
         "Running or hung? Rank 1 in wait; ranks 0 and 2 in __next__. "
     )
     assert diagnose(tmp_path, hung=True).verdict == "problem"
+
+
+def test_stacks_of_two_rounds_in_which_one_rank_is_not_in_a_call(tmp_path: Path) -> None:
+    reduces = (Frame("all_reduce", "torch/distributed/distributed_c10d.py", 2806), *MAIN)
+    for time in "12":
+        (tmp_path / time).mkdir()
+        for rank in range(3):
+            (tmp_path / time / f"pyspy_rank_{rank}.txt").write_text(py_spy(LOADS if rank == 1 else reduces))
+    (problem,) = diagnose(tmp_path).problems
+    assert (problem.kind, problem.culprits, problem.proven) == (Kind.IN_FLIGHT, (1,), False)
+    assert "Ranks 0-2 have the same stack in two files." in problem.message
+    assert problem.advice == (
+        "Find out why rank 1 is in __next__ (dataloader.py:700), while the others are in a call. "
+        "Take flight-recorder dumps."
+    )
 
 
 def test_a_log_that_begins_like_metrics(tmp_path: Path) -> None:

@@ -8,10 +8,12 @@ from collections.abc import Mapping, Sequence
 from tracelink.diagnosis.model import Category, Kind
 from tracelink.diagnosis.verdicts.base import Verdict
 from tracelink.diagnosis.witnesses.communicators import UNANSWERED, Answers, counts_of, operations_of
+from tracelink.diagnosis.witnesses.conflicts import is_in_call
+from tracelink.diagnosis.witnesses.stacks import Stacks
 from tracelink.model.errors import printable
 from tracelink.model.text import capitalized, counted, lowered, name_in_words, ranks_in_words
 from tracelink.model.trace import ProcessGroup
-from tracelink.model.witnesses import CommunicatorStatus, FoldedStack
+from tracelink.model.witnesses import CommunicatorStatus
 
 MOST_PARTS = 4
 """Counts, processes and stacks that a sentence names."""
@@ -212,30 +214,48 @@ def _counts_differ(
 
 
 class StacksAlone(OfMonitor, frozen=True, kw_only=True):
-    """Where programs are, if nothing else is known."""
+    """Where programs are, if nothing else is known; culprits are few ranks outside of calls that all others are in."""
 
     places: Sequence[str]
     """Who is where: `rank 1 in wait`."""
+    unmoved: Sequence[int]
+    """Ranks whose last two stacks are the same."""
 
     @classmethod
-    def of(cls, stacks: Sequence[FoldedStack], *, hung: bool) -> StacksAlone:
+    def of(cls, stacks: Stacks, *, hung: bool) -> StacksAlone:
         """From equal stacks, the least common first."""
-        places = []
-        for stack in stacks:
+        places, inside, outside = [], set[int](), set[int]()
+        for stack in stacks.folded:
             who = [lowered(ranks_in_words(stack.ranks))] if stack.ranks else []
             who += map(name_in_words, stack.processes[:MOST_PARTS])
             places.append(f"{', '.join(who)} in {name_in_words(stack.frames[0].name)}")
-        ranks = {rank for stack in stacks for rank in stack.ranks} if hung else ()
-        kind = Kind.TIMED_OUT if hung else Kind.IN_FLIGHT
-        return cls.of_call(ProcessGroup(""), None, "", waiting=ranks, kind=kind, places=places)
+            (inside if any(map(is_in_call, stack.frames)) else outside).update(stack.ranks)
+        culprits = outside if len(outside) < len(inside) else set[int]()
+        return cls.of_call(
+            ProcessGroup(""),
+            None,
+            "",
+            culprits=culprits,
+            waiting=(inside | outside) - culprits if hung else (),
+            kind=Kind.TIMED_OUT if hung else Kind.IN_FLIGHT,
+            places=places,
+            unmoved=sorted(stacks.unmoved),
+        )
 
     def sentence(self) -> str:
         """Rank 1 is in wait, ranks 0 and 2 in __next__."""
         more = len(self.places) - MOST_PARTS
         further = [f"{counted(more, 'more stack')}"] if more > 0 else []
         listed = capitalized("; ".join([*self.places[:MOST_PARTS], *further]))
-        return f"{self.question}{listed}. Stacks alone show neither whether the job runs, nor who waits for whom."
+        several = len(self.unmoved) > 1
+        same = f"{ranks_in_words(self.unmoved)} {'have' if several else 'has'} the same stack in two files. "
+        return (
+            f"{self.question}{listed}. {same if self.unmoved else ''}Stacks alone show neither whether the job runs, "
+            "nor who waits for whom."
+        )
 
     def next_step(self) -> str:
-        """Dumps, or the stacks again."""
-        return "Take flight-recorder dumps, or the stacks again a minute later: a stack that stays the same is stuck."
+        """Why a rank is not in a call, and dumps, or the stacks again."""
+        why = f"Find out why {self.whereabouts}, while the others are in a call. " if self.whereabouts else ""
+        again = ", or the stacks again a minute later: a stack that stays the same is stuck"
+        return f"{why}Take flight-recorder dumps{'' if self.unmoved else again}."

@@ -3,4 +3,4 @@
 They state facts, and know neither the journal nor verdicts.
 """
 
-__all__ = ["bundle", "communicators", "compile_logs", "conflicts", "watchdog"]
+__all__ = ["bundle", "communicators", "compile_logs", "conflicts", "stacks", "watchdog"]

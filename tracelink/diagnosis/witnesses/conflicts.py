@@ -31,7 +31,7 @@ def stack_conflicts(stacks: Stacks, paths: Mapping[int, str], missing: Mapping[i
     found = []
     for stack in stacks.folded:
         ranks = tuple(rank for rank in stack.ranks if rank in missing)
-        frame = next(filter(_is_in_call, stack.frames), None)
+        frame = next(filter(is_in_call, stack.frames), None)
         if not ranks or frame is None:
             continue
         its = "their stacks are" if len(ranks) > 1 else "its stack is"
@@ -46,7 +46,8 @@ def stack_conflicts(stacks: Stacks, paths: Mapping[int, str], missing: Mapping[i
     return found
 
 
-def _is_in_call(frame: Frame) -> bool:
+def is_in_call(frame: Frame) -> bool:
+    """Whether a program that has this frame in its stack communicates."""
     return CALLS.search(frame.filename) is not None or NATIVE_CALLS.search(frame.name) is not None
 
 

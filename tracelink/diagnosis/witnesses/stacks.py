@@ -71,6 +71,8 @@ class Stacks(Struct, frozen=True):
     folded: Sequence[FoldedStack]
     recognised: Collection[str]
     findings: Sequence[Finding]
+    unmoved: Sequence[int] = ()
+    """Ranks whose last two files have the same stack."""
 
 
 def stacks_among(sources: Iterable[Source]) -> Stacks:
@@ -78,8 +80,11 @@ def stacks_among(sources: Iterable[Source]) -> Stacks:
     mains: dict[int | tuple[str, str], _Thread] = {}
     recognised: list[str] = []
     findings: list[Finding] = []
+    unmoved: dict[int, bool] = {}
     for source in sorted(sources, key=lambda source: source.path):
         found = _main_threads(source)
+        before = {main.rank: mains[main.rank].frames for main in found if main.rank in mains}
+        unmoved |= {main.rank: before[main.rank] == main.frames for main in found if main.rank in before}
         mains |= {main.rank if main.rank is not None else (main.source, main.pid): main for main in found}
         if found:
             recognised.append(source.path)
@@ -87,7 +92,8 @@ def stacks_among(sources: Iterable[Source]) -> Stacks:
             what = "the file contains stacks, and neither its name nor that of its folder contains a rank"
             findings.append(UnknownRank(source.path, what).finding())
     by_rank = {rank: _stack(rank, main) for rank, main in mains.items() if isinstance(rank, int)}
-    return Stacks(by_rank, _folded([*mains.values()]), recognised, findings)
+    same = [rank for rank, known in unmoved.items() if known]
+    return Stacks(by_rank, _folded([*mains.values()]), recognised, findings, same)
 
 
 def _stack(rank: int, main: _Thread) -> Stack:
