@@ -19,7 +19,7 @@ from tracelink.diagnosis.examine import Examined
 from tracelink.diagnosis.journal import Journal
 from tracelink.diagnosis.messages import Matching, MessageEnds, match_messages, message_ends
 from tracelink.diagnosis.participation import Outcome, Parts, outcomes, parts_of
-from tracelink.model.columns import UNKNOWN, Int8s, Int32s, Int64s, Integers, distinct
+from tracelink.model.columns import UNKNOWN, Int8s, Int64s, Integers, distinct
 from tracelink.model.errors import ChangedError, UnreadableError, encodable
 from tracelink.model.findings import Finding, Severity
 from tracelink.model.operations import item_bytes, operation_of, type_named
@@ -45,6 +45,13 @@ OUTCOMES = [outcome.name.lower() for outcome in Outcome]
 STATES = [*(state.name.lower() for state in State if state >= 0), None]
 Objects = npt.NDArray[np.object_]
 
+LEFT_OUT = {
+    "sizes_left_out": "lists of sizes or dtypes are too long and were not stored",
+    "stacks_unreadable": "distinct stacks are invalid and were not stored",
+    "stacks_cut": "stacks are too deep and were truncated",
+    "entries_unread": "entries could not be read again for their sizes and stacks",
+}
+"""What findings count, by their reasons."""
 UNREAD_RUN = 512
 _NO_TEXT = Texts((), np.full(1, UNKNOWN))
 UNREAD = Details(0, _NO_TEXT, _NO_TEXT, _NO_TEXT, _NO_TEXT, _NO_TEXT, duration_ms=(None,))
@@ -67,10 +74,6 @@ class Numbering(Struct, frozen=True):
 
     journal: Journal
     parts: Parts
-    group: Int32s
-    """Of each collective."""
-    sequence: Int64s
-    """Of each collective."""
     collective: Int64s
     """Of each entry of the journal."""
     ends: MessageEnds
@@ -93,8 +96,6 @@ def numbering_of(examined: Examined) -> Numbering:
     """The identifiers of everything that was examined."""
     journal = examined.journal
     parts = parts_of(journal)
-    _, first = np.unique(parts.collective, return_index=True)
-    group, sequence = parts.group[first], parts.sequence[first]
     ends = message_ends(journal, outcomes(journal))
     groups_by_name: dict[tuple[str, str], list[int]] = {}
     for row, described in enumerate(journal.groups):
@@ -102,8 +103,6 @@ def numbering_of(examined: Examined) -> Numbering:
     return Numbering(
         journal,
         parts,
-        group,
-        sequence,
         _collectives(journal),
         ends,
         _messages(match_messages(journal, parts, ends)),
@@ -331,20 +330,8 @@ class EntryTables(Struct):
         return {f"{direction}_{name}": _taken(values, combination) for name, values in parts}
 
     def _counted_findings(self) -> Iterator[Finding]:
-        for count, reason, message in (
-            (self._omitted, "sizes_left_out", "lists of sizes or dtypes are too long and were not stored"),
-            (
-                self._tracebacks.unreadable,
-                "stacks_unreadable",
-                "distinct stacks are invalid and were not stored",
-            ),
-            (self._tracebacks.truncated, "stacks_cut", "stacks are too deep and were truncated"),
-            (
-                self._unreadable,
-                "entries_unread",
-                "entries could not be read again for their sizes and stacks",
-            ),
-        ):
+        counts = (self._omitted, self._tracebacks.unreadable, self._tracebacks.truncated, self._unreadable)
+        for count, (reason, message) in zip(counts, LEFT_OUT.items(), strict=True):
             if count:
                 yield Finding(Severity.WARNING, reason, f"{count} {message}", count)
 

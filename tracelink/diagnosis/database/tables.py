@@ -149,7 +149,8 @@ def members_table(journal: Journal, diagnosis: Diagnosis, numbering: Numbering) 
 def collectives_table(numbering: Numbering) -> Batch:
     """Every collective."""
     journal, parts = numbering.journal, numbering.parts
-    count = len(numbering.group)
+    _, first = np.unique(parts.collective, return_index=True)
+    group, count = parts.group[first], len(first)
     sizes = np.array([*(group.size or len(group.ranks) or UNKNOWN for group in journal.groups), UNKNOWN])
     operations = [journal.strings[code] for code in _operations(numbering).tolist()]
     last_completed = np.full(count, NO_TIME, np.int64)
@@ -157,11 +158,11 @@ def collectives_table(numbering: Numbering) -> Batch:
     return Batch.of(
         CollectiveRow,
         id=range(count),
-        group_id=numbering.group,
-        sequence=numbering.sequence,
+        group_id=group,
+        sequence=parts.sequence[first],
         operation=operations,
         operation_kind=[operation_of(operation) for operation in operations],
-        expected_ranks=sizes[numbering.group],
+        expected_ranks=sizes[group],
         joined_ranks=np.bincount(parts.collective, minlength=count),
         open_ranks=np.bincount(parts.collective[parts.outcome == Outcome.OPEN], minlength=count),
         **_arrivals(numbering),
@@ -185,7 +186,8 @@ def _operations(numbering: Numbering) -> Int32s:
 
 def _arrivals(numbering: Numbering) -> dict[str, Int64s]:
     """The first and the last rank of each collective and the time between them, as far as times are known."""
-    parts, count = numbering.parts, len(numbering.group)
+    parts = numbering.parts
+    count = int(parts.collective.max(initial=-1)) + 1
     timed = np.flatnonzero(parts.created != NO_TIME)
     order = timed[np.lexsort((parts.created[timed], parts.collective[timed]))]
     lengths = np.bincount(parts.collective[timed], minlength=count)
