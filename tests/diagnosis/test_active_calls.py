@@ -13,7 +13,8 @@ from builders.dumps import journal, recording
 from builders.programs import dumps_of
 from builders.recorder import collective, dump
 from tracelink.diagnosis.examine import diagnosis_of
-from tracelink.diagnosis.model import Problem
+from tracelink.diagnosis.model import Kind, Problem
+from tracelink.diagnosis.stalls import Clues
 
 Dumps = Mapping[int, dict[str, Any]]
 
@@ -108,8 +109,12 @@ def test_ranks_without_active_calls_in_several_groups_are_all_named() -> None:
 def test_ranks_that_have_not_completed_what_others_have_are_behind() -> None:
     """Rank 0 is stuck on its device since a2; rank 1 has completed a2 and a3, and waits in b2 with rank 2."""
     programs = {0: "a1 a2! a3! b1", 1: "a1 a2 a3 b1 b2!", 2: "b1 b2!"}
-    problem = first_problem(active_calls(programs, a=[0, 1], b=[0, 1, 2]))
+    dumps = active_calls(programs, a=[0, 1], b=[0, 1, 2])
+    problem = first_problem(dumps)
     assert (problem.culprits, problem.waiting) == ((0,), (1, 2))
+    hung = diagnosis_of(journal(dumps), clues=Clues(hung=True)).problems[0]
+    assert (hung.kind, hung.sequence, hung.culprits) == (Kind.FAILED, 2, (0,))
+    assert hung.evidence[0].entries[-1].sequence == 2
 
 
 def test_unknown_progress_proves_nothing() -> None:

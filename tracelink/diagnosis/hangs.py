@@ -142,7 +142,11 @@ def _problems(
             problems.append(_of_cause(NotStarted, elapsed, cause))
         elif cause.culprits:
             problems.append(_absence(elapsed, cause))
-        elif stalls.is_stuck(cause.waits[0]):
+        elif (wait := cause.waits[0]).ending and stalls.is_stuck(
+            wait
+        ):  # others have finished it: not the network
+            problems.append(_of_cause(NotStarted, elapsed, cause, sorted(wait.rows)))
+        elif stalls.is_stuck(wait):
             stuck.append(cause)
     if stuck and not problems and not _in_dispute(stalls.journal, stuck[0].waits[0], mismatches):
         wait = stuck[0].waits[0]  # later ones are queued behind it
