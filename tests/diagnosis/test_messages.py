@@ -233,7 +233,7 @@ class TestDeadlocks:
     def test_receives_that_ranks_do_not_wait_for(self) -> None:
         """Rank 2 went on to a send: ranks 0 and 1 may do so as well."""
         ranks = {0: "a<1!", 1: "a<0!", 2: "a<3! a>3!", 3: "a>2! a<2!"}
-        assert problems(ranks, hung=False, a=FOUR) == ["in_flight a1 by nobody, for 0 1"]
+        assert problems(ranks, hung=False, a=FOUR) == ["in_flight a1 by 0 1, for 2 3"]
 
     def test_gone_on_without_the_message(self) -> None:
         """Rank 1 has called a collective that rank 0 called after the send: it will not receive it any more."""
@@ -243,7 +243,11 @@ class TestDeadlocks:
     def test_sends_through_a_buffer(self) -> None:
         """Both sent first before, and went on."""
         ranks = {0: "a>1 a<1 a>1!", 1: "a>0 a<0 a>0!"}
-        assert problems(ranks, hung=False, a=PAIR) == ["in_flight a3 by nobody, for 0 1"]
+        assert problems(ranks, hung=False, a=PAIR) == ["in_flight a3 by 0 1, for nobody"]
+        (problem,) = diagnosis_of_programs(ranks, hung=False, a=PAIR).problems
+        assert problem.message.startswith(
+            "Running or hung? Ranks 0 and 1 wait for each other: rank 0 waits for rank 1 in send 0->1 #3 of group a."
+        )
 
     def test_cycle_of_three(self) -> None:
         ranks = {0: "a>1!", 1: "a>2!", 2: "a>0!"}

@@ -18,7 +18,7 @@ from tracelink.diagnosis.journal import Journal
 from tracelink.diagnosis.mismatches import deviation_verdict
 from tracelink.diagnosis.model import Kind
 from tracelink.diagnosis.participation import DumpTimes, Parts
-from tracelink.diagnosis.stalls import NO_CLUES, Clues, Stalls
+from tracelink.diagnosis.stalls import NO_CLUES, Clues, Stalls, is_cycle
 from tracelink.diagnosis.verdicts.absence import FewJoined, LateArrival, NeverJoined
 from tracelink.diagnosis.verdicts.base import Verdict
 from tracelink.diagnosis.verdicts.hangs import InFlight, NotStarted, TimedOut
@@ -312,7 +312,10 @@ def _in_flight(stalls: Stalls, causes: Sequence[Cause], ending: Sequence[Wait]) 
     )
     wait, journal = cause.waits[0], stalls.journal
     group = journal.groups[wait.group]
+    in_cycle = is_cycle(cause)
     behind = _behind(causes, ending) if wait.absent else _without_dumps(journal, causes) or cause.culprits
+    if in_cycle and not behind:
+        behind = tuple(sorted({rank for each in cause.waits for rank in each.rows}))
     waiting = {rank for each in causes for rank in each.waiting}.difference(behind)
     return _of_cause(
         InFlight,
@@ -321,7 +324,8 @@ def _in_flight(stalls: Stalls, causes: Sequence[Cause], ending: Sequence[Wait]) 
         behind,
         waiting=waiting if behind else cause.waiting,
         inside=wait.ranks,
-        awaited=cause.culprits,
+        awaited=wait.awaited if in_cycle else cause.culprits,
+        in_cycle=in_cycle,
         least_size=group.size if group.size > len(group.ranks) else 0,
         started=_all_started(journal, wait),
         of_message=wait.message,

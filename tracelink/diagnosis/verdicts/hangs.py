@@ -99,6 +99,8 @@ class InFlight(Verdict, frozen=True, kw_only=True):
     """The ranks in the call in question."""
     awaited: tuple[int, ...] = ()
     """Those that they wait for; empty if all ranks have joined."""
+    in_cycle: bool = False
+    """Whether these wait for the former, directly or not."""
     complete: bool = True
     """Whether all ranks have joined, if none is awaited; else the search for causes has overlooked one."""
     started: bool = False
@@ -120,9 +122,11 @@ class InFlight(Verdict, frozen=True, kw_only=True):
     def _awaited(self) -> str:
         are, them = ("is", "it") if len(self.culprits) == 1 else ("are", "them")
         wait = f"{lowered(ranks_in_words(self.inside))} {'waits' if len(self.inside) == 1 else 'wait'}"
+        awaited = lowered(ranks_in_words(self.awaited))
+        if self.in_cycle:
+            return f"{self.ranks} wait for each other: {wait} for {awaited} in {self.call}"
         if self.awaited == self.culprits:
             return f"{self.ranks} {are} behind: {wait} for {them} in {self.call}"
-        awaited = lowered(ranks_in_words(self.awaited))
         all_waiting = count_of_ranks(self.waiting, "wait")
         return f"{self.ranks} {are} behind, and {all_waiting}: {wait} for {awaited} in {self.call}"
 
@@ -141,7 +145,8 @@ class InFlight(Verdict, frozen=True, kw_only=True):
 
     def sentence(self) -> str:
         """Who is behind, else what is in flight; the job may run."""
-        return f"{'' if self.culprits else 'Running or hung? '}{self.claim()}. {UNDECIDED}"
+        is_known = self.culprits and not self.in_cycle
+        return f"{'' if is_known else 'Running or hung? '}{self.claim()}. {UNDECIDED}"
 
     def next_step(self) -> str:
         """A second look."""
