@@ -370,3 +370,24 @@ def test_text_of_a_dump_cannot_control_the_terminal() -> None:
         page(shown(replace(HANG, message="x\x1b[0m"), entry("nccl:\x1b]0;x\x07", frames=(frame,))))
     )
     assert not {"\x1b", "\x07"} & set(output)
+
+
+def test_thousands_of_ranks_and_groups_are_one_screen() -> None:
+    ranks = range(4096)
+    sentence = "Ranks 0, 2, 4, 6, 8, 10, 12, 14, … are behind in all_reduce #8 of group 0 (default_pg). " * 3
+    frames = tuple(Frame("forward" * 5, f"model_{depth}.py", 1000 + depth) for depth in range(50))
+    evidence = tuple(Evidence(rank, Role.CULPRIT, (entry(frames=frames),)) for rank in range(3))
+    problem = replace(HANG, message=sentence, advice=sentence, culprits=tuple(ranks[::2]), evidence=evidence)
+    diagnosis = replace(
+        OK,
+        problems=[problem] * 500,
+        ranks=RanksOfDumps.of(ranks[::3], ranks[1::3], dict.fromkeys(ranks[2::3], "It is damaged. " * 9)),
+        standings=[
+            standing(f"{number}", stage, own, 8)
+            for number in range(2000)
+            for stage, own in ((Stage.FINISHED, ranks[::2]), (Stage.WAITING, ranks[1::2]))
+        ],
+        notes=["Something is worth knowing."] * 500,
+        findings=[Finding(Severity.WARNING, "odd", f"{number} is odd") for number in range(500)],
+    )
+    assert len(terminal.draw(report_of(diagnosis), width=120).splitlines()) <= 40

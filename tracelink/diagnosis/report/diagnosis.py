@@ -60,7 +60,7 @@ from tracelink.show.document import (
     Tone,
 )
 
-MOST_PROBLEMS, BRIEF = 10, 4
+MOST_PROBLEMS, BRIEF = 10, 3
 """Problems that -q lists, and that a terminal lists above the first one's explanation without -v."""
 MOST_NOTES = 3
 """Notes that a terminal shows of a job without problems; next to a problem they are only counted."""
