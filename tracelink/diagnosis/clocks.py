@@ -12,9 +12,9 @@ from tracelink.diagnosis.journal import Journal
 from tracelink.model.columns import NO_TIME, UNKNOWN, Bools, Float64s, Int64s, ranges, stable_order, starts_of
 
 NEWEST = 256
-"""How many of the newest entries of each rank are used."""
+"""How many of the newest entries of each rank are used: a few steps; over longer times clocks drift."""
 MOST_COLLECTIVES = 32
-"""How many of the newest collectives of a group are used."""
+"""How many of the newest collectives of a group are used: a rank is on time in a quarter of them."""
 NEARLY_ALWAYS = 0.25
 """Quantile of lags: a clock that is ahead is ahead in all collectives, a late rank is late in some.
 

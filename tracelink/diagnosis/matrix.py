@@ -13,10 +13,10 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from tracelink.diagnosis.journal import Journal
+from tracelink.diagnosis.members import by_description
 from tracelink.diagnosis.messages import MessageEnds, match_messages, message_ends
 from tracelink.diagnosis.participation import Outcome, outcomes, parts_of
 from tracelink.diagnosis.programs import comparisons_of
-from tracelink.matching.groups import UNDEFINED
 from tracelink.model.columns import (
     NO_TIME,
     UNKNOWN,
@@ -236,15 +236,8 @@ def _match_collectives(journal: Journal, rows: Int64s) -> tuple[Int64s, Int64s]:
     family, has_siblings = group_families(journal.groups)
     agreeing, _ = distinct(*(comparison.value for comparison in comparisons_of(journal, ())))
     agreement = np.where(has_siblings[group[first]], agreeing[records.request[rows[first]]], UNKNOWN)
-    columns = (
-        family[group[first]],
-        message[first],
-        sequence[first],
-        alone[first],
-        occurrence[first],
-        agreement,
-    )
-    return number, distinct(*columns)[0][number]
+    columns = (family[group], message, sequence, alone, occurrence)
+    return number, distinct(*(column[first] for column in columns), agreement)[0][number]
 
 
 def group_families(groups: Sequence[ProcessGroup]) -> tuple[Int64s, Bools]:
@@ -252,13 +245,9 @@ def group_families(groups: Sequence[ProcessGroup]) -> tuple[Int64s, Bools]:
 
     Groups are side by side if they have the same description and no rank in common.
     """
-    by_description: dict[str, list[int]] = defaultdict(list)
-    for row, group in enumerate(groups):
-        if group.description not in ("", UNDEFINED):
-            by_description[group.description].append(row)
     family = np.append(np.arange(len(groups)), UNKNOWN)
     has_siblings = np.zeros(len(groups) + 1, np.bool_)
-    for rows in by_description.values():
+    for rows in by_description(groups, range(len(groups))):
         ranks = Counter(rank for row in rows for rank in groups[row].ranks)
         if len(rows) > 1 and max(ranks.values(), default=0) == 1 and all(groups[row].ranks for row in rows):
             family[rows] = rows[0]

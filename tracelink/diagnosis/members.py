@@ -21,7 +21,7 @@ from tracelink.model.records import Recording, Records, Requests, State
 from tracelink.model.trace import ProcessGroup
 
 MOST_ABSENT = 1 << 16
-"""A larger gap in the ranks is a wrong rank."""
+"""A larger gap in the ranks is a number that is no rank: no job has as many processes."""
 OF_A_MESH = "mesh_"
 """How descriptions of the groups of a device mesh start: groups of one dimension have equal sizes."""
 BEYOND = 1 << 62
@@ -50,7 +50,7 @@ def membership_of(
     users = {row: group.ranks for row, group in enumerate(groups) if group.name not in listed and group.ranks}
     sizes = _gathered_sizes(groups, records, requests, strings) if users else np.zeros(len(groups), np.int64)
     default = {row for row, group in enumerate(groups) if is_default(group.name, group.description)}
-    similar = _by_description(groups, users.keys() - default)
+    similar = by_description(groups, users.keys() - default)
     partitions = [rows for rows in similar if _is_partition(rows, users, recordings)]
     of_all = [groups[row].ranks for row in default if groups[row].name in listed]
     least_world = max(
@@ -134,8 +134,8 @@ def _gathered_sizes(
     return sizes
 
 
-def _by_description(groups: Sequence[ProcessGroup], rows: Iterable[int]) -> Iterable[list[int]]:
-    """Groups with the same description."""
+def by_description(groups: Sequence[ProcessGroup], rows: Iterable[int]) -> Iterable[list[int]]:
+    """Groups with the same description, such as those of one dimension of a device mesh."""
     similar: dict[str, list[int]] = defaultdict(list)
     for row in sorted(rows):
         if groups[row].description not in ("", UNDEFINED):

@@ -24,13 +24,13 @@ from tracelink.model.records import Recording
 from tracelink.model.text import counted, duration, ranks_in_words
 
 SHOWN = 4
-"""Sets that a message names; others are only counted."""
+"""Sets that a message names, as many as fit in a line or two; others are only counted."""
 
 MOST_SETS = 64
 """If names make more sets, they contain something of each file, such as the time at which it was written."""
 
 MOST_COMPARED = 32
-"""Ranks of which two sets are compared."""
+"""Ranks of which two sets are compared: one with common entries decides, and few rings wrap completely."""
 
 NUMBERED_ATTEMPT = re.compile(r"(?:attempt|restart|retry)[._-]?\d", re.IGNORECASE)
 """Names of folders of attempts, even if no rank left a dump in two of them."""
