@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from functools import cached_property
 from itertools import combinations
+from operator import itemgetter
 
 import numpy as np
 from msgspec import Struct
@@ -338,21 +339,18 @@ class _Programs(Struct, frozen=True, dict=True):
         other = int(others[self.lengths[others].argmax()])
         calls = self._calls[own, position : self.lengths[own]]
         usual = self._calls[other, position : self.lengths[other]]
-        skipped, extra = _shift(calls, usual), _shift(usual, calls)
-        agreeing = min(len(calls) - extra, len(usual) - skipped) if skipped or extra else 0
-        if not skipped:
-            usual = np.append(usual, _continuation(self._calls[other, : self.lengths[other]]))
-            foreseen = _shift(calls, usual)
-            expected = min(len(calls), len(usual) - foreseen)
-            again = bool(foreseen) and usual[0] in calls[:expected]
-            if (again and foreseen < extra) or (foreseen and not extra):
-                # unless it comes again, the rank may still make the call: later than the others
-                skipped, extra, agreeing = foreseen, 0, expected if again else min(expected, 1)
-        if skipped and extra:
-            fewer = len(usual) - skipped <= len(calls) - extra
-            skipped, extra = (0, extra) if fewer else (skipped, 0)
-            agreeing = min(len(calls) - extra, len(usual) - skipped)
-        if not agreeing or _is_exchange(calls, usual) or _agreeing(calls[1:], usual[1:]) >= agreeing:
+        foreseen = np.append(usual, _continuation(self._calls[other, : self.lengths[other]]))
+        ways = []
+        if extra := _shift(usual, calls):
+            ways.append((min(len(calls) - extra, len(usual)), 0, extra))
+        if skipped := _shift(calls, usual):
+            ways.append((min(len(calls), len(usual) - skipped), skipped, 0))
+        elif skipped := _shift(calls, foreseen):
+            expected = min(len(calls), len(foreseen) - skipped)
+            again = usual[0] in calls[:expected]  # else the rank may still make it: later than the others
+            ways.append((expected if again else min(expected, 1), skipped, 0))
+        agreeing, skipped, extra = max(ways, key=itemgetter(0), default=(0, 0, 0))
+        if not agreeing or _is_exchange(calls, foreseen) or _agreeing(calls[1:], foreseen[1:]) >= agreeing:
             return None
         ranks, row, first = self.journal.ranks, self._row(own, position), self._row(other, position)
         return Deviation(int(ranks[own]), int(ranks[other]), row, first, skipped, extra, agreeing)
