@@ -302,6 +302,7 @@ def draft_of(
 
     # Which entries show it, and may calls without a record be the cause?
     draft = with_evidence(draft, journal).each(judged_by_line)
+    draft = draft.each(lambda verdict: _unless_outvoted(verdict, journal))
     draft = with_unseen(draft, journal, clues)
     hint = "" if draft.is_decided else hint_of_file_times(journal, clues.written)
     return with_unrecorded(draft, journal, hint)
@@ -317,6 +318,20 @@ def _known(verdict: Verdict, dumps: RanksOfDumps, late_before: Mapping[FrozenRan
         undumped=tuple(sorted(culprits - damaged - set(dumps.present))),
         late_before=late_before.get(verdict.culprits, 0) if verdict.not_reached else 0,
     )
+
+
+def _unless_outvoted(verdict: Verdict, journal: Journal) -> Verdict:
+    """Not proven if members of its group that left no dump could show that others are to blame.
+
+    Any of them may be a part of a deadlock, and the other way through the program may be theirs, too.
+    """
+    members = {rank for group in journal.groups if group.name == verdict.group for rank in group.ranks}
+    gone = members - journal.recordings.keys()
+    agreeing = members - gone - set(verdict.culprits)
+    by_majority = verdict.kind is not Kind.DEADLOCK and len(agreeing) > len(gone.union(verdict.culprits))
+    if not gone or by_majority or verdict.kind not in (Kind.DEADLOCK, Kind.SKIPPED, Kind.EXTRA_CALL):
+        return verdict
+    return replace(verdict, proven=False)
 
 
 def _dumps(journal: Journal, truncated: Collection[int], unreadable: Mapping[int, str]) -> RanksOfDumps:
