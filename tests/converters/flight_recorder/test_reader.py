@@ -553,3 +553,32 @@ def test_recognition_knows_the_keys_of_the_schema() -> None:
         schema.CURRENT.name,
         schema.CURRENT.collective_sequence,
     }
+
+
+# Call sites
+
+
+def sites(data: bytes) -> list[int]:
+    found: list[int] = FlightRecorderReader().read_records(as_source(data), Processes()).records.site.tolist()
+    return found
+
+
+def of_lines(folder: str, lines: Sequence[int]) -> dict[str, Any]:
+    frames = {line: frame("step", f"{folder}/train.py", line) for line in lines}
+    start = frame("main", f"{folder}/main.py", 3)
+    return dump(
+        *(collective(sequence=number, frames=[frames[line], start]) for number, line in enumerate(lines, 1))
+    )
+
+
+@pytest.mark.parametrize("repeated", [1, 40], ids=["all decoded", "most repeat others"])
+def test_call_sites_are_equal_for_equal_lines_in_any_folder_and_form(repeated: int) -> None:
+    lines = [5, 6, 5] * repeated
+    own, other = of_lines("/home/a", lines), of_lines("/srv/b", lines)
+    (five, six, again), *_ = np.array(sites(pickled(own))).reshape(-1, 3).tolist()
+    assert five == again != six
+    assert sites(pickled(own)) == sites(as_json(other)) == [five, six, five] * repeated
+
+
+def test_entries_without_frames_have_no_call_site() -> None:
+    assert sites(pickled(dump(collective(), collective(sequence=2, frames=[])))) == [UNKNOWN, UNKNOWN]
