@@ -183,7 +183,10 @@ def examine_sources(
     recordings = replace(recordings, findings=[*recordings.findings, *findings])
     if replica_size is not None:
         recordings = _in_replicas(recordings, replica_size)
-    journal, others = journal_of(recordings.by_rank), _others(recordings, discovery, engine)
+    journal = journal_of(recordings.by_rank)
+    # The journal has all entries: a third of the memory is what the recordings still hold.
+    recordings = replace(recordings, by_rank=journal.recordings, earlier={})
+    others = _others(recordings, discovery, engine)
     clues = replace(clues, earlier=earlier, failed=others.failed() if others else frozenset())
     clues = replace(clues, written=_file_times(discovery, recordings))
     inputs = _Inputs(journal, recordings, discovery, engine, clues, others)

@@ -52,24 +52,27 @@ class LatenessReport(Struct, frozen=True):
 
 def lateness_report(journal: Journal, parts: Parts) -> LatenessReport:
     """Who is late, by the times of creation."""
+    notes = []
+    arrivals = arrivals_of(journal, parts, journal.records.created, start_up=True)
+    differ = clocks_differ(journal, parts, arrivals)
+    table = lateness_of(journal, parts, arrivals)
     # a rank that was late once, and runs behind since then, is not late by its clock
     lags = lags_of(journal, NEWEST)
-    recorded = arrivals_of(journal, parts, journal.records.created, start_up=True)
     created = _without_lags(journal, lags)
-    aligned = arrivals_of(journal, parts, created, start_up=False)
-    # ranks get to the first collective of a group from different start-up work
-    later = aligned.take(parts.sequence[aligned.begin] > 1)
-    stragglers, notes = stragglers_of(journal, parts, later, created), []
-    differ = clocks_differ(journal, parts, recorded)
+    arrivals = arrivals_of(journal, parts, created, start_up=False)
     if differ:
+        table = lateness_of(journal, parts, arrivals)
         notes.append(
             "Clocks of ranks differ: by their times, ranks left collectives before others joined them. "
             "Lateness is measured relative to how late each rank usually is."
         )
+    # ranks get to the first collective of a group from different start-up work
+    later = arrivals.take(parts.sequence[arrivals.begin] > 1)
+    stragglers = stragglers_of(journal, parts, later, created)
     if not stragglers:
         notes += [] if differ else usually_late(journal, later, lags)
         notes += _long_waits(journal, parts, later)
-    return LatenessReport(lateness_of(journal, parts, aligned if differ else recorded), stragglers, notes)
+    return LatenessReport(table, stragglers, notes)
 
 
 def _without_lags(journal: Journal, lags: Lags) -> Int64s:
@@ -258,18 +261,17 @@ def _straggler(
 def _blamed(journal: Journal, parts: Parts, arrivals: Arrivals, created: Int64s, *, start_up: bool) -> Int64s:
     """For how much of its lateness the last rank of each collective worked, and did not wait for others itself."""
     row, rank = parts.row[arrivals.last], np.searchsorted(journal.ranks, parts.rank[arrivals.last])
-    known = created != NO_TIME
-    zero = int(created[known].min())
-    # one search for all ranks: the times of one rank after those of the other
-    times = np.where(known, created - zero, 0)
-    length = int(times.max()) + 1
-    keys = np.maximum.accumulate(
-        times + length * np.repeat(np.arange(len(journal.ranks)), np.diff(journal.bounds))
-    )
-    since = created[row] - arrivals.late - zero
-    before = np.searchsorted(keys, since + length * rank) - 1
+    zero = int(created[created != NO_TIME].min())
+    length = int(created.max()) - zero + 1
+    # one search for all ranks: the times of one rank after those of the other; in place, these are the largest columns
+    keys = np.where(created == NO_TIME, 0, created - zero)
+    keys += np.repeat(length * np.arange(len(journal.ranks)), np.diff(journal.bounds))
+    np.maximum.accumulate(keys, out=keys)
+    before = np.searchsorted(keys, created[row] - arrivals.late - zero + length * rank) - 1
+    del keys
     begin = journal.bounds[rank]
-    working = np.append(0, np.cumsum(_working(journal, parts, arrivals, created)))
+    working = np.zeros(len(created) + 1, np.int64)
+    np.cumsum(_working(journal, parts, arrivals, created), out=working[1:])
     work = working[row] - working[np.clip(before, begin, row)]
     return np.minimum(arrivals.late, np.where(before < begin, arrivals.late, work) if start_up else work)
 
