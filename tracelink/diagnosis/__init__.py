@@ -4,7 +4,6 @@ __all__ = [
     "database",
     "dumps",
     "examine",
-    "explain",
     "journal",
     "matrix",
     "model",
