@@ -142,18 +142,33 @@ def _problems(
             problems.append(_of_cause(NotStarted, elapsed, cause))
         elif cause.culprits:
             problems.append(_absence(elapsed, cause))
-        elif (wait := cause.waits[0]).ending and stalls.is_stuck(
-            wait
-        ):  # others have finished it: not the network
-            problems.append(_of_cause(NotStarted, elapsed, cause, sorted(wait.rows)))
-        elif stalls.is_stuck(wait):
+        elif not stalls.is_stuck(cause.waits[0]):
+            continue
+        elif cause.waits[0].ending:  # others have finished it: not the network
+            problems.append(_of_cause(NotStarted, elapsed, cause, sorted(cause.waits[0].rows)))
+        else:
             stuck.append(cause)
     if stuck and not problems and not _in_dispute(stalls.journal, stuck[0].waits[0], mismatches):
-        wait = stuck[0].waits[0]  # later ones are queued behind it
-        gave_up, started = wait.ranks if wait.dropped else (), _all_started(stalls.journal, wait)
-        facts = {"count": len(stuck), "gave_up": gave_up, "started": started, "of_message": wait.message}
-        problems.append(_of_cause(TimedOut, elapsed, stuck[0], (), **facts))
+        problems.append(_timed_out(stalls, stuck))
     return problems
+
+
+def _timed_out(stalls: Stalls, stuck: Sequence[Cause]) -> TimedOut:
+    """The first of the stuck calls, in all similar groups: later ones are queued behind it."""
+    alike = _alike(stalls.journal, stuck, stuck[0])
+    waits = [cause.waits[0] for cause in alike]
+    return _of_cause(
+        TimedOut,
+        stalls.elapsed,
+        stuck[0],
+        (),
+        waiting={rank for cause in alike for rank in cause.waiting},
+        groups=len(alike),
+        count=len(stuck),
+        gave_up=tuple(sorted(rank for wait in waits if wait.dropped for rank in wait.ranks)),
+        started=all(_all_started(stalls.journal, wait) for wait in waits),
+        of_message=waits[0].message,
+    )
 
 
 def _deviating(
@@ -317,13 +332,15 @@ def _in_flight(stalls: Stalls, causes: Sequence[Cause], ending: Sequence[Wait]) 
     if in_cycle and not behind:
         behind = tuple(sorted({rank for each in cause.waits for rank in each.rows}))
     waiting = {rank for each in causes for rank in each.waiting}.difference(behind)
+    alike = [cause] if behind or wait.message else _alike(journal, causes, cause)
     return _of_cause(
         InFlight,
         stalls.elapsed,
         cause,
         behind,
-        waiting=waiting if behind else cause.waiting,
-        inside=wait.ranks,
+        waiting=waiting if behind else {rank for each in alike for rank in each.waiting},
+        groups=len(alike),
+        inside=tuple(sorted({rank for each in alike for rank in each.waits[0].ranks})),
         awaited=wait.awaited if in_cycle else cause.culprits,
         in_cycle=in_cycle,
         least_size=group.size if group.size > len(group.ranks) else 0,
@@ -332,6 +349,17 @@ def _in_flight(stalls: Stalls, causes: Sequence[Cause], ending: Sequence[Wait]) 
         proven=wait.proves,
         count=len(causes),
     )
+
+
+def _alike(journal: Journal, causes: Sequence[Cause], cause: Cause) -> list[Cause]:
+    """The causes in the same call of similar groups, this one first: what all of them share is one problem."""
+
+    def call(each: Cause) -> tuple[object, ...]:
+        wait = each.waits[0]
+        group = journal.groups[wait.group]
+        return wait.sequence, wait.operation, group.description or group.name, wait.message, each.culprits
+
+    return [cause, *(each for each in causes if each is not cause and call(each) == call(cause))]
 
 
 def _behind(causes: Sequence[Cause], ending: Sequence[Wait]) -> tuple[int, ...]:

@@ -115,7 +115,7 @@ class InFlight(Verdict, frozen=True, kw_only=True):
 
     def claim(self) -> str:
         """`Rank 7 is behind: ranks 0-6 wait for it in all_reduce #5 of group 0 for at least 4.0 s`."""
-        more = self.count - 1
+        more = self.count - self.groups
         others = f"; {more:,} more call{'s are' if more > 1 else ' is'} in flight" if more else ""
         return f"{self._awaited() if self.awaited else self._joined()}{self.at_least}{others}"
 
