@@ -222,8 +222,10 @@ def _deviation(
 
 
 def _explained_by(journal: Journal, cause: Cause, mismatches: Sequence[Verdict]) -> int | None:
-    """Index of a mismatch in the same message or collective, or earlier in the group by the same rank."""
+    """Index of a mismatch in the same call, earlier in the group by the same rank, or for which its culprits wait."""
     for index, mismatch in enumerate(mismatches):
+        if cause.culprits and set(cause.culprits) <= set(mismatch.waiting):
+            return index
         of_messages = operation_of(mismatch.operation) in POINT_TO_POINT
         for wait in cause.waits:
             if of_messages and any(mismatch.rows.get(rank) == row for rank, row in wait.rows.items()):
