@@ -162,7 +162,12 @@ def arrivals_of(journal: Journal, parts: Parts, created: Int64s, *, start_up: bo
         chosen &= np.minimum.reduceat(created[parts.row], first) != NO_TIME
     if not chosen.any():
         return Arrivals.empty()
-    found = Arrivals.of(begin=first[chosen], size=size[chosen])
+    found = _timed(parts, Arrivals.of(begin=first[chosen], size=size[chosen]), created)
+    return replace(found, late=_blamed(journal, parts, found, created, start_up=start_up))
+
+
+def _timed(parts: Parts, found: Arrivals, created: Int64s) -> Arrivals:
+    """The same with the last arrival of each."""
     part, starts = found.parts(), found.starts()
     times = created[parts.row[part]]
     complete = np.maximum.reduceat(times, starts)
@@ -171,8 +176,7 @@ def arrivals_of(journal: Journal, parts: Parts, created: Int64s, *, start_up: bo
     last[found.of_parts(np.arange(len(found)))[positions]] = positions
     times[last] = NO_TIME
     late = complete - np.maximum.reduceat(times, starts)
-    found = replace(found, last=part[last], complete=complete, late=late)
-    return replace(found, late=_blamed(journal, parts, found, created, start_up=start_up))
+    return replace(found, last=part[last], complete=complete, late=late)
 
 
 def lateness_of(journal: Journal, parts: Parts, arrivals: Arrivals) -> list[Lateness]:
@@ -270,21 +274,25 @@ def _blamed(journal: Journal, parts: Parts, arrivals: Arrivals, created: Int64s,
     before = np.searchsorted(keys, created[row] - arrivals.late - zero + length * rank) - 1
     del keys
     begin = journal.bounds[rank]
-    working = np.zeros(len(created) + 1, np.int64)
-    np.cumsum(_working(journal, parts, arrivals, created), out=working[1:])
-    work = working[row] - working[np.clip(before, begin, row)]
+    worked = _worked(journal, parts, arrivals, created)
+    work = worked[row] - worked[np.clip(before, begin, row)]
     return np.minimum(arrivals.late, np.where(before < begin, arrivals.late, work) if start_up else work)
 
 
-def _working(journal: Journal, parts: Parts, arrivals: Arrivals, created: Int64s) -> Int64s:
-    """For each entry how long its rank worked until its next entry; what it did in a message is not known."""
-    free = created.copy()
-    part = arrivals.parts()
-    free[parts.last[part]] = arrivals.of_parts(arrivals.complete)
-    following, known = _following(journal, created)
-    known &= (created != NO_TIME) & ~journal.records.point_to_point
-    work: Int64s = np.where(known, np.maximum(following - free, 0), 0)
-    return work
+def _worked(journal: Journal, parts: Parts, arrivals: Arrivals, created: Int64s) -> Int64s:
+    """For each entry how long all ranks worked until their next entries, before it; in messages it is not known."""
+    worked = np.zeros(len(journal) + 1, np.int64)
+    work = worked[1:]
+    work[:-1] = created[1:]
+    work -= created
+    last, waited = parts.last[arrivals.parts()], arrivals.of_parts(arrivals.complete)
+    waited -= created[last]
+    work[last] -= waited
+    known = (created != NO_TIME) & ~journal.records.point_to_point
+    known[:-1] &= (journal.rank[1:] == journal.rank[:-1]) & (created[1:] != NO_TIME)
+    known[-1:] = False
+    work[~known | (work < 0)] = 0
+    return np.cumsum(worked, out=worked)
 
 
 def _following(journal: Journal, created: Int64s) -> tuple[Int64s, Bools]:
