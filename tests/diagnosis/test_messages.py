@@ -19,7 +19,6 @@ from tracelink.diagnosis.messages import (
     MessageEnds,
     match_messages,
     message_ends,
-    shift_by_numbers,
 )
 from tracelink.diagnosis.model import Link
 from tracelink.diagnosis.participation import outcomes, parts_of
@@ -29,20 +28,6 @@ from tracelink.model.columns import UNKNOWN
 
 
 TWO, THREE = [0, 1], [0, 1, 2]
-
-
-@given(st.integers(2, 30), st.data())
-def test_pairing_by_sequence_number(count: int, data: st.DataObject) -> None:
-    """In a group of two ranks, of which one has lost some messages, and the other is behind."""
-    numbers = np.arange(1, count + 2)
-    lost = data.draw(st.integers(0, count - 1))
-    made = data.draw(st.integers(lost, count))
-    assert shift_by_numbers(numbers[: made + 1], numbers[lost:]) == -lost
-
-
-def test_pairing_by_different_numbers() -> None:
-    """One rank counts messages with others, too."""
-    assert shift_by_numbers(np.array([3, 5, 7]), np.array([4, 5, 6])) is None
 
 
 def paired(words: dict[int, str], group: list[int], **how: object) -> tuple[MessageEnds, Matching]:

@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import cached_property
 
 import numpy as np
-from msgspec import Struct
 
-from tracelink.diagnosis.journal import Journal
-from tracelink.diagnosis.messages import Matching, MessageEnds, Messages
+from tracelink.diagnosis.messages import Messages
 from tracelink.diagnosis.mismatches import KIND_OF_ASPECT
 from tracelink.diagnosis.participation import Outcome
 from tracelink.diagnosis.programs import Aspect, similar_groups, successors
 from tracelink.diagnosis.verdicts.base import Verdict
 from tracelink.diagnosis.verdicts.messages import OtherPayload, PeerOutside
-from tracelink.model.columns import UNKNOWN, Bools, Int64s
+from tracelink.model.columns import UNKNOWN, Int64s
 
 
 def message_problems(messages: Messages) -> list[Verdict]:
@@ -26,85 +23,66 @@ def message_problems(messages: Messages) -> list[Verdict]:
 # Messages whose ends declare different sizes or types.
 
 
-class DeclaredPayloads(Struct, frozen=True, dict=True):
-    """Number of elements and type that both ends of each message declare."""
-
-    journal: Journal
-    ends: MessageEnds
-    matching: Matching
-
-    def of(self, aspect: Aspect) -> Int64s:
-        """For each end the number of elements, or the string code of the type; UNKNOWN if not recorded."""
-        return self._types if aspect is Aspect.DTYPE else self._sizes
-
-    @cached_property
-    def _sizes(self) -> Int64s:
-        return self._of("elements_in", "elements_out")
-
-    @cached_property
-    def _types(self) -> Int64s:
-        return self._of("type_in", "type_out")
-
-    def _of(self, sent_name: str, received_name: str) -> Int64s:
-        requests = self.journal.requests
-        sent, received = (
-            getattr(requests, name)[self.ends.request].astype(np.int64) for name in (sent_name, received_name)
-        )
-        own, other = np.where(self.ends.sends, (sent, received), (received, sent))
-        declared: Int64s = np.where(own != UNKNOWN, own, other)
-        return declared
-
-    def differing(self, aspect: Aspect) -> Bools:
-        """Whether the other end of the message declares something else; unknown values do not differ."""
-        own = self.of(aspect)
-        other = np.append(own, UNKNOWN)[self.matching.partner]
-        differs: Bools = (own != UNKNOWN) & (other != UNKNOWN) & (own != other)
-        return differs
-
-    def culprits(self, send: int, aspect: Aspect) -> tuple[int, ...]:
-        """The ranks that declare something unexpected; both if nothing shows what is expected."""
-        both = np.array([send, self.matching.partner[send]])
-        values = self.of(aspect)[both]
-        for votes in (self._earlier_on_channel(send, aspect), self._of_others(both, aspect)):
-            count = [int(np.count_nonzero(votes == value)) for value in values]
-            if count[0] != count[1]:
-                both = both[[int(np.argmin(count))]]
-                break
-        return tuple(sorted(self.ends.rank[both].tolist()))
-
-    def _earlier_on_channel(self, send: int, aspect: Aspect) -> Int64s:
-        """The values that followed on this channel wherever the earlier values were the same."""
-        channel, matching = int(self.matching.channel[send]), self.matching
-        sends = matching.order[matching.channels.sends[channel] : matching.channels.receives[channel]]
-        earlier = sends[: int(np.flatnonzero(sends == send)[0])]
-        return np.array(successors(self.of(aspect)[earlier[matching.partner[earlier] != UNKNOWN]]), np.int64)
-
-    def _of_others(self, both: Int64s, aspect: Aspect) -> Int64s:
-        """The values of all other messages of similar groups."""
-        similar = similar_groups(self.journal.groups, int(self.ends.group[both[0]]))
-        chosen = np.isin(self.ends.group, similar) & (self.matching.channel != UNKNOWN)
-        chosen[both] = False
-        found: Int64s = self.of(aspect)[chosen]
-        return found
-
-
 def _mismatches(messages: Messages) -> list[Verdict]:
     """A problem for each group, aspect and set of culprits."""
     ends, matching = messages.ends, messages.matching
-    payloads = DeclaredPayloads(messages.journal, ends, matching)
-    found: dict[tuple[int, Aspect, tuple[int, ...]], list[int]] = {}
-    seen = ~matching.is_certain(np.arange(len(ends)))
+    verdicts = []
+    seen = ~ends.sends | ~matching.is_certain(np.arange(len(ends)))
     for aspect in (Aspect.DTYPE, Aspect.SIZE):
-        sends = np.flatnonzero(ends.sends & payloads.differing(aspect) & ~seen)
+        values = _declared(messages, aspect)
+        other = np.append(values, UNKNOWN)[matching.partner]
+        sends = np.flatnonzero((values != UNKNOWN) & (other != UNKNOWN) & (values != other) & ~seen)
         seen[sends] = True
+        found: dict[tuple[int, tuple[int, ...]], list[int]] = {}
         for channel in np.unique(matching.channel[sends]).tolist():
             own = sends[matching.channel[sends] == channel].tolist()
-            culprits = payloads.culprits(_clearest(messages, own), aspect)
-            found.setdefault((int(ends.group[own[0]]), aspect, culprits), []).extend(own)
-    return [
-        _mismatch(messages, payloads, sends, aspect, culprits)
-        for (_, aspect, culprits), sends in found.items()
-    ]
+            culprits = _culprits(messages, values, _clearest(messages, own))
+            found.setdefault((int(ends.group[own[0]]), culprits), []).extend(own)
+        verdicts += [
+            _mismatch(messages, values, own, aspect, culprits) for (_, culprits), own in found.items()
+        ]
+    return verdicts
+
+
+def _declared(messages: Messages, aspect: Aspect) -> Int64s:
+    """For each end the number of elements, or the string code of the type; UNKNOWN if not recorded."""
+    requests, ends = messages.journal.requests, messages.ends
+    name = "type" if aspect is Aspect.DTYPE else "elements"
+    received, sent = (
+        getattr(requests, f"{name}_{way}")[ends.request].astype(np.int64) for way in ("out", "in")
+    )
+    own, other = np.where(ends.sends, (sent, received), (received, sent))
+    declared: Int64s = np.where(own != UNKNOWN, own, other)
+    return declared
+
+
+def _culprits(messages: Messages, values: Int64s, send: int) -> tuple[int, ...]:
+    """The ranks that declare something unexpected; both if nothing shows what is expected."""
+    both = np.array([send, messages.matching.partner[send]])
+    for votes in (_earlier_on_channel(messages, values, send), _of_others(messages, values, both)):
+        count = [int(np.count_nonzero(votes == value)) for value in values[both]]
+        if count[0] != count[1]:
+            both = both[[int(np.argmin(count))]]
+            break
+    return tuple(sorted(messages.ends.rank[both].tolist()))
+
+
+def _earlier_on_channel(messages: Messages, values: Int64s, send: int) -> Int64s:
+    """The values that followed on this channel wherever the earlier values were the same."""
+    matching = messages.matching
+    channel = int(matching.channel[send])
+    sends = matching.order[matching.channels.sends[channel] : matching.channels.receives[channel]]
+    earlier = sends[: int(np.flatnonzero(sends == send)[0])]
+    return np.array(successors(values[earlier[matching.partner[earlier] != UNKNOWN]]), np.int64)
+
+
+def _of_others(messages: Messages, values: Int64s, both: Int64s) -> Int64s:
+    """The values of all other messages of similar groups."""
+    similar = similar_groups(messages.journal.groups, int(messages.ends.group[both[0]]))
+    chosen = np.isin(messages.ends.group, similar) & (messages.matching.channel != UNKNOWN)
+    chosen[both] = False
+    found: Int64s = values[chosen]
+    return found
 
 
 def _clearest(messages: Messages, sends: Sequence[int]) -> int:
@@ -119,17 +97,14 @@ def _clearest(messages: Messages, sends: Sequence[int]) -> int:
 
 
 def _mismatch(
-    messages: Messages,
-    payloads: DeclaredPayloads,
-    sends: Sequence[int],
-    aspect: Aspect,
-    culprits: tuple[int, ...],
+    messages: Messages, values: Int64s, sends: Sequence[int], aspect: Aspect, culprits: tuple[int, ...]
 ) -> Verdict:
     ends, journal = messages.ends, messages.journal
     send = _clearest(messages, sends)
     both = send, int(messages.matching.partner[send])
     shown = next(end for end in both if int(ends.rank[end]) in culprits)
-    values = [int(payloads.of(aspect)[end]) for end in both]
+    declared = int(values[both[0]]), int(values[both[1]])
+    by_size = aspect is Aspect.SIZE
     return OtherPayload.of_call(
         journal.groups[ends.group[shown]],
         int(journal.records.sequence[ends.row[shown]]),
@@ -145,8 +120,8 @@ def _mismatch(
         count=len(sends),
         rows={int(ends.rank[end]): int(ends.closing[end]) for end in both},
         between=(int(ends.rank[both[0]]), int(ends.rank[both[1]])),
-        elements=(values[0], values[1]) if aspect is Aspect.SIZE else None,
-        types=("", "") if aspect is Aspect.SIZE else (journal.strings[values[0]], journal.strings[values[1]]),
+        elements=declared if by_size else None,
+        types=("", "") if by_size else (journal.strings[declared[0]], journal.strings[declared[1]]),
     )
 
 

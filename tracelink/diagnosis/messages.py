@@ -1,7 +1,7 @@
 """Messages: sends and receives of all recorders, paired to messages, and which ranks wait in them for whom.
 
 Pairing is by order within a channel (sender, receiver, group). Dumps that do not contain the first messages are aligned
-by collectives that both ranks joined, else by message numbers, else by how much is finished, which is a guess.
+by collectives that both ranks joined, else by how much is finished, which is a guess.
 """
 
 from __future__ import annotations
@@ -45,7 +45,6 @@ from tracelink.model.operations import Operation
 
 IN_BATCHES = UNKNOWN
 """The peer of the queue of a rank's batches: a batch can have several peers."""
-PAIR = 2
 
 
 class Messages(Struct, frozen=True, dict=True):
@@ -274,8 +273,6 @@ def match_messages(journal: Journal, parts: Parts, ends: MessageEnds) -> Matchin
         sends = ends.row[order[channels.sends[row] : channels.receives[row]]]
         receives = ends.row[order[channels.receives[row] : channels.end[row]]]
         shift = shift_by_collectives(parts_by_rank, (int(source[row]), int(target[row])), sends, receives)
-        if shift is None and len(journal.groups[group[row]].ranks) == PAIR:
-            shift = shift_by_numbers(journal.records.sequence[sends], journal.records.sequence[receives])
         if shift is not None:
             channels.shift[row], channels.pairing[row] = shift, Pairing.CERTAIN
     from_any = ~ends.sends & (ends.peer == UNKNOWN)
@@ -347,16 +344,6 @@ def shift_by_collectives(
         sends, parts.row[own[own_rows]]
     )
     return int(before[0]) if len(before) and (before == before[0]).all() else None
-
-
-def shift_by_numbers(sent: Int64s, received: Int64s) -> int | None:
-    """The shift by which both ends of all messages have the same number, as in a group of two ranks."""
-    if sent[0] == sent[-1] and received[0] == received[-1]:
-        return None  # gloo does not number messages
-    shift = int(np.searchsorted(received, sent[0])) or -int(np.searchsorted(sent, received[0]))
-    own, other = sent[max(0, -shift) :], received[max(0, shift) :]
-    common = min(len(own), len(other))
-    return shift if (own[:common] == other[:common]).all() else None
 
 
 def _paired(ends: MessageEnds, channels: Channels, order: Int64s, channel: Int64s) -> Matching:
