@@ -38,7 +38,7 @@ from tracelink.diagnosis.hangs import hangs_of
 from tracelink.diagnosis.journal import Journal, journal_of, last_unusable_entries, unusable_findings
 from tracelink.diagnosis.lateness import lateness_report
 from tracelink.diagnosis.lost_waits import lost_waits
-from tracelink.diagnosis.message_problems import message_problems
+from tracelink.diagnosis.message_problems import differing_payloads, peers_outside
 from tracelink.diagnosis.messages import messages_of
 from tracelink.diagnosis.mismatches import mismatches_of
 from tracelink.diagnosis.model import Checked, Diagnosis, Kind, RanksOfDumps
@@ -274,7 +274,7 @@ def draft_of(
     # Which of that are problems: mismatches, hangs, late ranks?
     deviations = Deviations(journal, comparisons, incomplete)
     requested = mismatches_of(journal, parts, disagreements, comparisons, waits, deviations)
-    mismatches: list[Verdict] = [*requested, *message_problems(messages)]
+    mismatches: list[Verdict] = [*requested, *differing_payloads(messages), *peers_outside(messages)]
     late = lateness_report(journal, parts)
     hangs, notes = hangs_of(journal, parts, all_waits, messages.times, mismatches, clues, deviations)
     absence = Absence(journal, parts, positions, all_waits, unreadable or {}, clues)

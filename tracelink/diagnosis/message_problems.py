@@ -14,16 +14,10 @@ from tracelink.diagnosis.verdicts.base import Verdict
 from tracelink.diagnosis.verdicts.messages import OtherPayload, PeerOutside
 from tracelink.model.columns import UNKNOWN, Int64s
 
-
-def message_problems(messages: Messages) -> list[Verdict]:
-    """All problems of messages that are none of waiting."""
-    return [*_mismatches(messages), *_outside_of_groups(messages)]
-
-
 # Messages whose ends declare different sizes or types.
 
 
-def _mismatches(messages: Messages) -> list[Verdict]:
+def differing_payloads(messages: Messages) -> list[Verdict]:
     """A problem for each group, aspect and set of culprits."""
     ends, matching = messages.ends, messages.matching
     verdicts = []
@@ -128,7 +122,7 @@ def _mismatch(
 # Messages to or from a position that the group does not have.
 
 
-def _outside_of_groups(messages: Messages) -> list[Verdict]:
+def peers_outside(messages: Messages) -> list[Verdict]:
     """A problem for each rank and group with an unfinished message to or from a position outside of the group."""
     ends, journal = messages.ends, messages.journal
     described = {

@@ -88,7 +88,8 @@ class Stalls(Struct, frozen=True):
             wait.absent and (wait.queued or wait.passed or going_on.isdisjoint(wait.awaited))
             for wait in waits
         )
-        return is_cycle(cause) and certain and not over and not any(wait.buffered for wait in waits)
+        buffered = any(wait.buffered and not wait.passed for wait in waits)
+        return is_cycle(cause) and certain and not over and not buffered
 
 
 def is_cycle(cause: Cause) -> bool:
