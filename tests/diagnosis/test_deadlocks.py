@@ -72,7 +72,7 @@ def test_messages_in_flight_are_no_deadlock() -> None:
     ranks = {0: "b1 b2^ p>1! a1!", 1: "b1 b2^ q>1! a1!", 2: "c1 p<0^ c2! a1!", 3: "c1 q<0^ c2! a1!"}
     groups = {"a": FOUR, "b": TWO, "c": [2, 3], "p": [0, 2], "q": [1, 3]}
     assert problems(ranks, hung=False, descriptions=PIPELINES, **groups) == [
-        "in_flight b2 by nobody, for 0 1"
+        "in_flight b2 by nobody, for 0 1 2 3"
     ]
 
 
