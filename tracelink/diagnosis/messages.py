@@ -486,7 +486,7 @@ def _wait(
         queued=queued,
         message=True,
         blocks=not messages.runs_ahead[alone],
-        buffered=alone and (messages.sends_early or messages.runs_ahead[True]),
+        buffered=alone and messages.sends_early,
         passed=bool(awaited) and not queued and not by_guess and _has_passed(messages, first),
     )
 
