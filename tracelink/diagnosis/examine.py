@@ -299,7 +299,7 @@ def draft_of(
         findings=[*findings, *two_jobs, *journal.findings, *unusable_findings(journal), *unread],
         movement=clues.earlier.movement if clues.earlier else None,
     )
-    draft = lawful(Draft(worst_first(verdicts, dumps.present), rest)).each(
+    draft = lawful(Draft(worst_first(verdicts, rest), rest)).each(
         lambda verdict: _known(verdict, dumps, late_before)
     )
 

@@ -102,7 +102,7 @@ def test_attempts_with_a_folder_for_each_rank(tmp_path: Path) -> None:
 @pytest.mark.foreign
 def test_recorded_folder_for_each_rank() -> None:
     diagnosis = tracelink.diagnose(shared("fr2/weak_perrank"))
-    assert [(one.kind.value, one.culprits) for one in diagnosis.problems] == [("never_joined", (2,))]
+    assert [(one.kind.value, one.culprits) for one in diagnosis.problems] == [("in_flight", (2,))]
     assert list(diagnosis.present) == list(range(8))
 
 
@@ -403,7 +403,7 @@ def test_generations_of_a_running_job(
 def test_recorded_generations() -> None:
     diagnosis = tracelink.diagnose(shared("fr2/twice"))
     assert [(one.kind.value, one.culprits, one.sequence) for one in diagnosis.problems] == [
-        ("never_joined", (0,), 46)
+        ("in_flight", (0,), 46)
     ]
 
 
@@ -422,7 +422,7 @@ def test_recorded_attempts() -> None:
 @pytest.mark.foreign
 def test_recorded_copies() -> None:
     diagnosis = tracelink.diagnose(shared("fr2/weak_dup"))
-    assert [(one.kind.value, one.culprits) for one in diagnosis.problems] == [("never_joined", (2,))]
+    assert [(one.kind.value, one.culprits) for one in diagnosis.problems] == [("in_flight", (2,))]
 
 
 @pytest.mark.foreign

@@ -120,12 +120,14 @@ def _as_one(verdicts: Sequence[Verdict]) -> Sequence[Verdict]:
     ]
 
 
-def worst_first(verdicts: Sequence[Verdict], present: Collection[int]) -> list[Verdict]:
+def worst_first(verdicts: Sequence[Verdict], rest: Diagnosis) -> list[Verdict]:
     """The most certain first, then by the number of waiting ranks and of collectives that show it."""
+    present = set(rest.ranks.present)
+    ending = {rank for one in rest.standings if one.stage is Stage.ENDING for rank in one.ranks}
     return sorted(
         verdicts,
         key=lambda verdict: (
-            _uncertainty(verdict, set(present)),
+            _uncertainty(verdict, present, ending),
             -len(verdict.waiting),
             -verdict.count,
             verdict.group,
@@ -135,11 +137,16 @@ def worst_first(verdicts: Sequence[Verdict], present: Collection[int]) -> list[V
     )
 
 
-def _uncertainty(verdict: Verdict, present: set[int]) -> int:
-    """Decided ones first, then those for which all ranks wait, then missing dumps, then what is only in flight."""
+def _uncertainty(verdict: Verdict, present: set[int], ending: set[int]) -> int:
+    """Decided ones first, then those for which all ranks wait, then missing dumps and late ranks, then the rest.
+
+    A rank in a call that others have finished is about to leave it: its dump is older than theirs.
+    """
     if verdict.is_decided:
         return 0
     if verdict.kind is not Kind.IN_FLIGHT:
         return 2
+    if set(verdict.culprits) <= ending:
+        return 3
     waits_for_all = bool(verdict.culprits) and present <= {*verdict.culprits, *verdict.waiting}
     return 1 if waits_for_all or (verdict.culprits and verdict.proven) else 3
