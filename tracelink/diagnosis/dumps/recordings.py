@@ -16,7 +16,7 @@ from tracelink.io.sources import RECORDER_FORMAT, Discovery, host_in_path
 from tracelink.matching.groups import is_default
 from tracelink.model.errors import UsageError
 from tracelink.model.findings import Finding, Severity
-from tracelink.model.records import Recording
+from tracelink.model.records import Recording, Records
 from tracelink.model.text import counted
 from tracelink.model.trace import ProcessGroup
 from tracelink.pipeline.reading import (
@@ -34,8 +34,8 @@ UNREADABLE = "unreadable"
 UNREADABLE_BEFORE = "unreadable_before"
 """The same, if it is of an earlier attempt to run the job."""
 
-BATCH_BYTES = 4 << 20
-"""How much one worker reads before it returns: enough to be efficient, little enough to hold in memory."""
+BATCH_BYTES = 16 << 20
+"""How much one worker reads before it returns: columns of a batch are large enough for their memory to return."""
 
 
 # Reading dumps.
@@ -178,9 +178,20 @@ def _read(tasks: Sequence[Task], engine: Engine) -> list[Recording | Finding]:
     shared = [thing for task in tasks for thing in (task.source, task.reader)]
 
     def work(batch: Sequence[Task]) -> list[Recording | Finding]:
-        return [_read_one(task, inner) for task in batch]
+        return _in_large_columns([_read_one(task, inner) for task in batch])
 
     return list(chain.from_iterable(outer.map(work, batches, shared=shared)))
+
+
+def _in_large_columns(results: Sequence[Recording | Finding]) -> list[Recording | Finding]:
+    """The same with entries in columns of all: memory of many small columns does not return to the system."""
+    records = Records.concatenate([one.records for one in results if isinstance(one, Recording)])
+    placed, end = list(results), 0
+    for number, one in enumerate(results):
+        if isinstance(one, Recording):
+            start, end = end, end + len(one.records)
+            placed[number] = replace(one, records=records.take(slice(start, end)))
+    return placed
 
 
 def _batches(tasks: Sequence[Task]) -> list[list[Task]]:
