@@ -618,5 +618,7 @@ def _stages(parts: Parts, positions: Positions) -> Int8s:
     exact = positions.knowledge == Knowledge.EXACT
     stages = np.where(outcome >= Outcome.RETIRED, finished, waiting).astype(np.int8)
     stages[(positions.knowledge == Knowledge.UNTIL) & behind] = unknown
-    stages[unseen] = np.where(exact, never, unknown)[unseen]
+    # a dump of active calls leaves out what is completed, and its status counts it
+    never_or_left_out = np.where(positions.last == UNKNOWN, never, finished)
+    stages[unseen] = np.where(exact, never_or_left_out, unknown)[unseen]
     return stages

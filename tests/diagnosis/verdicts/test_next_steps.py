@@ -78,8 +78,9 @@ def test_advice_on_never_joined() -> None:
         ),
         (
             InFlight,
-            "Take dumps again after some seconds and compare: tracelink diagnose NEW --before OLD. If you know that "
-            "the job hangs, add --hung, and find out why rank 2 is in __next__ (dataloader.py:7).",
+            "Find out why rank 2 is in __next__ (dataloader.py:7). To see whether the job hangs, take dumps again "
+            "after some seconds and compare: tracelink diagnose NEW --before OLD. If you know that it hangs, add "
+            "--hung.",
         ),
     ],
 )
@@ -137,13 +138,17 @@ def test_advice_on_missing_dumps(kind: type[Verdict]) -> None:
 
 
 def test_advice_on_calls_in_flight() -> None:
-    assert (
-        verdict(InFlight)
-        .steps()
-        .endswith(
-            " add --hung, and look first at rank 2: its last call was at train.py:30 (evaluate), the others wait at "
-            "train.py:20 (step)."
-        )
+    again = (
+        " To see whether the job hangs, take dumps again after some seconds and compare: tracelink diagnose NEW "
+        "--before OLD. If you know that it hangs, add --hung."
+    )
+    assert verdict(InFlight).steps() == (
+        "Look first at rank 2 (py-spy dump --pid PID on its host): its last call was at train.py:30 (evaluate), the "
+        f"others wait at train.py:20 (step).{again}"
+    )
+    assert verdict(InFlight, culprits=(2, 3)).steps() == (
+        "Look first at ranks 2 and 3 (py-spy dump --pid PID on their hosts): the last call of rank 2 was at "
+        f"train.py:30 (evaluate), the others wait at train.py:20 (step).{again}"
     )
 
 

@@ -151,15 +151,19 @@ class InFlight(Verdict, frozen=True, kw_only=True):
     def next_step(self) -> str:
         """A second look."""
         if self.whereabouts:
-            hangs = f"find out why {self.whereabouts}"
+            first = f"Find out why {self.whereabouts}."
         elif self.culprits:
-            own, other = self.own_line, self.other_line
-            line = f": its last call was at {own}" if own else ""
+            several, own, other = len(self.culprits) > 1, self.own_line, self.other_line
+            whose = f"the last call of rank {self.culprits[0]}" if several else "its last call"
+            line = f": {whose} was at {own}" if own else ""
             line += f", the others wait at {other}" if own and other not in ("", own) else ""
-            hangs = f"look first at {self.example}{line}"
+            hosts = "their hosts" if several else "its host"
+            first = f"Look first at {lowered(self.ranks)} (py-spy dump --pid PID on {hosts}){line}."
         else:
-            hangs = "look for errors of the network and the devices (NCCL_DEBUG=INFO, Xid in dmesg)"
+            first = (
+                "If it hangs, look for errors of the network and the devices (NCCL_DEBUG=INFO, Xid in dmesg)."
+            )
         return (
-            "Take dumps again after some seconds and compare: tracelink diagnose NEW --before OLD. "
-            f"If you know that the job hangs, add --hung, and {hangs}."
+            f"{first} To see whether the job hangs, take dumps again after some seconds and compare: "
+            "tracelink diagnose NEW --before OLD. If you know that it hangs, add --hung."
         )
