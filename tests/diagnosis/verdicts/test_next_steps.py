@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from tracelink.diagnosis.model import Evidence, Link, Role
+from tracelink.diagnosis.model import Category, Evidence, Link, Role
 from tracelink.diagnosis.verdicts.absence import LateArrival, NeverJoined, NoDump
 from tracelink.diagnosis.verdicts.base import WHERE_DUMPS_ARE, Verdict
 from tracelink.diagnosis.verdicts.deadlocks import Deadlock
@@ -178,13 +178,18 @@ def test_advice_on_operation_mismatch() -> None:
 
 
 def test_advice_on_tensor_mismatch() -> None:
-    assert verdict(OtherTensor).steps().startswith("Check the tensor that rank 2 passes at train.py:30 (eval")
-    tie = replace(verdict(OtherTensor), tie=True)
-    assert (
-        (tie)
-        .steps()
-        .startswith("It is unknown which rank is wrong: compare the tensors at train.py:30 (eval")
+    causes = " Usual causes: an uneven last batch (drop_last), uneven shards, or a setting that differs."
+    found = verdict(OtherTensor, other=entry(3, OWN))
+    assert found.steps() == f"Check the tensor that rank 2 passes at train.py:30 (evaluate).{causes}"
+    assert replace(found, tie=True).steps() == (
+        "It is unknown which rank is wrong: compare the tensors at train.py:30 (evaluate) on all of them."
+        f"{causes}"
     )
+
+
+def test_tensors_of_different_lines_are_of_different_ways() -> None:
+    found = verdict(OtherTensor)
+    assert (found.found_category(), found.steps()) == (Category.CODE_PATH, verdict(OtherOperation).steps())
 
 
 def test_advice_on_deadlock_of_collectives() -> None:

@@ -133,6 +133,16 @@ class Mismatch(Verdict, frozen=True, kw_only=True):
         """`all_reduce #5 of group 0 with Int, the others with Float`."""
         return f"{self.call} with {own}{self.within}, the others with {others}"
 
+    def step_to_other_line(self) -> str:
+        """The condition that takes culprits to another line than the others; empty if no other line is known."""
+        own, other = self.own_line, self.other_line
+        if not own or not other or own == other:
+            return ""
+        return (
+            f"{capitalized(self.example)} called from {own}, the others from {other}: look for the condition that "
+            "takes them to different lines."
+        )
+
     @property
     def shown_by(self) -> str:
         """` (3 collectives show it)`."""
@@ -159,19 +169,18 @@ class OtherOperation(Mismatch, frozen=True, kw_only=True):
 
     def next_step(self) -> str:
         """The condition that takes them there."""
-        own, other = self.own_line, self.other_line
-        if own and other and own != other:
-            return (
-                f"{capitalized(self.example)} called from {own}, the others from {other}: look for the condition that "
-                "takes them to different lines."
-            )
-        return f"Look for the condition that takes {self.example} to another call than the others."
+        other = f"Look for the condition that takes {self.example} to another call than the others."
+        return self.step_to_other_line() or other
 
 
 class OtherTensor(Mismatch, frozen=True, kw_only=True):
     """Ranks passed tensors of another type or size than the others."""
 
     usual = Category.WRONG_ARGUMENTS
+
+    def found_category(self) -> Category:
+        """Calls of different lines are of ranks that took different ways."""
+        return Category.CODE_PATH if self.step_to_other_line() else super().found_category()
 
     def both(self) -> tuple[str, str]:
         """Types or sizes."""
@@ -189,7 +198,9 @@ class OtherTensor(Mismatch, frozen=True, kw_only=True):
         return f"another tensor shape (also {counted(own.elements, 'element')})", "one shape"
 
     def next_step(self) -> str:
-        """The tensor, and the usual causes."""
+        """The tensor, and the usual causes; or the lines of the calls, if these differ."""
+        if step := self.step_to_other_line():
+            return step
         causes = (
             "autocast, a cast, or a checkpoint or default of another dtype"
             if self.kind is Kind.DTYPE_MISMATCH
