@@ -75,7 +75,7 @@ def test_member_of_more_groups_is_stuck() -> None:
     assert problems(programs, a=FOUR, b=[0, 1]) == ["lagging a2 by 3, for 0 1 2"]
 
 
-# Call sites: calls that request the same are told apart by their lines.
+# Call sites: calls that request the same differ by their lines.
 
 
 THREE = [0, 1, 2]

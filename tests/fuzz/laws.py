@@ -39,7 +39,7 @@ class Held(NamedTuple):
         return io.BytesIO(self.data)
 
     def check(self) -> None:
-        """Nobody changes it."""
+        """It is frozen."""
 
 
 def diagnosed(files: Mapping[str, bytes], written: Mapping[str, float] | None = None) -> Diagnosis:

@@ -260,7 +260,7 @@ class Simulation:
             before = sum(self._place)
             left = {rank for rank in sorted(left) if not self._advance(rank)}
         self.unfinished = left
-        """Ranks that wait for ever."""
+        """Ranks that wait without end."""
 
     def _advance(self, rank: int) -> bool:
         """Runs a host until it waits; whether it came to the end of its program."""
@@ -423,7 +423,7 @@ class Case:
         return self._retired(rank, issued) <= self.moments[rank]
 
     def behind(self) -> set[int]:
-        """Ranks that stopped before a call in which others wait for them, and wait for nobody themselves."""
+        """Ranks that stopped before a call in which others wait for them, and wait for no rank themselves."""
         waiting = {rank for rank in self.moments if any(one.done == NEVER for one in self.calls(rank))}
         stopped = set(self.fault.ranks) - waiting if self.fault.kind in HOST_FAULTS else set()
         open_calls = [one for rank in waiting for one in self.calls(rank) if one.done == NEVER]

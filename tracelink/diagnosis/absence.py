@@ -17,7 +17,7 @@ from tracelink.diagnosis.model import Kind
 from tracelink.diagnosis.participation import Knowledge, Outcome, Parts, Positions, outcomes
 from tracelink.diagnosis.stalls import NO_CLUES, Clues
 from tracelink.diagnosis.verdicts.absence import NoDump
-from tracelink.diagnosis.verdicts.base import Verdict
+from tracelink.diagnosis.verdicts.base import Verdict, facts_of_all
 from tracelink.diagnosis.verdicts.unrecorded import NothingRecorded
 from tracelink.diagnosis.waits import Wait
 from tracelink.model.columns import NO_TIME, UNKNOWN, Bools, Int64s
@@ -130,14 +130,7 @@ def _of_absent_ranks(absence: Absence, verdicts: Sequence[Verdict]) -> NoDump:
         waiting=waiting if wait else (),
         ending=() if wait else waiting,
         each=all(len(verdict.culprits) == 1 for verdict in verdicts),
-        count=sum(verdict.count for verdict in verdicts),
-        waited_ns=max((verdict.waited_ns or 0 for verdict in verdicts), default=0) or None,
-        rows={
-            rank: row
-            for verdict in verdicts
-            for rank, row in verdict.rows.items()
-            if verdict is first or rank in culprits
-        },
+        **facts_of_all(verdicts, culprits),
         **_known_of(absence, culprits),
     )
 

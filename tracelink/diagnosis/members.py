@@ -83,7 +83,7 @@ def membership_of(
 def _by_numbers(
     groups: Sequence[ProcessGroup], users: _Members, recordings: Mapping[int, Recording]
 ) -> tuple[_Members, Mapping[int, set[int]]]:
-    """The members of groups, and ranks that are none, by the numbers of the groups that each process made.
+    """Which ranks are members of groups, and which are not, by the numbers of the groups that each process made.
 
     All processes count the groups of the job, whose number is the name; each numbers those that it is a member of.
     """

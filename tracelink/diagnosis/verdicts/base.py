@@ -1,6 +1,6 @@
 """What all verdicts have: facts of all witnesses as fields, and the texts that are made of them when it is settled.
 
-Whoever knows more of a problem sets fields. Nobody edits a text.
+Each witness sets fields of its own. No text is edited.
 """
 
 from __future__ import annotations
@@ -307,6 +307,20 @@ class Verdict(Problem, frozen=True, kw_only=True):
         texts = {"message": message, "advice": self.steps(), "category": self.found_category()}
         known = {name: getattr(self, name) for name in Problem.__struct_fields__}
         return Problem(**{**known, **texts})
+
+
+def facts_of_all(verdicts: Sequence[Problem], culprits: Collection[int]) -> dict[str, Any]:
+    """How many collectives show verdicts that are one, the longest wait, and entries of the first and of culprits."""
+    return {
+        "count": sum(verdict.count for verdict in verdicts),
+        "waited_ns": max((verdict.waited_ns or 0 for verdict in verdicts), default=0) or None,
+        "rows": {
+            rank: row
+            for number, verdict in enumerate(verdicts)
+            for rank, row in verdict.rows.items()
+            if not number or rank in culprits
+        },
+    }
 
 
 def called_at(entry: Entry | None) -> str:

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from tracelink.diagnosis.model import Diagnosis, Kind, Stage, Standing
 from tracelink.diagnosis.verdicts.absence import NoDump
-from tracelink.diagnosis.verdicts.base import Verdict
+from tracelink.diagnosis.verdicts.base import Verdict, facts_of_all
 from tracelink.diagnosis.verdicts.hangs import InFlight
 from tracelink.matching.groups import UNDEFINED
 from tracelink.model.findings import Finding
@@ -108,14 +108,7 @@ def _as_one(verdicts: Sequence[Verdict]) -> Sequence[Verdict]:
             culprits=tuple(sorted(culprits)),
             waiting=tuple(sorted({rank for verdict in verdicts for rank in verdict.waiting} - culprits)),
             groups=count,
-            count=sum(verdict.count for verdict in verdicts),
-            waited_ns=max((verdict.waited_ns or 0 for verdict in verdicts), default=0) or None,
-            rows={
-                rank: row
-                for verdict in verdicts
-                for rank, row in verdict.rows.items()
-                if verdict is first or rank in culprits
-            },
+            **facts_of_all(verdicts, culprits),
         )
     ]
 

@@ -76,7 +76,7 @@ def notes_on_logs(reports: Sequence[RankReport], ranks: Collection[int]) -> list
 
 
 def _of_group(group: LogGroup, blocked: Mapping[int, str]) -> Verdict:
-    """Ranks gave up a collective: different ones, or one that ranks did not enqueue, or nobody knows why."""
+    """Ranks gave up a collective: different ones, one that ranks did not enqueue, or for an unknown reason."""
     if mismatch := _mismatch(group):
         return mismatch
     free = [rank for rank in group.behind if blocked.get(rank, group.name) == group.name]
