@@ -263,7 +263,7 @@ def test_any_absent_rank(case: Plan | tuple[Plan, Fault], when: str, data: st.Da
 def test_killed_rank() -> None:
     for phase in ("after_error", "after_timeout"):
         (problem,) = diagnose(shared(f"fr2/sigkill/dumps_{phase}")).problems
-        assert (problem.kind, problem.culprits, problem.proven) == (Kind.NEVER_JOINED, (5,), False)
+        assert (problem.kind, problem.culprits, problem.proven) == (Kind.IN_FLIGHT, (5,), False)
         assert problem.waiting == (0, 1, 2, 3, 4, 6, 7)
 
 
@@ -273,14 +273,14 @@ def test_killed_rank_of_unaided_gloo() -> None:
     for phase in ("after_error", "after_timeout"):
         diagnosis = diagnose(shared(f"fr2/sigkill_rawpg/dumps_{phase}"))
         (problem,) = diagnosis.problems
-        assert (problem.kind, problem.culprits, problem.proven) == (Kind.NEVER_JOINED, (5,), False)
+        assert (problem.kind, problem.culprits, problem.proven) == (Kind.IN_FLIGHT, (5,), False)
         assert (problem.waiting, list(diagnosis.missing)) == ((0, 1, 2, 3, 4, 6, 7), [5])
 
 
 @pytest.mark.foreign
 def test_rank_that_was_killed_while_others_gave_up_or_waited() -> None:
     (problem,) = diagnose(shared("fr2/world_kill_dp_only/dumps_after_error")).problems
-    assert (problem.kind, problem.culprits, problem.waiting) == (Kind.NEVER_JOINED, (2,), (0, 1, 3))
+    assert (problem.kind, problem.culprits, problem.waiting) == (Kind.IN_FLIGHT, (2,), (0, 1, 3))
     (problem,) = diagnose(shared("fr2/world_kill_dp_only/dumps_after_timeout")).problems
     assert (problem.kind, problem.culprits, problem.proven) == (Kind.ABSENT, (2,), False)
 
@@ -295,7 +295,7 @@ def test_rank_that_crashed_between_collectives() -> None:
 def test_host_that_crashed() -> None:
     (problem,) = diagnose(shared("fr2/n64_node_crash")).problems
     assert (problem.kind, problem.culprits, problem.proven) == (
-        Kind.NEVER_JOINED,
+        Kind.IN_FLIGHT,
         tuple(range(24, 32)),
         False,
     )
@@ -305,5 +305,5 @@ def test_host_that_crashed() -> None:
 @pytest.mark.foreign
 def test_truncated_dump_of_a_recorded_culprit() -> None:
     (problem,) = diagnose(shared("fr2/m64_culprit_truncated")).problems
-    assert (problem.kind, problem.culprits, problem.proven) == (Kind.NEVER_JOINED, (37,), False)
+    assert (problem.kind, problem.culprits, problem.proven) == (Kind.IN_FLIGHT, (37,), False)
     assert problem.message.startswith("Rank 37 left a damaged dump, and 63 ranks wait for it")
