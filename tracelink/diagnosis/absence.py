@@ -138,7 +138,7 @@ def _of_absent_ranks(absence: Absence, verdicts: Sequence[Verdict]) -> NoDump:
 def _known_of(absence: Absence, culprits: Sequence[int]) -> dict[str, Any]:
     """The host of these ranks, the last call that all of them joined, and other ranks without a complete dump."""
     journal, positions, last = absence.journal, absence.positions, _last_joined(absence, culprits)
-    absent = positions.rank[np.isin(positions.group, _used_groups(journal)) & _is_absent(positions)]
+    absent = positions.rank[np.isin(positions.group, _used_groups(absence)) & _is_absent(positions)]
     known = {*journal.recordings, *absence.unreadable}
     facts: dict[str, Any] = {
         "host": host_of(journal, [rank for rank in culprits if rank not in known]),
@@ -183,7 +183,7 @@ def absent_members(absence: Absence, named: Collection[int] = ()) -> list[Verdic
     There is none if other verdicts have `named` all of them.
     """
     positions, journal = absence.positions, absence.journal
-    used = np.isin(positions.group, _used_groups(journal)) | (len(journal) == 0)
+    used = np.isin(positions.group, _used_groups(absence)) | (len(journal) == 0)
     rows = np.flatnonzero(used & _is_absent(positions))
     if not len(rows):
         return [] if len(journal) else [NothingRecorded.of_call(ProcessGroup(""), None, "", proven=False)]
@@ -199,11 +199,12 @@ def absent_members(absence: Absence, named: Collection[int] = ()) -> list[Verdic
     return [NoDump.of_call(group, sequence, operation, culprits=culprits, rows=shown, **known)]
 
 
-def _used_groups(journal: Journal) -> Int64s:
-    """Groups in which a rank finished a call, or gave it up."""
-    records = journal.records
-    over = (outcomes(journal) > Outcome.OPEN) & (records.group != UNKNOWN)
-    return np.unique(records.group[over]).astype(np.int64)
+def _used_groups(absence: Absence) -> Int64s:
+    """Groups in which a rank finished a call, or gave it up; dumps of active calls only count what is finished."""
+    journal, positions = absence.journal, absence.positions
+    over = (outcomes(journal) > Outcome.OPEN) & (journal.records.group != UNKNOWN)
+    counted = positions.group[positions.completed > 0]
+    return np.union1d(journal.records.group[over], counted).astype(np.int64)
 
 
 # Hosts.

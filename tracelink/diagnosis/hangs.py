@@ -330,7 +330,8 @@ def _in_flight(stalls: Stalls, causes: Sequence[Cause], ending: Sequence[Wait]) 
     wait, journal = cause.waits[0], stalls.journal
     group = journal.groups[wait.group]
     in_cycle = is_cycle(cause)
-    behind = _behind(causes, ending) if wait.absent else _without_dumps(journal, causes) or cause.culprits
+    certain, missing = _behind(causes, ending), () if wait.absent else _without_dumps(journal, causes)
+    behind = tuple(sorted({*certain, *missing})) if wait.absent or missing else cause.culprits
     if in_cycle and not behind:
         behind = tuple(sorted({rank for each in cause.waits for rank in each.rows}))
     waiting = {rank for each in causes for rank in each.waiting}.difference(behind)
@@ -379,9 +380,11 @@ def _all_started(journal: Journal, wait: Wait) -> bool:
 
 
 def _without_dumps(journal: Journal, causes: Sequence[Cause]) -> tuple[int, ...]:
-    """All awaited ranks, if none of them left a dump: a host that is gone is one cause."""
-    awaited = {rank for cause in causes for rank in cause.culprits}
-    return () if awaited & journal.recordings.keys() else tuple(sorted(awaited))
+    """All ranks without a dump for which others wait, if they wait for no other rank that may not have joined."""
+    unknown = [set(cause.culprits) for cause in causes if not cause.waits[0].absent]
+    return tuple(
+        sorted({rank for ranks in unknown if not ranks & journal.recordings.keys() for rank in ranks})
+    )
 
 
 def _ending(journal: Journal, wait: Wait) -> str:
