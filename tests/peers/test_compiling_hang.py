@@ -28,7 +28,7 @@ def diagnosis(folder: Path, *options: str) -> Diagnosis:
 def test_a_rank_that_compiles_again(tmp_path: Path) -> None:
     (problem,) = diagnosis(tmp_path / "job").problems
     assert (problem.kind, problem.category, problem.culprits) == (
-        Kind.NEVER_JOINED,
+        Kind.IN_FLIGHT,
         Category.COMPILING,
         (RANKS - 1,),
     )
@@ -42,7 +42,7 @@ def test_a_rank_that_compiles_again(tmp_path: Path) -> None:
 def test_a_rank_that_hangs_after_its_compilation(tmp_path: Path) -> None:
     (problem,) = diagnosis(tmp_path / "job", "--then-hang").problems
     assert (problem.kind, problem.category, problem.culprits) == (
-        Kind.NEVER_JOINED,
-        Category.NOT_REACHED,
+        Kind.IN_FLIGHT,
+        Category.IN_FLIGHT,
         (RANKS - 1,),
     )

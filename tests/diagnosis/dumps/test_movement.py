@@ -55,6 +55,13 @@ def earlier(before: Mapping[int, Sequence[Entry]], now: Mapping[int, Sequence[En
 # Two dumps of one rank.
 
 
+def test_repeated_record_ids_of_a_damaged_dump() -> None:
+    before, now = (
+        [entry | {"record_id": 7} for entry in entries(*numbers)] for numbers in ((1, 2), (1, 2, 3))
+    )
+    assert is_continuation(recording(before), recording(now)) is True
+
+
 @pytest.mark.parametrize(
     ("before", "now", "expected"),
     [

@@ -79,9 +79,9 @@ def _unchanged(earlier: Recording, later: Recording) -> Bools:
 
 
 def _common_entries(earlier: Recording, later: Recording) -> tuple[Int64s, Int64s]:
-    """The rows of entries with the same record id in both dumps."""
+    """The rows of entries with the same record id in both dumps; of a damaged dump with repeated ids the first ones."""
     ids = earlier.records.record, later.records.record
-    _, in_old, in_new = np.intersect1d(*ids, assume_unique=True, return_indices=True)
+    _, in_old, in_new = np.intersect1d(*ids, return_indices=True)
     return in_old, in_new
 
 
