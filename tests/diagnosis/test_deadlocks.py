@@ -5,6 +5,8 @@ from __future__ import annotations
 from string import ascii_lowercase
 from time import process_time
 
+import pytest
+
 from builders.dumps import journal
 from builders.programs import diagnosis_of_programs, problems
 from builders.recorder import collective, dump, process_group
@@ -89,6 +91,30 @@ def test_culprit_of_a_deadlock_and_its_shortest_cycle_are_named() -> None:
 def test_ends_of_a_message_with_different_numbers() -> None:
     ranks = {0: "r>2 a1^ r>1!", 1: "r<0^ a1!", 2: "r<0 a1^"}
     assert problems(ranks, a=THREE, r=THREE) == ["deadlock r2 by 0 1 (tie), for 0 1 2"]
+
+
+RING = {
+    0: "[r>1 r<3]! [r>1 r<3]! a1!",
+    1: "[r>2 r<0] [r>2 r<0]! a1!",
+    2: "[r>3 r<1] [r>3 r<1]! a1!",
+    3: "[r>0 r<2]! [r>0 r<2]! a1!",
+}
+
+
+@pytest.mark.parametrize(
+    ("rank", "batch"),
+    [(3, "[r>1 r<2]! [r>0 r<2]! a1!"), (0, "[r>1 r<2]! [r>1 r<3]! a1!")],
+    ids=["send", "receive"],
+)
+def test_wrong_peer_in_a_ring(rank: int, batch: str) -> None:
+    """Its first message has no other end, and its right neighbour has one message too many, or too few."""
+    (problem,) = diagnosis_of_programs(RING | {rank: batch}, a=FOUR, r=FOUR).problems
+    assert (problem.kind, problem.group, problem.sequence) == (Kind.DEADLOCK, "r", 1)
+    assert (problem.culprits, problem.waiting, problem.tie) == (
+        (rank,),
+        tuple(other for other in FOUR if other != rank),
+        False,
+    )
 
 
 def test_ranks_waiting_for_a_cycle() -> None:

@@ -90,8 +90,14 @@ def test_of_a_broken_job_its_fault_and_nothing_else(case: tuple[Plan, Fault], sn
     assert_its_fault_alone(recorded)
 
 
+FIRST_OF_A_RING = Plan(
+    4, 1, kind="ring", steps=1, layers=1, microbatches=1, buffer=LARGE, seed=1, timing=False
+)
+
+
 @few
 @given(faulty_plans(*MESSAGE_FAULTS), st.sampled_from(HANGING))
+@example((FIRST_OF_A_RING, Fault("wrong_target")), Snapshot("settled"))
 def test_faulty_messages(case: tuple[Plan, Fault], snapshot: Snapshot) -> None:
     recorded = broken(*case, snapshot)
     assert_its_fault_alone(recorded)

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
-from tracelink.diagnosis.clocks import Elapsed
 from tracelink.diagnosis.deviations import Deviation
 from tracelink.diagnosis.journal import Journal
+from tracelink.diagnosis.messages import Messages
 from tracelink.diagnosis.model import Link
 from tracelink.diagnosis.programs import Counterparts, Habits
 from tracelink.diagnosis.verdicts.deadlocks import Deadlock
@@ -21,15 +21,15 @@ MOST_PIPELINES = 64
 
 
 def deadlock_of(
-    elapsed: Elapsed, order: WaitOrder, cause: Cause, deviations: Sequence[Deviation] = ()
+    messages: Messages, order: WaitOrder, cause: Cause, deviations: Sequence[Deviation] = ()
 ) -> Deadlock:
     """Culprits are the ranks that began with what comes later for most ranks, else the fewest ranks."""
-    journal = elapsed.journal
+    journal = messages.journal
     deviating = _deviating_ranks(order, cause.waits)
     lacking = () if deviating else _ranks_that_lack(journal, cause.waits, deviations)
     culprits, tie = deviating or lacking, False
     if not culprits:
-        culprits, tie = _culprits_without_order(journal, cause.waits)
+        culprits, tie = _culprits_without_order(messages, cause.waits)
     cycle = cause.waits if tie else _shortest_cycles(cause.waits, culprits)
     first = _first(cycle, culprits, messages=not deviating and not lacking)
     return Deadlock.of_call(
@@ -40,7 +40,8 @@ def deadlock_of(
         waiting=[rank for rank in cause.waiting if tie or rank not in culprits],
         tie=tie,
         in_other_order=first.queued or (first.message and not lacking),
-        waited_ns=elapsed.longest(first.rows),
+        waited_ns=messages.elapsed.longest(first.rows),
+        gone_on=first.awaited if first.passed and set(first.rows) <= set(culprits) else (),
         cycle=tuple(_link(journal, wait, cycle) for wait in cycle),
         descriptions={
             group.name: group.description for group in (journal.groups[wait.group] for wait in cycle)
@@ -94,10 +95,10 @@ def _deviating_ranks(order: WaitOrder, cycle: Sequence[Wait]) -> tuple[int, ...]
     return tuple(sorted(deviating)) if deviating < _members(cycle) else ()
 
 
-def _culprits_without_order(journal: Journal, cycle: Sequence[Wait]) -> tuple[tuple[int, ...], bool]:
+def _culprits_without_order(messages: Messages, cycle: Sequence[Wait]) -> tuple[tuple[int, ...], bool]:
     """The culprits if the order of collectives does not show them, and whether it is unknown which is wrong."""
     if any(wait.message for wait in cycle):
-        return _message_culprits(journal, cycle)
+        return _message_culprits(messages, cycle)
     return _fewest(cycle)
 
 
@@ -108,15 +109,21 @@ def _fewest(cycle: Sequence[Wait]) -> tuple[tuple[int, ...], bool]:
     return tuple(sorted(_members(smallest))), len(smallest) > 1
 
 
-def _message_culprits(journal: Journal, cycle: Sequence[Wait]) -> tuple[tuple[int, ...], bool]:
+def _message_culprits(messages: Messages, cycle: Sequence[Wait]) -> tuple[tuple[int, ...], bool]:
     """Culprits of a cycle with messages, and whether it is unknown which of them is wrong."""
     members = _members(cycle)
-    unusual = _unusual_ranks(journal, cycle, Habits(journal))
+    unusual = _unusual_ranks(messages.journal, cycle, Habits(messages.journal))
     if unusual and unusual < members:
         return tuple(sorted(unusual)), False
     count = Counter(rank for conflict in _conflicts(cycle) for rank in conflict)
-    most = [rank for rank, conflicts in count.items() if conflicts == max(count.values())]
+    most = _most(count)
+    if len(most) != 1:
+        most = _most(messages.unpaired_channels(most or members)) or most
     return tuple(sorted(most or members)), len(most) != 1
+
+
+def _most(count: Mapping[int, int]) -> list[int]:
+    return [rank for rank, number in count.items() if number == max(count.values())]
 
 
 def _ranks_that_lack(

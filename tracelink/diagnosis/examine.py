@@ -276,7 +276,7 @@ def draft_of(
     requested = mismatches_of(journal, parts, disagreements, comparisons, waits, deviations)
     mismatches: list[Verdict] = [*requested, *differing_payloads(messages), *peers_outside(messages)]
     late = lateness_report(journal, parts)
-    hangs, notes = hangs_of(journal, parts, all_waits, messages.times, mismatches, clues, deviations)
+    hangs, notes = hangs_of(messages, all_waits, mismatches, clues, deviations)
     absence = Absence(journal, parts, positions, all_waits, unreadable or {}, clues)
     hangs, late_before = absent_culprits(absence, hangs), {one.culprits: one.count for one in late.stragglers}
     found = [problem for problem in [*hangs, *mismatches] if problem.kind is not Kind.IN_FLIGHT]

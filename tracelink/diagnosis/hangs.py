@@ -15,10 +15,10 @@ from tracelink.diagnosis.clocks import Elapsed
 from tracelink.diagnosis.deadlocks import deadlock_of
 from tracelink.diagnosis.deviations import Deviation, Deviations
 from tracelink.diagnosis.journal import Journal
+from tracelink.diagnosis.messages import Messages
 from tracelink.diagnosis.mismatches import deviation_verdict
 from tracelink.diagnosis.model import Kind
-from tracelink.diagnosis.participation import DumpTimes, Parts
-from tracelink.diagnosis.stalls import NO_CLUES, Clues, Stalls, is_cycle
+from tracelink.diagnosis.stalls import Clues, Stalls, is_cycle
 from tracelink.diagnosis.verdicts.absence import FewJoined, LateArrival, NeverJoined
 from tracelink.diagnosis.verdicts.base import Verdict
 from tracelink.diagnosis.verdicts.hangs import InFlight, NotStarted, TimedOut
@@ -50,20 +50,20 @@ FAR_BEHIND = 2
 
 
 def hangs_of(
-    journal: Journal,
-    parts: Parts,
+    messages: Messages,
     waits: Sequence[Wait],
-    times: DumpTimes,
     mismatches: list[Verdict],
-    clues: Clues = NO_CLUES,
-    deviations: Deviations | None = None,
+    clues: Clues,
+    deviations: Deviations,
 ) -> tuple[list[Verdict], list[str]]:
     """A problem for each cause of waiting that is not a mismatch, and notes.
 
     Ranks that wait because of a mismatch are added to it in `mismatches`. If nothing decides whether the job hangs,
     what is in flight is one problem.
     """
-    order, stalls = WaitOrder(journal, parts), Stalls.of(journal, times, clues)
+    journal = messages.journal
+    order = WaitOrder(journal, messages.parts.parts)
+    stalls = Stalls(journal, messages.elapsed, messages.times, clues)
     ending = [wait for wait in waits if stalls.is_ending(wait)]
     waits = [wait for wait in waits if not stalls.is_ending(wait)]
     certain = with_device_waits(journal, waits, stalls.is_stuck)
@@ -75,7 +75,7 @@ def hangs_of(
     notes = [_ending(journal, wait) for wait in ending[:MOST_ENDING]]
     if decided is None:
         return ([_in_flight(stalls, behind_devices or causes, ending)] if causes else []), notes
-    problems = _problems(stalls, order, decided, mismatches, deviating)
+    problems = _problems(stalls, messages, order, decided, mismatches, deviating)
     if problems or any(mismatch.waiting for mismatch in mismatches):
         return _proven(problems, [*problems, *mismatches])
     return problems, notes
@@ -128,6 +128,7 @@ def _unexplained(journal: Journal, causes: Sequence[Cause], mismatches: list[Ver
 
 def _problems(
     stalls: Stalls,
+    messages: Messages,
     order: WaitOrder,
     causes: Sequence[Cause],
     mismatches: list[Verdict],
@@ -137,7 +138,7 @@ def _problems(
     problems, causes = _deviations_behind(elapsed, causes, deviating, mismatches)
     for cause in causes:
         if len(cause.waits) > 1:
-            problems.append(deadlock_of(elapsed, order, cause, deviating))
+            problems.append(deadlock_of(messages, order, cause, deviating))
         elif cause.culprits and cause.waits[0].queued:
             problems.append(_of_cause(NotStarted, elapsed, cause))
         elif cause.culprits:
@@ -172,10 +173,10 @@ def _timed_out(stalls: Stalls, stuck: Sequence[Cause]) -> TimedOut:
 
 
 def _deviating(
-    journal: Journal, deviations: Deviations | None, waits: Sequence[Wait], mismatches: list[Verdict]
+    journal: Journal, deviations: Deviations, waits: Sequence[Wait], mismatches: list[Verdict]
 ) -> list[Deviation]:
     """Ranks that skipped calls or made extra ones; mismatched messages are a consequence of that."""
-    if deviations is None or not waits:
+    if not waits:
         return []
     rows = {group.name: number for number, group in enumerate(journal.groups)}
     of_messages = [each for each in mismatches if operation_of(each.operation) in POINT_TO_POINT]

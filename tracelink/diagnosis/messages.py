@@ -6,6 +6,7 @@ by collectives that both ranks joined, else by how much is finished, which is a 
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from enum import IntEnum
 from functools import cached_property
@@ -105,6 +106,27 @@ class Messages(Struct, frozen=True, dict=True):
         for column in pair:
             crossing &= column[order][1:] == column[order][:-1]
         return bool(early.any() or crossing.any())
+
+    def unpaired_channels(self, ranks: Collection[int]) -> Counter[int]:
+        """For each of these ranks the number of its channels with more messages on one side than on the other.
+
+        Counted are messages before the last collective that both sides joined. A rank that names a wrong peer has two
+        such channels: that of the wrong peer, and that of the right one.
+        """
+        count: Counter[int] = Counter()
+        ends, order, channels = self.ends, self.matching.order, self.matching.channels
+        surplus = channels.end + channels.sends - 2 * channels.receives - channels.shift
+        for number in np.flatnonzero((surplus != 0) & (channels.pairing == Pairing.CERTAIN)).tolist():
+            first, middle, end = (
+                int(column[number]) for column in (channels.sends, channels.receives, channels.end)
+            )
+            source, target = (int(side[order[first]]) for side in ends.ranks)
+            sends, receives = ends.row[order[first:middle]], ends.row[order[middle:end]]
+            concerned = {source, target}.intersection(ranks)
+            before = surplus_of_receives(self.parts, (source, target), sends, receives) if concerned else []
+            if len(before) and before[-1] != channels.shift[number]:
+                count.update(concerned)
+        return count
 
 
 def messages_of(
@@ -335,15 +357,23 @@ def shift_by_collectives(
 
     Sends and receives are entries of the journal. None if different collectives give different shifts.
     """
+    before = surplus_of_receives(parts_by_rank, ranks, sends, receives)
+    return int(before[0]) if len(before) and (before == before[0]).all() else None
+
+
+def surplus_of_receives(
+    parts_by_rank: PartsByRank, ranks: tuple[int, int], sends: Int64s, receives: Int64s
+) -> Int64s:
+    """By how many the receives are more than the sends, before each collective that both ranks joined."""
     parts = parts_by_rank.parts
     own, other = (parts_by_rank.of(rank) for rank in ranks)
     _, own_rows, other_rows = np.intersect1d(
         parts.collective[own], parts.collective[other], return_indices=True
     )
-    before = np.searchsorted(receives, parts.row[other[other_rows]]) - np.searchsorted(
+    before: Int64s = np.searchsorted(receives, parts.row[other[other_rows]]) - np.searchsorted(
         sends, parts.row[own[own_rows]]
     )
-    return int(before[0]) if len(before) and (before == before[0]).all() else None
+    return before
 
 
 def _paired(ends: MessageEnds, channels: Channels, order: Int64s, channel: Int64s) -> Matching:

@@ -55,11 +55,6 @@ class Stalls(Struct, frozen=True):
     times: DumpTimes
     clues: Clues
 
-    @classmethod
-    def of(cls, journal: Journal, times: DumpTimes, clues: Clues) -> Stalls:
-        """What the times of a journal, and `clues`, decide."""
-        return cls(journal, Elapsed(journal), times, clues)
-
     def is_ending(self, wait: Wait) -> bool:
         """Whether a wait is about to end: other ranks have finished it, and it does not take too long."""
         return wait.ending and not self.is_stuck(wait)

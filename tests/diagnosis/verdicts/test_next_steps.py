@@ -214,6 +214,15 @@ def test_advice_on_deadlock_of_messages() -> None:
     )
 
 
+def test_advice_on_a_message_without_another_end() -> None:
+    ring = (Link("0", 1, "nccl:recv 0<-1", (0,), (1,)), Link("0", 1, "nccl:send 1->2", (1,), (0,)))
+    message = replace(verdict(Deadlock), operation="nccl:send 2->1", sequence=2)
+    assert replace(message, cycle=ring, gone_on=(1,)).steps() == (
+        "Rank 1 went on without the other end of send 2->1 #2 of group 0 (tp): look at the peer that rank 2 names, "
+        "at train.py:30 (evaluate)."
+    )
+
+
 def test_advice_on_peer_mismatch() -> None:
     message = replace(verdict(OtherPeer), operation="nccl:send 0->1")
     assert (message).steps().startswith("Compare source, destination and order of the calls at train.py:30")
