@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 
 from generators.job import HostClock
-from tracelink.model.clock import Clock
-from tracelink.model.columns import NO_TIME
+from tracelink._model.clock import Clock
+from tracelink._model.columns import NO_TIME
 
 
 @dataclass(frozen=True, slots=True)

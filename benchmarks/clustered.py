@@ -26,7 +26,7 @@ import distributed
 import rank_inputs
 from msgspec import Struct
 
-from tracelink.engines.dask import WORKER_ENVIRONMENT
+from tracelink._run.dask import WORKER_ENVIRONMENT
 
 MEGABYTE = 1_000_000
 TICKS = os.sysconf("SC_CLK_TCK")

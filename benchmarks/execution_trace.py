@@ -24,8 +24,8 @@ from tracelink import samples
 
 TRACELINK = """
 from tracelink.converters.execution_trace.reader import ExecutionTraceReader
-from tracelink.engines.processes import Processes
-from tracelink.io.sources import Request, discover
+from tracelink._run.processes import Processes
+from tracelink._io.sources import Request, discover
 (source,) = discover(Request([(path, "")])).sources
 started = time.process_time()
 trace = ExecutionTraceReader().read(source, Processes())

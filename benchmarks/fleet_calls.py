@@ -10,10 +10,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tracelink.model.collectives import RankCalls
-from tracelink.model.columns import StringTable
-from tracelink.model.communications import Calls, Evidence
-from tracelink.model.trace import ProcessGroup
+from tracelink._model.collectives import RankCalls
+from tracelink._model.columns import StringTable
+from tracelink._model.communications import Calls, Evidence
+from tracelink._model.trace import ProcessGroup
 
 STEP = (
     *(("tensor", "all_reduce"),) * 4,

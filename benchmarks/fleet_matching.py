@@ -71,8 +71,8 @@ def stored_fleet(fleet: FleetOfCalls, engine: Any, store: Any) -> list[Any]:
     """The calls of all ranks, each made by a worker and put into the store, as after reading."""
     from msgspec.structs import replace
 
-    from tracelink.matching.job import StoredCalls
-    from tracelink.matching.outlines import outlined, with_common_texts
+    from tracelink._match.job import StoredCalls
+    from tracelink._match.outlines import outlined, with_common_texts
 
     def work(ranks: range) -> list[StoredCalls]:
         made = [fleet.calls(rank) for rank in ranks]
@@ -86,8 +86,8 @@ def stored_fleet(fleet: FleetOfCalls, engine: Any, store: Any) -> list[Any]:
 
 def matched(fleet: FleetOfCalls, engine: Any, clock: str) -> Callable[[], dict[str, Any]]:
     """Work that matches a fleet, and fails if anything is not found."""
-    from tracelink.matching.job import link_ranks
-    from tracelink.model.clock import ClockMode
+    from tracelink._match.job import link_ranks
+    from tracelink._model.clock import ClockMode
 
     metered = Metered(engine)
     store = engine.store((), in_memory=False)

@@ -32,7 +32,7 @@ WORKERS = (2, 8, 32, 128, 512)
 ENTRIES = 2000
 
 PART_CALLS, BATCH_CALLS = 1 << 18, 1 << 16
-"""As in tracelink.matching.job."""
+"""As in tracelink._match.job."""
 
 
 # The costs, as fleet_costs.json has them.

@@ -66,11 +66,11 @@ def write_tables(output: str, *paths: str) -> Work:
     """Writes a job that was read and linked before as Parquet tables, in one process."""
     from pathlib import Path
 
+    from tracelink._io.sources import discover_inputs
+    from tracelink._io.targets import DirectoryTarget
+    from tracelink._join.job_reader import read_job
+    from tracelink._run.processes import Processes
     from tracelink.converters.tables.writer import DatasetWriter
-    from tracelink.engines.processes import Processes
-    from tracelink.io.sources import discover_inputs
-    from tracelink.io.targets import DirectoryTarget
-    from tracelink.pipeline.job_reader import read_job
 
     job = read_job(discover_inputs(list(paths)), Processes())
     return lambda: {
@@ -135,7 +135,7 @@ RANGE = 8 << 20
 
 def read_ranges(*urls: str) -> Work:
     """Reads objects in ranges, by tracelink's client."""
-    from tracelink.io.remote.stores import store_of
+    from tracelink._io.remote.stores import store_of
 
     def work() -> dict[str, Any]:
         store, size = store_of(urls[0]), 0
@@ -335,8 +335,8 @@ def sqlite_scan(path: str) -> Work:
 def read_ranks(path: str) -> Work:
     """Reads the traces of all ranks of a file one after the other, without linking."""
     from tracelink import plugins
-    from tracelink.engines.processes import Processes
-    from tracelink.io.sources import Request, discover
+    from tracelink._io.sources import Request, discover
+    from tracelink._run.processes import Processes
 
     reader, engine = plugins.reader("nsys"), Processes()
 
@@ -355,7 +355,7 @@ def match_fleet(jobs: str, ranks: str, entries: str, clock: str) -> Work:
     from fleet_calls import FleetOfCalls
     from fleet_matching import matched
 
-    from tracelink.engines.processes import Processes
+    from tracelink._run.processes import Processes
 
     return matched(FleetOfCalls(int(ranks), int(entries)), Processes(int(jobs)), clock)
 
@@ -365,28 +365,28 @@ def match_fleet_on_dask(workers: str, ranks: str, entries: str, clock: str) -> W
     from fleet_calls import FleetOfCalls
     from fleet_matching import matched
 
-    from tracelink.engines.dask import DaskEngine
+    from tracelink._run.dask import DaskEngine
 
     return matched(FleetOfCalls(int(ranks), int(entries)), DaskEngine("", int(workers)), clock)
 
 
 def store_ranks(jobs: str, *paths: str) -> Work:
     """Reads and links ranks and puts them aside, which every command does first."""
-    from tracelink.engines.processes import Processes
+    from tracelink._run.processes import Processes
 
     return _ranks_stored(Processes(int(jobs)), paths)
 
 
 def store_ranks_on_dask(workers: str, *paths: str) -> Work:
     """The same on Dask workers of this machine."""
-    from tracelink.engines.dask import DaskEngine
+    from tracelink._run.dask import DaskEngine
 
     return _ranks_stored(DaskEngine("", int(workers)), paths)
 
 
 def _ranks_stored(engine: Any, paths: Sequence[str]) -> Work:
-    from tracelink.io.sources import discover_inputs
-    from tracelink.pipeline.ranks import read_ranks
+    from tracelink._io.sources import discover_inputs
+    from tracelink._join.ranks import read_ranks
 
     read_ranks(discover_inputs(list(paths[: 2 * engine.jobs])), engine)  # each process imports what it needs
 
@@ -398,7 +398,7 @@ def _ranks_stored(engine: Any, paths: Sequence[str]) -> Work:
 
 def many_tasks(workers: str, count: str) -> Work:
     """Tasks on Dask workers that do nothing."""
-    from tracelink.engines.dask import DaskEngine
+    from tracelink._run.dask import DaskEngine
 
     engine = DaskEngine("", int(workers))
     engine.map(abs, [1])

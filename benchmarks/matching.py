@@ -15,12 +15,12 @@ from collections.abc import Sequence
 import numpy as np
 from msgspec.structs import replace
 
-from tracelink.matching.job import link_ranks
-from tracelink.model.clock import ClockMode
-from tracelink.model.collectives import RankCalls
-from tracelink.model.columns import UNKNOWN
-from tracelink.model.communications import Calls, Evidence
-from tracelink.model.trace import ProcessGroup
+from tracelink._match.job import link_ranks
+from tracelink._model.clock import ClockMode
+from tracelink._model.collectives import RankCalls
+from tracelink._model.columns import UNKNOWN
+from tracelink._model.communications import Calls, Evidence
+from tracelink._model.trace import ProcessGroup
 
 STEP = np.array([0, 1, 2, 3, 4, 4, 5, 6, 7, 8])
 LOST = (0.0, 0.01, 0.1)

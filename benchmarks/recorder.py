@@ -22,8 +22,8 @@ from generators.fleet_dumps import Fleet, write_dumps
 TRACELINK = """
 from pathlib import Path
 from tracelink.converters.flight_recorder.reader import FlightRecorderReader
-from tracelink.engines.processes import Processes
-from tracelink.io.sources import Request, discover
+from tracelink._run.processes import Processes
+from tracelink._io.sources import Request, discover
 started = time.process_time()
 reader, engine = FlightRecorderReader(), Processes()
 traces = [reader.read(source, engine) for source in discover(Request([(folder, "")])).sources]

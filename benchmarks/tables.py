@@ -11,10 +11,10 @@ from inputs import Input
 from measure import Job
 from results import Bar, Options, Result, cpu, output_folder, rows_of, wall, warmed
 
-from tracelink.sql.shipped import shipped_queries
+from tracelink._sql.shipped import shipped_queries
 
 if TYPE_CHECKING:
-    from tracelink.model.graph import EventGraph
+    from tracelink._model.graph import EventGraph
 
 EVENTS_PER_BYTE = 0.5
 """A hundred million events at the default size."""
@@ -73,15 +73,15 @@ def written_dataset(profile: Path, folder: Path, events: int) -> int:
     import pyarrow as pa
     from msgspec.structs import replace
 
+    from tracelink._io.sources import discover_inputs
+    from tracelink._io.targets import DirectoryTarget
+    from tracelink._join.job_reader import read_job
+    from tracelink._model import __version__
+    from tracelink._run.processes import Processes
+    from tracelink._store import parquet
     from tracelink.converters.tables import schema
     from tracelink.converters.tables.contents import job_tables, rank_tables
     from tracelink.converters.tables.files import write_manifest
-    from tracelink.engines.processes import Processes
-    from tracelink.io.sources import discover_inputs
-    from tracelink.io.targets import DirectoryTarget
-    from tracelink.model import __version__
-    from tracelink.pipeline.job_reader import read_job
-    from tracelink.store import parquet
 
     job = read_job(discover_inputs(profile), Processes())
     contents = list(rank_tables(with_memory(job.parts[0].load()), None))
@@ -128,7 +128,7 @@ def with_memory(graph: EventGraph) -> EventGraph:
     import numpy as np
     from msgspec.structs import replace
 
-    from tracelink.model.events import Counters, Track, TrackKind
+    from tracelink._model.events import Counters, Track, TrackKind
 
     time = np.repeat(graph.events.start[graph.find(kind="operator")[::10]], 2)
     track = len(graph.tracks) + np.arange(len(time), dtype=np.int32) % 2

@@ -9,22 +9,22 @@ from typing import Any
 
 import msgspec
 
-from tracelink.answers.collectives.listing import Listing
-from tracelink.answers.compare.model import Comparison
-from tracelink.answers.model.results import Summary
-from tracelink.api.inspection import Inspection
-from tracelink.api.outputs import Written
+from tracelink._api.inspection import Inspection
+from tracelink._api.outputs import Written
+from tracelink._compile.model import CompileReport
+from tracelink._hang.model import Diagnosis
+from tracelink._hang.report.entries import Entries
+from tracelink._model.clock import Clocks
+from tracelink._sql.results import Queries, Query
+from tracelink._time.collectives.listing import Listing
+from tracelink._time.compare.model import Comparison
+from tracelink._time.model.results import Summary
 from tracelink.cli.answer import Failed
 from tracelink.cli.formats import Completion, Formats
 from tracelink.cli.open import Opened
 from tracelink.cli.run import Run
-from tracelink.compiling.model import CompileReport
 from tracelink.converters.capture import schema as capture
 from tracelink.converters.chakra.validation.rules import Validation
-from tracelink.diagnosis.model import Diagnosis
-from tracelink.diagnosis.report.entries import Entries
-from tracelink.model.clock import Clocks
-from tracelink.sql.results import Queries, Query
 
 DRAFT = "https://json-schema.org/draft/2020-12/schema"
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis.internal.conjecture import providers
 
-from tracelink.io.system import cores
+from tracelink._io.system import cores
 
 MOST_WORKERS = 8
 """Processes that run tests at once: each imports everything once more."""

@@ -1,4 +1,4 @@
-"""`tracelink.api`."""
+"""`tracelink._api`."""
 
 from __future__ import annotations
 
@@ -27,11 +27,13 @@ from tracelink import (
     Severity,
     UnreadableError,
     UsageError,
-    api,
     plugins,
     samples,
 )
-from tracelink.api import Merged
+from tracelink import (
+    _api as api,
+)
+from tracelink._api import Merged
 from tracelink.plugins import registry
 
 # What harnesses call: load, inspection, write, merge.

@@ -31,10 +31,10 @@ SMALL_MODULES = {
     "tracelink.converters.chakra.validation.job_rules": "the rules across ranks, next to those of files and of nodes",
     "tracelink.converters.flight_recorder.recognition": "imports the standard library only, for every command",
     "tracelink.converters.perfetto.reading.profiles": "imported when a native trace is read as profiles",
-    "tracelink.diagnosis.deadlocks": "one kind of verdict, as each module of this family",
-    "tracelink.diagnosis.hangs": "the causes of waiting in words: too much for the order of questions",
-    "tracelink.linking.execution": "one relation, as each module of this package",
-    "tracelink.ordering.tensors": "one order, as each module of this package",
+    "tracelink._hang.deadlocks": "one kind of verdict, as each module of this family",
+    "tracelink._hang.hangs": "the causes of waiting in words: too much for the order of questions",
+    "tracelink._link.execution": "one relation, as each module of this package",
+    "tracelink._order.tensors": "one order, as each module of this package",
 }
 """Modules with one public name and one importer, and why they are modules. Only to be shortened."""
 
@@ -269,7 +269,7 @@ def test_tables_are_drawn_by_one_room() -> None:
     drawn = [
         name
         for name, path in modules().items()
-        if not name.startswith("tracelink.show")
+        if not name.startswith("tracelink._show")
         and re.search(r'page\.table\(|element\("table"', path.read_text())
     ]
     assert drawn == []

@@ -48,3 +48,12 @@ def test_public_names_are_those_that_type_checkers_see() -> None:
     assert homes == {
         name: f"tracelink.{module}" for module, names in tracelink._EXPORTS.items() for name in names
     }
+
+
+PUBLIC_ROOMS = {"adapters", "cli", "converters", "plugins", "pytest", "samples", "schemas"}
+"""What users import besides `tracelink` itself, the command, and the home of formats."""
+
+
+def test_what_is_not_public_is_underscored() -> None:
+    rooms = {name.split(".")[1] for name in modules() if "." in name}
+    assert {room for room in rooms if not room.startswith("_")} == PUBLIC_ROOMS

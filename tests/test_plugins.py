@@ -15,7 +15,7 @@ import tracelink as tracelink_package
 from builders.kineto import cpu_op, trace, write
 from builders.plugin import CODE, NOTES, installed
 from tracelink import plugins
-from tracelink.model.errors import UsageError
+from tracelink._model.errors import UsageError
 
 ROOT = Path(tracelink_package.__file__).parent.parent
 FIRST, SECOND = "#notes 0\n1000 wake\n5000 think", "#notes 1\n1500 wake"

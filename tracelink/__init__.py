@@ -2,6 +2,8 @@
 
 graph = tracelink.load("traces/")
 tracelink.merge("traces/", output="merged.json")
+
+Public is what `__all__` lists, and the modules without an underscore: `plugins`, `adapters`, `pytest`, `samples`, `schemas`.
 """
 
 from __future__ import annotations
@@ -12,58 +14,58 @@ from os import environ
 from os.path import dirname, isdir, join
 from typing import TYPE_CHECKING, Any
 
-from tracelink.model import __version__ as __version__
+from tracelink._model import __version__ as __version__
 
 if TYPE_CHECKING:
-    from tracelink.answers.compare.compare import compare as compare
-    from tracelink.answers.compare.model import Comparison as Comparison
-    from tracelink.answers.model.results import Summary as Summary
-    from tracelink.answers.summarize import summarize as summarize
-    from tracelink.answers.what_if import what_if as what_if
-    from tracelink.api import Merged as Merged
-    from tracelink.api import Written as Written
-    from tracelink.api import clocks as clocks
-    from tracelink.api import collectives as collectives
-    from tracelink.api import convert as convert
-    from tracelink.api import inspect as inspect
-    from tracelink.api import load as load
-    from tracelink.api import merge as merge
-    from tracelink.api import write as write
-    from tracelink.api.inspection import Inspection as Inspection
-    from tracelink.capturing.session import Capture as Capture
-    from tracelink.capturing.session import capture as capture
-    from tracelink.compiling.model import CompileReport as CompileReport
-    from tracelink.compiling.reading import compile as compile  # noqa: A004  the name of the command
+    from tracelink._api import Merged as Merged
+    from tracelink._api import Written as Written
+    from tracelink._api import clocks as clocks
+    from tracelink._api import collectives as collectives
+    from tracelink._api import convert as convert
+    from tracelink._api import inspect as inspect
+    from tracelink._api import load as load
+    from tracelink._api import merge as merge
+    from tracelink._api import write as write
+    from tracelink._api.inspection import Inspection as Inspection
+    from tracelink._compile.model import CompileReport as CompileReport
+    from tracelink._compile.reading import compile as compile  # noqa: A004  the name of the command
+    from tracelink._hang.examine import Examined as Examined
+    from tracelink._hang.examine import diagnose as diagnose
+    from tracelink._hang.examine import examine as examine
+    from tracelink._hang.model import Diagnosis as Diagnosis
+    from tracelink._hang.model import Kind as Kind
+    from tracelink._hang.model import Problem as Problem
+    from tracelink._join.during import sampled_during as sampled_during
+    from tracelink._model.clock import Clock as Clock
+    from tracelink._model.clock import ClockMode as ClockMode
+    from tracelink._model.clock import Clocks as Clocks
+    from tracelink._model.errors import RankConflictError as RankConflictError
+    from tracelink._model.errors import TraceError as TraceError
+    from tracelink._model.errors import UnreadableError as UnreadableError
+    from tracelink._model.errors import UsageError as UsageError
+    from tracelink._model.events import EventKind as EventKind
+    from tracelink._model.events import Key as Key
+    from tracelink._model.events import Relation as Relation
+    from tracelink._model.findings import Finding as Finding
+    from tracelink._model.findings import Severity as Severity
+    from tracelink._model.graph import EventGraph as EventGraph
+    from tracelink._model.job import Job as Job
+    from tracelink._model.metrics import Metrics as Metrics
+    from tracelink._model.selection import Selection as Selection
+    from tracelink._record.session import Capture as Capture
+    from tracelink._record.session import capture as capture
+    from tracelink._run.reading import ReadOptions as ReadOptions
+    from tracelink._sql.session import QueryResult as QueryResult
+    from tracelink._sql.session import query as query
+    from tracelink._sql.shipped import shipped_queries as shipped_queries
+    from tracelink._time.compare.compare import compare as compare
+    from tracelink._time.compare.model import Comparison as Comparison
+    from tracelink._time.model.results import Summary as Summary
+    from tracelink._time.summarize import summarize as summarize
+    from tracelink._time.what_if import what_if as what_if
     from tracelink.converters.chakra.validation.rules import Validation as Validation
     from tracelink.converters.chakra.validation.rules import Violation as Violation
     from tracelink.converters.chakra.validation.validate import validate as validate
-    from tracelink.diagnosis.examine import Examined as Examined
-    from tracelink.diagnosis.examine import diagnose as diagnose
-    from tracelink.diagnosis.examine import examine as examine
-    from tracelink.diagnosis.model import Diagnosis as Diagnosis
-    from tracelink.diagnosis.model import Kind as Kind
-    from tracelink.diagnosis.model import Problem as Problem
-    from tracelink.engines.reading import ReadOptions as ReadOptions
-    from tracelink.metrics.during import sampled_during as sampled_during
-    from tracelink.model.clock import Clock as Clock
-    from tracelink.model.clock import ClockMode as ClockMode
-    from tracelink.model.clock import Clocks as Clocks
-    from tracelink.model.errors import RankConflictError as RankConflictError
-    from tracelink.model.errors import TraceError as TraceError
-    from tracelink.model.errors import UnreadableError as UnreadableError
-    from tracelink.model.errors import UsageError as UsageError
-    from tracelink.model.events import EventKind as EventKind
-    from tracelink.model.events import Key as Key
-    from tracelink.model.events import Relation as Relation
-    from tracelink.model.findings import Finding as Finding
-    from tracelink.model.findings import Severity as Severity
-    from tracelink.model.graph import EventGraph as EventGraph
-    from tracelink.model.job import Job as Job
-    from tracelink.model.metrics import Metrics as Metrics
-    from tracelink.model.selection import Selection as Selection
-    from tracelink.sql.session import QueryResult as QueryResult
-    from tracelink.sql.session import query as query
-    from tracelink.sql.shipped import shipped_queries as shipped_queries
 
 
 _ROOT = dirname(dirname(__file__))
@@ -72,12 +74,12 @@ if isdir(join(_ROOT, "converters")) and not isdir(join(dirname(__file__), "conve
     __path__.append(_ROOT)
 
 _EXPORTS = {
-    "answers.compare.compare": ("compare",),
-    "answers.compare.model": ("Comparison",),
-    "answers.model.results": ("Summary",),
-    "answers.summarize": ("summarize",),
-    "answers.what_if": ("what_if",),
-    "api": (
+    "_time.compare.compare": ("compare",),
+    "_time.compare.model": ("Comparison",),
+    "_time.model.results": ("Summary",),
+    "_time.summarize": ("summarize",),
+    "_time.what_if": ("what_if",),
+    "_api": (
         "Merged",
         "Written",
         "clocks",
@@ -88,31 +90,31 @@ _EXPORTS = {
         "merge",
         "write",
     ),
-    "api.inspection": ("Inspection",),
-    "capturing.session": ("Capture", "capture"),
-    "compiling.model": ("CompileReport",),
-    "compiling.reading": ("compile",),
+    "_api.inspection": ("Inspection",),
+    "_record.session": ("Capture", "capture"),
+    "_compile.model": ("CompileReport",),
+    "_compile.reading": ("compile",),
     "converters.chakra.validation.rules": ("Validation", "Violation"),
     "converters.chakra.validation.validate": ("validate",),
-    "diagnosis.examine": ("Examined", "diagnose", "examine"),
-    "diagnosis.model": ("Diagnosis", "Kind", "Problem"),
-    "engines.reading": ("ReadOptions",),
-    "model.findings": ("Finding", "Severity"),
-    "model.errors": (
+    "_hang.examine": ("Examined", "diagnose", "examine"),
+    "_hang.model": ("Diagnosis", "Kind", "Problem"),
+    "_run.reading": ("ReadOptions",),
+    "_model.findings": ("Finding", "Severity"),
+    "_model.errors": (
         "RankConflictError",
         "TraceError",
         "UnreadableError",
         "UsageError",
     ),
-    "model.clock": ("Clock", "ClockMode", "Clocks"),
-    "model.events": ("EventKind", "Key", "Relation"),
-    "model.graph": ("EventGraph",),
-    "model.job": ("Job",),
-    "metrics.during": ("sampled_during",),
-    "model.metrics": ("Metrics",),
-    "model.selection": ("Selection",),
-    "sql.session": ("QueryResult", "query"),
-    "sql.shipped": ("shipped_queries",),
+    "_model.clock": ("Clock", "ClockMode", "Clocks"),
+    "_model.events": ("EventKind", "Key", "Relation"),
+    "_model.graph": ("EventGraph",),
+    "_model.job": ("Job",),
+    "_join.during": ("sampled_during",),
+    "_model.metrics": ("Metrics",),
+    "_model.selection": ("Selection",),
+    "_sql.session": ("QueryResult", "query"),
+    "_sql.shipped": ("shipped_queries",),
 }
 
 __all__ = sorted(chain.from_iterable(_EXPORTS.values()))
@@ -131,6 +133,6 @@ def __dir__() -> list[str]:
 
 
 if "TRACELINK_CAPTURE" in environ:  # records the program that imports tracelink: docs/record.md
-    from tracelink.capturing.hooks import install
+    from tracelink._record.hooks import install
 
     install()

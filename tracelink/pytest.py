@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 if TYPE_CHECKING:
-    from tracelink.capturing.session import Capture
-    from tracelink.model.graph import EventGraph
+    from tracelink._model.graph import EventGraph
+    from tracelink._record.session import Capture
 
 FOLDER = "--tracelink-traces"
 USUAL_STEPS, USUAL_WARMUP = 3, 2
@@ -69,7 +69,7 @@ class TracelinkCapture:
             warmup: How many calls are made before.
             options: Those of `tracelink.capture`, such as `stacks=True`.
         """
-        from tracelink.model.errors import UsageError
+        from tracelink._model.errors import UsageError
 
         if steps < 1 or warmup < 0:
             raise UsageError(
@@ -90,7 +90,7 @@ class TracelinkCapture:
             steps: Such as "5-7"; `step()` of what this gives ends a step.
             options: Those of `tracelink.capture`.
         """
-        from tracelink.capturing.session import capture
+        from tracelink._record.session import capture
 
         folder = self.folder / str(self._count) if self._count else self.folder
         self._count += 1
@@ -143,21 +143,21 @@ class Recorded:
         Raises:
             UnreadableError: Nothing was recorded: see `problems`.
         """
-        from tracelink.api import load
+        from tracelink._api import load
 
         return load([str(self.folder)], jobs=1, **options) if options else self._graph
 
     @cached_property
     def _graph(self) -> EventGraph:
-        from tracelink.api import load
+        from tracelink._api import load
 
         return load([str(self.folder)], jobs=1)
 
     @property
     def steps(self) -> list[Step]:
         """The recorded steps, by rank and number, as long as the profiler saw them."""
-        from tracelink.model.events import EventKind
-        from tracelink.model.selection import STEP_NAMES
+        from tracelink._model.events import EventKind
+        from tracelink._model.selection import STEP_NAMES
 
         graph = self._graph
         ranks = graph.rank_of_events()
@@ -200,7 +200,7 @@ class Recorded:
 
     def facts(self) -> dict[str, Any]:
         """All of this as plain lists and dictionaries, for `benchmark.extra_info`; never fails a benchmark."""
-        from tracelink.model.errors import TraceError
+        from tracelink._model.errors import TraceError
 
         known: dict[str, Any] = {"traces": str(self.folder), "problems": list(self.problems)}
         try:

@@ -7,15 +7,15 @@ from itertools import pairwise
 
 import msgspec
 
+from tracelink._io.engine import Engine
+from tracelink._io.sources import Source
+from tracelink._model.columns import MILLISECOND, StringTable
+from tracelink._model.communications import RoundTrips
+from tracelink._model.errors import UnreadableError
+from tracelink._model.events import Events
+from tracelink._model.findings import Finding, Severity
+from tracelink._model.trace import NoPayloads, ProcessGroup, RankTrace, SourceInfo, shared_ranks
 from tracelink.converters.capture import schema
-from tracelink.io.engine import Engine
-from tracelink.io.sources import Source
-from tracelink.model.columns import MILLISECOND, StringTable
-from tracelink.model.communications import RoundTrips
-from tracelink.model.errors import UnreadableError
-from tracelink.model.events import Events
-from tracelink.model.findings import Finding, Severity
-from tracelink.model.trace import NoPayloads, ProcessGroup, RankTrace, SourceInfo, shared_ranks
 
 FORMAT = "capture"
 STEADY_NS, STEADIER = MILLISECOND, 2000

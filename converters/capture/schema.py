@@ -6,7 +6,7 @@ from typing import Annotated
 
 import msgspec
 
-from tracelink.io.sources import LARGEST_RANK
+from tracelink._io.sources import LARGEST_RANK
 
 VERSION = 1
 LARGEST = 64 << 20

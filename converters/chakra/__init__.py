@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from tracelink.io.framing import DELIMITED, LONGEST_MESSAGE, VARINT, Field, fields_of, length_at
+from tracelink._io.framing import DELIMITED, LONGEST_MESSAGE, VARINT, Field, fields_of, length_at
 from tracelink.plugins import ConversionSpec, Files, Format, ReaderSpec, WriterSpec
 
 __all__ = ["CHAKRA", "CHAKRA_NODES", "DOT", "GRAPHML", "SVG", "census", "schema", "table", "validation"]

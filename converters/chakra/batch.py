@@ -11,12 +11,12 @@ from google.protobuf.message import DecodeError
 from msgspec import Struct, field
 from msgspec.structs import replace
 
+from tracelink._io.framing import DELIMITED, VARINT, key, varint
+from tracelink._io.protobuf import WORD, Octets, Read, Words, leading, read_fields, split
+from tracelink._model.columns import UNKNOWN, Bools, Int64s, Table
 from tracelink.converters.chakra import schema
 from tracelink.converters.chakra.chakra_pb2 import AttributeProto, Node
 from tracelink.converters.chakra.table import Links, chosen, signed
-from tracelink.io.framing import DELIMITED, VARINT, key, varint
-from tracelink.io.protobuf import WORD, Octets, Read, Words, leading, read_fields, split
-from tracelink.model.columns import UNKNOWN, Bools, Int64s, Table
 
 NUMBERS, ID_LISTS, TENSORS = (
     (schema.ID, schema.TYPE, schema.START, schema.DURATION),

@@ -9,6 +9,8 @@ from typing import Annotated
 import numpy as np
 from msgspec import Struct
 
+from tracelink._model.columns import UNKNOWN, Bools, Int64s
+from tracelink._model.fields import Bytes, Count, Doc, Nanoseconds, Positive, Row, Shown, Text
 from tracelink.converters.chakra.schema import CollectiveType, Name, NodeType
 from tracelink.converters.chakra.table import (
     COMMUNICATION,
@@ -22,8 +24,6 @@ from tracelink.converters.chakra.table import (
     roles_of,
     unsigned,
 )
-from tracelink.model.columns import UNKNOWN, Bools, Int64s
-from tracelink.model.fields import Bytes, Count, Doc, Nanoseconds, Positive, Row, Shown, Text
 
 LONGEST_CYCLE = 100
 """Nodes of a cycle that are listed."""

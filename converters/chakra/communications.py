@@ -8,12 +8,12 @@ import numpy as np
 import numpy.typing as npt
 from msgspec.structs import replace
 
+from tracelink._model.collectives import Messages, Participations
+from tracelink._model.columns import NO_TIME, UNKNOWN, Bools, Int32s, Int64s, Table
+from tracelink._model.events import EventKind, Events
+from tracelink._model.job import Job, event_of
+from tracelink._model.operations import Operation
 from tracelink.converters.chakra.schema import TYPE_OF_OPERATION, NodeType
-from tracelink.model.collectives import Messages, Participations
-from tracelink.model.columns import NO_TIME, UNKNOWN, Bools, Int32s, Int64s, Table
-from tracelink.model.events import EventKind, Events
-from tracelink.model.job import Job, event_of
-from tracelink.model.operations import Operation
 
 _ROUNDS = 64
 """The most rounds in which the program order of one rank is applied to the others."""

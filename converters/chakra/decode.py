@@ -13,14 +13,14 @@ import numpy.typing as npt
 from google.protobuf.message import DecodeError
 from msgspec import Struct, field
 
+from tracelink._io.framing import Batch, Framing, FramingError
+from tracelink._io.sources import Opened, Source
+from tracelink._model.columns import Int64s, StringTable
+from tracelink._model.findings import Finding, Severity, Truncated
 from tracelink.converters.chakra.batch import ID_LISTS, NUMBERS, IdLists, Nodes, Part, nodes_of
 from tracelink.converters.chakra.chakra_pb2 import GlobalMetadata
 from tracelink.converters.chakra.schema import CONTROL, DATA, DURATION, ID, START, TYPE, value_of
 from tracelink.converters.chakra.table import Attribute, Links, NodeTable, chosen
-from tracelink.io.framing import Batch, Framing, FramingError
-from tracelink.io.sources import Opened, Source
-from tracelink.model.columns import Int64s, StringTable
-from tracelink.model.findings import Finding, Severity, Truncated
 
 BROKEN_OFF = "broken_off"
 NO_METADATA = "no_metadata"

@@ -10,12 +10,12 @@ import numpy as np
 import numpy.typing as npt
 from msgspec import Struct
 
+from tracelink._io.framing import DELIMITED, VARINT, VARINT_BYTES, delimited, framed, key, varint
+from tracelink._io.protobuf import varints
+from tracelink._model.columns import Int64s
 from tracelink.converters.chakra import schema
 from tracelink.converters.chakra.chakra_pb2 import AttributeProto, GlobalMetadata
 from tracelink.converters.chakra.table import Attribute, Links, NodeTable
-from tracelink.io.framing import DELIMITED, VARINT, VARINT_BYTES, delimited, framed, key, varint
-from tracelink.io.protobuf import varints
-from tracelink.model.columns import Int64s
 
 FEW_VALUES = 4096
 """Each value of an attribute with at most so many different ones is encoded once."""

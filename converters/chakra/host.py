@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 from msgspec.structs import replace
 
-from tracelink.model.call_tree import callers, depths, exclusive_time, innermost, outside
-from tracelink.model.columns import UNKNOWN, Bools, Int64s, Table, values_at
-from tracelink.model.events import GPU_WORK, EventKind, Key, Relation
-from tracelink.model.graph import Excerpt
+from tracelink._model.call_tree import callers, depths, exclusive_time, innermost, outside
+from tracelink._model.columns import UNKNOWN, Bools, Int64s, Table, values_at
+from tracelink._model.events import GPU_WORK, EventKind, Key, Relation
+from tracelink._model.graph import Excerpt
 
 TIMED = (EventKind.OPERATOR, EventKind.ANNOTATION)
 _NO_ID = int(np.iinfo(np.int64).min)

@@ -16,18 +16,18 @@ from google.protobuf import json_format
 from google.protobuf.message import DecodeError
 from msgspec import Struct, field
 
+from tracelink._io.engine import Engine
+from tracelink._io.framing import FramingError, framed
+from tracelink._io.json_array import ArrayDocument, ArrayFormat, as_json, damage_findings
+from tracelink._io.sources import Source
+from tracelink._io.targets import Target
+from tracelink._io.temporary import GZIP_SUFFIX
+from tracelink._model.findings import Finding, Severity, Truncated
+from tracelink._model.text import counted
+from tracelink._model.trace import Payload
 from tracelink.converters.chakra.chakra_pb2 import AttributeProto, GlobalMetadata, IOInfo, Node, NodeType
 from tracelink.converters.chakra.decode import Frame, buffered, frames
 from tracelink.converters.chakra.schema import CONTROL_DEPS, DATA_DEPS
-from tracelink.io.engine import Engine
-from tracelink.io.framing import FramingError, framed
-from tracelink.io.json_array import ArrayDocument, ArrayFormat, as_json, damage_findings
-from tracelink.io.sources import Source
-from tracelink.io.targets import Target
-from tracelink.io.temporary import GZIP_SUFFIX
-from tracelink.model.findings import Finding, Severity, Truncated
-from tracelink.model.text import counted
-from tracelink.model.trace import Payload
 from tracelink.plugins import Output
 
 Message = TypeVar("Message", GlobalMetadata, Node)

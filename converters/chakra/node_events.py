@@ -9,6 +9,16 @@ import numpy as np
 import numpy.typing as npt
 from msgspec import Struct
 
+from tracelink._model.call_tree import innermost
+from tracelink._model.columns import NO_TIME, UNKNOWN, Bools, Int32s, Int64s
+from tracelink._model.events import (
+    GPU_WORK,
+    Edges,
+    EventKind,
+    Relation,
+    Track,
+    TrackKind,
+)
 from tracelink.converters.chakra.schema import (
     Category,
     Name,
@@ -20,16 +30,6 @@ from tracelink.converters.chakra.table import (
     inclusive_ns,
     roles_of,
     starts_ns,
-)
-from tracelink.model.call_tree import innermost
-from tracelink.model.columns import NO_TIME, UNKNOWN, Bools, Int32s, Int64s
-from tracelink.model.events import (
-    GPU_WORK,
-    Edges,
-    EventKind,
-    Relation,
-    Track,
-    TrackKind,
 )
 
 _LATEST = 1 << 62

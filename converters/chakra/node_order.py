@@ -7,10 +7,10 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from msgspec import Struct
 
+from tracelink._model.columns import UNKNOWN, Bools, Int64s, Table
 from tracelink.converters.chakra.communications import Communication
 from tracelink.converters.chakra.host import Device, Host
 from tracelink.converters.chakra.table import Links
-from tracelink.model.columns import UNKNOWN, Bools, Int64s, Table
 
 FIRST_ID = 1
 """Protobuf does not write a 0, and some readers treat a missing id as an error."""

@@ -11,6 +11,11 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
+from tracelink._io.framing import delimited
+from tracelink._io.salvage import PLAIN
+from tracelink._model.columns import MICROSECOND, UNKNOWN, Bools, Int64s
+from tracelink._model.events import EventKind, Key
+from tracelink._model.graph import Excerpt, recorded_payloads
 from tracelink.converters.chakra import schema
 from tracelink.converters.chakra.encode import attribute
 from tracelink.converters.chakra.host import TIMED
@@ -20,11 +25,6 @@ from tracelink.converters.chakra.simulation import GroupNumbers
 from tracelink.converters.chakra.table import Attribute, NodeTable
 from tracelink.converters.pytorch.arguments import INPUT_DIMS_MARK, OperatorInputs
 from tracelink.converters.pytorch.node_schema import INPUTS_KEY, FlatTensorsText, Tensors, TensorsText
-from tracelink.io.framing import delimited
-from tracelink.io.salvage import PLAIN
-from tracelink.model.columns import MICROSECOND, UNKNOWN, Bools, Int64s
-from tracelink.model.events import EventKind, Key
-from tracelink.model.graph import Excerpt, recorded_payloads
 
 CATEGORIES = {
     EventKind.OPERATOR: schema.Category.OPERATOR,

@@ -9,6 +9,14 @@ import numpy as np
 from msgspec import Struct
 from msgspec.structs import replace
 
+from tracelink._model.call_tree import greatest_inside, innermost
+from tracelink._model.columns import UNKNOWN, Int64s
+from tracelink._model.events import GPU_WORK, EventKind, Events, Key, Relation
+from tracelink._model.graph import Excerpt
+from tracelink._order.host import host_waits
+from tracelink._order.order import Order, lane_of_tracks, launched_work
+from tracelink._order.streams import stream_order, stream_waits
+from tracelink._order.threads import hand_overs, resumptions
 from tracelink.converters.chakra.communications import Communication
 from tracelink.converters.chakra.host import Device, Host, device_of, host_of
 from tracelink.converters.chakra.node_order import (
@@ -25,14 +33,6 @@ from tracelink.converters.chakra.node_order import (
 )
 from tracelink.converters.chakra.table import Links
 from tracelink.converters.pytorch.synchronizations import recorded_synchronizations
-from tracelink.model.call_tree import greatest_inside, innermost
-from tracelink.model.columns import UNKNOWN, Int64s
-from tracelink.model.events import GPU_WORK, EventKind, Events, Key, Relation
-from tracelink.model.graph import Excerpt
-from tracelink.ordering.host import host_waits
-from tracelink.ordering.order import Order, lane_of_tracks, launched_work
-from tracelink.ordering.streams import stream_order, stream_waits
-from tracelink.ordering.threads import hand_overs, resumptions
 
 STREAM, STREAM_WAIT, HOST_WAIT, HAND_OVER = "stream", "stream wait", "host wait", "hand-over"
 ISSUE, RESUMPTION, TENSOR = "issue", "resumption", "tensor"

@@ -13,6 +13,24 @@ import msgspec
 import numpy as np
 from msgspec import Struct, field
 
+from tracelink._io.engine import Engine
+from tracelink._io.framing import FramingError
+from tracelink._io.json_array import RereadPayloads
+from tracelink._io.sources import LARGEST_RANK, Source
+from tracelink._model.columns import NO_TIME, UNKNOWN, Int32s, Int64s, StringTable
+from tracelink._model.communications import (
+    text_in,
+)
+from tracelink._model.events import (
+    Edges,
+    EventKind,
+    Events,
+    Key,
+    KeyColumn,
+)
+from tracelink._model.findings import Finding, Severity, Truncated
+from tracelink._model.text import counted
+from tracelink._model.trace import Payload, Payloads, RankTrace, SourceInfo
 from tracelink.converters.chakra import schema
 from tracelink.converters.chakra.decode import (
     BROKEN_OFF,
@@ -43,24 +61,6 @@ from tracelink.converters.chakra.table import (
     NodeTable,
     unsigned,
 )
-from tracelink.io.engine import Engine
-from tracelink.io.framing import FramingError
-from tracelink.io.json_array import RereadPayloads
-from tracelink.io.sources import LARGEST_RANK, Source
-from tracelink.model.columns import NO_TIME, UNKNOWN, Int32s, Int64s, StringTable
-from tracelink.model.communications import (
-    text_in,
-)
-from tracelink.model.events import (
-    Edges,
-    EventKind,
-    Events,
-    Key,
-    KeyColumn,
-)
-from tracelink.model.findings import Finding, Severity, Truncated
-from tracelink.model.text import counted
-from tracelink.model.trace import Payload, Payloads, RankTrace, SourceInfo
 from tracelink.plugins import Inspected
 
 MESSAGES, NODE_LIST = "chakra", "chakra-nodes"

@@ -15,9 +15,9 @@ from heapq import heapify, heappop, heappush
 import numpy as np
 from msgspec import Struct
 
+from tracelink._model.columns import UNKNOWN, Int64s
 from tracelink.converters.chakra.schema import CollectiveType, NodeType
 from tracelink.converters.chakra.table import Links
-from tracelink.model.columns import UNKNOWN, Int64s
 
 INSTANT, SLOW = 0, 1 << 50
 """Durations of communication in nanoseconds: less than any computation, and more than all of it."""

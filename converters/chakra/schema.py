@@ -6,7 +6,7 @@ import re
 from enum import IntEnum, StrEnum
 from typing import TYPE_CHECKING, Any
 
-from tracelink.model.operations import Operation
+from tracelink._model.operations import Operation
 
 if TYPE_CHECKING:
     from tracelink.converters.chakra.chakra_pb2 import AttributeProto

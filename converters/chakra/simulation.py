@@ -9,13 +9,13 @@ import numpy as np
 from msgspec import Struct
 from msgspec.structs import replace
 
+from tracelink._model.columns import UNKNOWN, Bools, Int64s
+from tracelink._model.events import GPU_WORK
+from tracelink._model.graph import Excerpt
+from tracelink._model.job import Job
 from tracelink.converters.chakra.communications import Communication, usable
 from tracelink.converters.chakra.host import nodes_of_host
 from tracelink.converters.chakra.schema import SIMULATED, CollectiveType, NodeType
-from tracelink.model.columns import UNKNOWN, Bools, Int64s
-from tracelink.model.events import GPU_WORK
-from tracelink.model.graph import Excerpt
-from tracelink.model.job import Job
 
 ALL_RANKS = 0
 """The number of the group of all ranks."""

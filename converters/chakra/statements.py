@@ -8,12 +8,8 @@ from typing import Any
 import numpy as np
 from msgspec import Struct
 
-from tracelink.converters.chakra import schema
-from tracelink.converters.chakra.table import (
-    NodeTable,
-)
-from tracelink.model.columns import UNKNOWN, StringTable
-from tracelink.model.communications import (
+from tracelink._model.columns import UNKNOWN, StringTable
+from tracelink._model.communications import (
     Communications,
     Statement,
     communications,
@@ -21,8 +17,12 @@ from tracelink.model.communications import (
     rank_in,
     text_in,
 )
-from tracelink.model.operations import Operation, item_bytes, operation_of
-from tracelink.model.trace import ProcessGroup
+from tracelink._model.operations import Operation, item_bytes, operation_of
+from tracelink._model.trace import ProcessGroup
+from tracelink.converters.chakra import schema
+from tracelink.converters.chakra.table import (
+    NodeTable,
+)
 
 _OPERATION_OF_TYPE = {int(number): operation.value for operation, number in schema.TYPE_OF_OPERATION.items()}
 _OPERATION_OF_TYPE[schema.CollectiveType.REDUCE_SCATTER_BLOCK] = Operation.REDUCE_SCATTER.value

@@ -10,8 +10,8 @@ import numpy as np
 import numpy.typing as npt
 from msgspec import Struct, field
 
+from tracelink._model.columns import MICROSECOND, UNKNOWN, Bools, Int32s, Int64s, Table
 from tracelink.converters.chakra.schema import INTEGERS, Category, Kind, Name, NodeType
-from tracelink.model.columns import MICROSECOND, UNKNOWN, Bools, Int32s, Int64s, Table
 
 UNSIGNED = 0xFFFF_FFFF_FFFF_FFFF
 """The largest unsigned 64-bit number."""

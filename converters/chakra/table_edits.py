@@ -9,10 +9,10 @@ import numpy as np
 import numpy.typing as npt
 from msgspec.structs import replace
 
+from tracelink._model.columns import MICROSECOND, UNKNOWN, Bools, Int64s, Table
 from tracelink.converters.chakra.node_order import FIRST_ID
 from tracelink.converters.chakra.schema import KINDS, Category, Kind, Name, NodeType
 from tracelink.converters.chakra.table import Attribute, Links, NodeTable
-from tracelink.model.columns import MICROSECOND, UNKNOWN, Bools, Int64s, Table
 
 IDLE = "idle"
 """The name of nodes for pauses."""

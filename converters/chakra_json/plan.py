@@ -7,15 +7,15 @@ from collections.abc import Callable
 import numpy as np
 from msgspec import Struct
 
+from tracelink._model.call_tree import callers, exclusive_time, innermost, outside
+from tracelink._model.columns import UNKNOWN, Bools, Int64s, values_at
+from tracelink._model.events import GPU_WORK, Edges, EventKind, Key, Relation
+from tracelink._model.graph import Excerpt
+from tracelink._order.host import host_waits
+from tracelink._order.order import launched_work
 from tracelink.converters.chakra_json import schema
 from tracelink.converters.pytorch.arguments import base_time
 from tracelink.converters.pytorch.synchronizations import recorded_synchronizations
-from tracelink.model.call_tree import callers, exclusive_time, innermost, outside
-from tracelink.model.columns import UNKNOWN, Bools, Int64s, values_at
-from tracelink.model.events import GPU_WORK, Edges, EventKind, Key, Relation
-from tracelink.model.graph import Excerpt
-from tracelink.ordering.host import host_waits
-from tracelink.ordering.order import launched_work
 
 # The tree of the nodes of an execution trace.
 

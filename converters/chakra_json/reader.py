@@ -10,6 +10,15 @@ import numpy as np
 import numpy.typing as npt
 from msgspec import Struct, field
 
+from tracelink._io.engine import Engine
+from tracelink._io.json_array import ArrayDocument, ArrayFormat, RereadPayloads
+from tracelink._io.sources import Source
+from tracelink._model.columns import NO_TIME, UNKNOWN, Bools, Int32s, Int64s, int64s, lookup
+from tracelink._model.communications import Statement, text_in
+from tracelink._model.events import Edges, EventKind, Events, Key, KeyColumn, Relation, Track, TrackKind
+from tracelink._model.findings import Finding, Severity
+from tracelink._model.text import counted
+from tracelink._model.trace import RankTrace, SourceInfo
 from tracelink.converters.chakra_json import schema
 from tracelink.converters.chakra_json.schema import BASE_TIME
 from tracelink.converters.pytorch import first_keys_of
@@ -39,15 +48,6 @@ from tracelink.converters.pytorch.nodes import (
     decode,
     integer_in,
 )
-from tracelink.io.engine import Engine
-from tracelink.io.json_array import ArrayDocument, ArrayFormat, RereadPayloads
-from tracelink.io.sources import Source
-from tracelink.model.columns import NO_TIME, UNKNOWN, Bools, Int32s, Int64s, int64s, lookup
-from tracelink.model.communications import Statement, text_in
-from tracelink.model.events import Edges, EventKind, Events, Key, KeyColumn, Relation, Track, TrackKind
-from tracelink.model.findings import Finding, Severity
-from tracelink.model.text import counted
-from tracelink.model.trace import RankTrace, SourceInfo
 
 # The reader of linked traces.
 

@@ -6,7 +6,7 @@ import re
 
 import msgspec
 
-from tracelink.model.events import EventKind
+from tracelink._model.events import EventKind
 
 SCHEMA, PID, TIME, START, FINISH, NODES = "schema", "pid", "time", "start_ts", "finish_ts", "nodes"
 

@@ -15,18 +15,18 @@ import numpy as np
 from msgspec import Struct
 from msgspec.structs import replace
 
+from tracelink._io.engine import Engine
+from tracelink._io.targets import Target, spool_folder
+from tracelink._model.columns import UNKNOWN, Int64s
+from tracelink._model.errors import UsageError
+from tracelink._model.events import EventKind
+from tracelink._model.findings import Finding, Severity
+from tracelink._model.graph import EventGraph, Excerpt, execution_traces, recorded_payloads
+from tracelink._model.job import Job, Part
+from tracelink._model.text import counted
+from tracelink._model.trace import Payloads, SourceInfo
 from tracelink.converters.chakra_json import schema
 from tracelink.converters.chakra_json.plan import DeviceWork, Plan, plan_of
-from tracelink.io.engine import Engine
-from tracelink.io.targets import Target, spool_folder
-from tracelink.model.columns import UNKNOWN, Int64s
-from tracelink.model.errors import UsageError
-from tracelink.model.events import EventKind
-from tracelink.model.findings import Finding, Severity
-from tracelink.model.graph import EventGraph, Excerpt, execution_traces, recorded_payloads
-from tracelink.model.job import Job, Part
-from tracelink.model.text import counted
-from tracelink.model.trace import Payloads, SourceInfo
 from tracelink.plugins import Output
 
 # Findings on a rank.

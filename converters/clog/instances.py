@@ -13,8 +13,7 @@ import numpy as np
 from msgspec import Struct
 from msgspec.structs import replace
 
-from tracelink.converters.clog.log import ENDED, ENQUEUED, STARTED, WAITED, Steps
-from tracelink.model.columns import (
+from tracelink._model.columns import (
     MILLISECOND,
     NO_TIME,
     UNKNOWN,
@@ -26,6 +25,7 @@ from tracelink.model.columns import (
     lookup,
     values_at,
 )
+from tracelink.converters.clog.log import ENDED, ENQUEUED, STARTED, WAITED, Steps
 
 
 class Instances(Table, frozen=True):

@@ -12,11 +12,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 import numpy as np
 from msgspec import Struct, field
 
-from tracelink.io.engine import Meter
-from tracelink.io.sources import LARGEST_RANK, Source
-from tracelink.model.columns import MILLISECOND, UNKNOWN, Int64s, Table, UInt8s
-from tracelink.model.errors import UnreadableError, encodable
-from tracelink.model.trace import shared_ranks
+from tracelink._io.engine import Meter
+from tracelink._io.sources import LARGEST_RANK, Source
+from tracelink._model.columns import MILLISECOND, UNKNOWN, Int64s, Table, UInt8s
+from tracelink._model.errors import UnreadableError, encodable
+from tracelink._model.trace import shared_ranks
 
 VERSION = 1
 """The newest known version."""

@@ -10,18 +10,18 @@ import orjson
 from msgspec import Struct
 from msgspec.structs import replace
 
+from tracelink._io.engine import Engine
+from tracelink._io.sources import Source
+from tracelink._model.columns import NO_TIME, UNKNOWN, Bools, Int8s, Int32s, Int64s, StringTable, distinct
+from tracelink._model.communications import Communications
+from tracelink._model.events import EventKind, Events, Key, KeyColumn, Track, TrackKind
+from tracelink._model.findings import Finding, NewerVersion, Severity, Truncated
+from tracelink._model.operations import POINT_TO_POINT, ROOTED, Operation, operation_of
+from tracelink._model.records import Entry, Recording, Records, Requests, State
+from tracelink._model.text import counted, subject
+from tracelink._model.trace import Payload, ProcessGroup, RankTrace, SourceInfo
 from tracelink.converters.clog.instances import Found, Instances, instances_of
 from tracelink.converters.clog.log import VERSION, Communicator, Log, Signature, read_log
-from tracelink.io.engine import Engine
-from tracelink.io.sources import Source
-from tracelink.model.columns import NO_TIME, UNKNOWN, Bools, Int8s, Int32s, Int64s, StringTable, distinct
-from tracelink.model.communications import Communications
-from tracelink.model.events import EventKind, Events, Key, KeyColumn, Track, TrackKind
-from tracelink.model.findings import Finding, NewerVersion, Severity, Truncated
-from tracelink.model.operations import POINT_TO_POINT, ROOTED, Operation, operation_of
-from tracelink.model.records import Entry, Recording, Records, Requests, State
-from tracelink.model.text import counted, subject
-from tracelink.model.trace import Payload, ProcessGroup, RankTrace, SourceInfo
 
 TYPES = {
     "f32": "Float",

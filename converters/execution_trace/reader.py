@@ -7,6 +7,13 @@ from typing import Any
 
 import numpy as np
 
+from tracelink._io.engine import Engine
+from tracelink._io.json_array import ArrayDocument, ArrayFormat, RereadPayloads
+from tracelink._io.sources import Source
+from tracelink._model.columns import NO_TIME, SECOND, UNKNOWN, Int64s
+from tracelink._model.events import EventKind, Events, Track, TrackKind
+from tracelink._model.findings import Finding, Severity
+from tracelink._model.trace import RankTrace, SourceInfo
 from tracelink.converters.pytorch import first_keys_of, is_linked
 from tracelink.converters.pytorch import node_schema as schema
 from tracelink.converters.pytorch.node_trace import (
@@ -28,13 +35,6 @@ from tracelink.converters.pytorch.nodes import (
     decode,
     integer_in,
 )
-from tracelink.io.engine import Engine
-from tracelink.io.json_array import ArrayDocument, ArrayFormat, RereadPayloads
-from tracelink.io.sources import Source
-from tracelink.model.columns import NO_TIME, SECOND, UNKNOWN, Int64s
-from tracelink.model.events import EventKind, Events, Track, TrackKind
-from tracelink.model.findings import Finding, Severity
-from tracelink.model.trace import RankTrace, SourceInfo
 
 
 class ExecutionTraceReader:

@@ -14,15 +14,15 @@ import numpy as np
 import orjson
 from msgspec import Struct
 
+from tracelink._io.sources import Source
+from tracelink._model.columns import UNKNOWN, Int64s
+from tracelink._model.errors import UnreadableError
+from tracelink._model.findings import Finding, Severity, Truncated
+from tracelink._model.records import Details, Entry, Frame, Texts
+from tracelink._model.trace import Payload
 from tracelink.converters.flight_recorder import pickles, schema
 from tracelink.converters.flight_recorder.scan import Entries, abridged, selected
 from tracelink.converters.flight_recorder.schema import FRAME_FILE, FRAME_LINE, FRAME_NAME, Layout
-from tracelink.io.sources import Source
-from tracelink.model.columns import UNKNOWN, Int64s
-from tracelink.model.errors import UnreadableError
-from tracelink.model.findings import Finding, Severity, Truncated
-from tracelink.model.records import Details, Entry, Frame, Texts
-from tracelink.model.trace import Payload
 
 _JSON_COSTS = {b"{": 540, b"[": 120, b",": 96}
 """Bytes of memory for each value, at most; an object includes the row of columns that it may become."""

@@ -16,12 +16,12 @@ import numpy as np
 from msgspec import Struct
 from msgspec.structs import replace
 
+from tracelink._model.columns import UNKNOWN, Bools, Int8s, Int32s, Int64s, StringTable, distinct
+from tracelink._model.errors import encodable
+from tracelink._model.operations import peers_of, type_named
+from tracelink._model.records import Requests
 from tracelink.converters.flight_recorder.scan import Entries
 from tracelink.converters.flight_recorder.schema import FRAME_FILE, FRAME_LINE, FRAME_NAME, Dump, Layout
-from tracelink.model.columns import UNKNOWN, Bools, Int8s, Int32s, Int64s, StringTable, distinct
-from tracelink.model.errors import encodable
-from tracelink.model.operations import peers_of, type_named
-from tracelink.model.records import Requests
 
 _MAX_SIZES = 1 << 20
 """Many entries may refer to one list: with more sizes than this at once, they are not expanded."""

@@ -16,8 +16,8 @@ from typing import Any, NoReturn
 
 from msgspec import Struct
 
-from tracelink.io.pickles import opcode_in_words
-from tracelink.model.errors import UnreadableError
+from tracelink._io.pickles import opcode_in_words
+from tracelink._model.errors import UnreadableError
 
 MAX_FILE_BYTES = 32 << 20
 """A larger file is not read. One string that fills such a file, and its copies, stay within the memory limit."""

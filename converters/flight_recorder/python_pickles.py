@@ -14,6 +14,8 @@ from typing import Any
 
 from msgspec import Struct, field
 
+from tracelink._io.pickles import Machine, Truncated
+from tracelink._model.errors import UnreadableError
 from tracelink.converters.flight_recorder.pickles import (
     DECODER_ERRORS,
     MEMORY,
@@ -22,8 +24,6 @@ from tracelink.converters.flight_recorder.pickles import (
     collector_paused,
     refuse_if_too_large,
 )
-from tracelink.io.pickles import Machine, Truncated
-from tracelink.model.errors import UnreadableError
 
 _HEAD = 2
 _FRAMED = 4

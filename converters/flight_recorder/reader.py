@@ -9,6 +9,13 @@ import numpy as np
 from msgspec import Struct
 from msgspec.structs import replace
 
+from tracelink._io.engine import Engine
+from tracelink._io.sources import Source
+from tracelink._model.columns import NO_TIME, UNKNOWN, StringTable
+from tracelink._model.findings import Finding, NewerVersion, Severity
+from tracelink._model.records import Recording, Records
+from tracelink._model.text import subject
+from tracelink._model.trace import RankTrace, SourceInfo
 from tracelink.converters.flight_recorder import schema
 from tracelink.converters.flight_recorder.decoding import (
     Decoded,
@@ -31,13 +38,6 @@ from tracelink.converters.flight_recorder.records import (
     records_of,
     tracks_of,
 )
-from tracelink.io.engine import Engine
-from tracelink.io.sources import Source
-from tracelink.model.columns import NO_TIME, UNKNOWN, StringTable
-from tracelink.model.findings import Finding, NewerVersion, Severity
-from tracelink.model.records import Recording, Records
-from tracelink.model.text import subject
-from tracelink.model.trace import RankTrace, SourceInfo
 
 
 class FlightRecorderReader:

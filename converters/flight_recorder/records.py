@@ -10,17 +10,17 @@ from typing import Any
 import numpy as np
 import orjson
 
+from tracelink._io.sources import LARGEST_RANK
+from tracelink._model.columns import NO_TIME, UNKNOWN, Bools, Int8s, Int32s, Int64s, StringTable
+from tracelink._model.communications import Communications
+from tracelink._model.errors import encodable
+from tracelink._model.events import EventKind, Events, Key, KeyColumn, Track, TrackKind
+from tracelink._model.findings import Finding, Severity
+from tracelink._model.operations import POINT_TO_POINT, Operation, operation_of
+from tracelink._model.records import Progress, Records, State
+from tracelink._model.trace import ProcessGroup, shared_ranks
 from tracelink.converters.flight_recorder import schema
 from tracelink.converters.flight_recorder.entries import LATEST, EntryRequests, Fields, GroupName
-from tracelink.io.sources import LARGEST_RANK
-from tracelink.model.columns import NO_TIME, UNKNOWN, Bools, Int8s, Int32s, Int64s, StringTable
-from tracelink.model.communications import Communications
-from tracelink.model.errors import encodable
-from tracelink.model.events import EventKind, Events, Key, KeyColumn, Track, TrackKind
-from tracelink.model.findings import Finding, Severity
-from tracelink.model.operations import POINT_TO_POINT, Operation, operation_of
-from tracelink.model.records import Progress, Records, State
-from tracelink.model.trace import ProcessGroup, shared_ranks
 
 _STATES = {
     "scheduled": State.SCHEDULED,

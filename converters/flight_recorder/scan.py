@@ -16,9 +16,9 @@ import numpy as np
 from msgspec import Struct
 from msgspec.structs import replace
 
+from tracelink._model.columns import UNKNOWN, Bools, Float64s, Int64s
+from tracelink._model.errors import UnreadableError
 from tracelink.converters.flight_recorder import pickles, schema
-from tracelink.model.columns import UNKNOWN, Bools, Float64s, Int64s
-from tracelink.model.errors import UnreadableError
 
 _GET = rb"(?:h.|j.{4})"
 _INTEGER = rb"(?:K.|M..|J.{4}|\x8a\x08.{8})"

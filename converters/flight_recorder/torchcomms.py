@@ -10,11 +10,11 @@ import numpy as np
 from msgspec import Struct
 from msgspec.structs import replace
 
+from tracelink._model.columns import UNKNOWN, Bools, Int64s, StringTable
+from tracelink._model.findings import Finding, Severity
+from tracelink._model.operations import POINT_TO_POINT, operation_of
+from tracelink._model.text import subject
 from tracelink.converters.flight_recorder.entries import Fields
-from tracelink.model.columns import UNKNOWN, Bools, Int64s, StringTable
-from tracelink.model.findings import Finding, Severity
-from tracelink.model.operations import POINT_TO_POINT, operation_of
-from tracelink.model.text import subject
 
 _BATCH_OF_MESSAGES = "batch_op_issue"
 """Sends and receives that are issued together, and are recorded as one operation of the rank alone."""

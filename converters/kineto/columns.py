@@ -13,11 +13,11 @@ import numpy as np
 from msgspec import Struct, field
 from msgspec.structs import replace
 
+from tracelink._model.columns import Bools, Float64s, Int64s, StringTable, Table, int64s
+from tracelink._model.communications import Communications, Statement, communications
+from tracelink._model.events import EventKind, Key
 from tracelink.converters.kineto import schema
 from tracelink.converters.kineto.elements import TEXT_LANE, Decoded, Shapes, Stated
-from tracelink.model.columns import Bools, Float64s, Int64s, StringTable, Table, int64s
-from tracelink.model.communications import Communications, Statement, communications
-from tracelink.model.events import EventKind, Key
 
 THREAD_KEYS: tuple[tuple[Key, str], ...] = (
     (Key.EXTERNAL_ID, "external_id"),

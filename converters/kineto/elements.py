@@ -16,6 +16,10 @@ import numpy as np
 import numpy.typing as npt
 from msgspec import Struct, field
 
+from tracelink._model.columns import UNKNOWN, Bools, Int32s, Int64s, KnownInt64s, StringTable, Table
+from tracelink._model.communications import Statement
+from tracelink._model.events import EventKind
+from tracelink._model.operations import COLLECTIVE_ANNOTATION, COLLECTIVE_KERNEL, COLLECTIVE_OPERATOR
 from tracelink.converters.kineto import schema
 from tracelink.converters.pytorch.arguments import (
     COLLECTIVE,
@@ -25,10 +29,6 @@ from tracelink.converters.pytorch.arguments import (
     statement_key,
     statement_of,
 )
-from tracelink.model.columns import UNKNOWN, Bools, Int32s, Int64s, KnownInt64s, StringTable, Table
-from tracelink.model.communications import Statement
-from tracelink.model.events import EventKind
-from tracelink.model.operations import COLLECTIVE_ANNOTATION, COLLECTIVE_KERNEL, COLLECTIVE_OPERATOR
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer

@@ -16,6 +16,23 @@ import numpy as np
 import numpy.typing as npt
 from msgspec.structs import replace
 
+from tracelink._io.engine import Engine
+from tracelink._io.json_array import (
+    ArrayDocument,
+    ArrayFormat,
+    Part,
+    RereadPayloads,
+    as_json,
+    damage_findings,
+)
+from tracelink._io.salvage import Damage
+from tracelink._io.sources import LARGEST_RANK, Source
+from tracelink._model.columns import UNKNOWN, Bools, Int32s, Int64s, for_each_text
+from tracelink._model.events import EventKind, Events, Key, KeyColumn, Track, TrackKind
+from tracelink._model.findings import Finding, Severity
+from tracelink._model.operations import DRIVER_CALL
+from tracelink._model.text import subject
+from tracelink._model.trace import Payload, ProcessGroup, RankTrace, SourceInfo
 from tracelink.converters.kineto import schema
 from tracelink.converters.kineto.columns import ElementColumns, FlowEnds, join
 from tracelink.converters.kineto.elements import Decoded, ElementDecoder
@@ -31,16 +48,6 @@ from tracelink.converters.kineto.tracks import (
     tracks_of,
 )
 from tracelink.converters.pytorch.arguments import BASE_TIME, CATEGORY_OF_KIND, DRIVER_CATEGORY, base_time
-from tracelink.io.engine import Engine
-from tracelink.io.json_array import ArrayDocument, ArrayFormat, Part, RereadPayloads, as_json, damage_findings
-from tracelink.io.salvage import Damage
-from tracelink.io.sources import LARGEST_RANK, Source
-from tracelink.model.columns import UNKNOWN, Bools, Int32s, Int64s, for_each_text
-from tracelink.model.events import EventKind, Events, Key, KeyColumn, Track, TrackKind
-from tracelink.model.findings import Finding, Severity
-from tracelink.model.operations import DRIVER_CALL
-from tracelink.model.text import subject
-from tracelink.model.trace import Payload, ProcessGroup, RankTrace, SourceInfo
 
 WORTH_SPLITTING = 16 << 20
 """Smaller files are read faster by one process."""

@@ -6,8 +6,8 @@ from typing import Any
 
 import msgspec
 
+from tracelink._model.events import EventKind, InstantScope
 from tracelink.converters.pytorch.arguments import KIND_OF_CATEGORY, StatedArguments
-from tracelink.model.events import EventKind, InstantScope
 
 EVENTS = "traceEvents"
 FIRST_KEYS = ("ph", "name", "cat", "pid", "tid", "ts", "dur", "args")

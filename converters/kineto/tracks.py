@@ -10,10 +10,7 @@ import numpy.typing as npt
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from tracelink.converters.kineto import schema
-from tracelink.converters.kineto.columns import ElementColumns, FlowEnds, Half, Metadata, Samples
-from tracelink.converters.kineto.elements import TEXT_LANE, Shapes
-from tracelink.model.columns import (
+from tracelink._model.columns import (
     LOWEST,
     MICROSECOND,
     UNKNOWN,
@@ -25,8 +22,11 @@ from tracelink.model.columns import (
     stable_order,
     starts_of,
 )
-from tracelink.model.communications import text_in
-from tracelink.model.events import BYTES, Counters, Track, TrackKind
+from tracelink._model.communications import text_in
+from tracelink._model.events import BYTES, Counters, Track, TrackKind
+from tracelink.converters.kineto import schema
+from tracelink.converters.kineto.columns import ElementColumns, FlowEnds, Half, Metadata, Samples
+from tracelink.converters.kineto.elements import TEXT_LANE, Shapes
 
 # Threads and streams, and their names.
 

@@ -9,9 +9,9 @@ import numpy as np
 from msgspec import Struct
 from msgspec.structs import replace
 
+from tracelink._model.columns import MICROSECOND, NO_TIME, UNKNOWN, Bools, Int32s, Int64s, Table
 from tracelink.converters.memory_snapshot import schema
 from tracelink.converters.memory_snapshot.pickles import Decoded, List
-from tracelink.model.columns import MICROSECOND, NO_TIME, UNKNOWN, Bools, Int32s, Int64s, Table
 
 LAST_US = 4 * 10**15
 """Later times (after the year 2096) are invalid."""

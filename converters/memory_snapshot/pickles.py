@@ -13,6 +13,12 @@ from typing import Any
 
 from msgspec import Struct, field
 
+from tracelink._io.pickles import AHEAD, Machine, Truncated, unframed
+from tracelink._io.sources import Opened
+from tracelink._model.columns import UNKNOWN, StringTable
+from tracelink._model.communications import text_in
+from tracelink._model.errors import UnreadableError
+from tracelink._model.records import Frame
 from tracelink.converters.memory_snapshot import schema
 from tracelink.converters.memory_snapshot.shapes import (
     GET,
@@ -22,12 +28,6 @@ from tracelink.converters.memory_snapshot.shapes import (
     number_of,
     shape_of,
 )
-from tracelink.io.pickles import AHEAD, Machine, Truncated, unframed
-from tracelink.io.sources import Opened
-from tracelink.model.columns import UNKNOWN, StringTable
-from tracelink.model.communications import text_in
-from tracelink.model.errors import UnreadableError
-from tracelink.model.records import Frame
 
 MOST_SHAPES = 64
 

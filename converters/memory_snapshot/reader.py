@@ -11,6 +11,15 @@ import numpy as np
 from msgspec import Struct, field
 from msgspec.structs import replace
 
+from tracelink._io.engine import Engine
+from tracelink._io.sources import Source
+from tracelink._model.columns import UNKNOWN, Int64s, StringTable
+from tracelink._model.errors import UnreadableError, printable
+from tracelink._model.events import BYTES, Counters, EventKind, Events, Track, TrackKind
+from tracelink._model.findings import Finding, Severity, Truncated
+from tracelink._model.records import Frame, frame_of, line_in_words, of_program
+from tracelink._model.text import counted, moment, size, subject
+from tracelink._model.trace import ListedPayloads, RankTrace, SourceInfo
 from tracelink.converters.memory_snapshot import schema
 from tracelink.converters.memory_snapshot.history import (
     Device,
@@ -23,15 +32,6 @@ from tracelink.converters.memory_snapshot.history import (
     usage_at,
 )
 from tracelink.converters.memory_snapshot.pickles import Decoded, decode
-from tracelink.io.engine import Engine
-from tracelink.io.sources import Source
-from tracelink.model.columns import UNKNOWN, Int64s, StringTable
-from tracelink.model.errors import UnreadableError, printable
-from tracelink.model.events import BYTES, Counters, EventKind, Events, Track, TrackKind
-from tracelink.model.findings import Finding, Severity, Truncated
-from tracelink.model.records import Frame, frame_of, line_in_words, of_program
-from tracelink.model.text import counted, moment, size, subject
-from tracelink.model.trace import ListedPayloads, RankTrace, SourceInfo
 
 FORMAT = "memory-snapshot"
 MOST_BLOCKS = 20

@@ -7,8 +7,8 @@ from typing import Any
 
 from msgspec import Struct
 
+from tracelink._model.columns import UNKNOWN
 from tracelink.converters.memory_snapshot import schema
-from tracelink.model.columns import UNKNOWN
 
 MOST_PAIRS = 16
 

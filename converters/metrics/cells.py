@@ -11,9 +11,9 @@ from decimal import Decimal, InvalidOperation
 import numpy as np
 from msgspec import Struct
 
+from tracelink._model.columns import NO_TIME, SECOND, Float64s, Int64s
+from tracelink._model.metrics import Basis
 from tracelink.converters.metrics import schema
-from tracelink.model.columns import NO_TIME, SECOND, Float64s, Int64s
-from tracelink.model.metrics import Basis
 
 SEPARATOR = "\n"
 

@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import numpy as np
 
+from tracelink._model.columns import NO_TIME
+from tracelink._model.metrics import Basis, Gauge
 from tracelink.converters.metrics import schema
 from tracelink.converters.metrics.cells import TimeFormat, is_missing, numbers, time_format, times, unit_of
 from tracelink.converters.metrics.samples import LONGEST_NAME, Samples
-from tracelink.model.columns import NO_TIME
-from tracelink.model.metrics import Basis, Gauge
 
 if TYPE_CHECKING:
-    from tracelink.io.sources import Opened
+    from tracelink._io.sources import Opened
 
 LARGEST = 256 << 20
 """Uncompressed bytes of a file: it is decoded as a whole."""

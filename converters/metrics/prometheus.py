@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from tracelink._model.columns import NO_TIME
+from tracelink._model.errors import UnreadableError
+from tracelink._model.metrics import Basis, Gauge
 from tracelink.converters.metrics import schema
 from tracelink.converters.metrics.samples import LONGEST_NAME, Samples
-from tracelink.model.columns import NO_TIME
-from tracelink.model.errors import UnreadableError
-from tracelink.model.metrics import Basis, Gauge
 
 if TYPE_CHECKING:
-    from tracelink.io.sources import Opened
+    from tracelink._io.sources import Opened
 
 MOST_LABELS = 64
 LABEL = re.compile(r'[\s,]*+([A-Za-z_]\w*+)\s*+=\s*+"((?:[^"\\]|\\.)*+)"')

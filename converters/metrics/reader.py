@@ -6,14 +6,14 @@ import codecs
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 
+from tracelink._io.engine import Engine
+from tracelink._io.sources import Opened, Source
+from tracelink._model.columns import StringTable
+from tracelink._model.events import Events, Track, TrackKind
+from tracelink._model.metrics import Readings
+from tracelink._model.trace import NoPayloads, RankTrace
 from tracelink.converters.metrics import dialect_of, objects, prometheus, tables
 from tracelink.converters.metrics.samples import FORMAT, Samples
-from tracelink.io.engine import Engine
-from tracelink.io.sources import Opened, Source
-from tracelink.model.columns import StringTable
-from tracelink.model.events import Events, Track, TrackKind
-from tracelink.model.metrics import Readings
-from tracelink.model.trace import NoPayloads, RankTrace
 
 
 class MetricsFileReader:

@@ -10,15 +10,15 @@ import numpy as np
 from msgspec import Struct, field
 from msgspec.structs import replace
 
+from tracelink._io.sources import Source
+from tracelink._model.columns import NO_TIME, Bools, Float64s, Int64s
+from tracelink._model.errors import UnreadableError
+from tracelink._model.events import Counters
+from tracelink._model.findings import Finding, Severity, Truncated
+from tracelink._model.metrics import Basis, Gauge, Readings
+from tracelink._model.text import subject
+from tracelink._model.trace import SourceInfo
 from tracelink.converters.metrics import schema
-from tracelink.io.sources import Source
-from tracelink.model.columns import NO_TIME, Bools, Float64s, Int64s
-from tracelink.model.errors import UnreadableError
-from tracelink.model.events import Counters
-from tracelink.model.findings import Finding, Severity, Truncated
-from tracelink.model.metrics import Basis, Gauge, Readings
-from tracelink.model.text import subject
-from tracelink.model.trace import SourceInfo
 
 FORMAT = "metrics"
 MOST_GAUGES = 50_000

@@ -8,6 +8,11 @@ import numpy as np
 from msgspec import Struct, field
 from msgspec.structs import replace
 
+from tracelink._model.columns import NO_TIME, Int64s
+from tracelink._model.errors import UnreadableError
+from tracelink._model.findings import Finding, Severity
+from tracelink._model.metrics import Basis, Gauge
+from tracelink._model.text import counted
 from tracelink.converters.metrics import schema
 from tracelink.converters.metrics.cells import (
     TimeFormat,
@@ -19,11 +24,6 @@ from tracelink.converters.metrics.cells import (
     unwrapped,
 )
 from tracelink.converters.metrics.samples import LONGEST_NAME, Samples
-from tracelink.model.columns import NO_TIME, Int64s
-from tracelink.model.errors import UnreadableError
-from tracelink.model.findings import Finding, Severity
-from tracelink.model.metrics import Basis, Gauge
-from tracelink.model.text import counted
 
 MOST_COLUMNS = 4096
 Columns = Sequence[Sequence[str]]

@@ -8,12 +8,12 @@ from collections.abc import Iterable, Iterator, Sequence
 from msgspec import Struct, field
 from msgspec.structs import replace
 
+from tracelink._model.errors import UnreadableError
+from tracelink._model.findings import Finding, Severity
 from tracelink.converters.metrics import schema
 from tracelink.converters.metrics.cells import numbers, time_format
 from tracelink.converters.metrics.samples import Samples
 from tracelink.converters.metrics.table import MOST_COLUMNS, Table, names_of
-from tracelink.model.errors import UnreadableError
-from tracelink.model.findings import Finding, Severity
 
 SEPARATORS = (",", ";", "\t")
 LONGEST_CELL = 1 << 17

@@ -6,8 +6,8 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-from tracelink.io.sources import LARGEST_RANK, Opened
-from tracelink.model.witnesses import Report, Sign
+from tracelink._io.sources import LARGEST_RANK, Opened
+from tracelink._model.witnesses import Report, Sign
 
 TOKENS = (
     b"WorkNCCL(",

@@ -7,14 +7,14 @@ import re
 import msgspec
 from msgspec import Struct, field
 
+from tracelink._io.engine import Engine
+from tracelink._io.sources import Source
+from tracelink._model.errors import UnreadableError, encodable
+from tracelink._model.findings import Finding, Severity
+from tracelink._model.text import counted
+from tracelink._model.trace import RankTrace
+from tracelink._model.witnesses import CommunicatorStatus, Launched, MemberStatus, MonitorAnswer
 from tracelink.converters.monitors import schema
-from tracelink.io.engine import Engine
-from tracelink.io.sources import Source
-from tracelink.model.errors import UnreadableError, encodable
-from tracelink.model.findings import Finding, Severity
-from tracelink.model.text import counted
-from tracelink.model.trace import RankTrace
-from tracelink.model.witnesses import CommunicatorStatus, Launched, MemberStatus, MonitorAnswer
 
 LARGEST = 256 << 20
 """Bytes of a status: 1,000 communicators of 1,000 ranks have less."""

@@ -6,14 +6,14 @@ from collections.abc import Iterator
 
 from msgspec import Struct
 
+from tracelink._io.engine import Engine
+from tracelink._io.sources import Opened, Source
+from tracelink._model.errors import UnreadableError
+from tracelink._model.findings import Finding, Severity, Truncated
+from tracelink._model.text import number, size
+from tracelink._model.trace import RankTrace, SourceInfo
+from tracelink._model.witnesses import Report, WatchdogLog
 from tracelink.converters.monitors.lines import BLOCK, marked_lines, report_of
-from tracelink.io.engine import Engine
-from tracelink.io.sources import Opened, Source
-from tracelink.model.errors import UnreadableError
-from tracelink.model.findings import Finding, Severity, Truncated
-from tracelink.model.text import number, size
-from tracelink.model.trace import RankTrace, SourceInfo
-from tracelink.model.witnesses import Report, WatchdogLog
 
 FROM_START = 64 << 20
 FROM_END = 192 << 20

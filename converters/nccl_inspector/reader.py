@@ -12,6 +12,16 @@ import numpy as np
 from msgspec import Struct
 from msgspec.structs import replace
 
+from tracelink._io.engine import Engine
+from tracelink._io.sources import Source, of_spool
+from tracelink._model.columns import UNKNOWN, Bools, Float64s, Int64s, StringTable
+from tracelink._model.communications import Communications
+from tracelink._model.errors import UnreadableError
+from tracelink._model.events import Counters, EventKind, Events, Key, KeyColumn, Track, TrackKind
+from tracelink._model.findings import Finding, Severity, Truncated
+from tracelink._model.operations import Operation, operation_of
+from tracelink._model.text import counted, subject
+from tracelink._model.trace import Payload, ProcessGroup, RankTrace, SourceInfo
 from tracelink.converters.nccl_inspector import schema
 from tracelink.converters.nccl_inspector.records import (
     Operations,
@@ -21,16 +31,6 @@ from tracelink.converters.nccl_inspector.records import (
     process_of,
 )
 from tracelink.converters.nccl_inspector.schema import Communicator
-from tracelink.io.engine import Engine
-from tracelink.io.sources import Source, of_spool
-from tracelink.model.columns import UNKNOWN, Bools, Float64s, Int64s, StringTable
-from tracelink.model.communications import Communications
-from tracelink.model.errors import UnreadableError
-from tracelink.model.events import Counters, EventKind, Events, Key, KeyColumn, Track, TrackKind
-from tracelink.model.findings import Finding, Severity, Truncated
-from tracelink.model.operations import Operation, operation_of
-from tracelink.model.text import counted, subject
-from tracelink.model.trace import Payload, ProcessGroup, RankTrace, SourceInfo
 
 FORMAT = "nccl-inspector"
 BACKEND = "nccl"

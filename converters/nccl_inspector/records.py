@@ -11,11 +11,11 @@ from collections.abc import Callable, Iterator
 import msgspec
 from msgspec import Struct, field
 
+from tracelink._io.sources import Opened, Source
+from tracelink._model.columns import MICROSECOND, UNKNOWN, StringTable
+from tracelink._model.communications import number_in, rank_in, text_in
+from tracelink._model.errors import UnreadableError
 from tracelink.converters.nccl_inspector import schema
-from tracelink.io.sources import Opened, Source
-from tracelink.model.columns import MICROSECOND, UNKNOWN, StringTable
-from tracelink.model.communications import number_in, rank_in, text_in
-from tracelink.model.errors import UnreadableError
 
 BLOCK = 1 << 20
 LONGEST = 64 << 20

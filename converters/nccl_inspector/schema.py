@@ -7,7 +7,7 @@ import re
 import msgspec
 from msgspec import Struct
 
-from tracelink.model.communications import rank_in, text_in
+from tracelink._model.communications import rank_in, text_in
 
 FIRST_US, LAST_US = 10**15, 4 * 10**15
 """Valid times in microseconds: 2001 to 2096."""

@@ -11,11 +11,11 @@ import numpy.typing as npt
 from msgspec import Struct, field
 from msgspec.structs import replace
 
+from tracelink._model.columns import UNKNOWN, Int32s, Int64s, UInt8s, distinct
+from tracelink._model.events import EventKind, Key, Track, TrackKind
 from tracelink.converters.nsys import schema
 from tracelink.converters.nsys.collected import Collector, Rows, coded
 from tracelink.converters.nsys.database import Database, identifier, known
-from tracelink.model.columns import UNKNOWN, Int32s, Int64s, UInt8s, distinct
-from tracelink.model.events import EventKind, Key, Track, TrackKind
 
 VERSION_SUFFIX = re.compile(r"_v\d+(?=_pt|$)")
 """`cudaLaunchKernel_v7000`: the version of the interface."""

@@ -11,9 +11,9 @@ import numpy as np
 import numpy.typing as npt
 from msgspec import Struct, field
 
-from tracelink.io.system import read_into_at, write_at
-from tracelink.model.columns import UNKNOWN, Int64s, StringTable, stable_order
-from tracelink.model.events import Key, KeyColumn, Track
+from tracelink._io.system import read_into_at, write_at
+from tracelink._model.columns import UNKNOWN, Int64s, StringTable, stable_order
+from tracelink._model.events import Key, KeyColumn, Track
 
 COLUMNS = {
     "kind": np.uint8,

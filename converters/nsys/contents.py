@@ -8,6 +8,12 @@ from tempfile import gettempdir
 import numpy as np
 from msgspec import Struct, field
 
+from tracelink._io.engine import Engine
+from tracelink._io.sources import Source
+from tracelink._model.errors import UnreadableError
+from tracelink._model.events import Key, Track
+from tracelink._model.findings import Finding, Severity, Truncated
+from tracelink._model.text import subject
 from tracelink.converters.nsys import schema
 from tracelink.converters.nsys.activities import Activities, Lanes, Names
 from tracelink.converters.nsys.collected import Collector, Stored
@@ -17,12 +23,6 @@ from tracelink.converters.nsys.files import COMMAND, LocalFile, database_of
 from tracelink.converters.nsys.nvtx import Ranges
 from tracelink.converters.nsys.payloads import NvtxWords
 from tracelink.converters.nsys.processes import Process, host_of, processes_of
-from tracelink.io.engine import Engine
-from tracelink.io.sources import Source
-from tracelink.model.errors import UnreadableError
-from tracelink.model.events import Key, Track
-from tracelink.model.findings import Finding, Severity, Truncated
-from tracelink.model.text import subject
 
 SYSTEM = "osrt"
 """What the user requests to read calls of the operating system."""

@@ -7,11 +7,11 @@ from collections.abc import Iterator, Mapping
 import numpy as np
 from msgspec import Struct, field
 
+from tracelink._model.columns import UNKNOWN, Bools, Int64s
+from tracelink._model.events import BYTES, Counters, Track, TrackKind
 from tracelink.converters.nsys.activities import pid_of
 from tracelink.converters.nsys.database import Database, known
 from tracelink.converters.nsys.schema import LONGEST_NS
-from tracelink.model.columns import UNKNOWN, Bools, Int64s
-from tracelink.model.events import BYTES, Counters, Track, TrackKind
 
 METRICS, METRIC_NAMES = "GPU_METRICS", "TARGET_INFO_GPU_METRICS"
 DEVICES = "TARGET_INFO_CUDA_DEVICE"

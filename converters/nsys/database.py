@@ -12,8 +12,8 @@ from urllib.parse import quote
 import numpy as np
 from msgspec import Struct, field
 
-from tracelink.model.columns import UNKNOWN, Int64s
-from tracelink.model.errors import UnreadableError
+from tracelink._model.columns import UNKNOWN, Int64s
+from tracelink._model.errors import UnreadableError
 
 ROWS_AT_ONCE = 1 << 16
 IDS_AT_ONCE = 1 << 12

@@ -19,11 +19,11 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 
+from tracelink._io.sources import Source, siblings_of, too_large
+from tracelink._model.errors import UnreadableError, printable
 from tracelink.converters.nsys import PARQUET_MAGIC, SQLITE_MAGIC, parquet_table
 from tracelink.converters.nsys.database import identifier
 from tracelink.converters.nsys.schema import CAPTURE, HOST, STRINGS
-from tracelink.io.sources import Source, siblings_of, too_large
-from tracelink.model.errors import UnreadableError, printable
 
 if TYPE_CHECKING:
     import pyarrow
@@ -147,7 +147,7 @@ def _table_file(source: Source, path: str, folder: Path) -> Path:
     """A table as a file, which is a temporary copy if it is not on this machine."""
     if source.local:
         return Path(path)
-    from tracelink.io.remote.objects import temporary_copy
+    from tracelink._io.remote.objects import temporary_copy
 
     file = folder / path.rpartition("/")[2]
     with temporary_copy(path) as whole, file.open("wb") as copy:

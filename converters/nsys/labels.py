@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from msgspec import Struct
 
-from tracelink.model.columns import UNKNOWN, Int32s, Int64s, StringTable, UInt8s
+from tracelink._model.columns import UNKNOWN, Int32s, Int64s, StringTable, UInt8s
 
 SEPARATOR = b"\x1e"
 """Between two texts."""

@@ -12,12 +12,12 @@ import msgspec
 import numpy as np
 from msgspec import Struct, field
 
+from tracelink._model.columns import UNKNOWN
+from tracelink._model.communications import Statement, number_in, rank_in
+from tracelink._model.operations import POINT_TO_POINT, Operation, operation_of
+from tracelink._model.trace import ProcessGroup
 from tracelink.converters.nsys.database import IDS_AT_ONCE, Database
 from tracelink.converters.nsys.schema import RANGES, STRINGS
-from tracelink.model.columns import UNKNOWN
-from tracelink.model.communications import Statement, number_in, rank_in
-from tracelink.model.operations import POINT_TO_POINT, Operation, operation_of
-from tracelink.model.trace import ProcessGroup
 
 LIBRARY_CALL = re.compile(r"^[nr]cclx?([A-Z]\w*)$")
 GROUP = "Group"

@@ -9,15 +9,15 @@ from itertools import islice
 import numpy as np
 from msgspec import Struct, field
 
+from tracelink._model.columns import UNKNOWN, Bools, Int32s, Int64s, UInt8s
+from tracelink._model.events import EventKind, Key, Track, TrackKind
+from tracelink._model.operations import COLLECTIVE_ANNOTATION
 from tracelink.converters.nsys import schema
 from tracelink.converters.nsys.activities import Activities, pid_of
 from tracelink.converters.nsys.collected import coded
 from tracelink.converters.nsys.database import known
 from tracelink.converters.nsys.labels import SEPARATOR, Labels, NameCodes, labels_of
 from tracelink.converters.nsys.payloads import NvtxWords
-from tracelink.model.columns import UNKNOWN, Bools, Int32s, Int64s, UInt8s
-from tracelink.model.events import EventKind, Key, Track, TrackKind
-from tracelink.model.operations import COLLECTIVE_ANNOTATION
 
 NO_OPERATORS = ("Torch-Compiled Region", "## Call ", "ProfilerStep#")
 """Names of torch's ranges that are no operators."""

@@ -9,14 +9,14 @@ import numpy as np
 import numpy.typing as npt
 from msgspec import Struct, field
 
+from tracelink._io.sources import Source
+from tracelink._model.columns import Int64s
+from tracelink._model.trace import Payload
 from tracelink.converters.nsys import schema
 from tracelink.converters.nsys.database import Database, identifier
 from tracelink.converters.nsys.files import LocalFile
 from tracelink.converters.nsys.nccl import ENTRIES, arguments_of
 from tracelink.converters.nsys.nccl import Payloads as NcclPayloads
-from tracelink.io.sources import Source
-from tracelink.model.columns import Int64s
-from tracelink.model.trace import Payload
 
 ROWS_AT_ONCE = 1 << 12
 NO_EVENT = 0xFFFFFFFF

@@ -7,10 +7,10 @@ from collections.abc import Collection, Mapping, Sequence
 
 from msgspec import Struct
 
+from tracelink._io.sources import LARGEST_RANK
 from tracelink.converters.nsys.database import Database
 from tracelink.converters.nsys.nccl import Payloads, communicators_in
 from tracelink.converters.nsys.schema import CAPTURE, HOST, MPI_RANKS, PID_BITS, PID_MASK, PROCESSES
-from tracelink.io.sources import LARGEST_RANK
 
 ENVIRONMENT = "WHERE name LIKE 'PROCESS%:ENVIRONMENT_VARIABLE%' AND value GLOB '{}=[0-9]*'"
 """The only values of environment variables that are read are numbers."""

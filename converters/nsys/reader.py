@@ -7,21 +7,21 @@ from typing import Any, cast
 import numpy as np
 from msgspec.structs import replace
 
+from tracelink._io.engine import Engine
+from tracelink._io.sources import Source
+from tracelink._model.columns import Int64s, StringTable
+from tracelink._model.communications import Communications, communications
+from tracelink._model.errors import UnreadableError
+from tracelink._model.events import EventKind, Events, Track, TrackKind
+from tracelink._model.findings import Finding, Severity
+from tracelink._model.text import subject
+from tracelink._model.trace import RankTrace, SourceInfo
 from tracelink.converters.nsys.collected import Stored
 from tracelink.converters.nsys.contents import ProcessSource, Session, unpack
 from tracelink.converters.nsys.database import Database
 from tracelink.converters.nsys.nccl import LibraryCalls, Payloads, is_library_call, library_calls
 from tracelink.converters.nsys.payloads import RowPayloads
 from tracelink.converters.nsys.processes import Process
-from tracelink.io.engine import Engine
-from tracelink.io.sources import Source
-from tracelink.model.columns import Int64s, StringTable
-from tracelink.model.communications import Communications, communications
-from tracelink.model.errors import UnreadableError
-from tracelink.model.events import EventKind, Events, Track, TrackKind
-from tracelink.model.findings import Finding, Severity
-from tracelink.model.text import subject
-from tracelink.model.trace import RankTrace, SourceInfo
 
 
 class NsysReader:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tracelink.model.events import EventKind
+from tracelink._model.events import EventKind
 
 # Tables.
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 
-from tracelink.io.framing import DELIMITED, VARINT, fields_of, key, length_at
+from tracelink._io.framing import DELIMITED, VARINT, fields_of, key, length_at
 from tracelink.plugins import ConversionSpec, Format, ReaderSpec, WriterSpec
 
 __all__ = ["PERFETTO", "PERFETTO_BUNDLE", "PERFETTO_JSON", "TRACK_EVENTS", "timeline"]

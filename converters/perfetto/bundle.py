@@ -12,16 +12,16 @@ from typing import IO, Any, BinaryIO, cast
 from msgspec import Struct
 from msgspec.structs import replace
 
-from tracelink.io.engine import Engine
-from tracelink.io.sources import Opened, Source
-from tracelink.io.targets import Target
-from tracelink.model.clock import Clock
-from tracelink.model.errors import TraceError, UsageError
-from tracelink.model.findings import Finding, Severity, Truncated
-from tracelink.model.graph import Rank
-from tracelink.model.job import Job
-from tracelink.model.ranges import Numbers
-from tracelink.model.trace import SourceInfo
+from tracelink._io.engine import Engine
+from tracelink._io.sources import Opened, Source
+from tracelink._io.targets import Target
+from tracelink._model.clock import Clock
+from tracelink._model.errors import TraceError, UsageError
+from tracelink._model.findings import Finding, Severity, Truncated
+from tracelink._model.graph import Rank
+from tracelink._model.job import Job
+from tracelink._model.ranges import Numbers
+from tracelink._model.trace import SourceInfo
 from tracelink.plugins import Output
 
 # The manifest: keys of Perfetto's format.

@@ -9,6 +9,12 @@ from typing import Any
 import numpy as np
 from msgspec import Struct
 
+from tracelink._model.columns import UNKNOWN, Bools, Int32s, Int64s
+from tracelink._model.events import Key
+from tracelink._model.graph import EventGraph, Rank
+from tracelink._model.job import Job
+from tracelink._model.ranges import Numbers
+from tracelink._model.trace import SourceInfo
 from tracelink.converters.perfetto.json_text import Texts, micros, numbers, quoted, table, unclosed_object
 from tracelink.converters.perfetto.timeline import schema
 from tracelink.converters.perfetto.timeline.drawing import Drawing
@@ -16,12 +22,6 @@ from tracelink.converters.perfetto.timeline.groups import group_label, sequence_
 from tracelink.converters.perfetto.timeline.hangs import LastArrivals
 from tracelink.converters.perfetto.timeline.job import ArgumentChoice
 from tracelink.converters.perfetto.timeline.view import startup_view
-from tracelink.model.columns import UNKNOWN, Bools, Int32s, Int64s
-from tracelink.model.events import Key
-from tracelink.model.graph import EventGraph, Rank
-from tracelink.model.job import Job
-from tracelink.model.ranges import Numbers
-from tracelink.model.trace import SourceInfo
 
 PROFILER_KEYS = frozenset({"deviceProperties", "distributedInfo"})
 """The header of a profiler contains one of these."""

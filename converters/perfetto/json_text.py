@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 import orjson
 
-from tracelink.model.columns import Float64s, Int64s
+from tracelink._model.columns import Float64s, Int64s
 
 Texts = npt.NDArray[np.object_]
 """One bytes object for each code or row."""

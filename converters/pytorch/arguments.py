@@ -9,8 +9,8 @@ from typing import Any
 
 import msgspec
 
-from tracelink.model.columns import UNKNOWN
-from tracelink.model.communications import (
+from tracelink._model.columns import UNKNOWN
+from tracelink._model.communications import (
     Sizes,
     Statement,
     number_in,
@@ -20,8 +20,8 @@ from tracelink.model.communications import (
     stated_by_inputs,
     text_in,
 )
-from tracelink.model.events import EventKind
-from tracelink.model.operations import Operation, item_bytes, operation_of, type_named
+from tracelink._model.events import EventKind
+from tracelink._model.operations import Operation, item_bytes, operation_of, type_named
 
 INPUT_DIMS, INPUT_TYPES, INPUT_VALUES = "Input Dims", "Input type", "Concrete Inputs"
 INPUT_DIMS_MARK = b'"%s"' % INPUT_DIMS.encode()

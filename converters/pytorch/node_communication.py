@@ -7,8 +7,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from tracelink.converters.pytorch import node_schema
-from tracelink.model.communications import (
+from tracelink._model.communications import (
     Sizes,
     Statement,
     elements_of,
@@ -20,7 +19,7 @@ from tracelink.model.communications import (
     stated_by_inputs,
     text_in,
 )
-from tracelink.model.operations import (
+from tracelink._model.operations import (
     COLLECTIVE_ANNOTATION,
     COLLECTIVE_OPERATOR,
     RECORD_OPERATOR,
@@ -29,6 +28,7 @@ from tracelink.model.operations import (
     operation_of,
     type_named,
 )
+from tracelink.converters.pytorch import node_schema
 
 MOST_MEMBERS = 1 << 20
 

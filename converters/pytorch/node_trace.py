@@ -9,6 +9,14 @@ import msgspec
 import numpy as np
 from msgspec import Struct
 
+from tracelink._io.json_array import ArrayDocument, ArrayFormat, as_json, damage_findings
+from tracelink._io.salvage import Damage
+from tracelink._io.sources import LARGEST_RANK
+from tracelink._model.columns import UNKNOWN, Bools, Int64s, StringTable, own_ancestors, repeated
+from tracelink._model.events import Key, KeyColumn
+from tracelink._model.findings import Finding, NewerVersion, Severity
+from tracelink._model.text import subject
+from tracelink._model.trace import Payload, ProcessGroup
 from tracelink.converters.pytorch import node_schema as schema
 from tracelink.converters.pytorch.node_schema import NODES, PROCESS_ROOTS, THREAD_ROOTS, Group
 from tracelink.converters.pytorch.nodes import (
@@ -18,14 +26,6 @@ from tracelink.converters.pytorch.nodes import (
     Piece,
     integer_in,
 )
-from tracelink.io.json_array import ArrayDocument, ArrayFormat, as_json, damage_findings
-from tracelink.io.salvage import Damage
-from tracelink.io.sources import LARGEST_RANK
-from tracelink.model.columns import UNKNOWN, Bools, Int64s, StringTable, own_ancestors, repeated
-from tracelink.model.events import Key, KeyColumn
-from tracelink.model.findings import Finding, NewerVersion, Severity
-from tracelink.model.text import subject
-from tracelink.model.trace import Payload, ProcessGroup
 
 # Parents: the ids as written, corrected where they lead to no node.
 

@@ -10,10 +10,10 @@ import msgspec
 import numpy as np
 from msgspec import Struct, field
 
+from tracelink._model.columns import Int64s, StringTable, int64s
+from tracelink._model.communications import Communications, Statement, communications
 from tracelink.converters.pytorch import ATTRIBUTES_MARK, node_schema
 from tracelink.converters.pytorch.node_communication import communicates, statement_of
-from tracelink.model.columns import Int64s, StringTable, int64s
-from tracelink.model.communications import Communications, Statement, communications
 
 TEXTS = msgspec.json.Decoder(list[msgspec.Raw])
 

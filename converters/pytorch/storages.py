@@ -8,8 +8,8 @@ from functools import lru_cache
 import msgspec
 import numpy as np
 
+from tracelink._model.trace import StorageUses
 from tracelink.converters.pytorch import node_schema
-from tracelink.model.trace import StorageUses
 
 INPUTS = msgspec.json.Decoder(node_schema.InputsText)
 OBJECT = msgspec.json.Decoder(node_schema.ValuesText)

@@ -5,10 +5,10 @@ from __future__ import annotations
 import msgspec
 import numpy as np
 
-from tracelink.model.columns import int64s
-from tracelink.model.events import EventKind
-from tracelink.model.graph import EventGraph, recorded_payloads
-from tracelink.model.trace import Awaited, Synchronizations
+from tracelink._model.columns import int64s
+from tracelink._model.events import EventKind
+from tracelink._model.graph import EventGraph, recorded_payloads
+from tracelink._model.trace import Awaited, Synchronizations
 
 
 class Synchronization(msgspec.Struct, gc=False):

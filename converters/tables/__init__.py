@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tracelink.model import MANIFEST, MANIFEST_START
+from tracelink._model import MANIFEST, MANIFEST_START
 from tracelink.plugins import Files, Format, ReaderSpec, WriterSpec
 
 __all__ = ["DUCKDB", "PARQUET", "database", "files", "schema", "writer"]

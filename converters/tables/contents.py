@@ -10,19 +10,19 @@ import numpy as np
 import pyarrow as pa
 from msgspec.structs import replace
 
-from tracelink.answers.model.results import WorkIn
-from tracelink.answers.rank.breakdown import breakdown_of
-from tracelink.answers.rank.steps import windows_of
-from tracelink.answers.rank.view import RankView
+from tracelink._model.columns import NO_TIME, UNKNOWN, Int64s, int64s, values_at
+from tracelink._model.errors import encodable
+from tracelink._model.events import EventKind, Events, Key, KeyColumn, Relation
+from tracelink._model.graph import EventGraph
+from tracelink._model.job import Job
+from tracelink._model.trace import TEXT_KEYS, Payload, payloads_near
+from tracelink._store.parquet import arrow_schema, arrow_type
+from tracelink._store.schema import Column, Type
+from tracelink._time.model.results import WorkIn
+from tracelink._time.rank.breakdown import breakdown_of
+from tracelink._time.rank.steps import windows_of
+from tracelink._time.rank.view import RankView
 from tracelink.converters.tables import schema
-from tracelink.model.columns import NO_TIME, UNKNOWN, Int64s, int64s, values_at
-from tracelink.model.errors import encodable
-from tracelink.model.events import EventKind, Events, Key, KeyColumn, Relation
-from tracelink.model.graph import EventGraph
-from tracelink.model.job import Job
-from tracelink.model.trace import TEXT_KEYS, Payload, payloads_near
-from tracelink.store.parquet import arrow_schema, arrow_type
-from tracelink.store.schema import Column, Type
 
 # Arrow arrays of columns.
 

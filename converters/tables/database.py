@@ -11,6 +11,13 @@ import msgspec
 import pyarrow as pa
 from msgspec import Struct
 
+from tracelink._io.temporary import scratch_folder_for
+from tracelink._model import MANIFEST
+from tracelink._model.errors import UnreadableError, printable
+from tracelink._model.text import shortened
+from tracelink._store.duckdb import check_installed, connected, create, created, locked, pattern
+from tracelink._store.parquet import arrow_type
+from tracelink._store.schema import Column, Type, named, quoted
 from tracelink.converters.tables import schema
 from tracelink.converters.tables.files import (
     AGAIN,
@@ -20,13 +27,6 @@ from tracelink.converters.tables.files import (
     refused,
 )
 from tracelink.converters.tables.schema import Manifest, Table
-from tracelink.io.temporary import scratch_folder_for
-from tracelink.model import MANIFEST
-from tracelink.model.errors import UnreadableError, printable
-from tracelink.model.text import shortened
-from tracelink.store.duckdb import check_installed, connected, create, created, locked, pattern
-from tracelink.store.parquet import arrow_type
-from tracelink.store.schema import Column, Type, named, quoted
 
 if TYPE_CHECKING:
     import duckdb

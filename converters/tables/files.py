@@ -10,13 +10,13 @@ import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from tracelink._io.sources import Source
+from tracelink._io.targets import Target
+from tracelink._model import MANIFEST
+from tracelink._model.errors import UnreadableError, did_you_mean
+from tracelink._store.parquet import arrow_type
 from tracelink.converters.tables import schema
 from tracelink.converters.tables.schema import Manifest
-from tracelink.io.sources import Source
-from tracelink.io.targets import Target
-from tracelink.model import MANIFEST
-from tracelink.model.errors import UnreadableError, did_you_mean
-from tracelink.store.parquet import arrow_type
 
 
 def write_manifest(target: Target, manifest: Manifest) -> int:

@@ -11,23 +11,23 @@ import pyarrow as pa
 from msgspec import Struct
 from msgspec.structs import replace
 
+from tracelink._io.engine import Engine
+from tracelink._io.remote.addresses import shown
+from tracelink._io.remote.objects import as_file, lasting_copy
+from tracelink._io.sources import STDIN, Source, again
+from tracelink._join.selection import without_unseen
+from tracelink._model.columns import UNKNOWN
+from tracelink._model.errors import UnreadableError, UsageError
+from tracelink._model.findings import Finding, Severity
+from tracelink._model.graph import EventGraph, LinkReport, Rank
+from tracelink._model.job import Job
+from tracelink._model.ranges import Numbers
+from tracelink._model.trace import ProcessGroup, RankTrace, SourceInfo
 from tracelink.converters.tables import schema
 from tracelink.converters.tables.database import DatabaseTables
 from tracelink.converters.tables.files import manifest_of, read_file, refused
 from tracelink.converters.tables.restoring import JobContents, job_contents, rank_graph
 from tracelink.converters.tables.schema import Manifest
-from tracelink.io.engine import Engine
-from tracelink.io.remote.addresses import shown
-from tracelink.io.remote.objects import as_file, lasting_copy
-from tracelink.io.sources import STDIN, Source, again
-from tracelink.model.columns import UNKNOWN
-from tracelink.model.errors import UnreadableError, UsageError
-from tracelink.model.findings import Finding, Severity
-from tracelink.model.graph import EventGraph, LinkReport, Rank
-from tracelink.model.job import Job
-from tracelink.model.ranges import Numbers
-from tracelink.model.trace import ProcessGroup, RankTrace, SourceInfo
-from tracelink.pipeline.selection import without_unseen
 from tracelink.plugins import Inspected
 
 

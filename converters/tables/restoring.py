@@ -12,12 +12,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from msgspec import Struct, field
 
-from tracelink.converters.tables import schema
-from tracelink.model.collectives import Collectives, Messages, Participations
-from tracelink.model.columns import UNKNOWN, Int32s, Int64s, StringTable
-from tracelink.model.columns import Table as ModelTable
-from tracelink.model.errors import UnreadableError
-from tracelink.model.events import (
+from tracelink._model.collectives import Collectives, Messages, Participations
+from tracelink._model.columns import UNKNOWN, Int32s, Int64s, StringTable
+from tracelink._model.columns import Table as ModelTable
+from tracelink._model.errors import UnreadableError
+from tracelink._model.events import (
     Counters,
     Edges,
     Events,
@@ -25,11 +24,12 @@ from tracelink.model.events import (
     KeyColumn,
     Track,
 )
-from tracelink.model.fields import fields_of
-from tracelink.model.findings import Finding
-from tracelink.model.graph import EventGraph, LinkReport, Rank, source_bounds
-from tracelink.model.trace import TEXT_KEYS, Payload, Payloads, ProcessGroup, SourceInfo
-from tracelink.store.schema import Column, Type
+from tracelink._model.fields import fields_of
+from tracelink._model.findings import Finding
+from tracelink._model.graph import EventGraph, LinkReport, Rank, source_bounds
+from tracelink._model.trace import TEXT_KEYS, Payload, Payloads, ProcessGroup, SourceInfo
+from tracelink._store.schema import Column, Type
+from tracelink.converters.tables import schema
 
 Read = Callable[[schema.Table], pa.Table]
 """Reads a table of a rank, or of the job."""

@@ -10,17 +10,17 @@ from typing import Annotated, Any
 from msgspec import Struct
 from msgspec.structs import replace
 
-from tracelink.model import MANIFEST, MANIFEST_START
-from tracelink.model.collectives import Collectives, Messages, Participations
-from tracelink.model.columns import Text
-from tracelink.model.events import Counters, Edges, Events, Key, Track
-from tracelink.model.fields import Doc, Row, elements_of, fields_of
-from tracelink.model.findings import Finding
-from tracelink.model.graph import LinkReport, Rank
-from tracelink.model.job import Ties
-from tracelink.model.trace import ProcessGroup, SourceInfo
-from tracelink.store import schema as stored
-from tracelink.store.schema import Column, Type, column_of
+from tracelink._model import MANIFEST, MANIFEST_START
+from tracelink._model.collectives import Collectives, Messages, Participations
+from tracelink._model.columns import Text
+from tracelink._model.events import Counters, Edges, Events, Key, Track
+from tracelink._model.fields import Doc, Row, elements_of, fields_of
+from tracelink._model.findings import Finding
+from tracelink._model.graph import LinkReport, Rank
+from tracelink._model.job import Ties
+from tracelink._model.trace import ProcessGroup, SourceInfo
+from tracelink._store import schema as stored
+from tracelink._store.schema import Column, Type, column_of
 
 VERSION = 2
 """Version of the tables: it increases with every change of their columns."""
@@ -100,7 +100,7 @@ EVENT = "The row of the event within its rank, from 0."
 
 
 class Part(Enum):
-    """What work on a device is; the values are those of `tracelink.answers.rank.view`."""
+    """What work on a device is; the values are those of `tracelink._time.rank.view`."""
 
     COMPUTE = 0
     COMMUNICATION = 1
@@ -174,7 +174,7 @@ class CompileRow(Row, frozen=True):
 
 
 class StepParts(Row, frozen=True):
-    """The parts of a step: fields of `tracelink.answers.model.results.Step`."""
+    """The parts of a step: fields of `tracelink._time.model.results.Step`."""
 
     compute_ns: Annotated[int, Doc("Time with computation.")]
     exposed_communication_ns: Annotated[int, Doc("Time with communication and without computation.")]

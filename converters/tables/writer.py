@@ -9,22 +9,22 @@ from pathlib import Path
 import numpy as np
 from msgspec import Struct
 
-from tracelink.answers.collectives.exchanges import events_with_splits
+from tracelink._io.engine import Engine
+from tracelink._io.targets import DirectoryTarget, FileTarget, FolderTarget, StreamTarget, Target
+from tracelink._io.temporary import scratch_folder_for, temporary_for
+from tracelink._model import MANIFEST, __version__
+from tracelink._model.columns import Int64s
+from tracelink._model.errors import TraceError, UsageError
+from tracelink._model.events import EventKind
+from tracelink._model.graph import EventGraph
+from tracelink._model.job import Job, Part
+from tracelink._store import parquet
+from tracelink._time.collectives.exchanges import events_with_splits
 from tracelink.converters.tables import schema
 from tracelink.converters.tables.contents import job_tables, rank_tables
 from tracelink.converters.tables.files import write_manifest
 from tracelink.converters.tables.schema import Manifest
-from tracelink.io.engine import Engine
-from tracelink.io.targets import DirectoryTarget, FileTarget, FolderTarget, StreamTarget, Target
-from tracelink.io.temporary import scratch_folder_for, temporary_for
-from tracelink.model import MANIFEST, __version__
-from tracelink.model.columns import Int64s
-from tracelink.model.errors import TraceError, UsageError
-from tracelink.model.events import EventKind
-from tracelink.model.graph import EventGraph
-from tracelink.model.job import Job, Part
 from tracelink.plugins import Output
-from tracelink.store import parquet
 
 DATABASE_NAME = "job.duckdb"
 """The name of the database in a directory."""

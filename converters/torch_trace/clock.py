@@ -9,8 +9,8 @@ from functools import lru_cache
 
 from msgspec import Struct, field
 
-from tracelink.io.sources import Source
-from tracelink.model.columns import SECOND
+from tracelink._io.sources import Source
+from tracelink._model.columns import SECOND
 
 QUARTER_HOUR = 900 * SECOND
 """Time zones differ by multiples of it."""

@@ -13,18 +13,18 @@ import msgspec
 from msgspec import Struct, field
 from msgspec.structs import replace
 
+from tracelink._io.sources import Source
+from tracelink._model.columns import SECOND
+from tracelink._model.compiles import UNKNOWN_FILE, Artifact, Compilation, CompileLog, ExportNote, Phase
+from tracelink._model.errors import UnreadableError
+from tracelink._model.findings import Finding, Severity, Truncated
+from tracelink._model.records import Frame
+from tracelink._model.text import counted
+from tracelink._model.trace import SourceInfo
 from tracelink.converters.pytorch.arguments import decimal_nanoseconds
 from tracelink.converters.torch_trace import schema
 from tracelink.converters.torch_trace.clock import LogClock
 from tracelink.converters.torch_trace.records import Damage, Record, records_in
-from tracelink.io.sources import Source
-from tracelink.model.columns import SECOND
-from tracelink.model.compiles import UNKNOWN_FILE, Artifact, Compilation, CompileLog, ExportNote, Phase
-from tracelink.model.errors import UnreadableError
-from tracelink.model.findings import Finding, Severity, Truncated
-from tracelink.model.records import Frame
-from tracelink.model.text import counted
-from tracelink.model.trace import SourceInfo
 
 FORMAT = "torch-trace"
 LARGEST_KEPT = 64 << 10

@@ -9,14 +9,14 @@ import msgspec
 import numpy as np
 from msgspec import Struct
 
+from tracelink._io.engine import Engine
+from tracelink._io.sources import Source
+from tracelink._model.columns import UNKNOWN, Int64s, StringTable
+from tracelink._model.compiles import CompileLog, Phase
+from tracelink._model.events import EventKind, Events, Key, KeyColumn, Track, TrackKind
+from tracelink._model.trace import Payload, RankTrace
 from tracelink.converters.torch_trace.log import FORMAT, Decoded, decoded
 from tracelink.converters.torch_trace.schema import ChromiumEvent
-from tracelink.io.engine import Engine
-from tracelink.io.sources import Source
-from tracelink.model.columns import UNKNOWN, Int64s, StringTable
-from tracelink.model.compiles import CompileLog, Phase
-from tracelink.model.events import EventKind, Events, Key, KeyColumn, Track, TrackKind
-from tracelink.model.trace import Payload, RankTrace
 
 MAIN, WORKERS = "compiler", "compiler workers"
 """The tracks: work that overlaps other work is of worker processes or threads."""

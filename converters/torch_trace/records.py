@@ -9,10 +9,10 @@ from itertools import pairwise
 
 from msgspec import Struct
 
+from tracelink._io.sources import Opened
+from tracelink._model.columns import MILLISECOND, SECOND
+from tracelink._model.errors import UnreadableError
 from tracelink.converters.torch_trace.clock import local_seconds
-from tracelink.io.sources import Opened
-from tracelink.model.columns import MILLISECOND, SECOND
-from tracelink.model.errors import UnreadableError
 
 BLOCK = 1 << 17
 LONGEST = 256 << 20

@@ -12,13 +12,13 @@ from typing import Any
 
 import numpy as np
 
-from tracelink.engines.processes import Processes
-from tracelink.matching.job import JobTables, StoredCalls, link_ranks
-from tracelink.model.clock import ClockMode, Clocks
-from tracelink.model.collectives import RankCalls
-from tracelink.model.columns import NO_TIME, UNKNOWN, StringTable
-from tracelink.model.communications import Calls, Evidence
-from tracelink.model.trace import ProcessGroup
+from tracelink._match.job import JobTables, StoredCalls, link_ranks
+from tracelink._model.clock import ClockMode, Clocks
+from tracelink._model.collectives import RankCalls
+from tracelink._model.columns import NO_TIME, UNKNOWN, StringTable
+from tracelink._model.communications import Calls, Evidence
+from tracelink._model.trace import ProcessGroup
+from tracelink._run.processes import Processes
 
 Call = dict[str, Any]
 

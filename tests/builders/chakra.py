@@ -26,12 +26,12 @@ from typing import Any
 from builders.execution_trace import NEWEST, Node, as_json
 from builders.inputs import reasons
 from builders.job import JobBuilder
-from tracelink.api import write
+from tracelink._api import write
+from tracelink._model.events import EventKind, Key, Relation, Track, TrackKind
+from tracelink._model.graph import EventGraph
 from tracelink.converters.chakra.decode import Decoded, decode
 from tracelink.converters.chakra.schema import COMMUNICATION, Kind, NodeType
 from tracelink.converters.chakra.table import Links
-from tracelink.model.events import EventKind, Key, Relation, Track, TrackKind
-from tracelink.model.graph import EventGraph
 from tracelink.plugins import Output
 
 

@@ -22,6 +22,10 @@ from typing import Any
 from hypothesis import strategies as st
 
 from builders.inputs import held
+from tracelink._io.framing import framed
+from tracelink._model.selection import View
+from tracelink._model.trace import RankTrace
+from tracelink._run.processes import Processes
 from tracelink.converters.chakra.chakra_pb2 import AttributeProto, GlobalMetadata, Node
 from tracelink.converters.chakra.decode import decode
 from tracelink.converters.chakra.drawing.rank_nodes import Box, Scene, Subject
@@ -31,10 +35,6 @@ from tracelink.converters.chakra.schema import CollectiveType, NodeType
 from tracelink.converters.chakra.table import NodeTable
 from tracelink.converters.chakra.validation.files import Groups
 from tracelink.converters.chakra.validation.trace import Trace
-from tracelink.engines.processes import Processes
-from tracelink.io.framing import framed
-from tracelink.model.selection import View
-from tracelink.model.trace import RankTrace
 
 # Messages, and files of any messages.
 

@@ -11,14 +11,14 @@ import pytest
 from click.testing import CliRunner, Result
 from msgspec.structs import replace
 
-from tracelink import api
-from tracelink.api import Merged, graphs
-from tracelink.api.inspection import InspectedSource, Inspection
+from tracelink import _api as api
+from tracelink._api import Merged, graphs
+from tracelink._api.inspection import InspectedSource, Inspection
+from tracelink._model import job as tracelink_job
+from tracelink._model.findings import Finding
+from tracelink._model.graph import LinkReport, Rank
+from tracelink._model.trace import SourceInfo
 from tracelink.cli import main
-from tracelink.model import job as tracelink_job
-from tracelink.model.findings import Finding
-from tracelink.model.graph import LinkReport, Rank
-from tracelink.model.trace import SourceInfo
 from tracelink.plugins import Output
 
 EVENTS = 10

@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from tracelink.clock.clock import Crossings
-from tracelink.model.clock import Clock
-from tracelink.model.columns import NO_TIME
+from tracelink._match.clock import Crossings
+from tracelink._model.clock import Clock
+from tracelink._model.columns import NO_TIME
 
 EPOCH = 1_790_000_000_000_000_000
 US, MS, S = 1_000, 1_000_000, 1_000_000_000

@@ -23,10 +23,10 @@ from unittest import mock
 import click
 
 from tracelink import samples
+from tracelink._hang.database import schema
+from tracelink._show import frames
+from tracelink._store.schema import Column, Table
 from tracelink.cli import main
-from tracelink.diagnosis.database import schema
-from tracelink.show import frames
-from tracelink.store.schema import Column, Table
 
 ROOT = Path(__file__).parents[2]
 WIDTH, NOTEBOOK_WIDTH = 118, 160

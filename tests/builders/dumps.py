@@ -17,12 +17,12 @@ from pathlib import Path
 from typing import Any
 
 from builders.recorder import CREATED, as_source, collective, dump, frame, pickled, process_group
+from tracelink._hang.database.tables import database_at
+from tracelink._hang.examine import Examined, diagnosis_of
+from tracelink._hang.journal import Journal, journal_of
+from tracelink._model.records import Recording
+from tracelink._run.processes import Processes
 from tracelink.converters.flight_recorder.reader import FlightRecorderReader
-from tracelink.diagnosis.database.tables import database_at
-from tracelink.diagnosis.examine import Examined, diagnosis_of
-from tracelink.diagnosis.journal import Journal, journal_of
-from tracelink.engines.processes import Processes
-from tracelink.model.records import Recording
 
 MS, SECOND = 1_000_000, 1_000_000_000
 Entries = dict[int, list[dict[str, Any]]]

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from builders import recorder
-from tracelink.capturing import environment
+from tracelink._record import environment
 
 # A torch that only writes down what it is asked to do, so that recording is tested without one.
 

@@ -9,8 +9,8 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from tracelink.open.server import HOST, UI, AccessRule, Limits, Step, reserved_port, serve
-from tracelink.open.trace import OpenTrace
+from tracelink._open.server import HOST, UI, AccessRule, Limits, Step, reserved_port, serve
+from tracelink._open.trace import OpenTrace
 
 TRACE = b'{"traceEvents": [{"ph": "X", "name": "step", "ts": 1, "dur": 2, "pid": 1, "tid": 1}]}'
 PATH = "/the-token/trace.json"

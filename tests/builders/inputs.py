@@ -10,7 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from tracelink.io.sources import Discovery, Request, Source, discover
+from tracelink._io.sources import Discovery, Request, Source, discover
 
 
 def held(usual: str) -> Callable[..., Source]:

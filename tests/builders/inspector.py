@@ -11,9 +11,9 @@ import json
 from typing import Any
 
 from builders.inputs import held
+from tracelink._model.trace import RankTrace
+from tracelink._run.processes import Processes
 from tracelink.converters.nccl_inspector.reader import InspectorReader
-from tracelink.engines.processes import Processes
-from tracelink.model.trace import RankTrace
 
 as_source = held("node0-pid100.log")
 START_US = 1_752_867_229_000_000

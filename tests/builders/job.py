@@ -20,11 +20,11 @@ from typing import Any
 import numpy as np
 from msgspec.structs import replace
 
-from tracelink.model.clock import Clock
-from tracelink.model.collectives import Collectives, Messages, Participations, Verdict
-from tracelink.model.columns import NO_TIME, UNKNOWN, StringTable
-from tracelink.model.communications import Evidence
-from tracelink.model.events import (
+from tracelink._model.clock import Clock
+from tracelink._model.collectives import Collectives, Messages, Participations, Verdict
+from tracelink._model.columns import NO_TIME, UNKNOWN, StringTable
+from tracelink._model.communications import Evidence
+from tracelink._model.events import (
     Counters,
     Edges,
     EventKind,
@@ -35,10 +35,10 @@ from tracelink.model.events import (
     Track,
     TrackKind,
 )
-from tracelink.model.findings import Finding
-from tracelink.model.graph import EventGraph, Rank, source_bounds
-from tracelink.model.job import Job, Part
-from tracelink.model.trace import ListedPayloads, ProcessGroup, SourceInfo
+from tracelink._model.findings import Finding
+from tracelink._model.graph import EventGraph, Rank, source_bounds
+from tracelink._model.job import Job, Part
+from tracelink._model.trace import ListedPayloads, ProcessGroup, SourceInfo
 
 START = 1_700_000_000_000_000_000
 """The instant of time 0."""

@@ -13,10 +13,10 @@ import numpy as np
 from msgspec.structs import replace
 
 from builders.calls import Call, call, group, rank
-from tracelink.matching.job import JobTables
-from tracelink.model.collectives import RankCalls
-from tracelink.model.communications import Evidence, RoundTrips
-from tracelink.model.trace import ProcessGroup
+from tracelink._match.job import JobTables
+from tracelink._model.collectives import RankCalls
+from tracelink._model.communications import Evidence, RoundTrips
+from tracelink._model.trace import ProcessGroup
 
 COLLECTIVES = ("all_reduce", "all_gather", "broadcast", "barrier", "all_to_all", "reduce")
 RANKS = 6

@@ -15,10 +15,10 @@ from pathlib import Path
 from typing import Any
 
 from builders.inputs import held
+from tracelink._model.events import EventKind, Track
+from tracelink._model.trace import RankTrace
+from tracelink._run.processes import Processes
 from tracelink.converters.kineto.reader import KinetoReader
-from tracelink.engines.processes import Processes
-from tracelink.model.events import EventKind, Track
-from tracelink.model.trace import RankTrace
 
 as_source = held("trace.json")
 PROCESS = THREAD = 4200

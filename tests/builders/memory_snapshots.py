@@ -14,9 +14,9 @@ from typing import Any
 
 from builders.inputs import held
 from builders.recorder import pickled
+from tracelink._model.trace import RankTrace
+from tracelink._run.processes import Processes
 from tracelink.converters.memory_snapshot.reader import SnapshotReader
-from tracelink.engines.processes import Processes
-from tracelink.model.trace import RankTrace
 
 as_source = held("snapshot_rank3.pickle")
 START_US = 1_795_099_130_000_000

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from builders.inputs import held
+from tracelink._model.metrics import Readings
+from tracelink._run.processes import Processes
 from tracelink.converters.metrics.reader import MetricsFileReader
-from tracelink.engines.processes import Processes
-from tracelink.model.metrics import Readings
 
 as_source = held("metrics.csv")
 

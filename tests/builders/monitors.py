@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from tracelink.diagnosis.journal import Journal
-from tracelink.model.operations import operation_of
-from tracelink.model.records import Frame, State
+from tracelink._hang.journal import Journal
+from tracelink._model.operations import operation_of
+from tracelink._model.records import Frame, State
 
 # Logs of jobs that hang: lines of NCCL's watchdog as torch 2.5 and later print them, and of gloo.
 

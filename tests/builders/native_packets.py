@@ -26,12 +26,12 @@ from builders.packets import (
     message,
     packet,
 )
+from tracelink._io.targets import StreamTarget
+from tracelink._model.findings import Finding
+from tracelink._model.job import Job
+from tracelink._run.processes import Processes
 from tracelink.converters.perfetto.native.writer import PerfettoWriter
 from tracelink.converters.perfetto.reading.as_json import NativeAsJson
-from tracelink.engines.processes import Processes
-from tracelink.io.targets import StreamTarget
-from tracelink.model.findings import Finding
-from tracelink.model.job import Job
 from tracelink.plugins import Output
 
 source = held("job.pftrace")

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from builders.recorder import as_source
-from tracelink.io.sources import Source
+from tracelink._io.sources import Source
 
 SESSION_NS = 1_700_000_000_000_000_000
 """The time of the start of the session."""

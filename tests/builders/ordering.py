@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 
 from builders.job import JobBuilder
-from tracelink.model.columns import UNKNOWN
-from tracelink.model.events import EventKind, Key
-from tracelink.model.graph import Excerpt
-from tracelink.model.trace import Awaited, Synchronizations
-from tracelink.ordering.order import Order
+from tracelink._model.columns import UNKNOWN
+from tracelink._model.events import EventKind, Key
+from tracelink._model.graph import Excerpt
+from tracelink._model.trace import Awaited, Synchronizations
+from tracelink._order.order import Order
 
 
 @dataclass

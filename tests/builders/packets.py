@@ -11,7 +11,7 @@ import zlib
 from collections.abc import Mapping
 from typing import Any
 
-from tracelink.io.framing import FIXED64, VARINT, delimited, key, varint
+from tracelink._io.framing import FIXED64, VARINT, delimited, key, varint
 
 Fields = Mapping[int, Any] | bytes
 BEGIN, END, INSTANT, COUNTED = 1, 2, 3, 4

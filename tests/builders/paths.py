@@ -5,11 +5,11 @@ from __future__ import annotations
 from hypothesis import strategies as some
 
 from builders.job import START, JobBuilder
-from tracelink.answers.path.job import JobPieces, joined
-from tracelink.answers.path.nodes import PieceKind
-from tracelink.answers.path.rank import contracted
-from tracelink.answers.path.walk import Segments, critical_path
-from tracelink.model.job import Job
+from tracelink._model.job import Job
+from tracelink._time.path.job import JobPieces, joined
+from tracelink._time.path.nodes import PieceKind
+from tracelink._time.path.rank import contracted
+from tracelink._time.path.walk import Segments, critical_path
 
 US = 1000
 

@@ -9,13 +9,13 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any
 
+from tracelink._io.targets import StreamTarget
+from tracelink._model.findings import Finding
+from tracelink._model.graph import EventGraph
+from tracelink._model.job import Job
+from tracelink._run.processes import Processes
 from tracelink.converters.perfetto.json.numbers import ROW
 from tracelink.converters.perfetto.json.writer import PerfettoJsonWriter
-from tracelink.engines.processes import Processes
-from tracelink.io.targets import StreamTarget
-from tracelink.model.findings import Finding
-from tracelink.model.graph import EventGraph
-from tracelink.model.job import Job
 
 Event = dict[str, Any]
 

@@ -10,13 +10,13 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from builders.perfetto_pb2 import Trace
+from tracelink._io.targets import StreamTarget
+from tracelink._model.findings import Finding
+from tracelink._model.graph import EventGraph
+from tracelink._model.job import Job
+from tracelink._run.processes import Processes
 from tracelink.converters.perfetto.native.schema import FIRST_VIEW_TRACK
 from tracelink.converters.perfetto.native.writer import PerfettoWriter
-from tracelink.engines.processes import Processes
-from tracelink.io.targets import StreamTarget
-from tracelink.model.findings import Finding
-from tracelink.model.graph import EventGraph
-from tracelink.model.job import Job
 
 BEGIN, END, INSTANT, COUNTER = 1, 2, 3, 4
 TABLES = ("event_categories", "event_names", "debug_annotation_names")

@@ -34,11 +34,11 @@ CODE = dedent(
     '''
     """Reads and writes notes."""
 
-    from tracelink.model.errors import UnreadableError
-    from tracelink.model.events import EventKind, Events, Track, TrackKind
+    from tracelink._model.errors import UnreadableError
+    from tracelink._model.events import EventKind, Events, Track, TrackKind
     from tracelink.plugins import Output
-    from tracelink.model.columns import StringTable
-    from tracelink.model.trace import ListedPayloads, RankTrace, SourceInfo
+    from tracelink._model.columns import StringTable
+    from tracelink._model.trace import ListedPayloads, RankTrace, SourceInfo
 
 
     class NotesReader:

@@ -28,11 +28,11 @@ from typing import Any
 from builders.dumps import journal, stack
 from builders.recorder import CREATED, collective, dump, pickled, process_group
 from tracelink import load
-from tracelink.diagnosis.examine import diagnosis_of
-from tracelink.diagnosis.journal import Journal
-from tracelink.diagnosis.model import Diagnosis
-from tracelink.diagnosis.stalls import Clues
-from tracelink.model.job import Job
+from tracelink._hang.examine import diagnosis_of
+from tracelink._hang.journal import Journal
+from tracelink._hang.model import Diagnosis
+from tracelink._hang.stalls import Clues
+from tracelink._model.job import Job
 
 MS = 1_000_000
 COLLECTIVE = re.compile(

@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 from builders.dumps import recording
 from generators.recorded_jobs import Fault, Plan, RecordedJob, faults
 from generators.recorded_plan import KINDS
-from tracelink.diagnosis.examine import diagnosis_of
-from tracelink.diagnosis.journal import journal_of
-from tracelink.diagnosis.model import Diagnosis
-from tracelink.diagnosis.stalls import Clues
-from tracelink.model.errors import UnreadableError
+from tracelink._hang.examine import diagnosis_of
+from tracelink._hang.journal import journal_of
+from tracelink._hang.model import Diagnosis
+from tracelink._hang.stalls import Clues
+from tracelink._model.errors import UnreadableError
 
 BACKENDS = ["nccl", "nccl2", "nccl-lazy", "gloo", "ucc", "xccl", "own"]
 LARGE = 100_000

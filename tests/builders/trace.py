@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 
 from builders.job import JobBuilder
-from tracelink.model.columns import NO_TIME, UNKNOWN
-from tracelink.model.communications import Calls, Communications, Statement
-from tracelink.model.events import Edges, EventKind, Key, Relation, Track, TrackKind
-from tracelink.model.trace import NoPayloads, RankTrace, SourceInfo
+from tracelink._model.columns import NO_TIME, UNKNOWN
+from tracelink._model.communications import Calls, Communications, Statement
+from tracelink._model.events import Edges, EventKind, Key, Relation, Track, TrackKind
+from tracelink._model.trace import NoPayloads, RankTrace, SourceInfo
 
 MAIN = Track(TrackKind.THREAD, "100", "100")
 

@@ -12,9 +12,9 @@ from msgspec.structs import replace
 from builders.command_line import Job, Run
 from builders.job import START, JobBuilder
 from tracelink import schemas
+from tracelink._model.clock import Clock
+from tracelink._store.results import SUFFIXES
 from tracelink.cli.answer import FORMS
-from tracelink.model.clock import Clock
-from tracelink.store.results import SUFFIXES
 
 MS = 10**6
 FIRST = Clock(0, "a", low_ns=0, high_ns=0, constraints=12, reference_ns=START)

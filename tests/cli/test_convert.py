@@ -15,7 +15,8 @@ from builders.chakra_files import EtFile
 from builders.command_line import Run
 from builders.kineto import cpu_op, trace, write
 from builders.native_packets import Sequence
-from tracelink import api, samples, schemas
+from tracelink import _api as api
+from tracelink import samples, schemas
 
 # `tracelink convert` to a picture: what it takes, what it shows, what it says of the rest.
 

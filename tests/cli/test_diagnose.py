@@ -26,9 +26,9 @@ from builders.kineto import cpu_op, trace, write
 from builders.recorder import collective, dump, pickled, process_group
 from builders.witnesses import LOADER, call, loading, profile
 from tracelink import schemas
+from tracelink._hang.model import Kind, Stage
 from tracelink.cli import main
 from tracelink.cli.main import FINE, IN_FLIGHT, NO, UNREADABLE, USAGE
-from tracelink.diagnosis.model import Kind, Stage
 
 # `tracelink diagnose` on folders of dumps: verdict, evidence, advice, exit codes.
 

@@ -14,8 +14,8 @@ from builders.dumps import Entries, dumps, hang, steps
 from builders.html_page import read_html
 from builders.recorder import CREATED
 from tracelink import schemas
+from tracelink._hang.dumps.movement import Movement
 from tracelink.cli.main import IN_FLIGHT, NO, UNREADABLE, USAGE
-from tracelink.diagnosis.dumps.movement import Movement
 
 SECOND = 1_000_000_000
 VERDICT = "Rank 2 never joined all_reduce #3 of group 0 (default_pg); 3 ranks wait."

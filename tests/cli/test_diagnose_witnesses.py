@@ -25,8 +25,8 @@ from builders.monitors import (
 )
 from builders.witnesses import alive, compile_log, compiling, near, recompiled
 from tracelink import schemas
+from tracelink._model.records import Frame
 from tracelink.cli.main import NO, UNREADABLE
-from tracelink.model.records import Frame
 
 
 def test_page_and_document_of_a_rank_that_compiles(tracelink: Run) -> None:

@@ -18,14 +18,14 @@ from builders.data import traces
 from builders.dumps import dumps, hang, healthy, stack, steps
 from builders.recorder import CREATED, collective, process_group
 from tracelink import schemas
+from tracelink._hang.examine import examine
+from tracelink._hang.matrix import matrix_of
+from tracelink._hang.report.calls import tensors_in_words
+from tracelink._hang.report.entries import side_by_side
+from tracelink._hang.report.table import Column, Shown, folded
+from tracelink._model.records import Entry
+from tracelink._show import terminal
 from tracelink.cli.main import FINE, NO, USAGE
-from tracelink.diagnosis.examine import examine
-from tracelink.diagnosis.matrix import matrix_of
-from tracelink.diagnosis.report.calls import tensors_in_words
-from tracelink.diagnosis.report.entries import side_by_side
-from tracelink.diagnosis.report.table import Column, Shown, folded
-from tracelink.model.records import Entry
-from tracelink.show import terminal
 
 HANG = """\
 Rank 2 never joined all_reduce #3 of group 0 (default_pg); 3 ranks wait.
@@ -212,7 +212,7 @@ class TestCsvAndJson:
     def test_without_the_dump_only_sizes_are_missing(
         self, tracelink: Run, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        from tracelink.diagnosis.report import entries as entries_output
+        from tracelink._hang.report import entries as entries_output
 
         dumps(Path("dumps"), healthy(2))
         real = entries_output.Shown.of

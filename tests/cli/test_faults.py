@@ -20,7 +20,7 @@ import pytest
 from builders.kills import Bench, Goal, Kill, random_kills, run
 from generators.jobs import write_cluster
 from tracelink import samples
-from tracelink.open.server import HEAD_END, HOST, UI
+from tracelink._open.server import HEAD_END, HOST, UI
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("heeded_signals")]
 COMMAND = (sys.executable, "-m", "tracelink")

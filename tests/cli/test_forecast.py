@@ -13,8 +13,8 @@ from click.testing import Result
 from builders.command_line import Run
 from builders.kineto import cpu_op, trace, write
 from tracelink import schemas
-from tracelink.api import outputs
-from tracelink.pipeline import forecast
+from tracelink._api import outputs
+from tracelink._join import forecast
 
 
 @pytest.fixture

@@ -19,9 +19,9 @@ from click.testing import CliRunner
 
 from builders.command_line import Run
 from tracelink import samples
+from tracelink._show.csv import csv_text
 from tracelink.cli import console, main
 from tracelink.cli.main import COMMANDS
-from tracelink.show.csv import csv_text
 
 ROOT = Path(__file__).parents[2]
 
@@ -29,15 +29,15 @@ ROOT = Path(__file__).parents[2]
 
 
 PRINTS = "tracelink/cli/console.py"
-DATA_ON_STDOUT = "tracelink/io/targets.py"
+DATA_ON_STDOUT = "tracelink/_io/targets.py"
 """Writes traces to standard output, for `-o -`."""
 
 IN_OTHER_PROGRAMS = {
-    "tracelink/capturing/environment.py": {"logging"},
-    "tracelink/capturing/gpu_process.py": {"sys.stdout"},
-    "tracelink/capturing/injected/sitecustomize.py": {"sys.stderr"},
-    "tracelink/capturing/journal.py": {"logging"},
-    "tracelink/engines/dask.py": {"logging"},
+    "tracelink/_record/environment.py": {"logging"},
+    "tracelink/_record/gpu_process.py": {"sys.stdout"},
+    "tracelink/_record/injected/sitecustomize.py": {"sys.stderr"},
+    "tracelink/_record/journal.py": {"logging"},
+    "tracelink/_run/dask.py": {"logging"},
 }
 """Captures run in the program that is recorded, and in a process that answers it on a pipe; Dask logs nothing."""
 

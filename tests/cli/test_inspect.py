@@ -14,9 +14,9 @@ from click.testing import Result
 from builders.chakra_files import EtFile
 from builders.command_line import Job, Run
 from tracelink import samples, schemas, validate
-from tracelink.api.inspection_report import common_folder
-from tracelink.model.findings import Finding, Severity
-from tracelink.model.trace import SourceInfo
+from tracelink._api.inspection_report import common_folder
+from tracelink._model.findings import Finding, Severity
+from tracelink._model.trace import SourceInfo
 
 # `tracelink inspect`: what is here.
 

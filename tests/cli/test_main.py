@@ -17,8 +17,8 @@ import pytest
 
 from builders.command_line import Job, Run
 from tracelink import __version__, plugins, samples, schemas
+from tracelink._model.errors import RankConflictError, TraceError, UnreadableError, UsageError
 from tracelink.cli.main import COMMANDS
-from tracelink.model.errors import RankConflictError, TraceError, UnreadableError, UsageError
 from tracelink.plugins import Plugin
 
 # What a user sees when something goes wrong: words, never a traceback, and an exit code.

@@ -18,14 +18,14 @@ from builders.job import JobBuilder
 from builders.kineto import cpu_op, trace, write
 from builders.perfetto_native import read
 from tracelink import samples, schemas
-from tracelink.api.outputs import RELATIONS
+from tracelink._api.outputs import RELATIONS
+from tracelink._join.forecast import TraceKind
+from tracelink._model.clock import Clock
+from tracelink._model.findings import Finding, Severity
+from tracelink._model.graph import LinkReport
+from tracelink._model.selection import Selection
+from tracelink._open.trace import OpenTrace
 from tracelink.converters.chakra.decode import decode
-from tracelink.model.clock import Clock
-from tracelink.model.findings import Finding, Severity
-from tracelink.model.graph import LinkReport
-from tracelink.model.selection import Selection
-from tracelink.open.trace import OpenTrace
-from tracelink.pipeline.forecast import TraceKind
 from tracelink.plugins import Output
 
 # `tracelink merge`: what it asks the library for, what it says, and how it ends.

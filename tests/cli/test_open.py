@@ -24,12 +24,12 @@ import pytest
 from builders.command_line import Job, Run
 from builders.handover import TRACE
 from tracelink import samples, schemas
+from tracelink._model.findings import Finding, Severity
+from tracelink._open import browser
+from tracelink._open import server as port
+from tracelink._open.server import HOST, UI, AccessRule, Limits, Observer, Step
+from tracelink._open.trace import OpenTrace
 from tracelink.cli import open as handing_over
-from tracelink.model.findings import Finding, Severity
-from tracelink.open import browser
-from tracelink.open import server as port
-from tracelink.open.server import HOST, UI, AccessRule, Limits, Observer, Step
-from tracelink.open.trace import OpenTrace
 
 COMMAND = (sys.executable, "-c", "from tracelink.cli import main; main(prog_name='tracelink')")
 PATIENCE = 60

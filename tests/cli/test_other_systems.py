@@ -15,8 +15,8 @@ from pathlib import Path, PureWindowsPath
 import pytest
 
 from tracelink import samples
+from tracelink._io.sources import host_in_path, rank_in_path
 from tracelink.cli.main import COMMANDS as PROGRAM_COMMANDS
-from tracelink.io.sources import host_in_path, rank_in_path
 
 ROOT = Path(__file__).parents[2]
 PROGRAM = ROOT / "tests" / "builders" / "other_system.py"
@@ -203,4 +203,4 @@ def test_modules_of_one_system_are_imported_by_one_module() -> None:
                     names = [node.module]
                 if ONE_SYSTEM & {name.partition(".")[0] for name in names}:
                     found.add(path.relative_to(ROOT).as_posix())
-    assert found == {"tracelink/io/system.py"}
+    assert found == {"tracelink/_io/system.py"}

@@ -15,8 +15,8 @@ from pathlib import Path
 import pytest
 
 from tracelink import samples
+from tracelink._io.temporary import temporary_for
 from tracelink.cli.main import ended_cleanly
-from tracelink.io.temporary import temporary_for
 
 COMMAND = (sys.executable, "-m", "tracelink")
 PATIENCE = 60

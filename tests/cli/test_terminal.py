@@ -14,10 +14,10 @@ from pathlib import Path
 import pytest
 
 from builders.command_line import Job, Run
+from tracelink._model.findings import Finding, Severity
 from tracelink.cli import terminal as progress
 from tracelink.cli.console import Console
 from tracelink.cli.terminal import total_bytes, watching
-from tracelink.model.findings import Finding, Severity
 
 
 class Terminal(io.StringIO):

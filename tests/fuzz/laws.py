@@ -18,10 +18,10 @@ from random import Random
 from typing import NamedTuple
 
 from fuzz.simulated_jobs import EPOCH_NS, FAULTS, RUNNING, SLOW, Case, View
-from tracelink.diagnosis.examine import examine_sources
-from tracelink.diagnosis.model import Diagnosis, Kind, Problem, Stage
-from tracelink.engines.reading import engine_of
-from tracelink.io.sources import Discovery, Source
+from tracelink._hang.examine import examine_sources
+from tracelink._hang.model import Diagnosis, Kind, Problem, Stage
+from tracelink._io.sources import Discovery, Source
+from tracelink._run.reading import engine_of
 
 WAITS = frozenset({Kind.NEVER_JOINED, Kind.LAGGING, Kind.FAILED, Kind.DEADLOCK, Kind.SKIPPED})
 MILD = frozenset({Kind.IN_FLIGHT, Kind.STRAGGLER})

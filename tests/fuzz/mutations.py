@@ -16,8 +16,7 @@ from random import Random
 from typing import Any
 
 from fuzz.seeds import Seed
-from tracelink.converters.flight_recorder.decoding import decode
-from tracelink.io.framing import (
+from tracelink._io.framing import (
     DELIMITED,
     FIXED32,
     FIXED64,
@@ -29,8 +28,9 @@ from tracelink.io.framing import (
     varint,
     varint_at,
 )
-from tracelink.io.sources import Source
-from tracelink.model.errors import UnreadableError
+from tracelink._io.sources import Source
+from tracelink._model.errors import UnreadableError
+from tracelink.converters.flight_recorder.decoding import decode
 
 ODD: list[Any] = [
     None,

@@ -17,7 +17,7 @@ from builders.data import DATA
 from builders.packets import compressed
 from builders.track_events import step_of_rocprof, step_of_torch
 from tracelink import plugins, samples
-from tracelink.io.streams import GZIP_MAGIC, GZIP_WINDOW
+from tracelink._io.streams import GZIP_MAGIC, GZIP_WINDOW
 
 CRASHES = DATA / "crashes"
 """Inputs that broke earlier versions; they are seeds if they are present."""

@@ -17,8 +17,9 @@ from fuzz.__main__ import main
 from fuzz.mutations import mutated
 from fuzz.properties import Search
 from fuzz.seeds import Seed, all_seeds
-from tracelink import api, plugins
-from tracelink.model.errors import UsageError
+from tracelink import _api as api
+from tracelink import plugins
+from tracelink._model.errors import UsageError
 
 pytest_plugins = ["pytester"]
 

@@ -13,8 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from builders.inputs import content, found, tar, zipped
-from tracelink.model.errors import UnreadableError
-from tracelink.model.findings import Finding, Severity
+from tracelink._model.errors import UnreadableError
+from tracelink._model.findings import Finding, Severity
 
 FILES = {"r0.json": b"zero" * 50, "r1.json": b"one" * 50, "r2.json": b"two" * 50}
 METHODS = [zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED, zipfile.ZIP_LZMA, zipfile.ZIP_BZIP2]

@@ -1,11 +1,11 @@
-"""`tracelink.io.datasets`, and how datasets are found."""
+"""`tracelink._io.datasets`, and how datasets are found."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
-from tracelink.io.sources import discover_inputs
-from tracelink.model import MANIFEST, MANIFEST_START
+from tracelink._io.sources import discover_inputs
+from tracelink._model import MANIFEST, MANIFEST_START
 
 
 def dataset(folder: Path, start: bytes = MANIFEST_START) -> Path:

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tracelink.io.framing import (
+from tracelink._io.framing import (
     CHUNK,
     DELIMITED,
     FIXED32,
@@ -173,7 +173,7 @@ def test_at_most_so_many_messages_are_split() -> None:
 
 def test_neither_numpy_nor_protobuf_is_imported() -> None:
     program = (
-        "import sys, tracelink.io.framing; print({'numpy', 'google.protobuf', 'msgspec'} & set(sys.modules))"
+        "import sys, tracelink._io.framing; print({'numpy', 'google.protobuf', 'msgspec'} & set(sys.modules))"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert done.stdout == "set()\n"

@@ -1,4 +1,4 @@
-"""`tracelink.io.json_array`."""
+"""`tracelink._io.json_array`."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from builders.kineto import cpu_op, trace, write
+from tracelink._io import json_array as module
+from tracelink._io import salvage
+from tracelink._io.json_array import ArrayDocument, ArrayFormat, Part, RereadPayloads, at_several_places
+from tracelink._io.sources import Request, Source, discover
+from tracelink._model.errors import UnreadableError
+from tracelink._model.trace import Payload
+from tracelink._run.processes import Processes
 from tracelink.converters.kineto.reader import KinetoReader
-from tracelink.engines.processes import Processes
-from tracelink.io import json_array as module
-from tracelink.io import salvage
-from tracelink.io.json_array import ArrayDocument, ArrayFormat, Part, RereadPayloads, at_several_places
-from tracelink.io.sources import Request, Source, discover
-from tracelink.model.errors import UnreadableError
-from tracelink.model.trace import Payload
 
 # One long array in a document, read in pieces: nothing lost between them, damage told at its byte.
 

@@ -13,8 +13,8 @@ import pytest
 
 import tracelink
 import tracelink.samples as samples
-from tracelink.io.kept import KeptStore, kept_for
-from tracelink.model.errors import TraceError, UsageError
+from tracelink._io.kept import KeptStore, kept_for
+from tracelink._model.errors import TraceError, UsageError
 
 SAMPLE = samples.path("cpu_job")
 
@@ -184,19 +184,19 @@ def test_an_interrupted_merge_goes_on(
 ) -> None:
     whole, resumed = tmp_path / f"whole-{name}", tmp_path / name
     tracelink.merge(SAMPLE, output=whole, jobs=1)
-    monkeypatch.setattr("tracelink.pipeline.ranks.BATCH_BYTES", 1)
+    monkeypatch.setattr("tracelink._join.ranks.BATCH_BYTES", 1)
 
     def interrupt(*_: Any) -> None:
         raise InterruptionError
 
     with monkeypatch.context() as patch:
-        patch.setattr("tracelink.pipeline.job_reader._job", interrupt)
+        patch.setattr("tracelink._join.job_reader._job", interrupt)
         with pytest.raises(InterruptionError):
             tracelink.merge(SAMPLE, output=resumed, jobs=jobs, resume=True)
     folder = tmp_path / f"{name}.resume"
     assert len(list(folder.glob("*.record"))) == 2
     with monkeypatch.context() as patch:
-        patch.setattr("tracelink.pipeline.ranks._RankReader._read_group", interrupt)
+        patch.setattr("tracelink._join.ranks._RankReader._read_group", interrupt)
         merged = tracelink.merge(SAMPLE, output=resumed, jobs=jobs, resume=True)
     assert merged.resumed == 2
     assert resumed.read_bytes() == whole.read_bytes()
@@ -206,16 +206,16 @@ def test_an_interrupted_merge_goes_on(
 def test_a_changed_input_is_read_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     source = tmp_path / "traces"
     shutil.copytree(SAMPLE, source)
-    monkeypatch.setattr("tracelink.pipeline.ranks.BATCH_BYTES", 1)
+    monkeypatch.setattr("tracelink._join.ranks.BATCH_BYTES", 1)
     reads: list[int] = []
     kept = KeptStore.at(tmp_path / "kept")
 
     def count(_: int) -> None:
         reads.append(1)
 
-    from tracelink.engines import engine_for
-    from tracelink.io.sources import discover_inputs
-    from tracelink.pipeline.job_reader import read_job
+    from tracelink._io.sources import discover_inputs
+    from tracelink._join.job_reader import read_job
+    from tracelink._run import engine_for
 
     def read() -> int:
         reads.clear()

@@ -1,4 +1,4 @@
-"""`tracelink.io.protobuf`."""
+"""`tracelink._io.protobuf`."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tracelink.io.framing import DELIMITED, FIXED32, FIXED64, VARINT, delimited, key, varint
-from tracelink.io.protobuf import FEW, MANY, Fields, Octets, split, split_all
+from tracelink._io.framing import DELIMITED, FIXED32, FIXED64, VARINT, delimited, key, varint
+from tracelink._io.protobuf import FEW, MANY, Fields, Octets, split, split_all
 
 NUMBERS = st.sampled_from([1, 4, 15, 16, 47, 1999, 2048, (1 << 29) - 1])
 VALUES = st.one_of(

@@ -1,4 +1,4 @@
-"""`tracelink.io.salvage`."""
+"""`tracelink._io.salvage`."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tracelink.io import salvage as module
-from tracelink.io.salvage import Damage, Salvaged, parse_document, parse_elements
+from tracelink._io import salvage as module
+from tracelink._io.salvage import Damage, Salvaged, parse_document, parse_elements
 
 SMALL = [None, 5, "a", [], {"ph": 1}, {"ph": "é \\u00e9", "name": [{"ph": "x" * 40}, 1.5]}]
 

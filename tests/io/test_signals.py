@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from tracelink.io.signals import ENDING, DeferredSignals, deferred_signals
+from tracelink._io.signals import ENDING, DeferredSignals, deferred_signals
 
 
 class EndedError(Exception):

@@ -1,4 +1,4 @@
-"""`tracelink.io.sources`."""
+"""`tracelink._io.sources`."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from builders.inputs import content, found, names, tar, zipped
-from tracelink.io.sources import (
+from tracelink._io.sources import (
     Discovery,
     RankHint,
     Request,
@@ -28,8 +28,8 @@ from tracelink.io.sources import (
     rank_in_path,
     resolve_rank,
 )
-from tracelink.model.errors import RankConflictError, UnreadableError, UsageError
-from tracelink.model.findings import Finding, Severity
+from tracelink._model.errors import RankConflictError, UnreadableError, UsageError
+from tracelink._model.findings import Finding, Severity
 
 # From what the user typed to sources: files, folders, patterns, archives, streams.
 
@@ -340,7 +340,7 @@ def test_skipping_and_limits_are_the_same_however_the_bytes_are_stored(tmp_path:
 
 
 def test_archives_of_too_many_files_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tracelink.io.archives.MEMBERS", 2)
+    monkeypatch.setattr("tracelink._io.archives.MEMBERS", 2)
     (tmp_path / "a").mkdir()
     discovery = found(zipped(tmp_path / "a" / "a.zip", MEMBERS), tar(tmp_path / "a" / "b.tar", MEMBERS))
     assert discovery.sources == []

@@ -1,4 +1,4 @@
-"""`tracelink.io.spool`."""
+"""`tracelink._io.spool`."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tracelink.engines.processes import Processes
-from tracelink.io.spool import InMemory, LocalStore, Spool
-from tracelink.model.errors import TraceError
+from tracelink._io.spool import InMemory, LocalStore, Spool
+from tracelink._model.errors import TraceError
+from tracelink._run.processes import Processes
 
 THINGS = st.lists(st.tuples(st.text(), st.integers(0, 3000)))
 

@@ -1,4 +1,4 @@
-"""`tracelink.io.streams`."""
+"""`tracelink._io.streams`."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from hypothesis import strategies as st
 from isal import isal_zlib
 
 from builders.inputs import zipped
-from tracelink.io import streams
-from tracelink.io.streams import Inflated, Unzipped
+from tracelink._io import streams
+from tracelink._io.streams import Inflated, Unzipped
 
 NOISE = random.Random(5).randbytes(400_000)
 TEXT = b"".join(b'{"External id": %d}, ' % number for number in range(100_000))

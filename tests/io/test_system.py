@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from tracelink.io import system
-from tracelink.io.system import (
+from tracelink._io import system
+from tracelink._io.system import (
     copy_within_system,
     cores,
     end_with_parent,

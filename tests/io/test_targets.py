@@ -1,4 +1,4 @@
-"""`tracelink.io.targets`."""
+"""`tracelink._io.targets`."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from tracelink.io.targets import DirectoryTarget, FileTarget, PrefixTarget, StreamTarget, target_of
-from tracelink.model.errors import TraceError, UsageError
+from tracelink._io.targets import DirectoryTarget, FileTarget, PrefixTarget, StreamTarget, target_of
+from tracelink._model.errors import TraceError, UsageError
 
 
 def test_a_file_appears_when_all_is_written(tmp_path: Path) -> None:

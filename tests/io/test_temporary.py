@@ -1,4 +1,4 @@
-"""`tracelink.io.temporary`."""
+"""`tracelink._io.temporary`."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from tracelink.io.system import machine
-from tracelink.io.targets import FileTarget
-from tracelink.io.temporary import abandoned_files_removed, scratch_folder_for, temporary_folder_for
-from tracelink.model.errors import TraceError
+from tracelink._io.system import machine
+from tracelink._io.targets import FileTarget
+from tracelink._io.temporary import abandoned_files_removed, scratch_folder_for, temporary_folder_for
+from tracelink._model.errors import TraceError
 
 # Temporary files of processes that were killed.
 

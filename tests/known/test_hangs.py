@@ -13,8 +13,8 @@ from builders import perfetto, perfetto_native
 from builders.data import HANGS, HEALTHY, foreign, shared, traces
 from builders.perfetto import Written, nanoseconds
 from tracelink import samples
+from tracelink._model.graph import EventGraph
 from tracelink.converters.perfetto.native.schema import RED
-from tracelink.model.graph import EventGraph
 
 Named = dict[tuple[str, int], str]
 """For each collective that hangs, by its track and number, its name."""

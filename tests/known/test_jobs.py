@@ -13,7 +13,7 @@ from generators.files import EXECUTION_TRACE, KINETO, RECORDER, Kept, Missing
 from generators.job import Cluster, HostClock
 from generators.jobs import write_cluster as job
 from tracelink import EventGraph, load
-from tracelink.model.columns import NO_TIME
+from tracelink._model.columns import NO_TIME
 
 SMALL: dict[str, Any] = {"ranks": 8, "ranks_per_host": 4, "tensor_parallel": 2, "steps": 3, "layers": 2}
 FIRST, MIDDLE, LAST, THREE = (None, 1), (4, 5), (-1, None), (3, 6)

@@ -19,8 +19,8 @@ from generators import jobs
 from generators.files import KINETO, Kept
 from generators.job import Cluster
 from tracelink import Job, RankConflictError, collectives
-from tracelink.model.columns import NO_TIME, UNKNOWN
-from tracelink.model.communications import Calls
+from tracelink._model.columns import NO_TIME, UNKNOWN
+from tracelink._model.communications import Calls
 
 Event = dict[str, Any]
 Member = tuple[int, int, int]

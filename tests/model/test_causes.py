@@ -1,4 +1,4 @@
-"""`tracelink.model.causes`."""
+"""`tracelink._model.causes`."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tracelink.model.causes import CAUSE_IS_TARGET, Causes
-from tracelink.model.columns import UNKNOWN
-from tracelink.model.events import Edges, Relation
+from tracelink._model.causes import CAUSE_IS_TARGET, Causes
+from tracelink._model.columns import UNKNOWN
+from tracelink._model.events import Edges, Relation
 
 MOST = 12
 EDGE = st.tuples(st.integers(0, MOST - 1), st.integers(0, MOST - 1), st.sampled_from(Relation))

@@ -6,8 +6,8 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tracelink.model.columns import UNKNOWN, Lean, lexical_order, own_ancestors
-from tracelink.model.communications import Calls
+from tracelink._model.columns import UNKNOWN, Lean, lexical_order, own_ancestors
+from tracelink._model.communications import Calls
 
 
 @given(st.lists(st.integers(-1, 12), max_size=13))

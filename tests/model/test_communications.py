@@ -1,4 +1,4 @@
-"""`tracelink.model.communications`."""
+"""`tracelink._model.communications`."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tracelink.model.columns import UNKNOWN, StringTable
-from tracelink.model.communications import (
+from tracelink._model.columns import UNKNOWN, StringTable
+from tracelink._model.communications import (
     C10D_SIGNATURES,
     Communications,
     Sizes,

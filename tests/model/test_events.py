@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from tracelink.model.columns import UNKNOWN
-from tracelink.model.events import EventKind, Events
+from tracelink._model.columns import UNKNOWN
+from tracelink._model.events import EventKind, Events
 
 
 def test_end_of_some_events() -> None:

@@ -9,7 +9,7 @@ import msgspec
 from msgspec import UNSET, UnsetType
 from msgspec.structs import replace
 
-from tracelink.model.fields import (
+from tracelink._model.fields import (
     Bytes,
     Doc,
     Field,

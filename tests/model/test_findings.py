@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tracelink.model.findings import (
+from tracelink._model.findings import (
     Finding,
     Message,
     NewerVersion,

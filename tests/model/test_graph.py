@@ -1,4 +1,4 @@
-"""`tracelink.model.graph`."""
+"""`tracelink._model.graph`."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from tracelink.model.causes import EventEntry, StackEntry
-from tracelink.model.collectives import Collectives, Messages, Participations
-from tracelink.model.columns import NO_TIME, UNKNOWN
-from tracelink.model.communications import Evidence
-from tracelink.model.errors import UsageError
-from tracelink.model.events import (
+from tracelink._model.causes import EventEntry, StackEntry
+from tracelink._model.collectives import Collectives, Messages, Participations
+from tracelink._model.columns import NO_TIME, UNKNOWN
+from tracelink._model.communications import Evidence
+from tracelink._model.errors import UsageError
+from tracelink._model.events import (
     Counters,
     Edges,
     EventKind,
@@ -32,10 +32,10 @@ from tracelink.model.events import (
     Track,
     TrackKind,
 )
-from tracelink.model.findings import Finding, Severity
-from tracelink.model.graph import EventGraph, Rank, source_bounds
-from tracelink.model.job import Job
-from tracelink.model.trace import ListedPayloads, Payload, ProcessGroup, SourceInfo
+from tracelink._model.findings import Finding, Severity
+from tracelink._model.graph import EventGraph, Rank, source_bounds
+from tracelink._model.job import Job
+from tracelink._model.trace import ListedPayloads, Payload, ProcessGroup, SourceInfo
 
 SHARED = (
     "ranks",

@@ -1,4 +1,4 @@
-"""`tracelink.model.metrics`: what users say about metrics."""
+"""`tracelink._model.metrics`: what users say about metrics."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from datetime import UTC, datetime
 import pytest
 
 from tracelink import Metrics, UsageError
-from tracelink.model.columns import SECOND
-from tracelink.model.metrics import parse_time
+from tracelink._model.columns import SECOND
+from tracelink._model.metrics import parse_time
 
 AT = 1_794_984_130 * SECOND
 

@@ -1,10 +1,10 @@
-"""`tracelink.model.operations`."""
+"""`tracelink._model.operations`."""
 
 from __future__ import annotations
 
 import pytest
 
-from tracelink.model.operations import (
+from tracelink._model.operations import (
     BY_CPP_NAME,
     COLLECTIVE_ANNOTATION,
     COLLECTIVE_KERNEL,

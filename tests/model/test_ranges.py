@@ -1,4 +1,4 @@
-"""`tracelink.model.ranges`."""
+"""`tracelink._model.ranges`."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tracelink.model.columns import Int64s
-from tracelink.model.errors import UsageError
-from tracelink.model.ranges import Numbers, Spans
+from tracelink._model.columns import Int64s
+from tracelink._model.errors import UsageError
+from tracelink._model.ranges import Numbers, Spans
 
 # Numbers as a user lists them.
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tracelink.model.records import Frame, frame_of, is_code, of_program, own_frames, readable_name
+from tracelink._model.records import Frame, frame_of, is_code, of_program, own_frames, readable_name
 
 STEP = Frame("step", "train.py", 20)
 

@@ -1,4 +1,4 @@
-"""`tracelink.model.results`."""
+"""`tracelink._model.results`."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tracelink.model.errors import UsageError
-from tracelink.model.fields import (
+from tracelink._model.errors import UsageError
+from tracelink._model.fields import (
     GigabytesPerSecond,
     Identifier,
     Nanoseconds,
@@ -21,7 +21,7 @@ from tracelink.model.fields import (
     Share,
     UnixNanoseconds,
 )
-from tracelink.model.results import ResultTable
+from tracelink._model.results import ResultTable
 
 
 class Kernel(NamedTuple):

@@ -1,4 +1,4 @@
-"""`tracelink.model.text`."""
+"""`tracelink._model.text`."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tracelink.model.text import (
+from tracelink._model.text import (
     KILO,
     LONGEST_LIST,
     UNITS,
@@ -30,7 +30,7 @@ from tracelink.model.text import (
     subject,
     time_of_day,
 )
-from tracelink.model.trace import ProcessGroup
+from tracelink._model.trace import ProcessGroup
 
 # Counts and sizes.
 

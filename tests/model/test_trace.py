@@ -1,4 +1,4 @@
-"""`tracelink.model.trace`."""
+"""`tracelink._model.trace`."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ import pickle
 import numpy as np
 from msgspec.structs import replace
 
-from tracelink.model.columns import StringTable
-from tracelink.model.events import (
+from tracelink._model.columns import StringTable
+from tracelink._model.events import (
     Counters,
     Edges,
     EventKind,
@@ -19,8 +19,8 @@ from tracelink.model.events import (
     Track,
     TrackKind,
 )
-from tracelink.model.findings import Finding, Severity
-from tracelink.model.trace import (
+from tracelink._model.findings import Finding, Severity
+from tracelink._model.trace import (
     ListedPayloads,
     NoPayloads,
     ProcessGroup,

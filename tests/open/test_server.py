@@ -15,8 +15,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from builders.handover import PATH, PATIENCE, QUICK, TRACE, Answer, Handover, received, request
-from tracelink.model.errors import TraceError
-from tracelink.open.server import (
+from tracelink._model.errors import TraceError
+from tracelink._open.server import (
     HOST,
     MAX_HEAD,
     MAX_HEADERS,

@@ -16,20 +16,20 @@ from builders import execution_trace as et
 from builders.dumps import dumps, hang
 from builders.handover import TRACE
 from tracelink import samples
-from tracelink.model.errors import TraceError, UnreadableError, UsageError
-from tracelink.open.trace import (
-    MEMORY_PER_BUNDLED_BYTE,
-    SAMPLE,
-    OpenTrace,
-    is_native,
-    memory_findings,
-)
-from tracelink.pipeline.forecast import (
+from tracelink._join.forecast import (
     GIGABYTE,
     MAX_MEMORY,
     MAX_MEMORY_32_BIT,
     MEMORY_PER_BYTE,
     TraceKind,
+)
+from tracelink._model.errors import TraceError, UnreadableError, UsageError
+from tracelink._open.trace import (
+    MEMORY_PER_BUNDLED_BYTE,
+    SAMPLE,
+    OpenTrace,
+    is_native,
+    memory_findings,
 )
 
 PACKET = bytes([0x0A, 4, 8 << 3, 7, 10 << 3, 1])

@@ -13,6 +13,12 @@ from msgspec.structs import replace
 from builders.job import START, JobBuilder
 from builders.perfetto import write
 from tracelink import collectives, merge, samples
+from tracelink._join.forecast import TraceKind
+from tracelink._model.errors import UsageError
+from tracelink._open import browser
+from tracelink._open.server import UI, origin_of, secret_path, ui_address
+from tracelink._open.trace import OpenTrace
+from tracelink._open.view import EXPAND, PIN, SUMMARIES, parts_of_address, view_of
 from tracelink.converters.perfetto.timeline.view import (
     StartupView,
     awaited_rank,
@@ -20,12 +26,6 @@ from tracelink.converters.perfetto.timeline.view import (
     slowest_rank,
     startup_view,
 )
-from tracelink.model.errors import UsageError
-from tracelink.open import browser
-from tracelink.open.server import UI, origin_of, secret_path, ui_address
-from tracelink.open.trace import OpenTrace
-from tracelink.open.view import EXPAND, PIN, SUMMARIES, parts_of_address, view_of
-from tracelink.pipeline.forecast import TraceKind
 
 
 def first_view(job: JobBuilder) -> StartupView:

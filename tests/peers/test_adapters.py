@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 import tracelink
-from tracelink.capturing.adapters import attach
+from tracelink.adapters import attach
 
 pytest.importorskip("torch")
 pytestmark = pytest.mark.peer

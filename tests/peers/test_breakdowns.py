@@ -20,8 +20,8 @@ import pytest
 
 from builders.data import shared
 from tracelink import summarize
-from tracelink.answers.model.results import Step
-from tracelink.model.columns import MICROSECOND
+from tracelink._model.columns import MICROSECOND
+from tracelink._time.model.results import Step
 
 pytestmark = [pytest.mark.peer, pytest.mark.foreign]
 

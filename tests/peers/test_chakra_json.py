@@ -21,7 +21,7 @@ import pytest
 
 from builders.data import foreign, shared
 from tracelink import load, samples
-from tracelink.api import write
+from tracelink._api import write
 from tracelink.converters.chakra.decode import decode
 from tracelink.converters.chakra.schema import Name, NodeType
 

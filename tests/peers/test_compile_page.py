@@ -13,9 +13,9 @@ import pytest
 from builders.compile_log import artifact, log, metrics
 from builders.data import shared
 from peers.peers_cache import cache
-from tracelink.compiling.reading import read
-from tracelink.compiling.report import report_of
-from tracelink.show.html import draw
+from tracelink._compile.reading import read
+from tracelink._compile.report import report_of
+from tracelink._show.html import draw
 
 pytestmark = pytest.mark.peer
 

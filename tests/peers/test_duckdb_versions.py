@@ -20,7 +20,7 @@ pytest.importorskip("duckdb")
 
 import tracelink
 from tracelink import samples
-from tracelink.sql.shipped import shipped_queries
+from tracelink._sql.shipped import shipped_queries
 
 pytestmark = pytest.mark.peer
 
@@ -32,7 +32,7 @@ import json, sys
 import duckdb
 import tracelink
 from tracelink import samples
-from tracelink.sql.shipped import shipped_queries
+from tracelink._sql.shipped import shipped_queries
 
 folder = sys.argv[1]
 for name in ("own.parquet", "own.duckdb"):

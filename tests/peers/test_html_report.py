@@ -13,9 +13,9 @@ import pytest
 from builders.dumps import dumps, hang
 from builders.recorder import collective
 from peers.peers_cache import cache
-from tracelink.diagnosis.examine import examine
-from tracelink.diagnosis.report import report_of
-from tracelink.show import html
+from tracelink._hang.examine import examine
+from tracelink._hang.report import report_of
+from tracelink._show import html
 
 pytestmark = pytest.mark.peer
 

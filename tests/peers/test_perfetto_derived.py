@@ -11,13 +11,13 @@ import pytest
 from builders.job import START, JobBuilder
 from builders.programs import job_of_programs
 from peers.perfetto_process import Loaded, PerfettoEngine
+from tracelink._io.targets import FileTarget
+from tracelink._model.events import EventKind, Relation, TrackKind
+from tracelink._model.job import Job
+from tracelink._run.processes import Processes
 from tracelink.converters.perfetto.json.numbers import ROW
 from tracelink.converters.perfetto.json.writer import PerfettoJsonWriter
 from tracelink.converters.perfetto.native.writer import PerfettoWriter
-from tracelink.engines.processes import Processes
-from tracelink.io.targets import FileTarget
-from tracelink.model.events import EventKind, Relation, TrackKind
-from tracelink.model.job import Job
 
 pytestmark = pytest.mark.peer
 

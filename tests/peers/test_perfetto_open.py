@@ -19,7 +19,7 @@ import pytest
 
 from peers.merged_case import SAMPLES, Case
 from peers.peers_cache import cache
-from tracelink.open.server import LOOPBACK, PORT
+from tracelink._open.server import LOOPBACK, PORT
 
 pytestmark = pytest.mark.peer
 
@@ -130,7 +130,7 @@ def test_what_merge_opens_also_shows_what_the_slowest_rank_did(
     wait_for_the_port()
     command = [TRACELINK, "merge", str(case.inputs), "-o", str(tmp_path / "m.json"), "--open", "--json"]
     code = (
-        f"from tracelink.open import server; server.UI = {origin!r}; from tracelink.cli import main; main()"
+        f"from tracelink._open import server; server.UI = {origin!r}; from tracelink.cli import main; main()"
     )
     offline = {
         name: value

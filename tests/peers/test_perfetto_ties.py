@@ -9,11 +9,11 @@ import pytest
 
 from builders.job import JobBuilder
 from peers.perfetto_process import Loaded, PerfettoEngine
+from tracelink._io.targets import FileTarget
+from tracelink._model.events import EventKind, TrackKind
+from tracelink._model.job import Job
+from tracelink._run.processes import Processes
 from tracelink.converters.perfetto.json.writer import PerfettoJsonWriter
-from tracelink.engines.processes import Processes
-from tracelink.io.targets import FileTarget
-from tracelink.model.events import EventKind, TrackKind
-from tracelink.model.job import Job
 
 pytestmark = pytest.mark.peer
 

@@ -14,7 +14,7 @@ import tracelink
 from builders.data import shared
 from peers.peers_cache import cache
 from tracelink import samples
-from tracelink.store.results import save
+from tracelink._store.results import save
 
 pytestmark = pytest.mark.peer
 

@@ -8,8 +8,8 @@ import pytest
 
 from builders.track_events import Slice, Torch, source, step_of_rocprof, step_of_torch
 from peers.perfetto_process import PerfettoEngine
+from tracelink._run.processes import Processes
 from tracelink.converters.perfetto.track_events.reader import TrackEventReader
-from tracelink.engines.processes import Processes
 
 pytestmark = pytest.mark.peer
 

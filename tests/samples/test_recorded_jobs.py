@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from builders.recorded_jobs import keeping_all, plans
 from builders.recorder import as_source
 from generators.recorded_jobs import FAULTS, Fault, Plan, RecordedJob, Snapshot, faults, job
+from tracelink._run.processes import Processes
 from tracelink.converters.flight_recorder.reader import FlightRecorderReader
-from tracelink.engines.processes import Processes
 
 JOBS = settings(max_examples=40, deadline=None)
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tracelink.model.fields import (
+from tracelink._model.fields import (
     Bytes,
     Count,
     GigabytesPerSecond,
@@ -24,7 +24,7 @@ from tracelink.model.fields import (
     UnixNanoseconds,
     fields_of,
 )
-from tracelink.show.cells import Column, column_of
+from tracelink._show.cells import Column, column_of
 
 
 class Sample(Row, frozen=True):

@@ -1,4 +1,4 @@
-"""`tracelink.show.charts`."""
+"""`tracelink._show.charts`."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tracelink.model.errors import UsageError
-from tracelink.model.fields import (
+from tracelink._model.errors import UsageError
+from tracelink._model.fields import (
     Bytes,
     GigabytesPerSecond,
     Identifier,
@@ -21,8 +21,8 @@ from tracelink.model.fields import (
     Row,
     UnixNanoseconds,
 )
-from tracelink.model.results import ResultTable
-from tracelink.show.charts import (
+from tracelink._model.results import ResultTable
+from tracelink._show.charts import (
     MOST_BARS,
     MOST_BOXES,
     MOST_POINTS,

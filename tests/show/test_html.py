@@ -10,11 +10,11 @@ from hypothesis import strategies as st
 
 from builders.html_page import Element as Root
 from builders.html_page import read_html
-from tracelink.model.fields import Bytes, Nanoseconds, Row, Shown
-from tracelink.model.findings import Finding, Severity
-from tracelink.show import html
-from tracelink.show.charts import STYLE, bars
-from tracelink.show.document import (
+from tracelink._model.fields import Bytes, Nanoseconds, Row, Shown
+from tracelink._model.findings import Finding, Severity
+from tracelink._show import html
+from tracelink._show.charts import STYLE, bars
+from tracelink._show.document import (
     Block,
     Chart,
     Code,
@@ -31,9 +31,9 @@ from tracelink.show.document import (
     Table,
     Tone,
 )
-from tracelink.show.html import draw, fragment, parts
-from tracelink.show.markup import Markup, element
-from tracelink.show.terminal import draw as draw_text
+from tracelink._show.html import draw, fragment, parts
+from tracelink._show.markup import Markup, element
+from tracelink._show.terminal import draw as draw_text
 
 
 class Kernel(Row, frozen=True):

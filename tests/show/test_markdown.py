@@ -1,12 +1,12 @@
-"""Tests of tracelink.show.markdown."""
+"""Tests of tracelink._show.markdown."""
 
 from __future__ import annotations
 
-from tracelink.model.fields import Nanoseconds, Row
-from tracelink.model.findings import Finding, Severity
-from tracelink.show import markdown
-from tracelink.show.document import Facts, Frames, Items, Paragraph, Report, Section, Table
-from tracelink.show.markdown import markdown_escaped, markdown_table
+from tracelink._model.fields import Nanoseconds, Row
+from tracelink._model.findings import Finding, Severity
+from tracelink._show import markdown
+from tracelink._show.document import Facts, Frames, Items, Paragraph, Report, Section, Table
+from tracelink._show.markdown import markdown_escaped, markdown_table
 
 
 def test_names_have_no_effect() -> None:

@@ -7,9 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from builders.html_page import read_html
-from tracelink.model.errors import printable
-from tracelink.model.text import clipped
-from tracelink.show.markup import LONGEST, Markup, element, inner
+from tracelink._model.errors import printable
+from tracelink._model.text import clipped
+from tracelink._show.markup import LONGEST, Markup, element, inner
 
 ANY_TEXT = st.text(
     st.characters(categories=None, exclude_categories=()) | st.sampled_from("<>&\"'/\0\u202e\ud800")

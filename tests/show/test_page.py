@@ -1,4 +1,4 @@
-"""Tests of tracelink.show.page."""
+"""Tests of tracelink._show.page."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ import base64
 import hashlib
 import html
 
-from tracelink.show.markup import element
-from tracelink.show.page import Assets, closing, left_out, opening, page_header
+from tracelink._show.markup import element
+from tracelink._show.page import Assets, closing, left_out, opening, page_header
 
 
 def test_page_in_whole() -> None:

@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.cells import cell_len
 
-from tracelink.model.fields import PATH, Nanoseconds, Row, Shown, Unit
-from tracelink.model.findings import Finding, Severity
-from tracelink.show.document import (
+from tracelink._model.fields import PATH, Nanoseconds, Row, Shown, Unit
+from tracelink._model.findings import Finding, Severity
+from tracelink._show.document import (
     Chart,
     Code,
     Details,
@@ -29,7 +29,7 @@ from tracelink.show.document import (
     Table,
     Tone,
 )
-from tracelink.show.terminal import UNWRAPPED, draw
+from tracelink._show.terminal import UNWRAPPED, draw
 
 
 class Kernel(Row, frozen=True):

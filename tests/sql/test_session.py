@@ -16,7 +16,7 @@ import pyarrow as pa
 
 import tracelink
 from tracelink import samples
-from tracelink.model.errors import UnreadableError, UsageError
+from tracelink._model.errors import UnreadableError, UsageError
 
 COUNTS = "SELECT kind, count(*) AS events FROM events WHERE rank = $rank GROUP BY kind ORDER BY events DESC LIMIT 2"
 SUM = "SELECT sum(duration_ns) AS total, avg(duration_ns) AS mean FROM events WHERE kind = 'kernel'"

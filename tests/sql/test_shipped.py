@@ -16,8 +16,8 @@ pytest.importorskip("duckdb")
 import tracelink
 from builders.data import foreign, traces
 from tracelink import samples
-from tracelink.model.errors import UsageError
-from tracelink.sql.shipped import ShippedQuery, shipped_queries, value_of
+from tracelink._model.errors import UsageError
+from tracelink._sql.shipped import ShippedQuery, shipped_queries, value_of
 
 GPU_PAIR = samples.path("gpu_pair")
 

@@ -12,10 +12,10 @@ from typing import Annotated, Any
 
 import pytest
 
-from tracelink.model.errors import UsageError
-from tracelink.model.fields import Bytes, Doc, Nanoseconds, RankNumber, Ranks, Row, Share
-from tracelink.model.results import Result
-from tracelink.store.results import save
+from tracelink._model.errors import UsageError
+from tracelink._model.fields import Bytes, Doc, Nanoseconds, RankNumber, Ranks, Row, Share
+from tracelink._model.results import Result
+from tracelink._store.results import save
 
 
 class Color(StrEnum):
@@ -138,8 +138,8 @@ def test_an_earlier_file_is_replaced_by_a_complete_one_or_stays(
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patched:
-        patched.setattr("tracelink.store.sqlite.create_statement", interrupt)
-        patched.setattr("tracelink.store.duckdb.create", interrupt)
+        patched.setattr("tracelink._store.sqlite.create_statement", interrupt)
+        patched.setattr("tracelink._store.duckdb.create", interrupt)
         with pytest.raises(KeyboardInterrupt):
             save(things, path)
     assert path.read_bytes() == b"before"

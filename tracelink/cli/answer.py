@@ -8,17 +8,17 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import click
 
+from tracelink._io.targets import file_target
+from tracelink._model.fields import Doc, Row
+from tracelink._model.findings import Finding, Severity
+from tracelink._model.text import size
 from tracelink.cli.console import Console, is_terminal, shows
 from tracelink.cli.main import FINE, NO
-from tracelink.io.targets import file_target
-from tracelink.model.fields import Doc, Row
-from tracelink.model.findings import Finding, Severity
-from tracelink.model.text import size
 
 if TYPE_CHECKING:
-    from tracelink.model.errors import PageText
-    from tracelink.model.results import Result
-    from tracelink.show.document import Report
+    from tracelink._model.errors import PageText
+    from tracelink._model.results import Result
+    from tracelink._show.document import Report
 
 FORMS = ".html, .md, .csv, .json, .parquet, .sqlite or .duckdb"
 
@@ -26,7 +26,7 @@ FORMS = ".html, .md, .csv, .json, .parquet, .sqlite or .duckdb"
 def _checked(ctx: click.Context, param: click.Parameter, value: str | None) -> str | None:
     """The output; an error before anything is read if nothing can be written there."""
     if value is not None:
-        from tracelink.store.results import check_output
+        from tracelink._store.results import check_output
 
         check_output(value)
     return value
@@ -67,7 +67,7 @@ def print_answer(
     report = report or result.report()
     written: list[str] = []
     if output is not None:
-        from tracelink.store.results import check_output, save
+        from tracelink._store.results import check_output, save
 
         check_output(output, read)
         written = save(result, output, report)
@@ -91,8 +91,8 @@ def show(console: Console, report: Report, *, to_stderr: bool = False) -> None:
 
 def page_of(console: Console, report: Report, *, to_stderr: bool = False) -> PageText:
     """A report for people as text: fitted to the terminal, plain and unwrapped elsewhere."""
-    from tracelink.show.cells import BLOCKS
-    from tracelink.show.terminal import UNWRAPPED, draw
+    from tracelink._show.cells import BLOCKS
+    from tracelink._show.terminal import UNWRAPPED, draw
 
     terminal = is_terminal(stderr=to_stderr)
     width = shutil.get_terminal_size().columns if terminal else UNWRAPPED
@@ -104,7 +104,7 @@ def print_errors(console: Console, findings: Sequence[Finding]) -> None:
     """Prints the errors among the findings to standard error, even with --quiet."""
     errors = [finding for finding in findings if finding.severity is Severity.ERROR]
     if errors:
-        from tracelink.show.terminal import paragraph
+        from tracelink._show.terminal import paragraph
 
         for finding in errors:
             console.error(paragraph(finding))

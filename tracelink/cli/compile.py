@@ -5,18 +5,18 @@ from __future__ import annotations
 import click
 from msgspec.structs import replace
 
+from tracelink._compile.diff import compared
+from tracelink._compile.reading import Read, read
+from tracelink._compile.report import problems, report_of
+from tracelink._io.engine import Engine
+from tracelink._io.remote.addresses import shown
+from tracelink._model.errors import UsageError
+from tracelink._model.text import counted, size
 from tracelink.cli.answer import print_answer, takes_output
 from tracelink.cli.console import Console
 from tracelink.cli.main import FINE, NO
 from tracelink.cli.options import command, takes_engine, takes_ranks_of_files
 from tracelink.cli.terminal import watching
-from tracelink.compiling.diff import compared
-from tracelink.compiling.reading import Read, read
-from tracelink.compiling.report import problems, report_of
-from tracelink.io.engine import Engine
-from tracelink.io.remote.addresses import shown
-from tracelink.model.errors import UsageError
-from tracelink.model.text import counted, size
 
 
 @command(
@@ -92,7 +92,7 @@ def compile(  # noqa: A001  its name as a command
 
 
 def _write_artifacts(console: Console, logs: Read, folder: str) -> None:
-    from tracelink.compiling.payloads import write_artifacts
+    from tracelink._compile.payloads import write_artifacts
 
     count, written = write_artifacts(logs, folder)
     console.info(f"Wrote {shown(folder)}: {counted(count, 'artifact')}, {size(written)}.", to_stderr=True)

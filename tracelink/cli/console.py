@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, TextIO
 
 import click
 
-from tracelink.model.errors import PageText, printable
+from tracelink._model.errors import PageText, printable
 
 if TYPE_CHECKING:
     import msgspec
@@ -41,7 +41,7 @@ class Console:
 
     def document(self, result: msgspec.Struct) -> None:
         """Prints a result as JSON."""
-        from tracelink.show.json import document_text
+        from tracelink._show.json import document_text
 
         click.echo(document_text(result))
 
@@ -57,14 +57,14 @@ class Console:
 
     def error(self, text: str) -> None:
         """Prints an error as one line to standard error, always."""
-        from tracelink.io.remote.addresses import shown_in
+        from tracelink._io.remote.addresses import shown_in
 
         with suppress(OSError):  # standard error is full or a closed pipe: the exit code remains
             _print([f"tracelink: {' '.join(shown_in(text).split())}"], to_stderr=True)
 
     def traceback(self, error: BaseException) -> None:
         """Prints where an error was raised to standard error; indented, so that no line of it looks like a result."""
-        from tracelink.io.remote.addresses import without_secrets
+        from tracelink._io.remote.addresses import without_secrets
 
         text = without_secrets("".join(traceback.format_exception(error)))
         with suppress(OSError):

@@ -6,7 +6,9 @@ from typing import TYPE_CHECKING
 
 import click
 
-import tracelink.api as api
+import tracelink._api as api
+from tracelink._io.engine import Engine
+from tracelink._model.selection import Selection, View
 from tracelink.cli.console import Console
 from tracelink.cli.merged import announcing, print_written, writes_to_stdout
 from tracelink.cli.options import (
@@ -21,11 +23,9 @@ from tracelink.cli.options import (
     takes_writing,
 )
 from tracelink.cli.terminal import watching
-from tracelink.io.engine import Engine
-from tracelink.model.selection import Selection, View
 
 if TYPE_CHECKING:
-    from tracelink.model.metrics import Metrics
+    from tracelink._model.metrics import Metrics
 
 
 def _view(depth: int | None, limit: int | None) -> View:

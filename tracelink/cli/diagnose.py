@@ -11,25 +11,25 @@ import numpy as np
 from msgspec import Struct
 from msgspec.structs import replace
 
+from tracelink._hang.examine import Examined, examine
+from tracelink._hang.model import Diagnosis, Verdict
+from tracelink._hang.report import MOST_PROBLEMS, report_of, verdict_of
+from tracelink._io.engine import Engine
+from tracelink._io.remote.addresses import shown
+from tracelink._model.errors import UsageError
+from tracelink._model.ranges import Numbers
 from tracelink.cli.answer import print_answer
 from tracelink.cli.console import Console
 from tracelink.cli.main import FINE, IN_FLIGHT, NO
 from tracelink.cli.options import RANKS_OR_RANK, Inputs, collected, command, takes_engine, takes_inputs
 from tracelink.cli.terminal import watching
-from tracelink.diagnosis.examine import Examined, examine
-from tracelink.diagnosis.model import Diagnosis, Verdict
-from tracelink.diagnosis.report import MOST_PROBLEMS, report_of, verdict_of
-from tracelink.io.engine import Engine
-from tracelink.io.remote.addresses import shown
-from tracelink.model.errors import UsageError
-from tracelink.model.ranges import Numbers
 
 if TYPE_CHECKING:
-    from tracelink.diagnosis.database.tables import Database
-    from tracelink.diagnosis.journal import Journal
-    from tracelink.model.columns import Bools
-    from tracelink.model.results import Result
-    from tracelink.show.document import Report
+    from tracelink._hang.database.tables import Database
+    from tracelink._hang.journal import Journal
+    from tracelink._model.columns import Bools
+    from tracelink._model.results import Result
+    from tracelink._show.document import Report
 
 
 EXIT_CODES: Mapping[Verdict, int] = {"ok": FINE, "problem": NO, "in_flight": IN_FLIGHT}
@@ -238,12 +238,12 @@ def _database_at(output: str | None) -> Database | None:
     if output is None:
         return None
     if _suffix(output) in ANSWERS:
-        from tracelink.store.results import check_output
+        from tracelink._store.results import check_output
 
         check_output(output)
         return None
-    from tracelink.diagnosis.database.tables import database_at
-    from tracelink.io.targets import check_folder
+    from tracelink._hang.database.tables import database_at
+    from tracelink._io.targets import check_folder
 
     check_folder(output)
     return database_at(output)
@@ -272,9 +272,9 @@ def _entries_of(
     console: Console, examined: Examined, selection: EntrySelection, limit: int | None, output: str | None
 ) -> tuple[Result, Report]:
     """The selected entries as rows, and side by side."""
-    from tracelink.diagnosis.matrix import matrix_of
-    from tracelink.diagnosis.report.entries import entries_of, side_by_side
-    from tracelink.diagnosis.report.table import Shown
+    from tracelink._hang.matrix import matrix_of
+    from tracelink._hang.report.entries import entries_of, side_by_side
+    from tracelink._hang.report.table import Shown
 
     journal, ranks, default = examined.journal, selection.ranks, ON_PAGE if output else SHOWN
     every = console.json or _suffix(output) in (".csv", ".json")
@@ -296,7 +296,7 @@ def _of_groups(journal: Journal, names: Sequence[str]) -> Bools:
     """The entries of any of these groups; of all groups if none is given."""
     if not names:
         return np.ones(len(journal), np.bool_)
-    from tracelink.answers.collectives.listing import groups_named
+    from tracelink._time.collectives.listing import groups_named
 
     named = np.zeros(len(journal.groups) + 1, np.bool_)
     for name in names:

@@ -11,16 +11,16 @@ import click
 from click.shell_completion import get_completion_class
 
 import tracelink.plugins as plugins
+from tracelink._model.errors import TraceError, UsageError
+from tracelink._model.fields import Doc, Row, Shown, Text
+from tracelink._model.results import Result
+from tracelink._model.text import capitalized, counted
+from tracelink._show.document import Report, Section, Table
 from tracelink.cli.answer import print_answer, takes_output
 from tracelink.cli.console import Console
 from tracelink.cli.main import FINE, NO, main
 from tracelink.cli.options import Words, command
-from tracelink.model.errors import TraceError, UsageError
-from tracelink.model.fields import Doc, Row, Shown, Text
-from tracelink.model.results import Result
-from tracelink.model.text import capitalized, counted
 from tracelink.plugins import Files, Format
-from tracelink.show.document import Report, Section, Table
 
 # `tracelink formats`.
 

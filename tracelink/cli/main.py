@@ -19,10 +19,9 @@ from typing import Any
 
 import click
 
-from tracelink.cli.console import Console, drop_output, open_missing_streams
-from tracelink.io.signals import AT_ONCE, ENDING
-from tracelink.model import __version__
-from tracelink.model.errors import (
+from tracelink._io.signals import AT_ONCE, ENDING
+from tracelink._model import __version__
+from tracelink._model.errors import (
     RankConflictError,
     TraceError,
     UnreadableError,
@@ -30,6 +29,7 @@ from tracelink.model.errors import (
     did_you_mean,
     printable,
 )
+from tracelink.cli.console import Console, drop_output, open_missing_streams
 
 # SIGINT of a user, SIGTERM, which schedulers send before they kill a job, and SIGHUP of a closed terminal.
 

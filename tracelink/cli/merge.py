@@ -7,7 +7,9 @@ from contextlib import ExitStack, contextmanager
 
 import click
 
-import tracelink.api as api
+import tracelink._api as api
+from tracelink._io.engine import Engine
+from tracelink._model.selection import Selection
 from tracelink.cli.console import Console
 from tracelink.cli.main import UNREADABLE, Terminated
 from tracelink.cli.merged import announcing, own_command, print_written, writes_to_stdout
@@ -23,8 +25,6 @@ from tracelink.cli.options import (
     takes_writing,
 )
 from tracelink.cli.terminal import watching
-from tracelink.io.engine import Engine
-from tracelink.model.selection import Selection
 
 
 @command(
@@ -90,8 +90,8 @@ def merge(
     to_stderr = writes_to_stdout(console, output)
     with ExitStack() as stack:
         if opening:
+            from tracelink._open.server import reserved_port
             from tracelink.cli.open import BEST_SHOWN, check_openable, open_merged
-            from tracelink.open.server import reserved_port
 
             check_openable(output, to)
             to = to or (None if output else BEST_SHOWN)

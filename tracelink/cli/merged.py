@@ -11,19 +11,19 @@ from typing import TYPE_CHECKING
 
 import click
 
-import tracelink.api as api
+import tracelink._api as api
+from tracelink._model.findings import Severity
+from tracelink._model.text import about, counted, size
 from tracelink.cli.answer import print_errors, show
 from tracelink.cli.console import Console, is_terminal
 from tracelink.cli.main import FINE, NO, UNREADABLE
-from tracelink.model.findings import Severity
-from tracelink.model.text import about, counted, size
 
 if TYPE_CHECKING:
-    from tracelink.api import Written
+    from tracelink._api import Written
+    from tracelink._join.forecast import OnForecast, OutputForecast
+    from tracelink._show.document import Report
     from tracelink.cli.terminal import Bar
-    from tracelink.pipeline.forecast import OnForecast, OutputForecast
     from tracelink.plugins.outputs import Output
-    from tracelink.show.document import Report
 
 STDOUT = "-"
 
@@ -55,7 +55,7 @@ def announcing(console: Console, bar: Bar | None, *, to_stderr: bool) -> OnForec
     def announce(output: OutputForecast) -> None:
         if bar:
             bar.now_writing()
-        from tracelink.show.document import Paragraph, Report
+        from tracelink._show.document import Paragraph, Report
 
         report = Report("merge", summary=[Paragraph(_estimate(output))], findings=output.findings)
         show(console, report, to_stderr=to_stderr)
@@ -114,10 +114,10 @@ def own_command(*words: str) -> str:
 
 def _files(outputs: Sequence[Output]) -> Report:
     """A line for each file that was written; one line for many."""
-    from tracelink.show.document import Paragraph, Report, Tone
+    from tracelink._show.document import Paragraph, Report, Tone
 
     if len(outputs) > FILES:
-        from tracelink.io.targets import common_folder
+        from tracelink._io.targets import common_folder
 
         folder = common_folder([output.path for output in outputs])
         lines = [(f"{counted(len(outputs), 'file')} to {folder}", outputs, folder)]

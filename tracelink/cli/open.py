@@ -9,16 +9,12 @@ from typing import TYPE_CHECKING, Annotated
 import click
 from msgspec import Meta, Struct
 
-from tracelink.cli.console import Console
-from tracelink.cli.main import FINE, NO
-from tracelink.cli.merged import SHOWN, STDOUT
-from tracelink.cli.options import command
-from tracelink.model.errors import UsageError
-from tracelink.model.fields import Doc, Row, Unit
-from tracelink.model.findings import Finding
-from tracelink.model.text import size
-from tracelink.open import browser
-from tracelink.open.server import (
+from tracelink._model.errors import UsageError
+from tracelink._model.fields import Doc, Row, Unit
+from tracelink._model.findings import Finding
+from tracelink._model.text import size
+from tracelink._open import browser
+from tracelink._open.server import (
     HOST,
     LOOPBACK,
     PORT,
@@ -32,12 +28,16 @@ from tracelink.open.server import (
     serve,
     ui_address,
 )
-from tracelink.open.trace import OpenTrace, memory_findings
-from tracelink.open.view import parts_of_address
-from tracelink.show.terminal import paragraph
+from tracelink._open.trace import OpenTrace, memory_findings
+from tracelink._open.view import parts_of_address
+from tracelink._show.terminal import paragraph
+from tracelink.cli.console import Console
+from tracelink.cli.main import FINE, NO
+from tracelink.cli.merged import SHOWN, STDOUT
+from tracelink.cli.options import command
 
 if TYPE_CHECKING:
-    from tracelink.api import Merged
+    from tracelink._api import Merged
 
 
 # `tracelink open`.
@@ -83,8 +83,8 @@ def open(console: Console, file: str, no_browser: bool, origin: str, port: int, 
     The file is served once, only to the UI in a browser on this machine, and the command exits when it is loaded. The
     file does not leave the machine.
     """
-    from tracelink.open.server import reserved_port
-    from tracelink.open.trace import OpenTrace
+    from tracelink._open.server import reserved_port
+    from tracelink._open.trace import OpenTrace
 
     serving = Serving(origin_of(origin), Limits(idle=timeout), with_browser=not no_browser)
     with OpenTrace.of(file) as trace, reserved_port(port) as listener:

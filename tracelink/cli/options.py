@@ -13,17 +13,17 @@ from click.shell_completion import CompletionItem
 from msgspec import Struct
 
 import tracelink.plugins as plugins
+from tracelink._io.engine import Engine
+from tracelink._model.errors import did_you_mean
+from tracelink._model.ranges import Numbers
+from tracelink._model.selection import KINDS, Selection, Window, words
+from tracelink._model.text import counted
+from tracelink._run import engine_for
+from tracelink._run.reading import InputOptions
 from tracelink.cli.console import Console
-from tracelink.engines import engine_for
-from tracelink.engines.reading import InputOptions
-from tracelink.io.engine import Engine
-from tracelink.model.errors import did_you_mean
-from tracelink.model.ranges import Numbers
-from tracelink.model.selection import KINDS, Selection, Window, words
-from tracelink.model.text import counted
 
 if TYPE_CHECKING:
-    from tracelink.model.metrics import Metrics
+    from tracelink._model.metrics import Metrics
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
@@ -183,7 +183,7 @@ def _metrics(
 ) -> Metrics | None:
     if tz is metrics_start is interval is None and not device_map:
         return None
-    from tracelink.model.metrics import Metrics
+    from tracelink._model.metrics import Metrics
 
     return Metrics(tz, metrics_start, interval, device_map)
 

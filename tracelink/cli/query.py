@@ -15,6 +15,17 @@ from click.shell_completion import CompletionItem
 from msgspec import Struct
 from msgspec.structs import replace
 
+from tracelink._io.engine import Engine
+from tracelink._io.targets import STDOUT, FileTarget, RemoteTarget, target_of
+from tracelink._model.errors import UsageError
+from tracelink._model.findings import Severity
+from tracelink._model.text import counted
+from tracelink._show.csv import csv_text
+from tracelink._show.json import json_text
+from tracelink._sql.results import SHOWN, Queries, Query
+from tracelink._sql.session import Cells, QueryColumn, QueryRows, open_query, plain
+from tracelink._sql.shipped import Value, shipped_queries, value_of
+from tracelink._store.results import save
 from tracelink.cli.answer import page_of, print_answer, print_errors, takes_output
 from tracelink.cli.console import Console, is_terminal
 from tracelink.cli.main import FINE, NO
@@ -31,22 +42,11 @@ from tracelink.cli.options import (
     takes_ranks_of_files,
 )
 from tracelink.cli.terminal import watching
-from tracelink.io.engine import Engine
-from tracelink.io.targets import STDOUT, FileTarget, RemoteTarget, target_of
-from tracelink.model.errors import UsageError
-from tracelink.model.findings import Severity
-from tracelink.model.text import counted
-from tracelink.show.csv import csv_text
-from tracelink.show.json import json_text
-from tracelink.sql.results import SHOWN, Queries, Query
-from tracelink.sql.session import Cells, QueryColumn, QueryRows, open_query, plain
-from tracelink.sql.shipped import Value, shipped_queries, value_of
-from tracelink.store.results import save
 
 if TYPE_CHECKING:
     from pyarrow import RecordBatch
 
-    from tracelink.model.metrics import Metrics
+    from tracelink._model.metrics import Metrics
 
 TABLE, CSV, JSON, PARQUET = FORMATS = ("table", "csv", "json", "parquet")
 SUFFIXES = {".csv": CSV, ".json": JSON, ".parquet": PARQUET}

@@ -16,16 +16,16 @@ import click
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from tracelink.capturing import environment, rank
-from tracelink.capturing.options import USUAL_STEPS, steps_of
+from tracelink._model.errors import UsageError
+from tracelink._model.fields import Count, Doc, RankNumber, Row, Text
+from tracelink._model.ranges import Numbers
+from tracelink._model.text import counted, size
+from tracelink._record import environment, rank
+from tracelink._record.options import USUAL_STEPS, steps_of
 from tracelink.cli.console import Console
 from tracelink.cli.main import SIGNALLED
 from tracelink.cli.options import command
 from tracelink.converters.capture import schema
-from tracelink.model.errors import UsageError
-from tracelink.model.fields import Count, Doc, RankNumber, Row, Text
-from tracelink.model.ranges import Numbers
-from tracelink.model.text import counted, size
 
 FINISHED = "finished"
 PATIENCE_S = 60.0
@@ -119,7 +119,7 @@ def run(
     """
     if not steps_of(steps):
         raise UsageError("--steps: no steps", advice="Give at least one.")
-    from tracelink.io.targets import check_local
+    from tracelink._io.targets import check_local
 
     check_local(output)
     folder = Path(output)

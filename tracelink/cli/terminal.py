@@ -9,9 +9,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from tracelink._io.remote.addresses import WEB, is_remote, scheme_of
+from tracelink._model.errors import TraceError
 from tracelink.cli.console import Console, is_terminal, progress_canvas
-from tracelink.io.remote.addresses import WEB, is_remote, scheme_of
-from tracelink.model.errors import TraceError
 
 if TYPE_CHECKING:
     from rich.progress import Progress
@@ -137,7 +137,7 @@ def total_bytes(paths: Sequence[str]) -> int | None:
 
 def _remote_bytes(url: str) -> int | None:
     """The size of objects that are not compressed by their names; None if it is unknown without reading each."""
-    from tracelink.io.remote.listing import found_at
+    from tracelink._io.remote.listing import found_at
 
     try:
         entries = found_at(url).entries if scheme_of(url) not in WEB else []

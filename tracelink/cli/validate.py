@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import click
 
+from tracelink._io.engine import Engine
 from tracelink.cli.answer import print_answer, takes_output
 from tracelink.cli.console import Console
 from tracelink.cli.main import FINE, NO
@@ -13,7 +14,6 @@ from tracelink.converters.chakra.schema import Variant
 from tracelink.converters.chakra.validation import validate as validated
 from tracelink.converters.chakra.validation.report import EXAMPLES, report_of
 from tracelink.converters.chakra.validation.validate import SHOWN
-from tracelink.io.engine import Engine
 
 
 @command(

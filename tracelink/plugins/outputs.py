@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from tracelink.model.fields import PATH, Bytes, Count, Doc, RankNumber, Row, Shown, Text
-from tracelink.model.findings import Finding
+from tracelink._model.fields import PATH, Bytes, Count, Doc, RankNumber, Row, Shown, Text
+from tracelink._model.findings import Finding
 
 
 class Output(Row, frozen=True):

@@ -7,17 +7,17 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 if TYPE_CHECKING:
-    from tracelink.io.engine import Engine
-    from tracelink.io.sources import Source
-    from tracelink.io.targets import Target
-    from tracelink.model.compiles import CompileLog
-    from tracelink.model.findings import Finding
-    from tracelink.model.job import Job
-    from tracelink.model.metrics import Readings
-    from tracelink.model.ranges import Numbers
-    from tracelink.model.records import Details, Entry, Recording
-    from tracelink.model.selection import View
-    from tracelink.model.trace import RankTrace, SourceInfo
+    from tracelink._io.engine import Engine
+    from tracelink._io.sources import Source
+    from tracelink._io.targets import Target
+    from tracelink._model.compiles import CompileLog
+    from tracelink._model.findings import Finding
+    from tracelink._model.job import Job
+    from tracelink._model.metrics import Readings
+    from tracelink._model.ranges import Numbers
+    from tracelink._model.records import Details, Entry, Recording
+    from tracelink._model.selection import View
+    from tracelink._model.trace import RankTrace, SourceInfo
     from tracelink.plugins.outputs import Output
 
 # Readers: bytes of one format to a rank trace.

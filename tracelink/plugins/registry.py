@@ -13,8 +13,8 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
-from tracelink.model import __version__
-from tracelink.model.errors import UsageError, did_you_mean
+from tracelink._model import __version__
+from tracelink._model.errors import UsageError, did_you_mean
 from tracelink.plugins.protocols import Configurable, Conversion, Reader, Writer
 
 ENTRY_POINTS = "tracelink.formats"

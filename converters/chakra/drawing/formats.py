@@ -9,6 +9,12 @@ from xml.sax.saxutils import escape
 from msgspec import Struct
 from msgspec.structs import replace
 
+from tracelink._io.engine import Engine
+from tracelink._io.sources import Source
+from tracelink._io.targets import Target
+from tracelink._model.findings import Finding, Severity
+from tracelink._model.selection import View
+from tracelink._model.text import counted, fine_span, size
 from tracelink.converters.chakra.drawing import svg as colours
 from tracelink.converters.chakra.drawing.rank_nodes import (
     Arrow,
@@ -23,12 +29,6 @@ from tracelink.converters.chakra.drawing.rank_nodes import (
 from tracelink.converters.chakra.drawing.scene import compose
 from tracelink.converters.chakra.drawing.svg import BOX, Position, layout, number, svg
 from tracelink.converters.chakra.table import COMMUNICATION
-from tracelink.io.engine import Engine
-from tracelink.io.sources import Source
-from tracelink.io.targets import Target
-from tracelink.model.findings import Finding, Severity
-from tracelink.model.selection import View
-from tracelink.model.text import counted, fine_span, size
 from tracelink.plugins import Output
 
 # DOT: the language of graphviz, which finds a position for each box by itself.

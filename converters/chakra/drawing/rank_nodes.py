@@ -9,6 +9,13 @@ from math import log2
 import numpy as np
 from msgspec import Struct
 
+from tracelink._io.engine import Engine
+from tracelink._io.sources import Source
+from tracelink._model.columns import MICROSECOND, UNKNOWN, Bools, Int64s
+from tracelink._model.errors import UnreadableError, UsageError, printable
+from tracelink._model.findings import Finding, Severity, Truncated
+from tracelink._model.ranges import Numbers
+from tracelink._model.text import fine_span, shortened, size
 from tracelink.converters.chakra.census import Precedence, earliest, kinds_of
 from tracelink.converters.chakra.decode import Decoded, Fault, buffered, decode
 from tracelink.converters.chakra.schema import MetadataName, Name
@@ -26,13 +33,6 @@ from tracelink.converters.chakra.table import (
     starts_ns,
     unsigned,
 )
-from tracelink.io.engine import Engine
-from tracelink.io.sources import Source
-from tracelink.model.columns import MICROSECOND, UNKNOWN, Bools, Int64s
-from tracelink.model.errors import UnreadableError, UsageError, printable
-from tracelink.model.findings import Finding, Severity, Truncated
-from tracelink.model.ranges import Numbers
-from tracelink.model.text import fine_span, shortened, size
 
 
 class Subject(Struct, frozen=True):

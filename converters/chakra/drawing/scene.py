@@ -8,13 +8,13 @@ import numpy as np
 from msgspec import Struct
 from msgspec.structs import replace
 
+from tracelink._model.columns import UNKNOWN, Bools, Int64s
+from tracelink._model.errors import UsageError
+from tracelink._model.findings import Finding, Severity
+from tracelink._model.selection import View
 from tracelink.converters.chakra.census import Precedence, cycle, earliest
 from tracelink.converters.chakra.drawing.rank_nodes import Arrow, Box, RankNodes, Scene, Subject
 from tracelink.converters.chakra.table import unsigned
-from tracelink.model.columns import UNKNOWN, Bools, Int64s
-from tracelink.model.errors import UsageError
-from tracelink.model.findings import Finding, Severity
-from tracelink.model.selection import View
 
 Bounds = tuple[float | None, float | None]
 """Start and end of a time window; None without a bound."""

@@ -10,6 +10,8 @@ from math import ceil, floor, log10
 
 from msgspec import Struct
 
+from tracelink._model.text import fine_span
+from tracelink._show.markup import Markup, element
 from tracelink.converters.chakra.drawing.rank_nodes import (
     Arrow,
     Box,
@@ -19,8 +21,6 @@ from tracelink.converters.chakra.drawing.rank_nodes import (
     visible,
 )
 from tracelink.converters.chakra.table import COMMUNICATION, Role
-from tracelink.model.text import fine_span
-from tracelink.show.markup import Markup, element
 
 FILL = {
     Role.HOST: "#cfe0f5",

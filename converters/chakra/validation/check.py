@@ -8,6 +8,10 @@ from typing import BinaryIO, cast
 
 from msgspec import Struct
 
+from tracelink._io.sources import LARGEST_RANK
+from tracelink._io.streams import GZIP_MAGIC, Inflated
+from tracelink._model.errors import UsageError
+from tracelink._model.ranges import Numbers
 from tracelink.converters.chakra.chakra_pb2 import GlobalMetadata
 from tracelink.converters.chakra.decode import BROKEN_OFF, Decoded, Fault, decode
 from tracelink.converters.chakra.replay import RankSteps
@@ -24,10 +28,6 @@ from tracelink.converters.chakra.validation.rank_communication import (
 )
 from tracelink.converters.chakra.validation.rules import Broken, CheckedFile, Rule
 from tracelink.converters.chakra.validation.trace import WHOLE_FILE, Breach, Trace
-from tracelink.io.sources import LARGEST_RANK
-from tracelink.io.streams import GZIP_MAGIC, Inflated
-from tracelink.model.errors import UsageError
-from tracelink.model.ranges import Numbers
 
 _BUFFER = 1 << 20
 _HEAD = 64

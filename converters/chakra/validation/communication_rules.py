@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 
+from tracelink._model.columns import UNKNOWN, Bools
 from tracelink.converters.chakra.schema import SIMULATED, CollectiveType, Name, NodeType
 from tracelink.converters.chakra.validation.files import group_number
 from tracelink.converters.chakra.validation.rules import Rule
 from tracelink.converters.chakra.validation.trace import Breach, Trace
-from tracelink.model.columns import UNKNOWN, Bools
 
 SPLITS = 4
 """The number of splits of a collective in ASTRA-sim's own system files (`preferred-dataset-splits`)."""

@@ -13,11 +13,8 @@ import numpy as np
 from msgspec import Struct, field
 
 import tracelink.plugins as plugins
-from tracelink.converters.chakra.table import Attribute
-from tracelink.converters.chakra.validation.rules import RULES, Rule, Violation
-from tracelink.engines.reading import ReadOptions, inputs_of
-from tracelink.io.remote.addresses import shown
-from tracelink.io.sources import (
+from tracelink._io.remote.addresses import shown
+from tracelink._io.sources import (
     LARGEST_RANK,
     Discovery,
     Paths,
@@ -26,10 +23,13 @@ from tracelink.io.sources import (
     discover,
     siblings_of,
 )
-from tracelink.model.columns import UNKNOWN, Int64s
-from tracelink.model.errors import TraceError, UnreadableError, UsageError
-from tracelink.model.findings import Severity
-from tracelink.model.ranges import Numbers
+from tracelink._model.columns import UNKNOWN, Int64s
+from tracelink._model.errors import TraceError, UnreadableError, UsageError
+from tracelink._model.findings import Severity
+from tracelink._model.ranges import Numbers
+from tracelink._run.reading import ReadOptions, inputs_of
+from tracelink.converters.chakra.table import Attribute
+from tracelink.converters.chakra.validation.rules import RULES, Rule, Violation
 
 ALL_RANKS = 0
 """The number of the group of all ranks."""

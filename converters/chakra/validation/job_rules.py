@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 import numpy as np
 
+from tracelink._model.columns import UNKNOWN, Int64s
 from tracelink.converters.chakra.table import unsigned
 from tracelink.converters.chakra.validation.check import Checked
 from tracelink.converters.chakra.validation.comparison import (
@@ -19,7 +20,6 @@ from tracelink.converters.chakra.validation.files import ALL_RANKS, Groups, JobF
 from tracelink.converters.chakra.validation.rank_communication import Collectives
 from tracelink.converters.chakra.validation.replay_rules import JobSteps, deadlocks, races
 from tracelink.converters.chakra.validation.rules import Broken, CheckedFile, Rule, Violation
-from tracelink.model.columns import UNKNOWN, Int64s
 
 Ranks = Mapping[int, Checked]
 

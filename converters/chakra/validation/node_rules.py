@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 import numpy as np
 from google.protobuf.message import Message
 
+from tracelink._model.columns import Bools, Int64s
 from tracelink.converters.chakra.decode import (
     BROKEN_OFF,
     EMPTY_MESSAGE,
@@ -18,7 +19,6 @@ from tracelink.converters.chakra.schema import FEEDER_KINDS, FIELD_OF_KIND, Kind
 from tracelink.converters.chakra.table import chosen, unsigned
 from tracelink.converters.chakra.validation.rules import Rule
 from tracelink.converters.chakra.validation.trace import WHOLE_FILE, Breach, Trace
-from tracelink.model.columns import Bools, Int64s
 
 INCOMPLETE = frozenset(
     {

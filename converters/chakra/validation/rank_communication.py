@@ -6,11 +6,11 @@ import numpy as np
 from msgspec import Struct
 from msgspec.structs import replace
 
+from tracelink._model.columns import MICROSECOND, UNKNOWN, Bools, Int64s, Table
 from tracelink.converters.chakra.replay import RankSteps
 from tracelink.converters.chakra.schema import CollectiveType, Name, NodeType
 from tracelink.converters.chakra.table import Links
 from tracelink.converters.chakra.validation.trace import Trace
-from tracelink.model.columns import MICROSECOND, UNKNOWN, Bools, Int64s, Table
 
 _START = -1
 """Represents the start of the trace among the ops that a node waits for."""

@@ -8,6 +8,9 @@ from itertools import pairwise
 import numpy as np
 from msgspec import Struct
 
+from tracelink._model.columns import UNKNOWN
+from tracelink._model.ranges import Numbers
+from tracelink._model.text import counted
 from tracelink.converters.chakra.replay import (
     INSTANT,
     SLOW,
@@ -21,9 +24,6 @@ from tracelink.converters.chakra.schema import NodeType
 from tracelink.converters.chakra.table import unsigned
 from tracelink.converters.chakra.validation.rank_communication import collective_label
 from tracelink.converters.chakra.validation.rules import Rule, Violation
-from tracelink.model.columns import UNKNOWN
-from tracelink.model.ranges import Numbers
-from tracelink.model.text import counted
 
 _MOST_RANKS = 4
 """Of more ranks in a circle, the first ones are described."""

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from tracelink._model.ranges import Numbers
+from tracelink._model.text import counted, number
+from tracelink._show.document import Block, Medium, Only, Paragraph, Report, Section, Table, Tone
+from tracelink._show.terminal import GAP, more
 from tracelink.converters.chakra.validation.rules import BrokenRule, Validation, Violation
-from tracelink.model.ranges import Numbers
-from tracelink.model.text import counted, number
-from tracelink.show.document import Block, Medium, Only, Paragraph, Report, Section, Table, Tone
-from tracelink.show.terminal import GAP, more
 
 EXAMPLES = 5
 """Violations of each rule that a terminal shows without -v; the rest are counted."""

@@ -9,9 +9,9 @@ from typing import Annotated, Literal
 
 from msgspec import Meta, Struct
 
+from tracelink._model.fields import PATH, Bytes, Count, Doc, Positive, RankNumber, Row, Shown, Text, Unit
+from tracelink._model.results import Result
 from tracelink.converters.chakra.schema import Variant
-from tracelink.model.fields import PATH, Bytes, Count, Doc, Positive, RankNumber, Row, Shown, Text, Unit
-from tracelink.model.results import Result
 
 
 class Rule(StrEnum):

@@ -9,12 +9,12 @@ from heapq import heapify, heappop, heappush
 import numpy as np
 from msgspec import Struct
 
+from tracelink._model.columns import UNKNOWN, Bools, Int64s
 from tracelink.converters.chakra import schema
 from tracelink.converters.chakra.decode import Decoded
 from tracelink.converters.chakra.table import Attribute, NodeTable, chosen, signed, unsigned
 from tracelink.converters.chakra.validation.files import Groups
 from tracelink.converters.chakra.validation.rules import RULES, Broken, Rule, Violation
-from tracelink.model.columns import UNKNOWN, Bools, Int64s
 
 WHOLE_FILE = np.array([UNKNOWN])
 """The rows of a breach that is of the file and not of its nodes."""

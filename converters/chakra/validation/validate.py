@@ -8,6 +8,11 @@ from typing import Unpack
 
 from msgspec import Struct
 
+from tracelink._io.engine import Engine
+from tracelink._io.sources import Paths, Source, again
+from tracelink._model.errors import TraceError, UnreadableError, UsageError
+from tracelink._model.findings import Finding, Severity
+from tracelink._run.reading import ReadOptions, engine_of
 from tracelink.converters.chakra.census import Census, census
 from tracelink.converters.chakra.decode import Decoded
 from tracelink.converters.chakra.schema import Variant
@@ -22,11 +27,6 @@ from tracelink.converters.chakra.validation.rules import (
     Validation,
     Violation,
 )
-from tracelink.engines.reading import ReadOptions, engine_of
-from tracelink.io.engine import Engine
-from tracelink.io.sources import Paths, Source, again
-from tracelink.model.errors import TraceError, UnreadableError, UsageError
-from tracelink.model.findings import Finding, Severity
 
 SHOWN = 100
 """The default limit of violations that are listed for each rule and rank."""

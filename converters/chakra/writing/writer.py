@@ -10,6 +10,18 @@ import orjson
 from msgspec import Struct, field
 from msgspec.structs import replace
 
+from tracelink._io.engine import Engine
+from tracelink._io.targets import STDOUT, Target
+from tracelink._model.columns import UNKNOWN, Int64s
+from tracelink._model.errors import UsageError
+from tracelink._model.events import EventKind
+from tracelink._model.findings import Finding, Severity
+from tracelink._model.graph import Excerpt, Rank
+from tracelink._model.job import Job, Part
+from tracelink._model.ranges import Numbers
+from tracelink._model.text import counted
+from tracelink._order.order import Order
+from tracelink._order.tensors import tensor_order
 from tracelink.converters.chakra.communications import (
     Communication,
     collective_groups,
@@ -51,18 +63,6 @@ from tracelink.converters.chakra.table_edits import (
 )
 from tracelink.converters.chakra.validation import Checked, Rule, broken_replay, checked_nodes
 from tracelink.converters.pytorch.storages import StorageReader
-from tracelink.io.engine import Engine
-from tracelink.io.targets import STDOUT, Target
-from tracelink.model.columns import UNKNOWN, Int64s
-from tracelink.model.errors import UsageError
-from tracelink.model.events import EventKind
-from tracelink.model.findings import Finding, Severity
-from tracelink.model.graph import Excerpt, Rank
-from tracelink.model.job import Job, Part
-from tracelink.model.ranges import Numbers
-from tracelink.model.text import counted
-from tracelink.ordering.order import Order
-from tracelink.ordering.tensors import tensor_order
 from tracelink.plugins import Output
 
 GROUPS_FILE = "groups.json"

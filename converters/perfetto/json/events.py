@@ -9,6 +9,11 @@ from typing import Any
 import numpy as np
 from msgspec import Struct
 
+from tracelink._io.json_array import at_several_places
+from tracelink._model.columns import Bools, Float64s, Int32s, Int64s
+from tracelink._model.events import BYTES, COUNT, EventKind, InstantScope, Key, Relation, Track
+from tracelink._model.graph import EventGraph
+from tracelink._model.trace import Payload, Payloads
 from tracelink.converters.perfetto.facts import AddedArguments, add_member
 from tracelink.converters.perfetto.json import schema
 from tracelink.converters.perfetto.json.numbers import NamedThread, ShownProcess, counter_names
@@ -22,11 +27,6 @@ from tracelink.converters.perfetto.timeline.schema import (
     FLOW_NAMES,
     Categories,
 )
-from tracelink.io.json_array import at_several_places
-from tracelink.model.columns import Bools, Float64s, Int32s, Int64s
-from tracelink.model.events import BYTES, COUNT, EventKind, InstantScope, Key, Relation, Track
-from tracelink.model.graph import EventGraph
-from tracelink.model.trace import Payload, Payloads
 
 # Names and order of processes and threads.
 

@@ -10,6 +10,12 @@ import numpy as np
 from msgspec import Struct, field
 from msgspec.structs import replace
 
+from tracelink._io.engine import Engine
+from tracelink._io.targets import Target
+from tracelink._model.columns import Int64s
+from tracelink._model.events import InstantScope, Relation
+from tracelink._model.findings import Finding
+from tracelink._model.job import Job
 from tracelink.converters.perfetto.facts import (
     PartsByCollective,
     added_arguments,
@@ -61,12 +67,6 @@ from tracelink.converters.perfetto.timeline.job import (
 from tracelink.converters.perfetto.timeline.layout import world_size
 from tracelink.converters.perfetto.timeline.rank import MAX_SECTIONS, SECTION_ROWS, RankTimeline
 from tracelink.converters.perfetto.timeline.summary import ALL_RANKS, Waits
-from tracelink.io.engine import Engine
-from tracelink.io.targets import Target
-from tracelink.model.columns import Int64s
-from tracelink.model.events import InstantScope, Relation
-from tracelink.model.findings import Finding
-from tracelink.model.job import Job
 from tracelink.plugins import Forecast, Output
 
 FILE_NAME = "trace.json"

@@ -13,12 +13,12 @@ from functools import lru_cache
 import numpy as np
 from msgspec import Struct
 
+from tracelink._io.framing import DELIMITED, VARINT, key, varint
+from tracelink._model.columns import Int64s
+from tracelink._model.trace import Payload
 from tracelink.converters.perfetto.json_text import encoded, loadable
 from tracelink.converters.perfetto.native.packets import InternTables
 from tracelink.converters.perfetto.native.schema import Argument, Event, Table
-from tracelink.io.framing import DELIMITED, VARINT, key, varint
-from tracelink.model.columns import Int64s
-from tracelink.model.trace import Payload
 
 SEPARATOR = b"\0"
 

@@ -12,11 +12,11 @@ from isal import isal_zlib
 from msgspec import Struct, field
 from msgspec.structs import replace
 
+from tracelink._io.framing import DELIMITED, FIXED64, VARINT, Batch, Framing, key, length_at, varint_at
+from tracelink._io.protobuf import Fields, Octets, Read, split_all
+from tracelink._io.sources import LARGEST_RANK, Opened
+from tracelink._model.columns import UNKNOWN, Bools, Int32s, Int64s, Table, distinct
 from tracelink.converters.perfetto.native import schema
-from tracelink.io.framing import DELIMITED, FIXED64, VARINT, Batch, Framing, key, length_at, varint_at
-from tracelink.io.protobuf import Fields, Octets, Read, split_all
-from tracelink.io.sources import LARGEST_RANK, Opened
-from tracelink.model.columns import UNKNOWN, Bools, Int32s, Int64s, Table, distinct
 
 # Framing: packets one after the other, each a field of the trace.
 

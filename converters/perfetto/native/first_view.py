@@ -8,6 +8,9 @@ from datetime import UTC, datetime
 
 import numpy as np
 
+from tracelink._io.framing import delimited
+from tracelink._model.columns import SECOND, Bools, Int64s
+from tracelink._model.job import Job
 from tracelink.converters.perfetto.native import schema
 from tracelink.converters.perfetto.native.arguments import arguments
 from tracelink.converters.perfetto.native.packets import (
@@ -22,9 +25,6 @@ from tracelink.converters.perfetto.native.packets import (
 from tracelink.converters.perfetto.native.rank import RankPackets
 from tracelink.converters.perfetto.timeline.layout import SUMMARY, world_size
 from tracelink.converters.perfetto.timeline.schema import LINK, SUMMARY_CATEGORY
-from tracelink.io.framing import delimited
-from tracelink.model.columns import SECOND, Bools, Int64s
-from tracelink.model.job import Job
 
 # Real time: a track with the time of day in UTC. Perfetto's own clock would add a group above all others.
 

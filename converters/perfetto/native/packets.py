@@ -13,13 +13,13 @@ import numpy.typing as npt
 from isal import isal_zlib
 from msgspec import Struct, field
 
+from tracelink._io.framing import DELIMITED, FIXED64, GROUP_BITS, VARINT, delimited, key, varint, varint_at
+from tracelink._io.protobuf import Bytes, varint_groups
+from tracelink._model.columns import Bools, Int64s, Table
 from tracelink.converters.perfetto.json_text import clean_text
 from tracelink.converters.perfetto.native import schema
 from tracelink.converters.perfetto.timeline.drawing import in_half_nanoseconds
 from tracelink.converters.perfetto.timeline.rank import RankTimeline
-from tracelink.io.framing import DELIMITED, FIXED64, GROUP_BITS, VARINT, delimited, key, varint, varint_at
-from tracelink.io.protobuf import Bytes, varint_groups
-from tracelink.model.columns import Bools, Int64s, Table
 
 # Bundles: compressed packets within a packet of their own, whose time is that of the first of them.
 

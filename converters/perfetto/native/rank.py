@@ -10,6 +10,12 @@ from typing import Any
 import numpy as np
 from msgspec import Struct, field
 
+from tracelink._io.framing import FIXED64, delimited, key
+from tracelink._model.columns import Bools, Float64s, Int32s, Int64s
+from tracelink._model.events import EventKind, InstantScope, Key, Relation, Track, TrackKind
+from tracelink._model.graph import EventGraph
+from tracelink._model.job import Job
+from tracelink._model.trace import Payload, Payloads
 from tracelink.converters.perfetto.facts import AddedArguments, header
 from tracelink.converters.perfetto.json_text import clean_text, encoded
 from tracelink.converters.perfetto.native import schema
@@ -42,12 +48,6 @@ from tracelink.converters.perfetto.timeline.layout import (
     Thread,
 )
 from tracelink.converters.perfetto.timeline.rank import MAX_SECTIONS, RankTimeline, payload_runs
-from tracelink.io.framing import FIXED64, delimited, key
-from tracelink.model.columns import Bools, Float64s, Int32s, Int64s
-from tracelink.model.events import EventKind, InstantScope, Key, Relation, Track, TrackKind
-from tracelink.model.graph import EventGraph
-from tracelink.model.job import Job
-from tracelink.model.trace import Payload, Payloads
 
 # Events: slices and instants in order of time, then the samples of counters.
 

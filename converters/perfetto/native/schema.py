@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from enum import IntEnum, StrEnum
 
-from tracelink.model.events import BYTES, COUNT
+from tracelink._model.events import BYTES, COUNT
 
 PACKET = 1
 """The only field of a trace."""

@@ -8,6 +8,13 @@ import numpy as np
 import numpy.typing as npt
 from msgspec import Struct, field
 
+from tracelink._io.engine import Engine
+from tracelink._io.framing import FramingError
+from tracelink._io.sources import Source, too_large
+from tracelink._model.columns import UNKNOWN, Bools, Int32s, Int64s, StringTable, distinct
+from tracelink._model.errors import UnreadableError
+from tracelink._model.events import InstantScope
+from tracelink._model.findings import Finding, Severity, Truncated
 from tracelink.converters.perfetto import is_own
 from tracelink.converters.perfetto.native.decode import (
     BlockFacts,
@@ -27,13 +34,6 @@ from tracelink.converters.perfetto.timeline.drawing import Drawing, OpeningOrder
 from tracelink.converters.perfetto.timeline.flows import BoundFlows, Flows, bind
 from tracelink.converters.perfetto.timeline.layout import Numbering
 from tracelink.converters.perfetto.timeline.schema import CROSS_RANK_FLOW_NAMES, FLOW_NAMES, SCOPES
-from tracelink.io.engine import Engine
-from tracelink.io.framing import FramingError
-from tracelink.io.sources import Source, too_large
-from tracelink.model.columns import UNKNOWN, Bools, Int32s, Int64s, StringTable, distinct
-from tracelink.model.errors import UnreadableError
-from tracelink.model.events import InstantScope
-from tracelink.model.findings import Finding, Severity, Truncated
 
 
 class Events(Struct, frozen=True):

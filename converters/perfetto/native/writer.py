@@ -14,6 +14,15 @@ import numpy as np
 from msgspec import Struct, field
 from msgspec.structs import replace
 
+from tracelink._io.engine import Engine
+from tracelink._io.framing import VARINT, delimited, key, varint, varint_at
+from tracelink._io.json_array import at_several_places
+from tracelink._io.system import read_at
+from tracelink._io.targets import Target, spool_folder
+from tracelink._io.temporary import GzipStream
+from tracelink._model.columns import Bools, Int64s
+from tracelink._model.findings import Finding
+from tracelink._model.job import Job
 from tracelink.converters.perfetto.facts import (
     PartsByCollective,
     added_arguments,
@@ -88,15 +97,6 @@ from tracelink.converters.perfetto.timeline.job import (
 from tracelink.converters.perfetto.timeline.layout import Numbering, world_size
 from tracelink.converters.perfetto.timeline.rank import RankTimeline
 from tracelink.converters.perfetto.timeline.summary import ALL_RANKS
-from tracelink.io.engine import Engine
-from tracelink.io.framing import VARINT, delimited, key, varint, varint_at
-from tracelink.io.json_array import at_several_places
-from tracelink.io.system import read_at
-from tracelink.io.targets import Target, spool_folder
-from tracelink.io.temporary import GzipStream
-from tracelink.model.columns import Bools, Int64s
-from tracelink.model.findings import Finding
-from tracelink.model.job import Job
 from tracelink.plugins import Forecast, Output
 
 FILE_NAME = "trace.pftrace"

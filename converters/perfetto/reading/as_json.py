@@ -12,6 +12,13 @@ import numpy as np
 from msgspec import Struct, field
 from msgspec.structs import replace
 
+from tracelink._io.engine import Engine
+from tracelink._io.framing import Batch, FramingError
+from tracelink._io.protobuf import Fields, Octets, split_all
+from tracelink._io.sources import Source
+from tracelink._io.targets import Target, spool_folder
+from tracelink._model.columns import UNKNOWN, Bools, Int32s, Int64s
+from tracelink._model.events import InstantScope, Relation
 from tracelink.converters.perfetto.json import schema as json_schema
 from tracelink.converters.perfetto.json.events import flow_events, sample_events, unclosed, write_flows
 from tracelink.converters.perfetto.json.numbers import NamedThread, ShownProcess, counter_names
@@ -40,13 +47,6 @@ from tracelink.converters.perfetto.timeline import schema as timeline_schema
 from tracelink.converters.perfetto.timeline.blocks import Section, row_ranges, write_sections
 from tracelink.converters.perfetto.timeline.flows import SliceFlow
 from tracelink.converters.perfetto.timeline.layout import SUMMARY, OutputThreads
-from tracelink.io.engine import Engine
-from tracelink.io.framing import Batch, FramingError
-from tracelink.io.protobuf import Fields, Octets, split_all
-from tracelink.io.sources import Source
-from tracelink.io.targets import Target, spool_folder
-from tracelink.model.columns import UNKNOWN, Bools, Int32s, Int64s
-from tracelink.model.events import InstantScope, Relation
 from tracelink.plugins import Output
 
 # Arguments of events, a batch at a time.

@@ -12,6 +12,11 @@ import numpy as np
 from msgspec import Struct
 from msgspec.structs import replace
 
+from tracelink._io.engine import Engine
+from tracelink._io.sources import Source, of_spool
+from tracelink._model.columns import Bools, Int64s, distinct
+from tracelink._model.events import EventKind, TrackKind
+from tracelink._model.trace import RankTrace, SourceInfo
 from tracelink.converters.perfetto.json.events import unclosed
 from tracelink.converters.perfetto.json.schema import END, EVENTS, LAST, NEXT
 from tracelink.converters.perfetto.json_text import encoded, micros, numbers, unclosed_object
@@ -26,11 +31,6 @@ from tracelink.converters.perfetto.reading.as_json import (
 from tracelink.converters.perfetto.timeline import schema
 from tracelink.converters.perfetto.timeline.counters import OUTSTANDING
 from tracelink.converters.perfetto.timeline.layout import OVERHEAD, SUMMARY
-from tracelink.io.engine import Engine
-from tracelink.io.sources import Source, of_spool
-from tracelink.model.columns import Bools, Int64s, distinct
-from tracelink.model.events import EventKind, TrackKind
-from tracelink.model.trace import RankTrace, SourceInfo
 from tracelink.plugins import Inspected, reader
 
 PROFILER = "kineto"

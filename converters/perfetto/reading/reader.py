@@ -6,15 +6,15 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
+from tracelink._model.errors import UnreadableError
 from tracelink.converters.perfetto import is_own
-from tracelink.model.errors import UnreadableError
 
 if TYPE_CHECKING:
+    from tracelink._io.engine import Engine
+    from tracelink._io.sources import Source
+    from tracelink._model.findings import Finding
+    from tracelink._model.trace import RankTrace
     from tracelink.converters.perfetto.reading.profiles import Profiles
-    from tracelink.io.engine import Engine
-    from tracelink.io.sources import Source
-    from tracelink.model.findings import Finding
-    from tracelink.model.trace import RankTrace
     from tracelink.plugins import Inspected
 
 

@@ -14,12 +14,12 @@ from typing import Any, BinaryIO, Generic, TypeVar, cast
 import numpy as np
 from msgspec import Struct
 
-from tracelink.engines.processes import Processes
-from tracelink.io.engine import Engine
-from tracelink.io.spool import LostError, Stored
-from tracelink.io.system import copy_within_system
-from tracelink.io.temporary import GzipStream
-from tracelink.model.columns import UInt8s
+from tracelink._io.engine import Engine
+from tracelink._io.spool import LostError, Stored
+from tracelink._io.system import copy_within_system
+from tracelink._io.temporary import GzipStream
+from tracelink._model.columns import UInt8s
+from tracelink._run.processes import Processes
 
 Section = Callable[[], Iterator[bytes]]
 Stream = BinaryIO | GzipStream

@@ -9,11 +9,11 @@ import numpy as np
 from msgspec import Struct
 from msgspec.structs import replace
 
+from tracelink._model.columns import NO_TIME, UNKNOWN, Float64s, Int64s, Table
+from tracelink._model.events import COUNT, GPU_WORK, Counters, Relation, Track, TrackKind
+from tracelink._model.graph import EventGraph
+from tracelink._model.job import Job
 from tracelink.converters.perfetto.timeline.layout import Numbering, stream_name
-from tracelink.model.columns import NO_TIME, UNKNOWN, Float64s, Int64s, Table
-from tracelink.model.events import COUNT, GPU_WORK, Counters, Relation, Track, TrackKind
-from tracelink.model.graph import EventGraph
-from tracelink.model.job import Job
 
 if TYPE_CHECKING:
     from tracelink.converters.perfetto.timeline.groups import GroupTracks

@@ -9,17 +9,17 @@ import numpy as np
 from msgspec import Struct, field
 from msgspec.structs import asdict, replace
 
-from tracelink.answers.path.nodes import PieceKind
-from tracelink.answers.path.rank import RankPieces, contracted
-from tracelink.answers.path.report import PathOfJob, path_of
-from tracelink.answers.path.times import unusable_times
+from tracelink._io.engine import Engine
+from tracelink._model.columns import UNKNOWN, Int64s, Table
+from tracelink._model.events import Edges, EventKind, Events, Key, KeyColumn, Relation, Track, TrackKind
+from tracelink._model.findings import Finding, Severity
+from tracelink._model.graph import EventGraph
+from tracelink._model.job import Job, Part, Ties
+from tracelink._time.path.nodes import PieceKind
+from tracelink._time.path.rank import RankPieces, contracted
+from tracelink._time.path.report import PathOfJob, path_of
+from tracelink._time.path.times import unusable_times
 from tracelink.converters.perfetto.timeline.schema import PATH_CATEGORY
-from tracelink.io.engine import Engine
-from tracelink.model.columns import UNKNOWN, Int64s, Table
-from tracelink.model.events import Edges, EventKind, Events, Key, KeyColumn, Relation, Track, TrackKind
-from tracelink.model.findings import Finding, Severity
-from tracelink.model.graph import EventGraph
-from tracelink.model.job import Job, Part, Ties
 
 TRACK = "critical path"
 """Identity and name of the track."""

@@ -9,10 +9,9 @@ from itertools import pairwise
 import numpy as np
 from msgspec import Struct
 
-from tracelink.converters.perfetto.timeline.schema import MAX_DEPTH
-from tracelink.linking.nesting import ends_within_callers, nest, sort_outer_first
-from tracelink.model.call_tree import depths
-from tracelink.model.columns import (
+from tracelink._link.nesting import ends_within_callers, nest, sort_outer_first
+from tracelink._model.call_tree import depths
+from tracelink._model.columns import (
     LOWEST,
     MICROSECOND,
     NO_TIME,
@@ -24,10 +23,11 @@ from tracelink.model.columns import (
     last_at_least,
     previous_at_least,
 )
-from tracelink.model.events import EventKind, Key, Relation
-from tracelink.model.findings import Finding, Severity
-from tracelink.model.graph import EventGraph
-from tracelink.model.job import Job
+from tracelink._model.events import EventKind, Key, Relation
+from tracelink._model.findings import Finding, Severity
+from tracelink._model.graph import EventGraph
+from tracelink._model.job import Job
+from tracelink.converters.perfetto.timeline.schema import MAX_DEPTH
 
 # Times: every event with a recorded time; nodes in logical order if no event has one.
 

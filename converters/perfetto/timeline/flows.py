@@ -7,15 +7,15 @@ from collections.abc import Callable, Sequence
 import numpy as np
 from msgspec import Struct, field
 
+from tracelink._model.columns import UNKNOWN, Bools, Int64s, Table
+from tracelink._model.events import Key, Relation
+from tracelink._model.findings import Finding, Severity
+from tracelink._model.graph import EventGraph
+from tracelink._model.job import Job
 from tracelink.converters.perfetto.timeline.drawing import Drawing, OpeningOrder
 from tracelink.converters.perfetto.timeline.layout import FIRST_SLICE_FLOW, Numbering
 from tracelink.converters.perfetto.timeline.rank import RankTimeline
 from tracelink.converters.perfetto.timeline.schema import EFFECT_FIRST, FLOW_NAMES
-from tracelink.model.columns import UNKNOWN, Bools, Int64s, Table
-from tracelink.model.events import Key, Relation
-from tracelink.model.findings import Finding, Severity
-from tracelink.model.graph import EventGraph
-from tracelink.model.job import Job
 
 # Flows within a rank.
 

@@ -13,17 +13,17 @@ import numpy as np
 from msgspec import Struct, field
 from msgspec.structs import replace
 
+from tracelink._io.engine import Engine
+from tracelink._io.targets import Target
+from tracelink._io.temporary import GzipStream
+from tracelink._model.columns import UNKNOWN, Int64s
+from tracelink._model.events import GPU_WORK, Counters, Edges, Key, KeyColumn, Relation, Track, TrackKind
+from tracelink._model.graph import EventGraph
+from tracelink._model.job import Job
+from tracelink._model.trace import TEXT_KEYS, ListedPayloads, Payload, payloads_near
+from tracelink._run.processes import Processes
 from tracelink.converters.perfetto.timeline.counters import EVENTS_PER_SAMPLE, MIN_SAMPLES
 from tracelink.converters.perfetto.timeline.schema import FLOW_NAMES, TypicalSizes
-from tracelink.engines.processes import Processes
-from tracelink.io.engine import Engine
-from tracelink.io.targets import Target
-from tracelink.io.temporary import GzipStream
-from tracelink.model.columns import UNKNOWN, Int64s
-from tracelink.model.events import GPU_WORK, Counters, Edges, Key, KeyColumn, Relation, Track, TrackKind
-from tracelink.model.graph import EventGraph
-from tracelink.model.job import Job
-from tracelink.model.trace import TEXT_KEYS, ListedPayloads, Payload, payloads_near
 from tracelink.plugins import Forecast, Output
 
 # Excerpts: a few events of a rank as a job of their own.

@@ -7,15 +7,15 @@ from collections.abc import Sequence
 import numpy as np
 from msgspec import Struct
 
+from tracelink._model.collectives import Collectives
+from tracelink._model.columns import NO_TIME, UNKNOWN, Bools, Int64s
+from tracelink._model.findings import Finding, Severity
+from tracelink._model.job import Job
+from tracelink._model.ranges import Numbers
+from tracelink._model.trace import ProcessGroup
 from tracelink.converters.perfetto.timeline.hangs import Hangs, LastArrivals, last_arrivals_of
 from tracelink.converters.perfetto.timeline.layout import Numbering
 from tracelink.converters.perfetto.timeline.schema import CAUSE_SUFFIX, HUNG_SUFFIX
-from tracelink.model.collectives import Collectives
-from tracelink.model.columns import NO_TIME, UNKNOWN, Bools, Int64s
-from tracelink.model.findings import Finding, Severity
-from tracelink.model.job import Job
-from tracelink.model.ranges import Numbers
-from tracelink.model.trace import ProcessGroup
 
 # Names of groups and collectives.
 

@@ -8,6 +8,12 @@ import numpy as np
 from msgspec import Struct
 from msgspec.structs import replace
 
+from tracelink._model.collectives import LONG_FOR_A_FIRST_NS
+from tracelink._model.columns import NO_TIME, UNKNOWN, Bools, Int64s, Table
+from tracelink._model.events import EventKind, Key
+from tracelink._model.graph import EventGraph
+from tracelink._model.job import Job
+from tracelink._model.ranges import Numbers
 from tracelink.converters.perfetto.timeline.schema import HUNG_PREFIX
 from tracelink.converters.perfetto.timeline.stuck import (
     NEVER,
@@ -17,12 +23,6 @@ from tracelink.converters.perfetto.timeline.stuck import (
     hung_of,
     missing_from,
 )
-from tracelink.model.collectives import LONG_FOR_A_FIRST_NS
-from tracelink.model.columns import NO_TIME, UNKNOWN, Bools, Int64s, Table
-from tracelink.model.events import EventKind, Key
-from tracelink.model.graph import EventGraph
-from tracelink.model.job import Job
-from tracelink.model.ranges import Numbers
 
 # Collectives that hang: drawn to the end of the trace, in one colour, with a prefix in their names.
 

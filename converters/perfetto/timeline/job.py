@@ -10,6 +10,13 @@ from typing import BinaryIO, Protocol
 
 from msgspec import Struct, structs
 
+from tracelink._io.engine import Engine, worker_of
+from tracelink._io.targets import Target, spool_folder
+from tracelink._io.temporary import GzipStream
+from tracelink._model.events import EventKind
+from tracelink._model.findings import Finding
+from tracelink._model.job import Job
+from tracelink._model.ranges import Numbers
 from tracelink.converters.perfetto.timeline.blocks import Block, BlockWriter, Section, Stream
 from tracelink.converters.perfetto.timeline.flows import (
     CrossRankEnds,
@@ -21,13 +28,6 @@ from tracelink.converters.perfetto.timeline.hangs import Hangs
 from tracelink.converters.perfetto.timeline.layout import Numbering, rank_digits
 from tracelink.converters.perfetto.timeline.rank import RankTimeline, rank_timeline_of
 from tracelink.converters.perfetto.timeline.summary import AllWaits
-from tracelink.io.engine import Engine, worker_of
-from tracelink.io.targets import Target, spool_folder
-from tracelink.io.temporary import GzipStream
-from tracelink.model.events import EventKind
-from tracelink.model.findings import Finding
-from tracelink.model.job import Job
-from tracelink.model.ranges import Numbers
 from tracelink.plugins import Output
 
 # Options, equal in both formats.

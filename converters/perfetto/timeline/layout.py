@@ -11,11 +11,11 @@ import numpy as np
 import numpy.typing as npt
 from msgspec import Struct
 
-from tracelink.model.columns import Float64s, Int64s
-from tracelink.model.events import GPU_WORK, EventKind, Track, TrackKind
-from tracelink.model.graph import EventGraph
-from tracelink.model.job import Job
-from tracelink.model.operations import COLLECTIVE_KERNEL
+from tracelink._model.columns import Float64s, Int64s
+from tracelink._model.events import GPU_WORK, EventKind, Track, TrackKind
+from tracelink._model.graph import EventGraph
+from tracelink._model.job import Job
+from tracelink._model.operations import COLLECTIVE_KERNEL
 
 # Numbers of processes, threads and flows: unique over all ranks, though ranks are written independently.
 

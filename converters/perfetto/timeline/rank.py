@@ -8,6 +8,11 @@ import numpy as np
 from msgspec import Struct
 from msgspec.structs import replace
 
+from tracelink._model.columns import Int64s
+from tracelink._model.events import EventKind, TrackKind
+from tracelink._model.findings import Finding, Severity
+from tracelink._model.graph import EventGraph
+from tracelink._model.trace import Payload, Payloads
 from tracelink.converters.perfetto.timeline.counters import with_outstanding
 from tracelink.converters.perfetto.timeline.drawing import (
     Drawing,
@@ -31,11 +36,6 @@ from tracelink.converters.perfetto.timeline.layout import (
     output_threads,
 )
 from tracelink.converters.perfetto.timeline.summary import AllWaits, with_summary
-from tracelink.model.columns import Int64s
-from tracelink.model.events import EventKind, TrackKind
-from tracelink.model.findings import Finding, Severity
-from tracelink.model.graph import EventGraph
-from tracelink.model.trace import Payload, Payloads
 
 SECTION_ROWS = 1 << 15
 """Least rows of a section."""

@@ -8,11 +8,11 @@ from enum import StrEnum
 import numpy as np
 from msgspec import Struct
 
+from tracelink._model.columns import Bools, Int64s
+from tracelink._model.events import EventKind, InstantScope, Key, Relation
+from tracelink._model.graph import EventGraph
+from tracelink._model.operations import DRIVER_CALL
 from tracelink.converters.pytorch.arguments import CATEGORY_OF_KIND, DRIVER_CATEGORY
-from tracelink.model.columns import Bools, Int64s
-from tracelink.model.events import EventKind, InstantScope, Key, Relation
-from tracelink.model.graph import EventGraph
-from tracelink.model.operations import DRIVER_CALL
 
 CATEGORIES = CATEGORY_OF_KIND | {
     EventKind.INSTANT: "instant",

@@ -7,10 +7,10 @@ from collections.abc import Collection, Sequence
 import numpy as np
 from msgspec import Struct
 
-from tracelink.model.collectives import LONG_FOR_A_FIRST_NS, LONG_NS, TIMES_LONGER, Verdict
-from tracelink.model.columns import NO_TIME, UNKNOWN, Bools, Int32s, Int64s
-from tracelink.model.job import Job
-from tracelink.model.operations import SYNCHRONIZING
+from tracelink._model.collectives import LONG_FOR_A_FIRST_NS, LONG_NS, TIMES_LONGER, Verdict
+from tracelink._model.columns import NO_TIME, UNKNOWN, Bools, Int32s, Int64s
+from tracelink._model.job import Job
+from tracelink._model.operations import SYNCHRONIZING
 
 STARTED = "started"
 COMPLETED = "completed"

@@ -8,15 +8,15 @@ import numpy as np
 from msgspec import Struct, field
 from msgspec.structs import replace
 
+from tracelink._model.columns import NO_TIME, UNKNOWN, Bools, Int64s, Table
+from tracelink._model.events import EventKind, Events, Key, KeyColumn, Track, TrackKind
+from tracelink._model.graph import EventGraph
+from tracelink._model.job import Job
+from tracelink._model.selection import steps_of
 from tracelink.converters.perfetto.timeline.groups import collective_names
 from tracelink.converters.perfetto.timeline.hangs import Hangs
 from tracelink.converters.perfetto.timeline.layout import SUMMARY
 from tracelink.converters.perfetto.timeline.schema import SUMMARY_CATEGORY
-from tracelink.model.columns import NO_TIME, UNKNOWN, Bools, Int64s, Table
-from tracelink.model.events import EventKind, Events, Key, KeyColumn, Track, TrackKind
-from tracelink.model.graph import EventGraph
-from tracelink.model.job import Job
-from tracelink.model.selection import steps_of
 
 # What ranks wait in: for the last rank of a collective, or in a collective that hangs.
 

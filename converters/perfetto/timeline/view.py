@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 from msgspec import Struct
 
+from tracelink._model.columns import NO_TIME, UNKNOWN
+from tracelink._model.job import Job
 from tracelink.converters.perfetto.timeline.stuck import hung_of, missing_from
-from tracelink.model.columns import NO_TIME, UNKNOWN
-from tracelink.model.job import Job
 
 GROUP_TRACKS = "^group "
 """Tracks of process groups over all ranks; the names of those of one rank start with the rank."""

@@ -14,6 +14,11 @@ import numpy as np
 import orjson
 from msgspec import Struct
 
+from tracelink._io.framing import DELIMITED, VARINT, Batch, Field, FramingError, fields_of
+from tracelink._io.sources import Source
+from tracelink._model.columns import Int32s, Int64s
+from tracelink._model.errors import encodable
+from tracelink._model.trace import Payload
 from tracelink.converters.perfetto.native.decode import Unbundled, batches
 from tracelink.converters.perfetto.track_events.interning import Named
 from tracelink.converters.perfetto.track_events.schema import Annotation, Event, Packet, Stage, Table
@@ -26,11 +31,6 @@ from tracelink.converters.pytorch.arguments import (
     RECEIVER,
     SENDER,
 )
-from tracelink.io.framing import DELIMITED, VARINT, Batch, Field, FramingError, fields_of
-from tracelink.io.sources import Source
-from tracelink.model.columns import Int32s, Int64s
-from tracelink.model.errors import encodable
-from tracelink.model.trace import Payload
 
 DEEPEST = 16
 """Levels of nested values."""

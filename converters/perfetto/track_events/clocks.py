@@ -8,11 +8,11 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 from msgspec import Struct, field
 
+from tracelink._io.framing import DELIMITED, VARINT, fields_of
+from tracelink._io.protobuf import Fields, Octets
+from tracelink._model.columns import NO_TIME, Bools, Int64s, distinct
 from tracelink.converters.perfetto.native.decode import of_wire
 from tracelink.converters.perfetto.track_events import schema
-from tracelink.io.framing import DELIMITED, VARINT, fields_of
-from tracelink.io.protobuf import Fields, Octets
-from tracelink.model.columns import NO_TIME, Bools, Int64s, distinct
 
 UNIX_SINCE = 10**18
 """Later times of a clock (the year 2001) count from 1970: no computer is up for that long."""

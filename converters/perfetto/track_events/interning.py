@@ -7,11 +7,11 @@ from collections.abc import Iterable
 import numpy as np
 from msgspec import Struct, field
 
+from tracelink._io.framing import DELIMITED, VARINT, fields_of
+from tracelink._io.protobuf import Fields, Octets, split_all
+from tracelink._model.columns import UNKNOWN, Bools, Int32s, Int64s, distinct
 from tracelink.converters.perfetto.native.decode import numbers_of, of_wire
 from tracelink.converters.perfetto.track_events.schema import IS_CLEARED, NEEDS_STATE, TEXT_OF, Packet, Table
-from tracelink.io.framing import DELIMITED, VARINT, fields_of
-from tracelink.io.protobuf import Fields, Octets, split_all
-from tracelink.model.columns import UNKNOWN, Bools, Int32s, Int64s, distinct
 
 TRACK_DEFAULTS, DEFAULT_TRACK = 11, 11
 """Fields of the defaults of a sequence."""

@@ -9,24 +9,24 @@ import numpy as np
 import numpy.typing as npt
 from msgspec import Struct, field
 
-from tracelink.converters.perfetto.native.decode import numbers_of, of_wire
-from tracelink.converters.perfetto.track_events import schema
-from tracelink.converters.perfetto.track_events.arguments import Annotations
-from tracelink.converters.perfetto.track_events.clocks import Clocks, are_timed
-from tracelink.converters.perfetto.track_events.interning import States, default_of
-from tracelink.converters.pytorch.arguments import COLLECTIVE, PEER, statement_of
-from tracelink.io.framing import FIXED64, VARINT, Batch
-from tracelink.io.protobuf import Fields, Octets, Read, leading, split_all
-from tracelink.model.columns import UNKNOWN, Bools, Int32s, Int64s, StringTable
-from tracelink.model.communications import Statement, rank_in
-from tracelink.model.errors import encodable
-from tracelink.model.operations import (
+from tracelink._io.framing import FIXED64, VARINT, Batch
+from tracelink._io.protobuf import Fields, Octets, Read, leading, split_all
+from tracelink._model.columns import UNKNOWN, Bools, Int32s, Int64s, StringTable
+from tracelink._model.communications import Statement, rank_in
+from tracelink._model.errors import encodable
+from tracelink._model.operations import (
     COLLECTIVE_ANNOTATION,
     COLLECTIVE_KERNEL,
     COLLECTIVE_OPERATOR,
     SYNCHRONIZING,
     operation_of,
 )
+from tracelink.converters.perfetto.native.decode import numbers_of, of_wire
+from tracelink.converters.perfetto.track_events import schema
+from tracelink.converters.perfetto.track_events.arguments import Annotations
+from tracelink.converters.perfetto.track_events.clocks import Clocks, are_timed
+from tracelink.converters.perfetto.track_events.interning import States, default_of
+from tracelink.converters.pytorch.arguments import COLLECTIVE, PEER, statement_of
 
 COMMUNICATION = (COLLECTIVE_OPERATOR, COLLECTIVE_ANNOTATION, COLLECTIVE_KERNEL)
 """Names of communication; which of them an event can have depends on its kind."""

@@ -9,6 +9,23 @@ import numpy as np
 import numpy.typing as npt
 from msgspec import Struct, field
 
+from tracelink._io.engine import Engine
+from tracelink._io.framing import FramingError
+from tracelink._io.sources import LARGEST_RANK, Source, too_large
+from tracelink._model.columns import NO_TIME, UNKNOWN, Bools, Int64s, distinct, lookup, values_at
+from tracelink._model.communications import Communications, Statement, communications
+from tracelink._model.errors import UnreadableError
+from tracelink._model.events import GPU_WORK, EventKind, Events, Key, KeyColumn, Track, TrackKind
+from tracelink._model.findings import Finding, Severity, Truncated
+from tracelink._model.operations import (
+    COLLECTIVE_ANNOTATION,
+    COLLECTIVE_KERNEL,
+    COLLECTIVE_OPERATOR,
+    DRIVER_CALL,
+    RECORD_OPERATOR,
+)
+from tracelink._model.text import subject
+from tracelink._model.trace import RankTrace, SourceInfo
 from tracelink.converters.perfetto.native.decode import Unbundled, batches
 from tracelink.converters.perfetto.track_events import schema
 from tracelink.converters.perfetto.track_events.arguments import BatchStart, TrackEventPayloads
@@ -21,23 +38,6 @@ from tracelink.converters.perfetto.track_events.tracks import (
     queue_number,
 )
 from tracelink.converters.pytorch.arguments import CATEGORY_OF_KIND, DRIVER_CATEGORY
-from tracelink.io.engine import Engine
-from tracelink.io.framing import FramingError
-from tracelink.io.sources import LARGEST_RANK, Source, too_large
-from tracelink.model.columns import NO_TIME, UNKNOWN, Bools, Int64s, distinct, lookup, values_at
-from tracelink.model.communications import Communications, Statement, communications
-from tracelink.model.errors import UnreadableError
-from tracelink.model.events import GPU_WORK, EventKind, Events, Key, KeyColumn, Track, TrackKind
-from tracelink.model.findings import Finding, Severity, Truncated
-from tracelink.model.operations import (
-    COLLECTIVE_ANNOTATION,
-    COLLECTIVE_KERNEL,
-    COLLECTIVE_OPERATOR,
-    DRIVER_CALL,
-    RECORD_OPERATOR,
-)
-from tracelink.model.text import subject
-from tracelink.model.trace import RankTrace, SourceInfo
 
 OPERATOR_NAME = re.compile(rf"::|Backward\d*$|^{RECORD_OPERATOR}$")
 """Names of operators, where no category tells them from annotations: the first traces of PyTorch have none."""

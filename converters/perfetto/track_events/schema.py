@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from enum import IntEnum
 
+from tracelink._model.events import EventKind, Key
 from tracelink.converters.pytorch.arguments import COLLECTIVE, KIND_OF_CATEGORY
-from tracelink.model.events import EventKind, Key
 
 
 class Packet(IntEnum):

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 from msgspec import Struct
 
+from tracelink._model.columns import UNKNOWN, Bools, Int64s
 from tracelink.converters.perfetto.native.decode import pairs_of
 from tracelink.converters.perfetto.track_events.schema import BEGIN, END
-from tracelink.model.columns import UNKNOWN, Bools, Int64s
 
 
 class Slices(Struct, frozen=True):

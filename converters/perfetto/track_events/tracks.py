@@ -9,12 +9,12 @@ import numpy.typing as npt
 from msgspec import Struct
 from msgspec.structs import replace
 
+from tracelink._io.framing import DELIMITED, FIXED64, VARINT, Field, fields_of
+from tracelink._model.columns import NO_TIME, Int64s
+from tracelink._model.errors import encodable
+from tracelink._model.events import COUNT, Counters, Track, TrackKind
 from tracelink.converters.perfetto.track_events import schema
 from tracelink.converters.perfetto.track_events.packets import Packets
-from tracelink.io.framing import DELIMITED, FIXED64, VARINT, Field, fields_of
-from tracelink.model.columns import NO_TIME, Int64s
-from tracelink.model.errors import encodable
-from tracelink.model.events import COUNT, Counters, Track, TrackKind
 
 UNKNOWN_NUMBER = -(1 << 62)
 """Of a device or a stream: -1 is the stream of waits for a whole device."""

@@ -8,11 +8,11 @@ import pytest
 
 from builders import captures
 from builders.recorder import as_source
+from tracelink._model.errors import UnreadableError
+from tracelink._model.trace import ProcessGroup, RankTrace
+from tracelink._run.processes import Processes
 from tracelink.converters.capture import is_capture
 from tracelink.converters.capture.reader import CaptureReader
-from tracelink.engines.processes import Processes
-from tracelink.model.errors import UnreadableError
-from tracelink.model.trace import ProcessGroup, RankTrace
 
 
 def read(**fields: Any) -> RankTrace:

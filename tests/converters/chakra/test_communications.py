@@ -12,11 +12,11 @@ import pytest
 
 from builders.chakra import only, traces
 from builders.job import JobBuilder
+from tracelink._model.columns import NO_TIME, UNKNOWN, Int64s
+from tracelink._model.communications import Evidence
+from tracelink._model.events import EventKind, Key, Relation, TrackKind
 from tracelink.converters.chakra.communications import Communication, consumer_sizes, usable
 from tracelink.converters.chakra.schema import CollectiveType, NodeType
-from tracelink.model.columns import NO_TIME, UNKNOWN, Int64s
-from tracelink.model.communications import Evidence
-from tracelink.model.events import EventKind, Key, Relation, TrackKind
 
 
 def column(values: list[int]) -> Int64s:

@@ -12,7 +12,7 @@ import tracelink
 from builders.data import foreign, shared
 from fuzz.mutations import mutated
 from fuzz.seeds import Seed
-from tracelink.model.errors import TraceError, UnreadableError
+from tracelink._model.errors import TraceError, UnreadableError
 
 CHAKRA, LINKED = (
     ("14410a2b", "52573f82", "b8b57d34", "f546b50b"),

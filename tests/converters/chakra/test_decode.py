@@ -16,13 +16,13 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from builders.chakra_files import NODES, SCALARS, TEXTS, UINT64, host, metadata
+from tracelink._io.framing import LONGEST_MESSAGE, FramingError, framed, varint
+from tracelink._io.protobuf import FEW, MANY
 from tracelink.converters.chakra.batch import HASH_FACTORS
 from tracelink.converters.chakra.chakra_pb2 import AttributeProto, Node
 from tracelink.converters.chakra.decode import Decoded, Frame, decode, frames
 from tracelink.converters.chakra.schema import Kind, kind_and_value
 from tracelink.converters.chakra.table import Attribute, unsigned
-from tracelink.io.framing import LONGEST_MESSAGE, FramingError, framed, varint
-from tracelink.io.protobuf import FEW, MANY
 
 # Many messages at once are what protobuf makes of each by itself, whatever is in them.
 
@@ -277,7 +277,7 @@ def test_an_attribute_that_is_a_number_everywhere_is_a_column() -> None:
 def test_it_does_not_matter_how_much_is_read_at_a_time(bodies: list[bytes], chunk: int) -> None:
     whole = decoded(bodies)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("tracelink.io.framing.CHUNK", chunk)
+        patch.setattr("tracelink._io.framing.CHUNK", chunk)
         pieces = decoded(bodies)
     assert by_columns(pieces) == by_columns(whole)
     assert (pieces.offsets, pieces.nodes.strings) == (whole.offsets, whole.nodes.strings)

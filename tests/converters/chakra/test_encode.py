@@ -10,6 +10,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from tracelink._io.framing import delimited, framed, varint
+from tracelink._io.protobuf import varints
 from tracelink.converters.chakra import encode as encoding
 from tracelink.converters.chakra.chakra_pb2 import AttributeProto, GlobalMetadata, Node, StringList
 from tracelink.converters.chakra.decode import decode
@@ -23,8 +25,6 @@ from tracelink.converters.chakra.encode import (
 )
 from tracelink.converters.chakra.schema import VERSION, Kind
 from tracelink.converters.chakra.table import Attribute, Links, NodeTable, signed
-from tracelink.io.framing import delimited, framed, varint
-from tracelink.io.protobuf import varints
 
 UNSIGNED = st.one_of(
     st.integers(0, 300),

@@ -15,14 +15,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from builders.chakra_files import METADATA, NODES, as_source, file, metadata, node
-from tracelink import api
-from tracelink.api import Merged
+from tracelink import _api as api
+from tracelink._api import Merged
+from tracelink._io.framing import framed
+from tracelink._io.targets import StreamTarget
+from tracelink._run.processes import Processes
 from tracelink.converters.chakra.chakra_pb2 import AttributeProto, GlobalMetadata, Node
 from tracelink.converters.chakra.decode import frames
 from tracelink.converters.chakra.json_form import JsonAsNodes, NodesAsJson
-from tracelink.engines.processes import Processes
-from tracelink.io.framing import framed
-from tracelink.io.targets import StreamTarget
 from tracelink.plugins import Conversion, Output
 
 

@@ -8,6 +8,7 @@ import numpy as np
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from tracelink._model.columns import UNKNOWN, Int64s
 from tracelink.converters.chakra.node_order import (
     Lanes,
     NodeOrder,
@@ -18,7 +19,6 @@ from tracelink.converters.chakra.node_order import (
     node_order,
     with_shared_kernels,
 )
-from tracelink.model.columns import UNKNOWN, Int64s
 
 
 def column(values: list[int]) -> Int64s:

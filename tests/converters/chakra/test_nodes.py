@@ -14,11 +14,11 @@ from hypothesis import strategies as st
 from builders.chakra import TracedJob, only
 from builders.execution_trace import FLAT, VERSIONS, Node, as_json, node, process_root, tensor, thread_root
 from builders.job import START, JobBuilder
+from tracelink._model.events import EventKind, Key, TrackKind
 from tracelink.converters.chakra.chakra_pb2 import Node as Message
 from tracelink.converters.chakra.decode import frames
 from tracelink.converters.chakra.nodes import fields_of, python_syntax
 from tracelink.converters.chakra.schema import NodeType
-from tracelink.model.events import EventKind, Key, TrackKind
 
 
 def kernel_of(job: TracedJob, name: str, at: float, launched: float, caller: int, stream: str = "7") -> int:

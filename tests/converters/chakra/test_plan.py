@@ -16,7 +16,10 @@ from builders.ordering import RankBuilder
 from generators import jobs
 from generators.job import Job as Training
 from generators.machine import Machine
-from tracelink.api import merge
+from tracelink._api import merge
+from tracelink._model.columns import Int64s
+from tracelink._model.events import Relation
+from tracelink._order.order import Order
 from tracelink.converters.chakra.census import census
 from tracelink.converters.chakra.decode import decode
 from tracelink.converters.chakra.host import device_of, host_of
@@ -32,9 +35,6 @@ from tracelink.converters.chakra.plan import (
     work_order,
 )
 from tracelink.converters.chakra.schema import Name
-from tracelink.model.columns import Int64s
-from tracelink.model.events import Relation
-from tracelink.ordering.order import Order
 
 
 def column(values: list[int]) -> Int64s:

@@ -27,17 +27,18 @@ from builders.chakra_files import (
 )
 from builders.data import foreign, traces
 from builders.trace import pairs
-from tracelink import api, samples
+from tracelink import _api as api
+from tracelink import samples
+from tracelink._io.targets import StreamTarget
+from tracelink._model.columns import NO_TIME, UNKNOWN
+from tracelink._model.events import EventKind, Relation, Track, TrackKind
+from tracelink._model.job import Job
+from tracelink._model.trace import ProcessGroup, RankTrace
+from tracelink._run.processes import Processes
 from tracelink.converters.chakra.chakra_pb2 import GlobalMetadata, Node
 from tracelink.converters.chakra.json_form import NodesAsJson
 from tracelink.converters.chakra.read import ChakraNodesReader, ChakraReader
 from tracelink.converters.chakra.schema import CollectiveType
-from tracelink.engines.processes import Processes
-from tracelink.io.targets import StreamTarget
-from tracelink.model.columns import NO_TIME, UNKNOWN
-from tracelink.model.events import EventKind, Relation, Track, TrackKind
-from tracelink.model.job import Job
-from tracelink.model.trace import ProcessGroup, RankTrace
 
 CALLS, LAUNCHES, DEPENDS_ON = Relation.CALLS, Relation.LAUNCHES, Relation.DEPENDS_ON
 

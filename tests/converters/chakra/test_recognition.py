@@ -14,11 +14,11 @@ from hypothesis import strategies as st
 from builders.chakra_files import METADATA, NODES, as_source, file, metadata, node
 from builders.data import DATA
 from tracelink import plugins, samples, schemas
+from tracelink._io.sources import HEAD, Request, discover
+from tracelink._join.reading import tasks_of
+from tracelink._model.errors import UnreadableError
 from tracelink.converters.chakra import is_chakra, is_node_list
 from tracelink.converters.chakra.chakra_pb2 import AttributeProto, GlobalMetadata, Node
-from tracelink.io.sources import HEAD, Request, discover
-from tracelink.model.errors import UnreadableError
-from tracelink.pipeline.reading import tasks_of
 
 RECOGNISED = {
     "ours": file(metadata(rank=("int64_val", 0)), node(1)),

@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from builders.chakra_files import EtFile, trace_of
+from tracelink._model.columns import UNKNOWN
 from tracelink.converters.chakra.chakra_pb2 import Node
 from tracelink.converters.chakra.replay import (
     INSTANT,
@@ -23,7 +24,6 @@ from tracelink.converters.chakra.replay import (
 )
 from tracelink.converters.chakra.schema import CollectiveType, NodeType
 from tracelink.converters.chakra.validation.rank_communication import steps_of
-from tracelink.model.columns import UNKNOWN
 
 Groups = Mapping[int, Sequence[int]]
 

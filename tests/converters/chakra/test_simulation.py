@@ -9,10 +9,10 @@ import pytest
 
 from builders.chakra import TracedJob, groups, only, traces
 from builders.job import JobBuilder
+from tracelink._model.events import EventKind, Relation, TrackKind
+from tracelink._model.trace import ProcessGroup
 from tracelink.converters.chakra.schema import SIMULATED, CollectiveType, NodeType
 from tracelink.converters.chakra.simulation import GroupNumbers, all_ranks, group_numbers
-from tracelink.model.events import EventKind, Relation, TrackKind
-from tracelink.model.trace import ProcessGroup
 
 US = 1000
 

@@ -13,11 +13,11 @@ from hypothesis import strategies as st
 from builders.chakra import EtTrace, TracedJob, only
 from builders.execution_trace import node, process_root
 from builders.job import START, JobBuilder
+from tracelink._model.columns import Int64s
+from tracelink._model.events import EventKind, TrackKind
 from tracelink.converters.chakra.schema import Kind, NodeType
 from tracelink.converters.chakra.table import Attribute, Links, NodeTable
 from tracelink.converters.chakra.table_edits import contracted, gaps_of, kept_attribute
-from tracelink.model.columns import Int64s
-from tracelink.model.events import EventKind, TrackKind
 
 
 def column(values: list[int]) -> Int64s:

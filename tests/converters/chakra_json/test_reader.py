@@ -19,14 +19,14 @@ from hypothesis import strategies as st
 from builders import execution_trace as et
 from builders.execution_trace import NEWEST, PROCESS, THREAD, Node, as_json, as_source, groups_node, tensor
 from builders.trace import pairs
+from tracelink._model.columns import NO_TIME, UNKNOWN
+from tracelink._model.errors import UnreadableError
+from tracelink._model.events import EventKind, Key, Relation, Track, TrackKind
+from tracelink._model.trace import RankTrace
+from tracelink._run.processes import Processes
 from tracelink.converters.chakra_json import CHAKRA_JSON
 from tracelink.converters.chakra_json.reader import ChakraJsonReader, nanoseconds_of
 from tracelink.converters.execution_trace import EXECUTION_TRACE
-from tracelink.engines.processes import Processes
-from tracelink.model.columns import NO_TIME, UNKNOWN
-from tracelink.model.errors import UnreadableError
-from tracelink.model.events import EventKind, Key, Relation, Track, TrackKind
-from tracelink.model.trace import RankTrace
 
 Entry = dict[str, Any]
 

@@ -16,9 +16,9 @@ from builders.chakra import TracedJob
 from builders.data import foreign, traces
 from builders.execution_trace import node, process_root, thread_root
 from tracelink import load
-from tracelink.api import write
-from tracelink.model.events import GPU_WORK, EventKind, Key, Relation
-from tracelink.model.graph import EventGraph
+from tracelink._api import write
+from tracelink._model.events import GPU_WORK, EventKind, Key, Relation
+from tracelink._model.graph import EventGraph
 
 Timed = tuple[str, EventKind, int, int]
 BASE = 1_700_000_000_000_000_123

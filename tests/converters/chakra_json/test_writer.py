@@ -21,11 +21,11 @@ from builders.data import shared, traces
 from builders.execution_trace import VERSIONS, Node, as_json, node, process_root, tensor, thread_root
 from builders.job import START
 from tracelink import load, samples
-from tracelink.api import write
-from tracelink.model.errors import UsageError
-from tracelink.model.events import EventKind, Relation
-from tracelink.model.findings import Severity
-from tracelink.model.graph import EventGraph
+from tracelink._api import write
+from tracelink._model.errors import UsageError
+from tracelink._model.events import EventKind, Relation
+from tracelink._model.findings import Severity
+from tracelink._model.graph import EventGraph
 
 # Which files are written, and what is told of what is not in them.
 

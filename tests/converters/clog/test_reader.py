@@ -15,13 +15,13 @@ import tracelink
 from builders.clog import BASE, Clog, as_source
 from builders.dumps import dumps, hang
 from tracelink import plugins
+from tracelink._model.columns import MILLISECOND, NO_TIME, UNKNOWN
+from tracelink._model.errors import UnreadableError
+from tracelink._model.records import Entry, Recording, State
+from tracelink._model.trace import ProcessGroup, RankTrace
+from tracelink._run.processes import Processes
 from tracelink.converters.clog import is_clog
 from tracelink.converters.clog.reader import ClogReader
-from tracelink.engines.processes import Processes
-from tracelink.model.columns import MILLISECOND, NO_TIME, UNKNOWN
-from tracelink.model.errors import UnreadableError
-from tracelink.model.records import Entry, Recording, State
-from tracelink.model.trace import ProcessGroup, RankTrace
 
 GATHER = "in_count=8|out_count=32|dtype=bf16|async_op=t"
 SEND = "in_count=5|out_count=0|dtype=f32|peer=1|async_op=f"

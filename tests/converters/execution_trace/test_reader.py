@@ -29,15 +29,15 @@ from builders.execution_trace import (
     thread_root,
     trace,
 )
+from tracelink._io.sources import Request, discover
+from tracelink._model.columns import NO_TIME, UNKNOWN
+from tracelink._model.errors import UnreadableError
+from tracelink._model.events import EventKind, Key, TrackKind
+from tracelink._model.findings import Severity
+from tracelink._model.trace import ProcessGroup, RankTrace
+from tracelink._run.processes import Processes
 from tracelink.converters.execution_trace.reader import ExecutionTraceReader
 from tracelink.converters.pytorch import is_execution_trace
-from tracelink.engines.processes import Processes
-from tracelink.io.sources import Request, discover
-from tracelink.model.columns import NO_TIME, UNKNOWN
-from tracelink.model.errors import UnreadableError
-from tracelink.model.events import EventKind, Key, TrackKind
-from tracelink.model.findings import Severity
-from tracelink.model.trace import ProcessGroup, RankTrace
 
 # What every version of the format becomes.
 

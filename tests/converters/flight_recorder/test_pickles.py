@@ -16,11 +16,11 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from builders.recorder import as_source, collective, dump, frame, pickled
+from tracelink._model.errors import UnreadableError
+from tracelink._run.processes import Processes
 from tracelink.converters.flight_recorder import pickles
 from tracelink.converters.flight_recorder.decoding import json_bytes, json_copy
 from tracelink.converters.flight_recorder.reader import FlightRecorderReader
-from tracelink.engines.processes import Processes
-from tracelink.model.errors import UnreadableError
 
 # A dump can neither run code nor take more memory than allowed
 
@@ -218,9 +218,9 @@ MEASURED = """
 import resource, sys
 from pathlib import Path
 from tracelink.converters.flight_recorder.reader import FlightRecorderReader
-from tracelink.engines.processes import Processes
-from tracelink.model.errors import UnreadableError
-from tracelink.io.sources import Source
+from tracelink._run.processes import Processes
+from tracelink._model.errors import UnreadableError
+from tracelink._io.sources import Source
 path = Path(sys.argv[1])
 source = Source(str(path), lambda: path.open("rb", buffering=0), path.stat().st_size, path)
 resource.setrlimit(resource.RLIMIT_CPU, (60, 60))

@@ -13,9 +13,9 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from builders.recorder import collective, dump, frame
+from tracelink._model.errors import UnreadableError
 from tracelink.converters.flight_recorder import python_pickles
 from tracelink.converters.flight_recorder.python_pickles import replay
-from tracelink.model.errors import UnreadableError
 
 # Fast decoding, where that is safe, gives the same as the replay
 

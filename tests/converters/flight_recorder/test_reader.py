@@ -16,15 +16,15 @@ from hypothesis import strategies as st
 
 from builders.data import foreign, traces
 from builders.recorder import CREATED, as_json, as_source, collective, dump, frame, pickled, process_group
+from tracelink._io.sources import Request, Source, discover
+from tracelink._model.columns import NO_TIME, UNKNOWN
+from tracelink._model.errors import UnreadableError
+from tracelink._model.events import EventKind, Key, Track, TrackKind
+from tracelink._model.findings import Finding, NewerVersion, Severity, Truncated
+from tracelink._model.trace import ProcessGroup, RankTrace, SourceInfo
+from tracelink._run.processes import Processes
 from tracelink.converters.flight_recorder import TOP_LEVEL, TYPICAL_KEYS, is_dump, schema
 from tracelink.converters.flight_recorder.reader import FlightRecorderReader
-from tracelink.engines.processes import Processes
-from tracelink.io.sources import Request, Source, discover
-from tracelink.model.columns import NO_TIME, UNKNOWN
-from tracelink.model.errors import UnreadableError
-from tracelink.model.events import EventKind, Key, Track, TrackKind
-from tracelink.model.findings import Finding, NewerVersion, Severity, Truncated
-from tracelink.model.trace import ProcessGroup, RankTrace, SourceInfo
 
 # One event for each entry, on the track of its process group
 

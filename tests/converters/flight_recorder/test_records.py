@@ -14,12 +14,12 @@ from hypothesis import strategies as st
 from builders.data import foreign, traces
 from builders.recorder import as_json, as_source, collective, dump, pickled, process_group
 from builders.trace import stated, statements
+from tracelink._io.sources import Request, discover
+from tracelink._model.communications import Statement
+from tracelink._model.findings import Finding, Severity
+from tracelink._model.trace import RankTrace
+from tracelink._run.processes import Processes
 from tracelink.converters.flight_recorder.reader import FlightRecorderReader
-from tracelink.engines.processes import Processes
-from tracelink.io.sources import Request, discover
-from tracelink.model.communications import Statement
-from tracelink.model.findings import Finding, Severity
-from tracelink.model.trace import RankTrace
 
 BARRED = {"input_sizes": [], "input_dtypes": [], "output_sizes": [], "output_dtypes": []}
 UNREADABLE = "unreadable_sizes"

@@ -14,6 +14,9 @@ from hypothesis import strategies as st
 
 from builders.data import foreign, traces
 from builders.recorder import as_json, as_source, collective, dump, frame, pickled
+from tracelink._model.columns import UNKNOWN, StringTable
+from tracelink._model.records import Requests
+from tracelink._run.processes import Processes
 from tracelink.converters.flight_recorder import decoding as decoding_module
 from tracelink.converters.flight_recorder import pickles
 from tracelink.converters.flight_recorder.decoding import RecorderPayloads, decode
@@ -23,9 +26,6 @@ from tracelink.converters.flight_recorder.reader import FlightRecorderReader
 from tracelink.converters.flight_recorder.records import records_of
 from tracelink.converters.flight_recorder.scan import Entries, abridged
 from tracelink.converters.flight_recorder.schema import Dump, dump_of
-from tracelink.engines.processes import Processes
-from tracelink.model.columns import UNKNOWN, StringTable
-from tracelink.model.records import Requests
 
 STACKS = [[frame("all_reduce", line=line), frame("main")] for line in (1, 2)]
 

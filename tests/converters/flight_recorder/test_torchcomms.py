@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 
 from builders.recorder import CREATED, as_json, as_source, collective, dump, pickled, process_group
+from tracelink._model.columns import UNKNOWN
+from tracelink._model.records import Recording
+from tracelink._run.processes import Processes
 from tracelink.converters.flight_recorder import is_dump
 from tracelink.converters.flight_recorder.reader import FlightRecorderReader
-from tracelink.engines.processes import Processes
-from tracelink.model.columns import UNKNOWN
-from tracelink.model.records import Recording
 
 WORLD, PAIR = ("world", "nccl"), ("pair", "nccl")
 

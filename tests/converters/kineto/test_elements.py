@@ -31,14 +31,14 @@ from builders.kineto import (
     with_texts,
 )
 from builders.trace import stated, statements
+from tracelink._io.sources import Request, discover
+from tracelink._model.columns import UNKNOWN
+from tracelink._model.communications import Statement
+from tracelink._model.events import EventKind
+from tracelink._model.trace import RankTrace
+from tracelink._run.processes import Processes
 from tracelink.converters.kineto.elements import LOOSE, Decoded, ElementDecoder
 from tracelink.converters.kineto.reader import KinetoReader
-from tracelink.engines.processes import Processes
-from tracelink.io.sources import Request, discover
-from tracelink.model.columns import UNKNOWN
-from tracelink.model.communications import Statement
-from tracelink.model.events import EventKind
-from tracelink.model.trace import RankTrace
 
 # What events of a profile say of communication.
 

@@ -18,11 +18,11 @@ from hypothesis import strategies as st
 
 from builders.inputs import reasons
 from builders.kineto import as_source, cpu_op, metadata, read, seen, slice_, trace, with_texts
+from tracelink._io.sources import Request, discover
+from tracelink._model.errors import UnreadableError
+from tracelink._run.processes import Processes
 from tracelink.converters.kineto.reader import KinetoReader
 from tracelink.converters.kineto.schema import DISTRIBUTED
-from tracelink.engines.processes import Processes
-from tracelink.io.sources import Request, discover
-from tracelink.model.errors import UnreadableError
 
 SMALL = [cpu_op(f"op {number}", number, External_id=number + 1, text="a ] } , { b") for number in range(6)]
 PROFILE = trace(*SMALL, rank=0, pretty=True)

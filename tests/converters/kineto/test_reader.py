@@ -34,14 +34,14 @@ from builders.kineto import (
 )
 from builders.kineto import read as read_bytes
 from builders.kineto import read as read_trace
+from tracelink._io.sources import Request, discover
+from tracelink._model.columns import UNKNOWN
+from tracelink._model.events import EventKind, InstantScope, Key
+from tracelink._model.trace import ProcessGroup, RankTrace
+from tracelink._run.processes import Processes
 from tracelink.converters.kineto import is_kineto
 from tracelink.converters.kineto.reader import KinetoReader
 from tracelink.converters.kineto.schema import OLD_CATEGORIES
-from tracelink.engines.processes import Processes
-from tracelink.io.sources import Request, discover
-from tracelink.model.columns import UNKNOWN
-from tracelink.model.events import EventKind, InstantScope, Key
-from tracelink.model.trace import ProcessGroup, RankTrace
 
 # What a trace of any year and any hardware becomes.
 

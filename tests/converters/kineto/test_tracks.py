@@ -26,12 +26,12 @@ from builders.kineto import (
     trace,
     tracks,
 )
+from tracelink._link.rank import link_rank
+from tracelink._model.events import BYTES, EventKind, Key, Relation, Track, TrackKind
+from tracelink._model.trace import RankTrace
 from tracelink.converters.kineto.columns import ElementColumns, join
 from tracelink.converters.kineto.elements import ElementDecoder
 from tracelink.converters.kineto.tracks import Names, counters_of
-from tracelink.linking.rank import link_rank
-from tracelink.model.events import BYTES, EventKind, Key, Relation, Track, TrackKind
-from tracelink.model.trace import RankTrace
 
 
 def samples(result: RankTrace) -> dict[tuple[str, str], list[tuple[int, float]]]:

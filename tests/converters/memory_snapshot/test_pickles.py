@@ -23,8 +23,8 @@ from builders.memory_snapshots import (
     snapshot,
     stack,
 )
+from tracelink._model.errors import UnreadableError
 from tracelink.converters.memory_snapshot.pickles import Decoded, decode
-from tracelink.model.errors import UnreadableError
 
 Row = tuple[str, int, int, int, tuple[str, ...]]
 FORWARD = stack("ops.cpp:7 at::_ops::mm::call()", "model.py:41 forward", "train.py:9 main")

@@ -26,11 +26,11 @@ from builders.memory_snapshots import (
     snapshot,
     stack,
 )
+from tracelink._model.errors import UnreadableError
+from tracelink._model.events import EventKind
+from tracelink._model.trace import RankTrace
 from tracelink.converters.flight_recorder import is_dump
 from tracelink.converters.memory_snapshot import is_snapshot
-from tracelink.model.errors import UnreadableError
-from tracelink.model.events import EventKind
-from tracelink.model.trace import RankTrace
 
 START = START_US * 1000
 MM = stack("x.cpp:1 at::_ops::empty::call()", "x.cpp:2 at::_ops::mm::call()", "/home/me/model.py:52 forward")

@@ -10,9 +10,9 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from tracelink._model.columns import NO_TIME, SECOND
+from tracelink._model.metrics import Basis
 from tracelink.converters.metrics.cells import numbers, time_format, times, unwrapped
-from tracelink.model.columns import NO_TIME, SECOND
-from tracelink.model.metrics import Basis
 
 EPOCH = datetime.fromtimestamp(0, UTC)
 DAY = 86400 * SECOND

@@ -6,8 +6,8 @@ import json
 
 from builders.inputs import reasons
 from builders.metrics import read, samples
-from tracelink.model.columns import SECOND
-from tracelink.model.metrics import Basis
+from tracelink._model.columns import SECOND
+from tracelink._model.metrics import Basis
 
 AT = 1_794_984_130 * SECOND
 

@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 
 from builders.inputs import reasons
 from builders.metrics import query_range, read, samples
-from tracelink.model.columns import SECOND
-from tracelink.model.errors import UnreadableError
-from tracelink.model.metrics import Basis, Gauge
+from tracelink._model.columns import SECOND
+from tracelink._model.errors import UnreadableError
+from tracelink._model.metrics import Basis, Gauge
 
 AT = 1_794_984_130
 GPU = {

@@ -6,9 +6,9 @@ import pytest
 
 from builders.inputs import reasons
 from builders.metrics import query_range, read, samples
-from tracelink.model.columns import SECOND
-from tracelink.model.errors import UnreadableError
-from tracelink.model.metrics import Basis
+from tracelink._model.columns import SECOND
+from tracelink._model.errors import UnreadableError
+from tracelink._model.metrics import Basis
 
 AT = 1_794_984_130 * SECOND
 """2026-11-18 06:42:10 UTC."""

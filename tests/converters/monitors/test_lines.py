@@ -9,11 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from builders.monitors import Group, c10, gloo_lost, gloo_timeout, hung, passed, status, timed_out
+from tracelink._io.sources import discover_inputs
+from tracelink._model.witnesses import Report, Sign, WatchdogLog
+from tracelink._run.processes import Processes
 from tracelink.converters.monitors.lines import AFTER, BLOCK, TOKENS, report_of
 from tracelink.converters.monitors.watchdog import FROM_END, FROM_START, WatchdogLogReader
-from tracelink.engines.processes import Processes
-from tracelink.io.sources import discover_inputs
-from tracelink.model.witnesses import Report, Sign, WatchdogLog
 
 DAY = 323 * 86_400 * 10**9
 """The 19th of November in a leap year."""

@@ -9,12 +9,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from builders.monitors import TEXT, as_json, communicator
+from tracelink._io.sources import discover_inputs
+from tracelink._model.errors import UnreadableError
+from tracelink._model.witnesses import CommunicatorStatus, Launched, MemberStatus, MonitorAnswer
+from tracelink._run.processes import Processes
 from tracelink.converters.monitors import is_status
 from tracelink.converters.monitors.ras import NcclRasReader
-from tracelink.engines.processes import Processes
-from tracelink.io.sources import discover_inputs
-from tracelink.model.errors import UnreadableError
-from tracelink.model.witnesses import CommunicatorStatus, Launched, MemberStatus, MonitorAnswer
 
 
 def read(folder: Path, data: bytes) -> MonitorAnswer:

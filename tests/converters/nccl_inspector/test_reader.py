@@ -27,12 +27,12 @@ from builders.inspector import (
     record,
     text,
 )
+from tracelink._model.errors import UnreadableError
+from tracelink._model.findings import Truncated
+from tracelink._model.trace import RankTrace
+from tracelink._run.processes import Processes
 from tracelink.converters.nccl_inspector import is_inspector
 from tracelink.converters.nccl_inspector.reader import InspectorReader
-from tracelink.engines.processes import Processes
-from tracelink.model.errors import UnreadableError
-from tracelink.model.findings import Truncated
-from tracelink.model.trace import RankTrace
 
 START = START_US * 1000
 

@@ -10,9 +10,9 @@ import pytest
 
 import tracelink
 from builders.nsys import Export, example
+from tracelink._model.errors import UnreadableError
 from tracelink.converters.nsys import database as databases
 from tracelink.converters.nsys.database import Database, known
-from tracelink.model.errors import UnreadableError
 
 
 def changed(path: Path, *statements: str) -> Path:

@@ -11,8 +11,8 @@ import pytest
 
 import tracelink
 from builders.nsys import example, parquet_folder
+from tracelink._model.errors import UnreadableError
 from tracelink.converters.nsys import collected, is_nsys
-from tracelink.model.errors import UnreadableError
 
 REPORT = b"\x00\x01NVIDIA report"
 

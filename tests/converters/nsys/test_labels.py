@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tracelink._model.columns import StringTable
 from tracelink.converters.nsys.labels import SEPARATOR, NameCodes, labels_of
-from tracelink.model.columns import StringTable
 
 
 def parsed(*texts: str) -> list[tuple[str, int, int]]:

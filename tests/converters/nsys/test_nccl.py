@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 
 import tracelink
 from builders.nsys import MIDDLE, SESSION_NS, Export
+from tracelink._model.communications import Communications
+from tracelink._model.trace import RankTrace
+from tracelink._run.processes import Processes
 from tracelink.converters.nsys.nccl import COMMUNICATOR, Payloads
 from tracelink.converters.nsys.reader import NsysReader
-from tracelink.engines.processes import Processes
-from tracelink.model.communications import Communications
-from tracelink.model.trace import RankTrace
 
 INIT, REDUCE, SEND = 1 << 24 | 11, 1 << 24 | 5, 1 << 24 | 9
 COMM = 0xABCDEF

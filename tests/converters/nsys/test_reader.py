@@ -17,12 +17,12 @@ from builders import kineto
 from builders.data import shared
 from builders.nsys import MIDDLE, NEWEST, OLDEST, SESSION_NS, Export, global_thread
 from generators.nsys_export import write_export
+from tracelink._model.errors import UnreadableError
+from tracelink._model.events import EventKind, Key
+from tracelink._model.trace import RankTrace
+from tracelink._run.processes import Processes
 from tracelink.converters.nsys import is_nsys
 from tracelink.converters.nsys.reader import NsysReader
-from tracelink.engines.processes import Processes
-from tracelink.model.errors import UnreadableError
-from tracelink.model.events import EventKind, Key
-from tracelink.model.trace import RankTrace
 
 
 def read(export: Export) -> RankTrace:

@@ -17,17 +17,17 @@ from builders import execution_trace as et
 from builders.bundle import Bundle, unpacked
 from builders.inputs import found, tar, zipped
 from builders.kineto import cpu_op, trace, write
-from tracelink.api import merge
+from tracelink._api import merge
+from tracelink._io.sources import discover_inputs
+from tracelink._io.targets import target_of
+from tracelink._join.job_reader import read_job
+from tracelink._model.clock import Clock, Clocks
+from tracelink._model.errors import TraceError, UsageError
+from tracelink._model.findings import Severity
+from tracelink._model.selection import Selection
+from tracelink._run.processes import Processes
 from tracelink.converters.perfetto import bundle as writer
 from tracelink.converters.perfetto.bundle import PerfettoBundleWriter
-from tracelink.engines.processes import Processes
-from tracelink.io.sources import discover_inputs
-from tracelink.io.targets import target_of
-from tracelink.model.clock import Clock, Clocks
-from tracelink.model.errors import TraceError, UsageError
-from tracelink.model.findings import Severity
-from tracelink.model.selection import Selection
-from tracelink.pipeline.job_reader import read_job
 from tracelink.plugins import Output
 
 BASE = 1_704_067_200_000_000_000

@@ -24,11 +24,11 @@ from builders.execution_trace import (
     trace,
 )
 from builders.trace import stated, statements
+from tracelink._io.sources import Request, discover
+from tracelink._model.communications import Statement
+from tracelink._model.trace import RankTrace
+from tracelink._run.processes import Processes
 from tracelink.converters.execution_trace.reader import ExecutionTraceReader
-from tracelink.engines.processes import Processes
-from tracelink.io.sources import Request, discover
-from tracelink.model.communications import Statement
-from tracelink.model.trace import RankTrace
 
 GROUP = ["5", "dp"]
 Input = tuple[Any, Any, str]

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import tracelink
 from builders.kineto import Element, kernel, launch, slice_, trace
+from tracelink._model.trace import Awaited, Synchronizations
 from tracelink.converters.pytorch.synchronizations import recorded_synchronizations
-from tracelink.model.trace import Awaited, Synchronizations
 
 
 def read(directory: Path, *elements: object) -> Synchronizations:

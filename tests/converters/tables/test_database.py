@@ -15,9 +15,9 @@ pytest.importorskip("duckdb")
 import duckdb
 
 import tracelink
+from tracelink._model.errors import TraceError, UnreadableError, UsageError
+from tracelink._store.duckdb import pattern, written_as
 from tracelink.converters.tables import database, schema
-from tracelink.model.errors import TraceError, UnreadableError, UsageError
-from tracelink.store.duckdb import pattern, written_as
 
 RELATIONS = {
     "launches",

@@ -20,12 +20,12 @@ import pyarrow.parquet as pq
 
 import tracelink
 from tracelink import Selection, samples
+from tracelink._io.sources import discover_inputs
+from tracelink._join.job_reader import read_job
+from tracelink._model.errors import UnreadableError, UsageError
+from tracelink._model.graph import EventGraph
+from tracelink._run.processes import Processes
 from tracelink.converters.tables import files, schema
-from tracelink.engines.processes import Processes
-from tracelink.io.sources import discover_inputs
-from tracelink.model.errors import UnreadableError, UsageError
-from tracelink.model.graph import EventGraph
-from tracelink.pipeline.job_reader import read_job
 
 NAMES = ["job.parquet", "job.duckdb"]
 

@@ -19,9 +19,9 @@ import tracelink
 from builders.data import foreign, traces
 from builders.job import JobBuilder
 from tracelink import samples
-from tracelink.model.events import EventKind, Key, Relation, TrackKind
-from tracelink.model.graph import TABLES, EventGraph
-from tracelink.model.trace import TEXT_KEYS
+from tracelink._model.events import EventKind, Key, Relation, TrackKind
+from tracelink._model.graph import TABLES, EventGraph
+from tracelink._model.trace import TEXT_KEYS
 
 
 def assert_same_graph(graph: EventGraph, expected: EventGraph, *, arguments: bool = True) -> None:

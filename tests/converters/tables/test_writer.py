@@ -18,9 +18,9 @@ import pyarrow.parquet as pq
 
 import tracelink
 from tracelink import samples
+from tracelink._model.errors import TraceError, UsageError
+from tracelink._store.parquet import arrow_schema
 from tracelink.converters.tables import contents, schema, writer
-from tracelink.model.errors import TraceError, UsageError
-from tracelink.store.parquet import arrow_schema
 
 JOB = samples.path("gpu_pair")
 

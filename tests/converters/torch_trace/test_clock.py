@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 
 from builders.compile_log import artifact, begin, end, local_time
 from builders.recorder import as_source
+from tracelink._io.sources import discover_inputs
+from tracelink._model.columns import SECOND
+from tracelink._model.compiles import CompileLog
 from tracelink.converters.torch_trace.clock import LogClock
 from tracelink.converters.torch_trace.log import decoded
-from tracelink.io.sources import discover_inputs
-from tracelink.model.columns import SECOND
-from tracelink.model.compiles import CompileLog
 
 HOUR = 3600
 

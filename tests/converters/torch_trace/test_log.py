@@ -9,12 +9,12 @@ import pytest
 from builders.compile_log import START_US, artifact, begin, end, instant, log, metrics, record
 from builders.data import foreign, traces
 from builders.recorder import as_source
+from tracelink._io.sources import discover_inputs
+from tracelink._model.columns import SECOND
+from tracelink._model.compiles import CompileLog, Phase
+from tracelink._model.errors import UnreadableError
+from tracelink._model.records import Frame
 from tracelink.converters.torch_trace.log import decoded
-from tracelink.io.sources import discover_inputs
-from tracelink.model.columns import SECOND
-from tracelink.model.compiles import CompileLog, Phase
-from tracelink.model.errors import UnreadableError
-from tracelink.model.records import Frame
 
 START = START_US * 1000
 

@@ -12,14 +12,14 @@ import tracelink
 from builders.compile_log import PID, artifact, begin, end, instant, log, record
 from builders.recorder import as_source
 from tracelink import samples
+from tracelink._model.columns import SECOND
+from tracelink._model.compiles import UNKNOWN_FILE
+from tracelink._model.events import EventKind, Key
+from tracelink._model.records import Frame
+from tracelink._model.trace import RankTrace
+from tracelink._run.processes import Processes
 from tracelink.converters.torch_trace import is_compile_log
 from tracelink.converters.torch_trace.reader import TorchTraceReader
-from tracelink.engines.processes import Processes
-from tracelink.model.columns import SECOND
-from tracelink.model.compiles import UNKNOWN_FILE
-from tracelink.model.events import EventKind, Key
-from tracelink.model.records import Frame
-from tracelink.model.trace import RankTrace
 
 
 def read(*records: str) -> RankTrace:

@@ -13,11 +13,11 @@ from hypothesis import strategies as st
 import tracelink.converters.torch_trace.records as records
 from builders.compile_log import PID, artifact, begin, local_time, log, record
 from builders.recorder import as_source
+from tracelink._io.sources import Source
+from tracelink._model.columns import SECOND
+from tracelink._model.errors import UnreadableError
 from tracelink.converters.torch_trace.log import decoded
 from tracelink.converters.torch_trace.records import Damage, Record, records_in
-from tracelink.io.sources import Source
-from tracelink.model.columns import SECOND
-from tracelink.model.errors import UnreadableError
 
 TEXTS = st.text(st.characters(exclude_categories=["Cs"]), max_size=200)
 """Payloads can contain any character; only \\n separates lines."""

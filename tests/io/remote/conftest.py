@@ -50,7 +50,7 @@ def _no_thread_is_left() -> Iterator[None]:
 @pytest.fixture(autouse=True)
 def _fresh_clients_without_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
     """Clients remember the environment in which they were made."""
-    from tracelink.io.remote import attempts, stores
+    from tracelink._io.remote import attempts, stores
 
     monkeypatch.setattr(attempts, "FIRST_PAUSE", 0.001)
     stores._store.cache_clear()

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tracelink.io.remote.addresses import is_remote, plain_path, shown, within_store, without_secrets
-from tracelink.io.remote.attempts import failed
+from tracelink._io.remote.addresses import is_remote, plain_path, shown, within_store, without_secrets
+from tracelink._io.remote.attempts import failed
 
 SECRETS = st.text(string.ascii_letters + string.digits, min_size=12, max_size=40).map(
     lambda text: f"Q7{text}"

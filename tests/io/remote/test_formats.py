@@ -13,10 +13,10 @@ from click.testing import CliRunner, Result
 
 import tracelink
 from builders.nsys import example, parquet_folder
+from tracelink._model.errors import UsageError
+from tracelink._open.trace import OpenTrace
 from tracelink.cli import main
 from tracelink.cli.terminal import total_bytes
-from tracelink.model.errors import UsageError
-from tracelink.open.trace import OpenTrace
 
 SAMPLES = Path(__file__).parents[3] / "samples"
 

@@ -17,7 +17,7 @@ SCRIPT = r"""
 import os, sys, threading
 import tracelink
 from tracelink.converters.kineto import reader
-from tracelink.engines import processes
+from tracelink._run import processes
 
 reader.WORTH_SPLITTING = 1 << 10
 processes.WORTH_FORKING = 1

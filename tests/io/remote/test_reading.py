@@ -9,7 +9,7 @@ import pytest
 
 from builders.inputs import content, found, tar, zipped
 from builders.stores import BUCKET, S3, Web
-from tracelink.io.sources import Discovery
+from tracelink._io.sources import Discovery
 
 SAMPLES = Path(__file__).parents[3] / "samples"
 

@@ -13,11 +13,11 @@ import pytest
 
 from builders.inputs import content, found, read_while
 from builders.stores import Web, web_server
-from tracelink.io.remote import stores
-from tracelink.io.remote import web as web_module
-from tracelink.io.sources import Request, discover
-from tracelink.model.errors import ChangedError, UnreadableError, UsageError
-from tracelink.model.findings import Finding
+from tracelink._io.remote import stores
+from tracelink._io.remote import web as web_module
+from tracelink._io.sources import Request, discover
+from tracelink._model.errors import ChangedError, UnreadableError, UsageError
+from tracelink._model.findings import Finding
 
 DATA = bytes(range(256)) * 4096
 Fault = Callable[[Web, BaseHTTPRequestHandler], bool]
@@ -171,7 +171,7 @@ def test_folders_without_end_are_not_followed_for_ever(web: Web) -> None:
 
 
 def test_more_objects_than_the_limit_are_refused(web: Web, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tracelink.io.remote.listing.MOST_OBJECTS", 3)
+    monkeypatch.setattr("tracelink._io.remote.listing.MOST_OBJECTS", 3)
     web.objects |= {f"run/{number}": b"" for number in range(5)}
     (finding,) = found(web.url("run/")).findings
     assert "there are more than 3 objects" in finding.message
@@ -279,7 +279,7 @@ def test_a_seek_costs_a_range_and_reading_on_few_large_ones(web: Web) -> None:
 
 
 def test_nothing_is_written_to_a_web_server(web: Web) -> None:
-    from tracelink.io.targets import check_folder
+    from tracelink._io.targets import check_folder
 
     with pytest.raises(UsageError, match="nothing can be written to web servers"):
         check_folder(web.url("a.json"))
@@ -316,7 +316,7 @@ def test_secrets_are_in_no_path_and_in_no_finding(web: Web) -> None:
 
 
 def test_hosts_are_no_ranks(web: Web, monkeypatch: pytest.MonkeyPatch) -> None:
-    from tracelink.io.sources import host_in_path, rank_in_path
+    from tracelink._io.sources import host_in_path, rank_in_path
 
     assert host_in_path("http://node1:9000/trace.json") == ""
     assert rank_in_path("s3://rank7/trace.json") is None

@@ -16,7 +16,7 @@ import pytest
 
 import tracelink
 from builders.stores import BUCKET, S3, Web, forwarded
-from tracelink.io.targets import (
+from tracelink._io.targets import (
     RemoteFolderTarget,
     RemoteTarget,
     check_folder,
@@ -25,8 +25,8 @@ from tracelink.io.targets import (
     folder_target,
     target_of,
 )
-from tracelink.io.temporary import abandoned_files_removed
-from tracelink.model.errors import TraceError, UsageError
+from tracelink._io.temporary import abandoned_files_removed
+from tracelink._model.errors import TraceError, UsageError
 
 SAMPLES = Path(__file__).parents[3] / "samples"
 ROOT = f"s3://{BUCKET}"
@@ -209,7 +209,7 @@ def test_parts_of_a_failed_upload_are_removed(
 INTERRUPTED = """
 import os, signal, sys, tempfile
 import s3fs.core
-from tracelink.io.targets import target_of
+from tracelink._io.targets import target_of
 
 s3fs.core.calculate_chunksize = lambda *_, **__: 5 << 20
 once = s3fs.S3FileSystem._call_s3
@@ -246,7 +246,7 @@ def test_parts_of_an_interrupted_upload_are_removed(s3: S3, temporary: Path) -> 
 
 
 def test_temporary_files_of_killed_processes_are_removed(temporary: Path) -> None:
-    from tracelink.io.system import machine
+    from tracelink._io.system import machine
 
     left = temporary / f".a.json.{machine()}-999999999-01234567.part"
     left.write_bytes(b"half")

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import click
 
-from tracelink.answers.compare.compare import compare
-from tracelink.answers.compare.model import Comparison
-from tracelink.answers.compare.report import gate_in_words
+from tracelink._io.engine import Engine
+from tracelink._model.ranges import Numbers
+from tracelink._time.compare.compare import compare
+from tracelink._time.compare.model import Comparison
+from tracelink._time.compare.report import gate_in_words
 from tracelink.cli.answer import print_answer, takes_output
 from tracelink.cli.console import Console
 from tracelink.cli.main import FINE, NO
 from tracelink.cli.options import command, takes_clock, takes_engine
 from tracelink.cli.terminal import watching
-from tracelink.io.engine import Engine
-from tracelink.model.ranges import Numbers
 
 NOT_COMPARABLE = 3
 GATES = (

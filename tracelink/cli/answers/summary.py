@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import click
 
-from tracelink.answers.summarize import summarize
+from tracelink._io.engine import Engine
+from tracelink._model.ranges import Numbers
+from tracelink._time.summarize import summarize
 from tracelink.cli.answer import print_answer, takes_output
 from tracelink.cli.console import Console
 from tracelink.cli.options import Inputs, command, takes_clock, takes_engine, takes_inputs
 from tracelink.cli.terminal import watching
-from tracelink.io.engine import Engine
-from tracelink.model.ranges import Numbers
 
 
 @command(

@@ -7,9 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from builders.chakra_files import BEGIN, EtFile, arrows, box_of, put, scene_of
+from tracelink._model.errors import UsageError
+from tracelink._model.selection import Window
 from tracelink.converters.chakra.drawing.rank_nodes import Nesting, Scene
-from tracelink.model.errors import UsageError
-from tracelink.model.selection import Window
 
 US = 1000
 

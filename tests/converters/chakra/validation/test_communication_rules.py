@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from builders.chakra_files import EtFile, put, take
+from tracelink._model.errors import UnreadableError, UsageError
 from tracelink.converters.chakra.schema import CollectiveType
 from tracelink.converters.chakra.validation import Rule, Validation, validate
-from tracelink.model.errors import UnreadableError, UsageError
 
 RANKS = 4
 STEPS = 6

@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 
 from builders.job import JobBuilder
 from generators.jobs import write_cluster
-from tracelink.api import merge, write
+from tracelink._api import merge, write
+from tracelink._model.events import EventKind, TrackKind
+from tracelink._model.findings import Finding
+from tracelink._model.graph import EventGraph
 from tracelink.converters.chakra.validation import Validation, validate
-from tracelink.model.events import EventKind, TrackKind
-from tracelink.model.findings import Finding
-from tracelink.model.graph import EventGraph
 from tracelink.plugins import Output
 
 US = 1000

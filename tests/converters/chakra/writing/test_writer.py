@@ -26,15 +26,15 @@ from builders.data import traces as inputs
 from builders.job import JobBuilder
 from builders.kineto import cpu_op
 from builders.kineto import write as write_profile
-from tracelink.api import merge, write
+from tracelink._api import merge, write
+from tracelink._model.columns import NO_TIME
+from tracelink._model.errors import TraceError, UsageError
+from tracelink._model.events import GPU_WORK, EventKind, Key, Relation, TrackKind
+from tracelink._model.graph import EventGraph
+from tracelink._model.job import rank_rows
 from tracelink.converters.chakra.decode import decode
 from tracelink.converters.chakra.encode import encoded
 from tracelink.converters.chakra.schema import COMMUNICATION, SIMULATED, NodeType
-from tracelink.model.columns import NO_TIME
-from tracelink.model.errors import TraceError, UsageError
-from tracelink.model.events import GPU_WORK, EventKind, Key, Relation, TrackKind
-from tracelink.model.graph import EventGraph
-from tracelink.model.job import rank_rows
 
 # Which files `--to chakra` writes, how they are called, and what their metadata say.
 

@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from builders import perfetto
 from builders.job import JobBuilder
+from tracelink._model.events import EventKind, TrackKind
 from tracelink.converters.perfetto.json.numbers import NamedThread, ShownProcess, counter_names
-from tracelink.model.events import EventKind, TrackKind
 
 
 def shown(process: ShownProcess) -> list[str]:

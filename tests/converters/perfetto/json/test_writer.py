@@ -14,13 +14,13 @@ from msgspec.structs import replace
 
 from builders.job import START, JobBuilder
 from builders.perfetto import nanoseconds, write
+from tracelink._io.targets import FileTarget
+from tracelink._model.clock import Clock
+from tracelink._model.events import EventKind, Key, Relation, TrackKind
+from tracelink._model.graph import EventGraph, Rank
+from tracelink._model.job import Job, Part
+from tracelink._run.processes import Processes
 from tracelink.converters.perfetto.json.writer import PerfettoJsonWriter
-from tracelink.engines.processes import Processes
-from tracelink.io.targets import FileTarget
-from tracelink.model.clock import Clock
-from tracelink.model.events import EventKind, Key, Relation, TrackKind
-from tracelink.model.graph import EventGraph, Rank
-from tracelink.model.job import Job, Part
 
 WHOLE = """{
 "schemaVersion": 1,

@@ -14,12 +14,12 @@ from hypothesis import strategies as st
 
 from builders.perfetto_native import unpacked
 from builders.perfetto_pb2 import Trace
+from tracelink._io.framing import varint_at
+from tracelink._io.targets import FileTarget, StreamTarget
 from tracelink.converters.perfetto.json_text import NUL_SIGN
 from tracelink.converters.perfetto.native.arguments import as_recorded, for_viewers
 from tracelink.converters.perfetto.native.packets import Packing, bundle, bundle_time, repacked
 from tracelink.converters.perfetto.native.writer import BUNDLES_PER_FLUSH, TimeOrderedTarget
-from tracelink.io.framing import varint_at
-from tracelink.io.targets import FileTarget, StreamTarget
 
 STATE: bytes = Trace(packet=[{"track_descriptor": {"uuid": 1}}]).SerializeToString()
 

@@ -7,8 +7,8 @@ import json
 from builders import perfetto
 from builders.job import START, JobBuilder
 from builders.perfetto_native import write
-from tracelink.model.events import EventKind, Relation, TrackKind
-from tracelink.model.job import Job
+from tracelink._model.events import EventKind, Relation, TrackKind
+from tracelink._model.job import Job
 
 # What a native trace says to readers of tracelink's own, in packets that viewers pass over.
 

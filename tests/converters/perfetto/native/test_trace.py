@@ -35,12 +35,12 @@ from builders.native_packets import (
     written,
 )
 from builders.packets import INSTANT, message, packet
+from tracelink._model.errors import UnreadableError
+from tracelink._model.findings import Truncated
+from tracelink._model.job import Job
+from tracelink._run.processes import Processes
 from tracelink.converters.perfetto.native.schema import FIRST_VIEW_TRACK
 from tracelink.converters.perfetto.native.trace import read_native
-from tracelink.engines.processes import Processes
-from tracelink.model.errors import UnreadableError
-from tracelink.model.findings import Truncated
-from tracelink.model.job import Job
 
 # Files that are cut off, damaged, or of somebody else.
 

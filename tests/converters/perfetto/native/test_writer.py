@@ -12,13 +12,13 @@ from hypothesis import strategies as st
 from builders import perfetto
 from builders.job import START, JobBuilder
 from builders.perfetto_native import Slice, write
+from tracelink._model.columns import UNKNOWN
+from tracelink._model.events import EventKind, Key, Relation, TrackKind
+from tracelink._model.job import Job
 from tracelink.converters.perfetto.native.first_view import MOST_READINGS
 from tracelink.converters.perfetto.native.writer import PerfettoWriter
 from tracelink.converters.perfetto.timeline.job import ArgumentChoice, TimelineOptions
 from tracelink.converters.perfetto.timeline.schema import SUMMARY_CATEGORY
-from tracelink.model.columns import UNKNOWN
-from tracelink.model.events import EventKind, Key, Relation, TrackKind
-from tracelink.model.job import Job
 
 TEXTS = st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]), max_size=8)
 VALUES = st.recursive(

@@ -13,14 +13,15 @@ import tracelink
 from builders.data import foreign, traces
 from builders.inputs import found
 from builders.native_packets import Sequence, head, source
-from tracelink import EventGraph, api, samples
-from tracelink.api.inspection import inspect_sources
+from tracelink import EventGraph, samples
+from tracelink import _api as api
+from tracelink._api.inspection import inspect_sources
+from tracelink._model.errors import UnreadableError
+from tracelink._model.events import EventKind, TrackKind
+from tracelink._model.selection import Selection
+from tracelink._model.trace import Payloads
+from tracelink._run.processes import Processes
 from tracelink.converters.perfetto.reading.reader import PerfettoReader
-from tracelink.engines.processes import Processes
-from tracelink.model.errors import UnreadableError
-from tracelink.model.events import EventKind, TrackKind
-from tracelink.model.selection import Selection
-from tracelink.model.trace import Payloads
 
 PAIR = samples.path("gpu_pair")
 PROFILES = [PAIR / f"kineto_{rank}.json.gz" for rank in (0, 1)]

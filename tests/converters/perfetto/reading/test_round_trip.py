@@ -18,11 +18,12 @@ from builders.data import foreign, traces
 from builders.job import JobBuilder
 from builders.kineto import instant, slice_, trace
 from builders.native_packets import as_json, written
-from tracelink import api, samples
-from tracelink.api import Merged
-from tracelink.io.streams import GZIP_MAGIC
-from tracelink.model.events import EventKind, Relation, TrackKind
-from tracelink.model.job import Job
+from tracelink import _api as api
+from tracelink import samples
+from tracelink._api import Merged
+from tracelink._io.streams import GZIP_MAGIC
+from tracelink._model.events import EventKind, Relation, TrackKind
+from tracelink._model.job import Job
 
 Event = dict[str, Any]
 
@@ -142,7 +143,7 @@ def test_however_many_work_on_it(tmp_path: Path) -> None:
 
 def test_a_large_file_is_written_in_pieces(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Where batches are cut changes nothing."""
-    monkeypatch.setattr("tracelink.io.framing.CHUNK", 4000)
+    monkeypatch.setattr("tracelink._io.framing.CHUNK", 4000)
     monkeypatch.setattr("tracelink.converters.perfetto.native.decode.MIN_BATCH_BYTES", 9000)
     monkeypatch.setattr("tracelink.converters.perfetto.reading.as_json.CHUNK", 7)
     assert_same([samples.path("gpu_pair")], tmp_path)

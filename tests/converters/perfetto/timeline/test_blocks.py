@@ -10,13 +10,13 @@ import pytest
 
 from builders import perfetto, perfetto_native
 from builders.job import JobBuilder
+from tracelink._model.columns import UNKNOWN
+from tracelink._model.events import EventKind, Relation, TrackKind
+from tracelink._model.job import Job
 from tracelink.converters.perfetto.json.writer import PerfettoJsonWriter
 from tracelink.converters.perfetto.native.writer import PerfettoWriter
 from tracelink.converters.perfetto.timeline.job import ArgumentChoice, TimelineOptions
 from tracelink.converters.perfetto.timeline.schema import SUMMARY_CATEGORY
-from tracelink.model.columns import UNKNOWN
-from tracelink.model.events import EventKind, Relation, TrackKind
-from tracelink.model.job import Job
 
 Arguments = dict[str, dict[str, Any]]
 """For each event, by its name, its arguments."""

@@ -15,6 +15,10 @@ from hypothesis import strategies as st
 from builders import perfetto, perfetto_native
 from builders.job import START, JobBuilder
 from builders.programs import job_of_programs
+from tracelink._model.columns import NO_TIME, UNKNOWN
+from tracelink._model.events import COUNT, EventKind, Relation, TrackKind
+from tracelink._model.graph import EventGraph
+from tracelink._model.job import Job
 from tracelink.converters.perfetto.timeline import counters as module
 from tracelink.converters.perfetto.timeline.counters import (
     MIN_SAMPLES,
@@ -27,10 +31,6 @@ from tracelink.converters.perfetto.timeline.counters import (
 from tracelink.converters.perfetto.timeline.groups import group_tracks
 from tracelink.converters.perfetto.timeline.hangs import Hangs
 from tracelink.converters.perfetto.timeline.layout import Numbering
-from tracelink.model.columns import NO_TIME, UNKNOWN
-from tracelink.model.events import COUNT, EventKind, Relation, TrackKind
-from tracelink.model.graph import EventGraph
-from tracelink.model.job import Job
 
 # How many collectives are in flight, and how fast those of each group are.
 

@@ -11,7 +11,7 @@ import pytest
 
 import tracelink
 from builders.job import JobBuilder
-from tracelink.model.graph import EventGraph
+from tracelink._model.graph import EventGraph
 
 US = 1000
 DAY_US = 86_400_000_000

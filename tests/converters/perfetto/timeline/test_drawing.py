@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 
 from builders import perfetto, perfetto_native
 from builders.job import JobBuilder
+from tracelink._model.columns import UNKNOWN
+from tracelink._model.events import EventKind, Relation, TrackKind
 from tracelink.converters.perfetto.timeline.drawing import assign_lanes, choose_lanes, in_half_nanoseconds
 from tracelink.converters.perfetto.timeline.schema import MAX_DEPTH
-from tracelink.model.columns import UNKNOWN
-from tracelink.model.events import EventKind, Relation, TrackKind
 
 Slice = tuple[int, int, int]
 """Track, start, duration."""

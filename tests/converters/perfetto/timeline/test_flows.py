@@ -8,13 +8,13 @@ import pytest
 
 from builders.job import JobBuilder
 from builders.perfetto import Event, Written, nanoseconds, write
+from tracelink._model.columns import NO_TIME
+from tracelink._model.communications import Evidence
+from tracelink._model.events import EventKind, Key, Relation, TrackKind
+from tracelink._model.findings import Severity
 from tracelink.converters.perfetto.timeline.flows import MOST_RUNS
 from tracelink.converters.perfetto.timeline.layout import FIRST_SLICE_FLOW, FLOWS_PER_BLOCK
 from tracelink.converters.perfetto.timeline.schema import ARRIVAL_CATEGORY
-from tracelink.model.columns import NO_TIME
-from tracelink.model.communications import Evidence
-from tracelink.model.events import EventKind, Key, Relation, TrackKind
-from tracelink.model.findings import Severity
 
 # Arrows: each binds to its own slices, by events of its own or carried by the slices.
 

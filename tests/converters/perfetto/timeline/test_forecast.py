@@ -15,14 +15,14 @@ from builders.data import foreign, traces
 from builders.job import JobBuilder
 from generators.jobs import write_cluster
 from tracelink import plugins, samples
-from tracelink.engines.processes import Processes
-from tracelink.io.sources import discover_inputs
-from tracelink.io.targets import target_of
-from tracelink.model.clock import ClockMode
-from tracelink.model.graph import EventGraph
-from tracelink.model.job import Job
-from tracelink.model.trace import Payload
-from tracelink.pipeline.job_reader import read_job
+from tracelink._io.sources import discover_inputs
+from tracelink._io.targets import target_of
+from tracelink._join.job_reader import read_job
+from tracelink._model.clock import ClockMode
+from tracelink._model.graph import EventGraph
+from tracelink._model.job import Job
+from tracelink._model.trace import Payload
+from tracelink._run.processes import Processes
 from tracelink.plugins import Forecast, Forecasting, Writer
 
 PLAIN, GZIP = 0.15, 0.3

@@ -8,9 +8,9 @@ import pytest
 
 from builders.job import START, JobBuilder
 from builders.perfetto import Event, Written, nanoseconds, write
+from tracelink._model.columns import NO_TIME
+from tracelink._model.events import EventKind, TrackKind
 from tracelink.converters.perfetto.timeline.groups import readable_bytes
-from tracelink.model.columns import NO_TIME
-from tracelink.model.events import EventKind, TrackKind
 
 
 def job(ranks: int) -> tuple[JobBuilder, list[int]]:

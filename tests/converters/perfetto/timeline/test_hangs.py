@@ -13,6 +13,10 @@ from builders import perfetto, perfetto_native
 from builders.job import START, JobBuilder
 from builders.perfetto import Written, nanoseconds
 from builders.programs import job_of_programs
+from tracelink._model.columns import UNKNOWN
+from tracelink._model.events import EventKind, Key, TrackKind
+from tracelink._model.findings import Finding
+from tracelink._model.job import Job
 from tracelink.converters.perfetto.json.writer import PerfettoJsonWriter
 from tracelink.converters.perfetto.native.schema import RED
 from tracelink.converters.perfetto.timeline.hangs import (
@@ -23,10 +27,6 @@ from tracelink.converters.perfetto.timeline.hangs import (
     last_arrivals_of,
 )
 from tracelink.converters.perfetto.timeline.job import ArgumentChoice, TimelineOptions
-from tracelink.model.columns import UNKNOWN
-from tracelink.model.events import EventKind, Key, TrackKind
-from tracelink.model.findings import Finding
-from tracelink.model.job import Job
 
 # Who entered each collective last stands as an instant within it.
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from tracelink._model.findings import Finding, Severity
 from tracelink.converters.perfetto.timeline.job import merged_findings
-from tracelink.model.findings import Finding, Severity
 
 
 def untimed(count: int, example: str = "") -> Finding:

@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from builders.job import JobBuilder
+from tracelink._model.events import EventKind, TrackKind
 from tracelink.converters.perfetto.timeline.layout import (
     FIRST_SLICE_FLOW,
     IDS_PER_BLOCK,
@@ -15,7 +16,6 @@ from tracelink.converters.perfetto.timeline.layout import (
     lay_out,
     roles_of,
 )
-from tracelink.model.events import EventKind, TrackKind
 
 # Numbers: small, and no two ranks share one though neither knows how many the other takes.
 

@@ -17,8 +17,8 @@ from builders.recorder import CREATED, collective, dump, pickled, process_group
 from generators.recorded_jobs import Fault, Plan, RecordedJob
 from generators.recorded_jobs import job as recorded_job
 from tracelink import load
+from tracelink._model.job import Job
 from tracelink.converters.perfetto.timeline.stuck import NEVER, hung_of
-from tracelink.model.job import Job
 
 SECOND = 10**9
 Place = tuple[str, int]

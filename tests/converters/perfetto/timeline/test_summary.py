@@ -10,13 +10,13 @@ from msgspec.structs import replace
 from builders import perfetto, perfetto_native
 from builders.job import START, JobBuilder
 from builders.perfetto import nanoseconds
+from tracelink._model.columns import UNKNOWN
+from tracelink._model.events import EventKind
+from tracelink._model.graph import EventGraph
+from tracelink._model.job import Job
 from tracelink.converters.perfetto.timeline.hangs import Hangs
 from tracelink.converters.perfetto.timeline.schema import SUMMARY_CATEGORY
 from tracelink.converters.perfetto.timeline.summary import ALL_RANKS, AllWaits, with_summary
-from tracelink.model.columns import UNKNOWN
-from tracelink.model.events import EventKind
-from tracelink.model.graph import EventGraph
-from tracelink.model.job import Job
 
 Shown = list[tuple[str, int, int]]
 """Name, start and end."""
@@ -162,8 +162,8 @@ def test_events_of_the_summary_are_not_counted() -> None:
 def perfetto_output(job: Job) -> list[int]:
     import io
 
+    from tracelink._io.targets import StreamTarget
+    from tracelink._run.processes import Processes
     from tracelink.converters.perfetto.native.writer import PerfettoWriter
-    from tracelink.engines.processes import Processes
-    from tracelink.io.targets import StreamTarget
 
     return [output.events for output in PerfettoWriter().write(job, StreamTarget(io.BytesIO()), Processes(1))]

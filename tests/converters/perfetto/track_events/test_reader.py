@@ -36,11 +36,11 @@ from builders.track_events import (
     step_of_torch,
 )
 from tracelink import plugins
+from tracelink._model.errors import UnreadableError
+from tracelink._model.events import EventKind, Key
+from tracelink._model.trace import RankTrace
+from tracelink._run.processes import Processes
 from tracelink.converters.perfetto.track_events.reader import TrackEventReader
-from tracelink.engines.processes import Processes
-from tracelink.model.errors import UnreadableError
-from tracelink.model.events import EventKind, Key
-from tracelink.model.trace import RankTrace
 
 GATHER = {
     "Collective name": "allgather",

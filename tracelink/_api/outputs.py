@@ -1,0 +1,520 @@
+"""Inputs to files: merge, convert and write."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path, PurePath
+from typing import TYPE_CHECKING, Annotated, Unpack
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+import tracelink.plugins as plugins
+from tracelink._io.engine import Engine
+from tracelink._io.folders import SEPARATORS
+from tracelink._io.remote.addresses import is_remote, plain_path, shown
+from tracelink._io.sources import Discovery, Paths
+from tracelink._io.targets import (
+    FileTarget,
+    PrefixTarget,
+    RemoteFolderTarget,
+    RemoteTarget,
+    StreamTarget,
+    Target,
+    check_folder,
+    check_not_read,
+    folder_target,
+    is_folder,
+    target_of,
+)
+from tracelink._io.temporary import abandoned_files_removed
+from tracelink._join.job_reader import read_job
+from tracelink._join.reading import Task, nothing_readable, tasks_of
+from tracelink._match.clock import clock_choice
+from tracelink._model.clock import ClockMode, Clocks
+from tracelink._model.errors import UsageError, similar_to
+from tracelink._model.fields import Count, Doc, Nanoseconds, RankNumber, Row
+from tracelink._model.findings import Finding, Severity
+from tracelink._model.graph import EventGraph, LinkReport
+from tracelink._model.job import Job
+from tracelink._model.results import Result
+from tracelink._model.selection import Selection, View
+from tracelink._run import EngineChoice, Watch, engine_for
+from tracelink._run.reading import ReadOptions, engine_of, inputs_of
+from tracelink.plugins import (
+    ConversionSpec,
+    Copying,
+    Drawing,
+    Files,
+    Output,
+    Writer,
+)
+
+if TYPE_CHECKING:
+    from tracelink._join.forecast import OnForecast
+
+DEFAULT_FORMAT = "perfetto-json"
+WORTH_FORECASTING = 200_000
+"""Events of a job: fewer are written in less than a second, before a forecast could be read."""
+DEFAULT_NAME = "merged"
+"""The default name of outputs, before the suffix."""
+RELATIONS = ("launches", "calls", "backward_of", "same.et_kineto", "same.recorder_kineto")
+"""Relations that are reported for every rank, even if it has nothing to link."""
+
+
+class RankLinks(Row, frozen=True):
+    """The events of one rank, and how they were linked."""
+
+    rank: RankNumber
+    events: Count
+    links: Annotated[
+        Mapping[str, LinkReport],
+        Doc("By relation: launches, calls, backward_of, same.et_kineto, same.recorder_kineto, ..."),
+    ]
+
+
+class Written(Result, frozen=True):
+    """Files that were written, and how the events in them were linked."""
+
+    outputs: Sequence[Output]
+    ranks: Sequence[RankLinks]
+    findings: Annotated[
+        Sequence[Finding], Doc("Those of reading and linking, those of the forecast, then those of writing.")
+    ]
+    collectives: Annotated[Count, Doc("Collectives that were matched across ranks.")] = 0
+    messages: Annotated[Count, Doc("Messages that were matched across ranks.")] = 0
+    clocks_corrected_ns: Annotated[Nanoseconds, Doc("The largest correction of the clock of a rank.")] = 0
+    resumed: Annotated[Count, Doc("Ranks that an earlier run with --resume had read.")] = 0
+
+    drawn_by = "tracelink._api.written_report"
+
+    @classmethod
+    def of(cls, outputs: Sequence[Output]) -> Written:
+        """What a conversion wrote."""
+        return Written(outputs, [], findings_of(outputs))
+
+
+class Merged(Written, frozen=True, kw_only=True):
+    """What a merge wrote, with the job that it read."""
+
+    job: Job
+    announced: Sequence[Finding] = ()
+    """Findings of the forecast, which people saw before anything was written."""
+
+    @classmethod
+    def of_job(
+        cls, job: Job, outputs: Sequence[Output], announced: Sequence[Finding] = (), resumed: int = 0
+    ) -> Merged:
+        """The job, and the files that it was written to."""
+        return cls(
+            outputs,
+            _links(job),
+            [*job.findings, *announced, *findings_of(outputs)],
+            len(job.collectives),
+            len(job.messages),
+            max((abs(rank.clock_offset_ns) for rank in job.ranks), default=0),
+            resumed,
+            job=job,
+            announced=announced,
+        )
+
+    def document(self) -> Written:
+        """What JSON has: all but the job."""
+        return Written(*(getattr(self, name) for name in Written.__struct_fields__))
+
+
+def findings_of(outputs: Sequence[Output]) -> list[Finding]:
+    """The findings on all files."""
+    return [finding for output in outputs for finding in output.findings]
+
+
+def _links(job: Job) -> list[RankLinks]:
+    events: Counter[int | None] = Counter()
+    for source in job.sources:
+        events[source.rank] += source.events
+    return [
+        RankLinks(rank.rank, events[rank.rank], _by_relation(job.reports.get(rank.rank, ())))
+        for rank in job.ranks
+    ]
+
+
+def _by_relation(reports: Iterable[LinkReport]) -> dict[str, LinkReport]:
+    known = {relation: LinkReport(relation, 0, 0) for relation in RELATIONS}
+    return known | {report.relation: report for report in reports}
+
+
+def merge(
+    paths: Paths = (),
+    *,
+    output: str | os.PathLike[str] | None = None,
+    to: str | None = None,
+    options: Mapping[str, str] | None = None,
+    clock: str | os.PathLike[str] | Clocks = ClockMode.HOST,
+    selection: Selection | None = None,
+    on_forecast: OnForecast | None = None,
+    resume: bool = False,
+    **reading: Unpack[ReadOptions],
+) -> Merged:
+    """Reads, links and writes traces, with few ranks in memory at a time.
+
+    Args:
+        paths: Files, directories, globs and archives, also in remote stores (`s3://bucket/run/`); `-` is standard
+            input. Formats are found by looking inside.
+        output: The file, or the prefix or directory for formats with a file for each rank; `-` is standard output. By
+            default `merged` with the suffix of the format.
+        to: The format, such as "perfetto", "chakra" or "chakra-json"; by default the one that the output's name
+            means, else "perfetto-json".
+        options: Options of the writer by name, such as {"variant": "astra-sim"} of chakra.
+        clock: How the clocks of ranks are corrected: "host" (ranks of one host share a clock), "collectives" (every
+            rank has its own), "none" (no correction), a file written by `tracelink clocks --json`, or known `Clocks`.
+        selection: Keeps only some ranks, a time window, some steps or some kinds of events; see `Selection`.
+        on_forecast: Is called with a forecast of the size before a large timeline is written.
+        resume: Whether finished ranks are kept in the folder `OUTPUT.resume` until the output is complete: after an
+            interruption, the same call goes on with them.
+        **reading: What is read, as what, and where the work runs: see `ReadOptions`.
+
+    Returns:
+        The job that was read, the files that were written, and the findings of both.
+
+    Raises:
+        UsageError: A path does not exist, or an argument is invalid.
+        UnreadableError: No source can be read. A file that is damaged or of an unknown format is skipped and reported
+            as a finding as long as another one can be read.
+        RankConflictError: Two files are of the same rank, or sources disagree about the rank of a file.
+    """
+    writer = _writer(None if output is None else os.fspath(output), to, options)
+    spec = plugins.writer_spec(writer.name)
+    default = DEFAULT_NAME + ("" if spec.files == Files.WITH_PREFIX else spec.suffixes[0])
+    path = default if output is None else os.fspath(output)
+    if spec.files in (Files.ONE, Files.FOLDER):
+        check_folder(path)
+    copying = isinstance(writer, Copying)
+    if copying and selection and selection.cuts:
+        raise _uncuttable(writer, selection)
+    discovery = inputs_of(paths, reading)
+    chosen = engine_of(reading)
+    kept = None
+    if resume:
+        from tracelink._io.kept import kept_for
+
+        kept = kept_for(path)
+    try:
+        job = read_job(
+            discovery,
+            chosen,
+            clock=clock_choice(clock),
+            selection=selection,
+            with_events=not copying,
+            kept=kept,
+        )
+        merged = _merged(job, path, _of_files(writer, discovery), options or {}, chosen, on_forecast)
+        if kept:
+            kept.remove()
+            merged = replace(merged, resumed=kept.reused)
+        return merged
+    finally:
+        if kept:
+            kept.close()
+
+
+def convert(
+    path: str | os.PathLike[str],
+    output: str | os.PathLike[str],
+    *,
+    to: str | None = None,
+    options: Mapping[str, str] | None = None,
+    selection: Selection | None = None,
+    view: View | None = None,
+    on_forecast: OnForecast | None = None,
+    **reading: Unpack[ReadOptions],
+) -> Written:
+    """Writes one input in another format.
+
+    A conversion between the two formats keeps everything in the file; without one, the file is read into a graph and
+    written as `merge` does.
+
+    Args:
+        path: The input; a drawing also takes a directory with a file for each rank.
+        output: The file, or the prefix or directory for formats with a file for each rank; `-` is standard output.
+        to: The format; by default the one that the output's name means.
+        options: Options of the writer by name.
+        selection: Keeps only some ranks, a time window, some steps or some kinds of events; see `Selection`. A drawing
+            takes ranks and a window.
+        view: What a drawing shows: depth, number of nodes.
+        on_forecast: Is called with a forecast of the size before a large timeline is written.
+        **reading: What is read, as what, and where the work runs: see `ReadOptions`.
+
+    Returns:
+        The files and the findings: `Merged`, with the job, unless a conversion was used.
+
+    Raises:
+        UsageError: The input does not exist, or an argument is invalid.
+        UnreadableError: The input cannot be read.
+    """
+    discovery = inputs_of(path, reading)
+    check_not_read(os.fspath(output), [source.path for source in discovery.sources])
+    chosen = engine_of(reading)
+    changes = _Changes(options or {}, selection or Selection(), view or View())
+    if converted := _rewritten(discovery, os.fspath(output), to, chosen, changes):
+        return converted
+    writer = _writer(os.fspath(output), to, options)
+    copying = isinstance(writer, Copying)
+    if copying and selection and selection.cuts:
+        raise _uncuttable(writer, selection)
+    job = read_job(discovery, chosen, clock=ClockMode.HOST, selection=selection, with_events=not copying)
+    return _merged(job, os.fspath(output), _of_files(writer, discovery), options or {}, chosen, on_forecast)
+
+
+def write(
+    graph: EventGraph,
+    output: str | os.PathLike[str] = "merged.json",
+    *,
+    to: str | None = None,
+    options: Mapping[str, str] | None = None,
+    jobs: int | None = None,
+    engine: EngineChoice = None,
+    watch: Watch | None = None,
+) -> list[Output]:
+    """Writes a graph in another format.
+
+    Args:
+        graph: What `load` returns.
+        output: The file, or the prefix or directory for formats with a file for each rank; `-` is standard output.
+        to: The format, such as "perfetto", "chakra" or "chakra-json"; by default the one that the output's name
+            means.
+        options: Options of the writer by name, such as {"variant": "astra-sim"} of chakra.
+        jobs: The number of processes that work at once; by default one for each core.
+        engine: Where the work runs: by default in processes of this machine; "dask", the address of a Dask scheduler
+            such as "dask://host:8786", or a `distributed.Client`.
+        watch: Is called with the total number of bytes processed so far, as work goes on.
+
+    Returns:
+        The files that were written.
+
+    Raises:
+        UsageError: The format, an option or the output is invalid.
+    """
+    path = os.fspath(output)
+    job, writer = Job.of(graph), _writer(path, to, options)
+    with abandoned_files_removed(path):
+        return writer.write(job, _target(writer, path, len(job.ranks)), engine_for(jobs, watch, engine))
+
+
+def _writer(path: str | None, to: str | None, options: Mapping[str, str] | None) -> Writer:
+    return plugins.writer(to or _format_of(path or ""), options)
+
+
+def _format_of(path: str) -> str:
+    """The format with the longest suffix of the path; the default without a suffix, or if it is no regular file."""
+    if is_remote(path):
+        path = path.partition("?")[0]
+    known = [
+        (len(suffix), name, suffix) for name, spec in plugins.writers().items() for suffix in spec.suffixes
+    ]
+    folders = {name for name, spec in plugins.writers().items() if spec.files == Files.FOLDER}
+    folder = path.rstrip(SEPARATORS)
+    fitting = [
+        (length, name)
+        for length, name, suffix in known
+        if (folder if name in folders else path).endswith(suffix)
+    ]
+    strange = PurePath(shown(path)).suffix
+    if not fitting and strange and _names_file(path):
+        suffixes = sorted(suffix for *_, suffix in known)
+        similar = similar_to(strange, suffixes)
+        question = f"Did you mean {shown(path).removesuffix(strange)}{similar}? " if similar else ""
+        raise UsageError(
+            f"no format has names that end in {strange}",
+            advice=f"{question}Name the file {', '.join(suffixes)}, or name the format with --to",
+        )
+    return max(fitting)[1] if fitting else DEFAULT_FORMAT
+
+
+def _names_file(path: str) -> bool:
+    """True if a path is that of a regular file or of nothing."""
+    if is_remote(path):
+        return not is_folder(path)
+    location = Path(plain_path(path))
+    return location.is_file() or not location.exists()
+
+
+def _uncuttable(writer: Writer, selection: Selection) -> UsageError:
+    used = [name for name in _names(selection) if name != "--ranks"]
+    return UsageError(
+        f"{writer.name} copies files as they are: {' and '.join(used)} cannot cut inside them",
+        advice="Select whole ranks with --ranks, or write another format: --to",
+    )
+
+
+def _of_files(writer: Writer, discovery: Discovery) -> Writer:
+    return writer.of_files(discovery.sources) if isinstance(writer, Copying) else writer
+
+
+def _merged(
+    job: Job,
+    path: str,
+    writer: Writer,
+    options: Mapping[str, str],
+    engine: Engine,
+    on_forecast: OnForecast | None,
+) -> Merged:
+    target = _target(writer, path, len(job.ranks))
+    check_not_read(target.path(), [source.path for source in job.sources])
+    warned: Sequence[Finding] = ()
+    if _with_arguments(writer, options):
+        job = replace(job, findings=[*job.findings, *job.missing_arguments])
+    if job.events >= WORTH_FORECASTING:
+        from tracelink._join.forecast import forecast_output
+
+        warned = forecast_output(job, writer, target.path(), options, engine, on_forecast)
+    with abandoned_files_removed(target.path()):
+        return Merged.of_job(job, writer.write(job, target, engine.for_events(job.events)), warned)
+
+
+def _with_arguments(writer: Writer, options: Mapping[str, str]) -> bool:
+    """Whether a writer writes the arguments of all events."""
+    choices = plugins.writer_spec(writer.name).options.get("args", ("all",))
+    return options.get("args", choices[0]) == "all"
+
+
+def _target(writer: Writer, path: str, ranks: int) -> Target:
+    """Where the files of a writer go."""
+    target, spec = target_of(path), plugins.writer_spec(writer.name)
+    if isinstance(target, StreamTarget) or spec.files == Files.ONE:
+        return target
+    if spec.files == Files.FOLDER:
+        return folder_target(path)
+    if spec.files == Files.WITH_PREFIX:
+        if isinstance(target, RemoteTarget | RemoteFolderTarget):
+            return RemoteFolderTarget.with_prefix(target, spec.suffixes[0], ranks)
+        return PrefixTarget.of(target, spec.suffixes[0], ranks)
+    return target.as_folder() if isinstance(target, FileTarget | RemoteTarget) and ranks > 1 else target
+
+
+class _Changes(Struct, frozen=True):
+    """What the user changes in a conversion: options of the writer, what is selected, and what a drawing shows."""
+
+    options: Mapping[str, str]
+    selection: Selection
+    view: View
+
+    @property
+    def names(self) -> list[str]:
+        """The options that change what is written."""
+        return [*(f"--{name}" for name in self.options), *_names(self.selection)]
+
+    def drawn(self) -> View:
+        """What a drawing shows; raises `UsageError` for what it cannot select."""
+        window, ranks = self.selection.window, self.selection.ranks
+        unusable = [name for name in self.names if name not in ("--window", "--ranks")]
+        if unusable:
+            raise UsageError(
+                f"a drawing has no {' and '.join(unusable)}",
+                advice="Draw less with --depth, --window, --ranks or --limit.",
+            )
+        return replace(self.view, window=window or self.view.window, ranks=ranks or self.view.ranks)
+
+
+def _names(selection: Selection | View) -> list[str]:
+    """The options that a selection, or a view, consists of."""
+    return [f"--{name}" for name in type(selection).__annotations__ if getattr(selection, name) is not None]
+
+
+def _rewritten(
+    discovery: Discovery, output: str, to: str | None, engine: Engine, changes: _Changes
+) -> Written | None:
+    """The one source rewritten as the format `to`, else as what the output's name means; None if that takes a graph.
+
+    Where that is a drawing it shows all sources.
+    """
+    possible = _possible(output, to)
+    for name, spec in possible.items():
+        if spec.draws:
+            return _drawn(name, spec.reads, discovery, output, engine, changes.drawn())
+    if changes.view != View():
+        raise _no_drawing(to or output, changes.view)
+    if not possible or len(discovery.sources) != 1:
+        return None
+    (task,) = _tasks(discovery, list(discovery.findings))
+    for name, spec in possible.items():
+        if task.reader.name not in spec.reads:
+            continue
+        if not changes.names:
+            with abandoned_files_removed(output):
+                return Written.of(plugins.conversion(name).convert(task.source, target_of(output), engine))
+        if name not in plugins.writers():
+            raise UsageError(
+                f"{name} keeps everything that is in {task.source.path}: "
+                f"{' and '.join(changes.names)} cannot change it",
+                advice="Leave it out, or choose another format: --to",
+            )
+    if to and to not in plugins.writers():
+        takes = " or ".join(name for spec in possible.values() for name in spec.reads)
+        raise UsageError(
+            f"{to} is made of {takes}, and {task.source.path} is {task.reader.name}",
+            advice="Name another format; see: tracelink formats",
+        )
+    return None
+
+
+def _no_drawing(output: str, view: View) -> UsageError:
+    drawings = (spec for spec in plugins.conversions().values() if spec.draws)
+    known = ", ".join(f"x{suffix}" for spec in drawings for suffix in spec.suffixes)
+    names = _names(view)
+    applies, it = ("applies", "it") if len(names) == 1 else ("apply", "them")
+    return UsageError(
+        f"{output} is not a drawing: {' and '.join(names)} {applies} only to drawings",
+        advice=f"Leave {it} out, or name the output {known}.",
+    )
+
+
+def _drawn(
+    name: str, reads: Sequence[str], discovery: Discovery, output: str, engine: Engine, view: View
+) -> Written:
+    """One picture of all sources that can be drawn."""
+    findings = list(discovery.findings)
+    tasks = _tasks(discovery, findings)
+    fitting = [task.source for task in tasks if task.reader.name in reads]
+    others = [task for task in tasks if task.reader.name not in reads]
+    if not fitting:
+        takes = " or ".join(reads)
+        raise UsageError(
+            f"{name} is drawn of {takes}, and {others[0].source.path} is {others[0].reader.name}",
+            advice="Make .et files of it first: tracelink merge INPUT --to chakra -o job",
+        )
+    findings += [
+        Finding(
+            Severity.WARNING,
+            "other_format",
+            f"{task.source.path} is not drawn: it is {task.reader.name}.",
+            source=task.source.path,
+        )
+        for task in others
+    ]
+    drawing = plugins.conversion(name)
+    assert isinstance(drawing, Drawing)
+    with abandoned_files_removed(output):
+        first, *rest = drawing.draw(fitting, target_of(output), engine, view)
+    return Written.of([replace(first, findings=(*findings, *first.findings)), *rest])
+
+
+def _tasks(discovery: Discovery, findings: list[Finding]) -> list[Task]:
+    tasks = tasks_of(discovery, findings)
+    if not tasks:
+        raise nothing_readable(findings, discovery.paths)
+    return tasks
+
+
+def _possible(output: str, to: str | None) -> dict[str, ConversionSpec]:
+    """The conversions that the user may mean, by the format that they make, the longest suffix first."""
+    known = plugins.conversions()
+    if to:
+        return {to: known[to]} if to in known else {}
+    lengths = {
+        name: max((len(suffix) for suffix in spec.suffixes if output.endswith(suffix)), default=0)
+        for name, spec in known.items()
+    }
+    fitting = sorted((name for name in known if lengths[name]), key=lambda name: -lengths[name])
+    return {name: known[name] for name in fitting}

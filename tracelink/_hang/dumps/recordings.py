@@ -1,0 +1,273 @@
+"""Recordings: the dumps of all ranks, read by workers; and replicas that number their own ranks from 0."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from itertools import chain
+
+from msgspec import Struct, field
+from msgspec.structs import replace
+
+from tracelink._hang.dumps.recorders import by_recorder, joined, recorders_finding
+from tracelink._hang.dumps.sets import Chosen, Dump, Run, chosen_dumps
+from tracelink._io.engine import Engine
+from tracelink._io.sources import RECORDER_FORMAT, Discovery, host_in_path
+from tracelink._join.reading import (
+    Task,
+    assigned_ranks,
+    attempted,
+    declared_rank,
+    nothing_readable,
+    tasks_of,
+)
+from tracelink._match.groups import is_default
+from tracelink._model.errors import UsageError
+from tracelink._model.findings import Finding, Severity
+from tracelink._model.records import Recording, Records
+from tracelink._model.text import counted
+from tracelink._model.trace import ProcessGroup
+from tracelink.plugins import CompileLogReader, MetricsReader, Recorder, Unpacking
+
+UNREADABLE = "unreadable"
+"""The reason of the finding on a source that cannot be read."""
+UNREADABLE_BEFORE = "unreadable_before"
+"""The same, if it is of an earlier attempt to run the job."""
+
+BATCH_BYTES = 16 << 20
+"""How much one worker reads before it returns: columns of a batch are large enough for their memory to return."""
+
+
+# Reading dumps.
+
+
+class Recordings(Struct, frozen=True):
+    """The dumps of a job that could be read, and why others could not."""
+
+    by_rank: dict[int, Recording]
+    """Sorted by rank."""
+    unreadable: dict[int, str]
+    """Why the dump of a rank could not be read."""
+    findings: Sequence[Finding]
+    tasks: Sequence[Task] = ()
+    """All sources with a reader, including those that are not dumps."""
+    earlier: Mapping[int, Recording] = field(default_factory=dict)
+    """Earlier dumps of the same processes, if there are several generations."""
+
+
+def read_recordings(discovery: Discovery, engine: Engine) -> Recordings:
+    """Reads every flight-recorder dump among the sources; a damaged one is skipped and reported."""
+    findings = list(discovery.findings)
+    all_tasks = tasks_of(discovery, findings, RECORDER_FORMAT)
+    tasks = [task for task in all_tasks if isinstance(task.reader, Recorder)]
+    results = _read(tasks, engine)
+    read = [
+        (task, _with_host(result))
+        for task, result in zip(tasks, results, strict=True)
+        if isinstance(result, Recording)
+    ]
+    failed = [
+        (task, result) for task, result in zip(tasks, results, strict=True) if isinstance(result, Finding)
+    ]
+    findings += [finding for _, finding in failed]
+    if not read:
+        raise nothing_readable([finding for finding in findings if finding.severity is Severity.ERROR])
+    infos = [
+        replace(recording.source, rank=declared_rank(recording.source, task.source, findings))
+        for task, recording in read
+    ]
+    ranks = assigned_ranks(infos, findings)
+    chosen = _chosen(
+        [(rank, recording) for rank, (_, recording) in zip(ranks, read, strict=True) if rank is not None]
+    )
+    by_rank = chosen.newest
+    unreadable_ranks = {
+        task.likely_rank: finding.message
+        for task, finding in failed
+        if task.likely_rank is not None and not chosen.leaves_out(task.source.path)
+    }
+    return Recordings(
+        {rank: by_rank[rank] for rank in sorted(by_rank)},
+        {rank: why for rank, why in sorted(unreadable_ranks.items()) if rank not in by_rank},
+        [
+            *(
+                _without_rank(finding) if chosen.leaves_out(finding.source) else finding
+                for finding in findings
+            ),
+            *chosen.findings,
+            *chain.from_iterable(recording.findings for recording in by_rank.values()),
+        ],
+        all_tasks,
+        chosen.earlier,
+    )
+
+
+def sources_of_jobs(discovery: Discovery, jobs: Sequence[Run]) -> tuple[list[Discovery], list[Finding]]:
+    """The dumps of each job and the other files that are its own by their names; a finding if there are more."""
+    of_dump = {path: number for number, job in enumerate(jobs) for path in job.files}
+
+    def job_of(path: str) -> int | None:
+        covering = (number for number, job in enumerate(jobs) if job.covers(path))
+        return of_dump[path] if path in of_dump else next(covering, None)
+
+    owners = [job_of(source.path) for source in discovery.sources]
+    own = [
+        replace(
+            discovery,
+            sources=[
+                source for source, owner in zip(discovery.sources, owners, strict=True) if owner == number
+            ],
+            findings=[finding for finding in discovery.findings if job_of(finding.source) == number],
+        )
+        for number in range(len(jobs))
+    ]
+    general = [finding for finding in discovery.findings if job_of(finding.source) is None]
+    if count := owners.count(None):
+        message = f"{counted(count, 'file')} not used: their names do not show to which job they belong."
+        example = discovery.sources[owners.index(None)].path
+        general.append(Finding(Severity.INFO, "job_unknown", message, count, example=example))
+    return own, general
+
+
+def _chosen(dumps: Sequence[Dump]) -> Chosen:
+    """One dump for each rank; those of several recorders are chosen separately, then joined."""
+    dumps, unused = _of_one_format(dumps)
+    parts = by_recorder(dumps)
+    if len(parts) == 1:
+        chosen = chosen_dumps(dumps)
+        return replace(chosen, findings=[*unused, *chosen.findings])
+    of_parts = [chosen_dumps(part) for part in parts]
+    return Chosen(
+        joined([chosen.newest for chosen in of_parts]),
+        joined([chosen.earlier for chosen in of_parts]),
+        [*unused, recorders_finding(parts), *chain.from_iterable(chosen.findings for chosen in of_parts)],
+        list(chain.from_iterable(chosen.other_attempts for chosen in of_parts)),
+    )
+
+
+def _of_one_format(dumps: Sequence[Dump]) -> tuple[list[Dump], list[Finding]]:
+    """The dumps of the format of most ranks: recorders of different formats number the same calls differently."""
+    ranks: dict[str, set[int]] = defaultdict(set)
+    for rank, recording in dumps:
+        ranks[recording.source.format].add(rank)
+    if len(ranks) < 2:
+        return list(dumps), []
+    best = max(ranks, key=lambda name: (len(ranks[name]), name == RECORDER_FORMAT, name))
+    unused = [recording.source for _, recording in dumps if recording.source.format != best]
+    message = (
+        f"{counted(len(unused), 'file')} of format {', '.join(sorted({*ranks} - {best}))} not used: {best} files of as "
+        f"many ranks record the same calls. To diagnose them, leave out the {best} files."
+    )
+    findings = [Finding(Severity.INFO, "other_recorder", message, len(unused), example=unused[0].path)]
+    return [dump for dump in dumps if dump[1].source.format == best], findings
+
+
+def _with_host(recording: Recording) -> Recording:
+    source = recording.source
+    return replace(recording, source=replace(source, host=source.host or host_in_path(source.path)))
+
+
+def _without_rank(finding: Finding) -> Finding:
+    """The finding on a dump of an earlier attempt: if it cannot be read, the rank may still have a newer one."""
+    return replace(finding, reason=UNREADABLE_BEFORE) if finding.reason == UNREADABLE else finding
+
+
+def _read(tasks: Sequence[Task], engine: Engine) -> list[Recording | Finding]:
+    batches = _batches(tasks)
+    outer, inner = engine.split(len(batches))
+    shared = [thing for task in tasks for thing in (task.source, task.reader)]
+
+    def work(batch: Sequence[Task]) -> list[Recording | Finding]:
+        return _in_large_columns([_read_one(task, inner) for task in batch])
+
+    return list(chain.from_iterable(outer.map(work, batches, shared=shared)))
+
+
+def _in_large_columns(results: Sequence[Recording | Finding]) -> list[Recording | Finding]:
+    """The same with entries in columns of all: memory of many small columns does not return to the system."""
+    records = Records.concatenate([one.records for one in results if isinstance(one, Recording)])
+    placed, end = list(results), 0
+    for number, one in enumerate(results):
+        if isinstance(one, Recording):
+            start, end = end, end + len(one.records)
+            placed[number] = replace(one, records=records.take(slice(start, end)))
+    return placed
+
+
+def _batches(tasks: Sequence[Task]) -> list[list[Task]]:
+    batches: list[list[Task]] = []
+    size = BATCH_BYTES
+    for task in tasks:
+        if size >= BATCH_BYTES:
+            batches.append([])
+            size = 0
+        batches[-1].append(task)
+        size += task.source.bytes
+    return batches
+
+
+def _read_one(task: Task, engine: Engine) -> Recording | Finding:
+    reader = task.reader
+    assert isinstance(reader, Recorder)
+    return attempted(task, lambda: reader.read_records(task.source, engine))
+
+
+def profiles_among(tasks: Sequence[Task]) -> list[Task]:
+    """The sources that are neither dumps, nor compile logs, nor metrics, nor timelines of several ranks."""
+    others = Recorder | Unpacking | CompileLogReader | MetricsReader
+    return [task for task in tasks if not isinstance(task.reader, others)]
+
+
+def compile_logs_among(tasks: Sequence[Task]) -> list[Task]:
+    """The compile logs."""
+    return [task for task in tasks if isinstance(task.reader, CompileLogReader)]
+
+
+# Replicas that number their own ranks from 0 and train together, as torchft runs them.
+
+
+def in_replicas(recordings: Mapping[int, Recording], size: int) -> tuple[dict[int, Recording], list[Finding]]:
+    """The recordings of a job whose replicas have `size` ranks each, with groups that list ranks of the whole job."""
+    if size < 1:
+        raise UsageError(
+            f"--replica-size {size} is not positive", advice="Give the number of ranks of one replica."
+        )
+    users: dict[tuple[int, str], list[int]] = defaultdict(list)
+    for rank in sorted(recordings):
+        for group in recordings[rank].groups:
+            users[rank // size, group.name].append(rank)
+
+    def in_whole_job(rank: int, group: ProcessGroup) -> ProcessGroup:
+        first, members = rank - rank % size, group.ranks
+        if not members and is_default(group.name, group.description):
+            members = tuple(range(first, first + size))
+        elif not members and group.name:  # a group without a name may span replicas
+            members = tuple(users[rank // size, group.name])
+        elif rank not in members and rank - first in members and max(members) < size:
+            members = tuple(first + member for member in members)
+        return group if members == group.ranks else replace(group, ranks=members, size=len(members))
+
+    renumbered = {
+        rank: replace(recording, groups=[in_whole_job(rank, group) for group in recording.groups])
+        for rank, recording in recordings.items()
+    }
+    return renumbered, _other_sizes(recordings, size)
+
+
+def _other_sizes(recordings: Mapping[int, Recording], size: int) -> list[Finding]:
+    """A finding if the group of all ranks of a replica has another size."""
+    sizes = {
+        rank: len(group.ranks)
+        for rank, recording in sorted(recordings.items())
+        for group in recording.groups
+        if is_default(group.name, group.description) and group.ranks and len(group.ranks) != size
+    }
+    if not sizes:
+        return []
+    rank, members = next(iter(sizes.items()))
+    message = (
+        f"--replica-size is {size}, but the group of all ranks of a replica has {members} ranks in "
+        f"{len(sizes)} dumps. Give the number of ranks of one replica."
+    )
+    example = f"rank {rank}: {members} ranks"
+    return [Finding(Severity.WARNING, "replica_size_differs", message, len(sizes), example=example)]

@@ -1,0 +1,5 @@
+"""What people see of a diagnosis and of entries side by side."""
+
+from tracelink._hang.report.diagnosis import MOST_PROBLEMS, report_of, verdict_of
+
+__all__ = ["MOST_PROBLEMS", "entries", "report_of", "table", "verdict_of"]

@@ -1,0 +1,242 @@
+"""Ranks that others wait for: they never joined a call, lag behind, joined too late, or left no dump."""
+
+from __future__ import annotations
+
+from msgspec import Struct
+
+from tracelink._hang.model import Category, Kind
+from tracelink._hang.verdicts.base import UNDECIDED, WHERE_DUMPS_ARE, Verdict, called_at
+from tracelink._model.operations import Operation, operation_of
+from tracelink._model.text import count_of_ranks, duration, lowered, ranks_in_words
+
+
+class LateArrival(Struct, frozen=True):
+    """Ranks joined a call after others had given it up."""
+
+    late_ns: int
+    timeout_ns: int
+    gave_up: tuple[int, ...]
+
+    def in_words(self) -> str:
+        """`17.0 s late; 7 ranks gave it up after a timeout of 14.0 s`."""
+        ranks = f"rank {self.gave_up[0]}" if len(self.gave_up) == 1 else f"{len(self.gave_up)} ranks"
+        return f"{duration(self.late_ns)} late; {ranks} gave it up after a timeout of {duration(self.timeout_ns)}"
+
+
+class NeverJoined(Verdict, frozen=True, kw_only=True):
+    """Ranks did not join a call in which others wait for them."""
+
+    kind: Kind = Kind.NEVER_JOINED
+    seen: bool = True
+    """Whether dumps show that the culprits have not joined; else they may have."""
+    message_of: int | None = None
+    """Of a message the rank that waits in it."""
+    ahead: int = 0
+    """By how many collectives the others are ahead, if they have queued several."""
+    late: LateArrival | None = None
+    lost_by: tuple[int, ...] = ()
+    """Waiting ranks whose ring buffers have lost the call."""
+
+    usual = Category.NOT_REACHED
+    foldable = True
+    not_reached = True
+
+    def claim(self) -> str:
+        """`Rank 3 never joined all_reduce #5 of group 0 (default_pg)`."""
+        return f"{self._absence()}{self._lost()}"
+
+    def _absence(self) -> str:
+        if self.late:
+            return f"{self.ranks} joined {self.call} {self.late.in_words()}"
+        if not self.seen and len(self.culprits) == 1:
+            return f"{self.ranks} (whose dump does not show it) is the only rank missing in {self.call}"
+        if not self.seen:
+            return f"At least one of {lowered(self.ranks)} (whose dumps do not show it) is missing in {self.call}"
+        missed = "joined"
+        if self.message_of is not None:
+            sends = operation_of(self.operation) == Operation.SEND
+            missed = (
+                f"received what rank {self.message_of} sends in"
+                if sends
+                else f"sent what rank {self.message_of} waits for in"
+            )
+        ahead = f", and the others are {self.ahead} collectives ahead" if self.ahead else ""
+        return f"{self.ranks} never {missed} {self.call}{ahead}"
+
+    def _lost(self) -> str:
+        """How a wait is known whose entries are lost."""
+        if not self.lost_by:
+            return ""
+        have = "buffers of {} have" if len(self.lost_by) > 1 else "buffer of {} has"
+        return (
+            f" (the ring {have.format(lowered(ranks_in_words(self.lost_by)))} lost it, pg_status counts it)"
+        )
+
+    def waits(self) -> str:
+        """Ranks that gave the call up do not wait any more."""
+        return "" if self.late else super().waits()
+
+    def next_step(self) -> str:
+        """Where to look for the culprit: on its host, unless its dump or its program shows more."""
+        if self.undumped or self.damaged:
+            return step_for_dumps(self)
+        if self.late:
+            return self._step_if_late()
+        own, other = self.own_line, self.other_line
+        way = f" The others wait at {other}." if other else ""
+        if where := self.whereabouts:
+            return f"Find out why {where}, and does not go on.{way}"
+        if own and other:
+            way = (
+                f" Its last call was at {own}, the others wait at {other}: between these lines look for a branch, a "
+                "loop or an exception that only it takes."
+            )
+        if own and own == other:
+            way = f" It did not return to {own}, where the others wait."
+        return (
+            f"Check what {self.example} is doing now: run py-spy dump --pid PID on its host, and read the end of its "
+            f"log.{way}"
+        )
+
+    def _step_if_late(self) -> str:
+        """Its host was late, and is no longer stuck."""
+        before = [
+            entry
+            for evidence in self.evidence[:1]
+            for entry in evidence.entries
+            if (entry.group, entry.sequence) != (self.group, self.sequence)
+        ]
+        previous = called_at(before[-1]) if before else ""
+        at = f" at {self.own_line}" if self.own_line else ""
+        since = f" between {previous} and this call{at}" if previous else f" before this call{at}"
+        return (
+            f"Find out in the log of {self.example} what it did{since}: usual causes are start-up, loading of data, a "
+            "checkpoint or compilation. If it happens again, run py-spy dump --pid PID on its host while the others "
+            "wait. If it has to take that long, use a longer timeout."
+        )
+
+
+class FewJoined(Verdict, frozen=True, kw_only=True):
+    """Few ranks wait in a call for many: either they made a call too many, or the others stopped before it."""
+
+    kind: Kind = Kind.NEVER_JOINED
+    tie: bool = True
+    joined: tuple[int, ...]
+
+    not_reached = True
+    counts_waiting = False
+
+    def claim(self) -> str:
+        """`Rank 0 is alone in all_gather #37 of group 0 for at least 10 min: ...`."""
+        few = ranks_in_words(self.joined)
+        many = lowered(ranks_in_words([rank for rank in self.culprits if rank not in self.joined]))
+        alone, made = ("is alone", "has") if len(self.joined) == 1 else ("are alone", "have")
+        return (
+            f"{few} {alone} in {self.call}{self.at_least}: either {lowered(few)} {made} made a call too many, or "
+            f"{many} stopped before it"
+        )
+
+    def next_step(self) -> str:
+        """The line of the call, and how to find out where the others are."""
+        if self.undumped or self.damaged:
+            return step_for_dumps(self)
+        last = {evidence.rank: evidence.entries[-1] for evidence in self.evidence}
+        line = next((called_at(entry) for rank, entry in last.items() if rank in self.joined), "")
+        other = next((f"rank {rank}" for rank in last if rank not in self.joined), "one of the others")
+        return (
+            f"Look for a condition that lets only some ranks make the call{f' at {line}' if line else ''}. If all "
+            f"ranks have to make it, check what {other} is doing now: run py-spy dump --pid PID on its host."
+        )
+
+
+class NoDump(Verdict, frozen=True, kw_only=True):
+    """Ranks without a complete dump: others wait for them, or used groups with them."""
+
+    kind: Kind = Kind.ABSENT
+    proven: bool = False
+    host: str = ""
+    """Where the ranks without any dump ran."""
+    each: bool = True
+    """Whether ranks wait for each of them, and not only for some."""
+    joined: str = ""
+    """The last call of others that all of them certainly joined."""
+    finished: bool = True
+    """Whether the others have finished it; else they went on after it."""
+    ending: tuple[int, ...] = ()
+    """Ranks that end in the call, and may have finished it."""
+    others: tuple[int, ...] = ()
+    """Further ranks without a complete dump."""
+
+    not_reached = True
+
+    def claim(self) -> str:
+        """`Ranks 24-31 (host b) left no dump`."""
+        without = self.undumped or tuple(rank for rank in self.culprits if rank not in self.damaged)
+        host = f" (host {self.host})" if self.host else ""
+        parts = [f"{ranks_in_words(without)}{host} left no dump"] if without else []
+        parts += [f"{ranks_in_words(self.damaged)} left a damaged dump"] if self.damaged else []
+        return " and ".join([*parts[:1], *map(lowered, parts[1:])])
+
+    def waits(self) -> str:
+        """`, and 7 ranks wait for at least one of them for at least 4.0 s: first in all_reduce #5 of group 0`."""
+        if not self.waiting:
+            return ""
+        awaited = self._them if self.each else "at least one of them"
+        since = f" ({self.at_least.removeprefix(' for ')})" if self.at_least else ""
+        return f", and {count_of_ranks(self.waiting, 'wait')} for {awaited}{since}: first in {self.call}"
+
+    def sentence(self) -> str:
+        """The missing dumps, who waits for them, and what is known of these ranks."""
+        more = []
+        if self.ending:
+            ends = "ends" if len(self.ending) == 1 else "end"
+            more.append(
+                f"{ranks_in_words(self.ending)} {ends} in {self.call}; the dumps do not show whether it finished or "
+                "failed."
+            )
+        if self.joined:
+            others = "which others finished" if self.finished else "after which others went on"
+            who = "It" if len(self.culprits) == 1 else "All of them"
+            more.append(f"{who} had joined {self.joined}, {others}.")
+        if not self.waiting and not self.ending:
+            more.append(f"No rank is known to wait for {self._them}.")
+        if self.others:
+            left = "left no complete dump, too; no rank is known to wait for"
+            more.append(f"{ranks_in_words(self.others)} {left} {'it' if len(self.others) == 1 else 'them'}.")
+        if self.kind is Kind.IN_FLIGHT:
+            more.append(UNDECIDED)
+        return " ".join([f"{self.claim()}{self.waits()}.", *more])
+
+    @property
+    def _them(self) -> str:
+        return "it" if len(self.culprits) == 1 else "them"
+
+    def next_step(self) -> str:
+        """Where the processes may have ended."""
+        return step_for_dumps(self)
+
+    def found_category(self) -> Category:
+        """A process that left no dump may have ended; a damaged dump alone shows nothing."""
+        known = {Kind.ABSENT: Category.PROCESS_GONE, Kind.IN_FLIGHT: Category.IN_FLIGHT}
+        return super().found_category() if self.is_busy else known.get(self.kind) or super().found_category()
+
+
+def step_for_dumps(verdict: Verdict) -> str:
+    """What to do about missing dumps: a process may be gone, its dump damaged, or a copy incomplete."""
+    ranks = verdict.undumped or verdict.damaged or verdict.culprits
+    several = len(ranks) > 1
+    subject, their = lowered(ranks_in_words(ranks)), "their" if several else "its"
+    look = (
+        f"an exception, an out-of-memory kill (dmesg), SIGKILL or an exit of {subject}, in {their} log"
+        f"{'s' if several else ''} and in that of the scheduler"
+    )
+    if ranks == verdict.damaged:
+        files, they = ("dumps", "they are") if several else ("dump", "it is")
+        return (
+            f"Copy the {files} of {subject} again. If {they} damaged on the host as well, {their} "
+            f"process{'es' if several else ''} may have ended while writing: look for {look}."
+        )
+    alive = "processes are" if several else "process is"
+    add = f"If {their} {alive} alive, add {their} dump{'s' if several else ''}."
+    wait = f" The others wait at {verdict.other_line}." if verdict.waiting and verdict.other_line else ""
+    return f"Look first for {look}.{wait} {add} {WHERE_DUMPS_ARE}"

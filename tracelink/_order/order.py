@@ -1,0 +1,206 @@
+"""Order of events: pairs of rows, and what all rules need: lanes, launched work, and the calls of recorded waits."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+from msgspec import Struct, field
+
+from tracelink._model.columns import NO_TIME, UNKNOWN, Bools, Int64s, Table, lexical_order, lookup
+from tracelink._model.events import GPU_WORK, EventKind, Events, Key, KeyColumn, Relation, Track, TrackKind
+from tracelink._model.graph import Excerpt
+from tracelink._model.trace import Synchronizations
+
+
+class Order(Struct, frozen=True):
+    """Pairs of rows: `after[i]` could not start before `before[i]` had ended."""
+
+    before: Int64s
+    after: Int64s
+    counts: Mapping[str, int] = field(default_factory=dict)
+    """How pairs were found, and how many waits are unexplained, for reports."""
+
+    def __len__(self) -> int:
+        return len(self.before)
+
+    @classmethod
+    def of(cls, before: Int64s, after: Int64s, counts: Mapping[str, int] | None = None) -> Order:
+        """Distinct pairs, by the row that had to wait and then by the row that it waited for."""
+        if not len(before):
+            return cls(np.empty(0, np.int64), np.empty(0, np.int64), counts or {})
+        order = lexical_order(after, before)
+        before, after = before[order], after[order]
+        distinct = np.append(True, (before[1:] != before[:-1]) | (after[1:] != after[:-1]))
+        return cls(before[distinct], after[distinct], counts or {})
+
+
+def can_follow(events: Events, before: Int64s, after: Int64s) -> Bools:
+    """Whether times allow each pair: `before` had ended when `after` started.
+
+    Of events with zero duration at one time the one that is recorded first comes first, so pairs of all orders
+    together have no cycle.
+    """
+    known = events.timed[before] & events.timed[after] & (events.duration[before] >= 0)
+    ended, started = events.end_of(before), events.start[after]
+    instant = (events.start[before] == started) & (events.duration[after] == 0)
+    allowed: Bools = known & (ended <= started) & (~instant | (before < after))
+    return allowed
+
+
+# Lanes: what happened on each thread or stream, by time.
+
+
+def lane_of_tracks(tracks: Sequence[Track]) -> Int64s:
+    """For each track the first one of the same thread or stream: several sources may have one stream."""
+    first: dict[tuple[TrackKind, str, str], int] = {}
+    lanes = [
+        first.setdefault((track.kind, track.process, track.identity), index)
+        for index, track in enumerate(tracks)
+    ]
+    return np.array(lanes, np.int64)
+
+
+class Lanes(Struct, frozen=True):
+    """Positions of items with a lane and a time, by lane, then time, then position."""
+
+    times: Int64s
+    keys: Int64s
+    """Lane and time as one ascending number."""
+    positions: Int64s
+
+    @classmethod
+    def of(cls, lane: Int64s, time: Int64s) -> Lanes:
+        """The items in a known lane."""
+        positions = np.flatnonzero(lane != UNKNOWN)
+        times, moment = np.unique(time[positions], return_inverse=True)
+        keys = lane[positions] * (len(times) + 1) + moment
+        order = np.argsort(keys, kind="stable")
+        return cls(times, keys[order], positions[order])
+
+    def last_before(self, lane: Int64s, time: Int64s) -> Int64s:
+        """For each lane and time the position of the last item before it, or UNKNOWN."""
+        return self._in_lane(self._reached(lane, time) - 1, lane)
+
+    def first_since(self, lane: Int64s, time: Int64s) -> Int64s:
+        """For each lane and time the position of the first item at or after it, or UNKNOWN."""
+        return self._in_lane(self._reached(lane, time), lane)
+
+    def _reached(self, lane: Int64s, time: Int64s) -> Int64s:
+        wanted = lane * (len(self.times) + 1) + np.searchsorted(self.times, time)
+        return np.searchsorted(self.keys, wanted)
+
+    def _in_lane(self, number: Int64s, lane: Int64s) -> Int64s:
+        inside = (number >= 0) & (number < len(self.keys)) & (lane != UNKNOWN)
+        number = np.where(inside, number, 0)
+        if not len(self.keys):
+            return np.full(len(lane), UNKNOWN, np.int64)
+        inside &= self.keys[number] // (len(self.times) + 1) == lane
+        return np.where(inside, self.positions[number], UNKNOWN)
+
+
+# Device work in the order of its launches.
+
+
+class Launched(Table, frozen=True):
+    """One row for each kernel, copy and memset, in the order of launches, which is that of execution on a stream."""
+
+    row: Int64s
+    call: Int64s
+    """The row of the call that launched it, or UNKNOWN if it was launched before the recording."""
+    launched_at: Int64s
+    """The start of the call, or NO_TIME, which is before all times."""
+    thread: Int64s
+    """The lane of the call, or UNKNOWN."""
+    stream: Int64s
+    """The lane of the work."""
+
+
+def launched_work(part: Excerpt) -> Launched:
+    """All device work of a rank; the work of one launch (a graph) in the order of starts."""
+    events = part.events
+    work = part.rows(*GPU_WORK)
+    work = work[events.timed[work]]
+    launches = part.where(Relation.LAUNCHES)
+    launch = np.full(len(events), UNKNOWN, np.int64)
+    launch[launches.target] = launches.source
+    lane = lane_of_tracks(part.graph.tracks)
+    call = launch[work]
+    launched_at = np.where(call == UNKNOWN, NO_TIME, events.start[call]) if len(work) else work
+    order = lexical_order(launched_at, events.start[work])
+    work, call, launched_at = work[order], call[order], launched_at[order]
+    if not len(work):
+        return Launched(work, call, launched_at, work, work)
+    thread = np.where(call == UNKNOWN, UNKNOWN, lane[events.track[call]])
+    return Launched(work, call, launched_at, thread, lane[events.track[work]])
+
+
+# Runtime calls, by name.
+
+
+EVENT_RECORDS = re.compile(r"EventRecord")
+
+
+def runtime_calls(part: Excerpt, name: re.Pattern[str]) -> Int64s:
+    """The rows of the runtime calls with a matching name, in the order of their starts."""
+    rows = part.rows(EventKind.RUNTIME)
+    matches = np.array([bool(name.search(text)) for text in part.graph.strings], np.bool_)
+    rows = rows[matches[part.events.name[rows]] & part.events.timed[rows]] if len(rows) else rows
+    return rows[np.argsort(part.events.start[rows], kind="stable")]
+
+
+# The calls behind recorded waits.
+
+
+class CallsOfWaits(Struct, frozen=True):
+    """The calls behind recorded waits."""
+
+    call: Int64s
+    """The row of the call that waited, or UNKNOWN."""
+    record: Int64s
+    """The row of the call that recorded the event, or UNKNOWN."""
+
+
+def calls_of_waits(part: Excerpt, waits: Synchronizations) -> CallsOfWaits:
+    """By correlation, within one source."""
+    correlations = part.graph.key(Key.CORRELATION)
+    calls = correlations.take(part.events.kind[correlations.rows] == EventKind.RUNTIME)
+    own = part.key(Key.CORRELATION, UNKNOWN)[waits.row]
+    return CallsOfWaits(_call(part, calls, waits.row, own), _call(part, calls, waits.row, waits.event_record))
+
+
+def _call(part: Excerpt, calls: KeyColumn, rows: Int64s, wanted: Int64s) -> Int64s:
+    found = np.full(len(rows), UNKNOWN, np.int64)
+    source = part.events.source
+    for number in np.unique(source[rows]).tolist():
+        within = calls.take(source[calls.rows] == number)
+        wanted_here = np.flatnonzero((source[rows] == number) & (wanted != UNKNOWN))
+        index = lookup(within.values, wanted[wanted_here])
+        found[wanted_here[index != UNKNOWN]] = within.rows[index[index != UNKNOWN]]
+    return found
+
+
+def lanes_of_streams(part: Excerpt, device: Int64s, stream: Int64s) -> Int64s:
+    """The lane of each stream of a device, or UNKNOWN if it has no events."""
+    tracks = part.graph.tracks
+    lane = lane_of_tracks(tracks)
+    known = {
+        (track.process, track.identity): int(lane[index])
+        for index, track in enumerate(tracks)
+        if track.kind == TrackKind.STREAM
+    }
+    pairs = zip(device.tolist(), stream.tolist(), strict=True)
+    return np.array([known.get((str(on), str(number)), UNKNOWN) for on, number in pairs], np.int64)
+
+
+def lanes_of_device(part: Excerpt, device: str) -> Int64s:
+    """The lanes of a device's streams."""
+    tracks = part.graph.tracks
+    lane = lane_of_tracks(tracks)
+    streams = [
+        index
+        for index, track in enumerate(tracks)
+        if track.kind == TrackKind.STREAM and track.process == device
+    ]
+    return np.unique(lane[streams])
