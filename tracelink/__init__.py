@@ -3,7 +3,8 @@
 graph = tracelink.load("traces/")
 tracelink.merge("traces/", output="merged.json")
 
-Public is what `__all__` lists, and the modules without an underscore: `plugins`, `adapters`, `pytest`, `samples`, `schemas`.
+Public is what `__all__` lists, and the modules without an underscore: `plugins`, `adapters`, `pytest`, `samples` and
+`schemas`.
 """
 
 from __future__ import annotations
