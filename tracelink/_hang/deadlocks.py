@@ -70,13 +70,13 @@ def _shortest_cycles(waits: Sequence[Wait], culprits: Sequence[int]) -> list[Wai
 
 
 def _first(cycle: Sequence[Wait], culprits: Sequence[int], *, messages: bool) -> Wait:
-    """The wait for the culprits; with `messages` their own first message, if any."""
+    """The wait for the culprits; their own first message if nobody will answer it, or with `messages`."""
     own = [
         (min(wait.rows.values()), index)
         for index, wait in enumerate(cycle)
-        if wait.message and set(wait.rows) & set(culprits)
+        if wait.message and (messages or wait.passed) and set(wait.rows) & set(culprits)
     ]
-    if own and messages:
+    if own:
         return cycle[min(own)[1]]
     return next((wait for wait in cycle if set(wait.awaited) & set(culprits)), cycle[0])
 

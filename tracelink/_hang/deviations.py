@@ -17,7 +17,7 @@ import numpy as np
 from msgspec import Struct
 
 from tracelink._hang.journal import Journal
-from tracelink._hang.programs import Comparison, positions_like_the_end
+from tracelink._hang.programs import SHORTEST_CONTEXT, Comparison, positions_like_the_end
 from tracelink._hang.waits import Wait
 from tracelink._model.columns import UNKNOWN, Int32s, Int64s, distinct
 from tracelink._model.operations import Operation, operation_of
@@ -349,6 +349,8 @@ class _Programs(Struct, frozen=True, dict=True):
             expected = min(len(calls), len(foreseen) - skipped)
             again = usual[0] in calls[:expected]  # else the rank may still make it: later than the others
             ways.append((expected if again else min(expected, 1), skipped, 0))
+        elif repeated := _repeated(self._calls[own, :position], calls):
+            ways.append((repeated, len(usual), 0))
         agreeing, skipped, extra = max(ways, key=itemgetter(0), default=(0, 0, 0))
         if not agreeing or _is_exchange(calls, foreseen) or _agreeing(calls[1:], foreseen[1:]) >= agreeing:
             return None
@@ -435,6 +437,14 @@ def _shift(calls: Int32s, usual: Int32s) -> int:
         if (calls[:common] == usual[shift : shift + common]).all():
             return int(shift)
     return 0
+
+
+def _repeated(done: Int32s, calls: Int32s) -> int:
+    """The length of the round that the calls begin again, since the first one like these; 0 without a whole one."""
+    starts = np.flatnonzero(done == calls[0])
+    round_ = done[int(starts[0]) :] if len(starts) else done[:0]
+    whole = SHORTEST_CONTEXT <= len(round_) <= len(calls) and (calls[: len(round_)] == round_).all()
+    return len(round_) if whole else 0
 
 
 def _agreeing(calls: Int32s, usual: Int32s) -> int:

@@ -52,12 +52,12 @@ class Deadlock(Verdict, frozen=True, kw_only=True):
 
     def next_step(self) -> str:
         """The order of calls on all ranks."""
+        if self.gone_on:
+            return (
+                f"{ranks_in_words(self.gone_on)} went on without the other end of {self.call}: look at the peer that "
+                f"{self.example} names{f', at {self.own_line}' if self.own_line else ''}."
+            )
         if all(operation_of(link.operation) in POINT_TO_POINT for link in self.cycle):
-            if self.gone_on:
-                return (
-                    f"{ranks_in_words(self.gone_on)} went on without the other end of {self.call}: look at the peer "
-                    f"that {self.example} names{f', at {self.own_line}' if self.own_line else ''}."
-                )
             last = [called_at(evidence.entries[-1]) for evidence in self.evidence]
             lines = " and ".join(dict.fromkeys(filter(None, last)))
             return (
