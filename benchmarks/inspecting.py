@@ -23,7 +23,7 @@ def inspecting(options: Options) -> Result:
     with output_folder() as folder:
         timeline, chakra = folder / "timeline.pftrace", folder / "job.0.et"
         for written in (timeline, chakra):
-            commands.run(Command(f"write {written.name}", [*OURS, "convert", str(path), str(written)]))
+            commands.run(Command(f"write {written.name}", [*OURS, "merge", str(path), "-o", str(written)]))
         files = [timeline, chakra, path]
         jobs = [
             Command(f"tracelink inspect {name}", inspect(file))

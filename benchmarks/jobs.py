@@ -57,7 +57,11 @@ def merge(jobs: str, output: str, *paths: str) -> Work:
 
     def work() -> dict[str, Any]:
         merged = tracelink.merge(list(paths), output=output, jobs=int(jobs))
-        return {"events": merged.job.events, "findings": counted(merged.findings), "alive": merged}
+        return {
+            "events": sum(rank.events for rank in merged.ranks),
+            "findings": counted(merged.findings),
+            "alive": merged,
+        }
 
     return work
 

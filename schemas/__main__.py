@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from tracelink._api.inspection import Inspection
-from tracelink._api.outputs import Written
+from tracelink._api.outputs import Merged
 from tracelink._compile.model import CompileReport
 from tracelink._hang.model import Diagnosis
 from tracelink._hang.report.entries import Entries
@@ -39,7 +39,7 @@ DOCUMENTS: dict[str, type[msgspec.Struct]] = {
     "error": Failed,
     "formats": Formats,
     "inspect": Inspection,
-    "merge": Written,
+    "merge": Merged,
     "open": Opened,
     "queries": Queries,
     "query": Query,

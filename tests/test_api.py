@@ -33,7 +33,6 @@ from tracelink import (
 from tracelink import (
     _api as api,
 )
-from tracelink._api import Merged
 from tracelink.plugins import registry
 
 # What harnesses call: load, inspection, write, merge.
@@ -209,7 +208,7 @@ def test_no_frame_of_a_sample_holds_a_sentinel(sample: str) -> None:
         (lambda job: tracelink.clocks(job), "<Clocks: The clocks of 2 ranks have no offsets."),
         (lambda job: tracelink.merge(job, output=job / "m.json"), "<Merged"),
         (
-            lambda job: tracelink.convert(job / "et_rank0.json", job / "o.json", to="chakra-json"),
+            lambda job: tracelink.merge(job / "et_rank0.json", output=job / "o.json", to="chakra-json"),
             "<Merged",
         ),
     ],
@@ -275,7 +274,7 @@ def test_a_merge_is_a_load_and_a_write(job: Path, tmp_path: Path) -> None:
     (output,) = merged.outputs
     assert (output.path, output.format, output.rank) == (str(tmp_path / "one.json"), "perfetto-json", None)
     assert output.bytes == (tmp_path / "one.json").stat().st_size
-    assert set(merged.job.findings) <= set(merged.findings)
+    assert set(tracelink.collectives(job).findings) <= set(merged.findings)
 
 
 @pytest.mark.parametrize("compressed", [False, True])
@@ -326,9 +325,8 @@ def test_an_input_that_unpacks_to_more_than_allowed_is_refused(tmp_path: Path) -
     for read in (tracelink.load, tracelink.inspect, tracelink.collectives, tracelink.clocks):
         with pytest.raises(UnreadableError, match=r"it has more than 300 B uncompressed\. .* --max-unpacked"):
             read(tmp_path, max_unpacked=300)
-    for write_one in (tracelink.merge, tracelink.convert):
-        with pytest.raises(UnreadableError, match="it has more than 300 B uncompressed"):
-            write_one(tmp_path / "k_0.json.gz", output=tmp_path / "x.json", max_unpacked=300)
+    with pytest.raises(UnreadableError, match="it has more than 300 B uncompressed"):
+        tracelink.merge(tmp_path / "k_0.json.gz", output=tmp_path / "x.json", max_unpacked=300)
 
 
 def test_what_was_written_can_be_read_again(job: Path, tmp_path: Path) -> None:
@@ -348,7 +346,6 @@ def test_no_input_is_overwritten(job: Path, tmp_path: Path) -> None:
     for run in (
         lambda: tracelink.merge(job, output=profile),
         lambda: tracelink.merge([profile], output=os.path.relpath(profile)),
-        lambda: tracelink.convert(profile, profile),
     ):
         with pytest.raises(tracelink.UsageError, match="is one of the inputs"):
             run()
@@ -465,8 +462,8 @@ def notes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.mark.parametrize("name", ["a.md", "a.list.json"])
 def test_the_name_of_the_output_says_it(notes: Path, tmp_path: Path, name: str) -> None:
-    result = api.convert(notes, tmp_path / name)
-    assert not isinstance(result, Merged)
+    result = api.merge(notes, output=tmp_path / name)
+    assert not result.ranks
     assert [(output.path, output.format) for output in result.outputs] == [
         (str(tmp_path / name), "notes-markdown")
     ]
@@ -474,50 +471,48 @@ def test_the_name_of_the_output_says_it(notes: Path, tmp_path: Path, name: str) 
 
 
 def test_the_format_that_is_asked_for_says_it(notes: Path, tmp_path: Path) -> None:
-    api.convert(notes, tmp_path / "out", to="notes-markdown")
+    api.merge(notes, output=tmp_path / "out", to="notes-markdown")
     assert (tmp_path / "out").read_bytes() == LISTED
 
 
 def test_a_writer_that_is_asked_for_gets_a_graph(notes: Path, tmp_path: Path) -> None:
-    result = api.convert(notes, tmp_path / "a.list.json", to="perfetto-json")
-    assert isinstance(result, Merged)
+    result = api.merge(notes, output=tmp_path / "a.list.json", to="perfetto-json")
+    assert [rank.events for rank in result.ranks] == [2]
     assert json.loads((tmp_path / "a.list.json").read_bytes())["traceEvents"]
 
 
-def test_inputs_of_other_formats_become_graphs(notes: Path, tmp_path: Path) -> None:
-    profile = write(tmp_path / "k.json", trace(cpu_op("aten::add", 2), rank=0))
-    result = api.convert(profile, tmp_path / "out.list.json")
-    assert isinstance(result, Merged)
-
-
-def test_a_conversion_from_another_format_is_refused_in_words(notes: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("name", "to"), [("out", "notes-markdown"), ("out.list.json", None)])
+def test_inputs_of_other_formats_are_refused_in_words(
+    notes: Path, tmp_path: Path, name: str, to: str | None
+) -> None:
     profile = write(tmp_path / "k.json", trace(cpu_op("aten::add", 2), rank=0))
     with pytest.raises(UsageError, match=r"notes-markdown is made of notes, and .*k\.json is kineto"):
-        api.convert(profile, tmp_path / "out", to="notes-markdown")
+        api.merge(profile, output=tmp_path / name, to=to)
 
 
 def test_an_unknown_format_is_refused_in_words(notes: Path, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="there is no writer 'telepathy'"):
-        api.convert(notes, tmp_path / "out", to="telepathy")
+        api.merge(notes, output=tmp_path / "out", to="telepathy")
 
 
 def test_what_no_reader_recognises_cannot_be_rewritten(notes: Path, tmp_path: Path) -> None:
     with pytest.raises(UnreadableError, match="no reader recognises it"):
-        api.convert(write(tmp_path / "odd", b"odd"), tmp_path / "out.md")
+        api.merge(write(tmp_path / "odd", b"odd"), output=tmp_path / "out.md")
 
 
 def test_several_files_become_one_graph(notes: Path, tmp_path: Path) -> None:
     folder = tmp_path / "both"
     write(folder / "0", WOKEN)
     write(folder / "1", WOKEN.replace(b"#notes 0", b"#notes 1"))
-    result = api.convert(folder, tmp_path / "out.list.json")
-    assert isinstance(result, Merged)
-    assert result.job.events == 4
+    result = api.merge(folder, output=tmp_path / "out.json")
+    assert [rank.events for rank in result.ranks] == [2, 2]
+    with pytest.raises(UsageError, match="notes-markdown is made of one file of notes, and there are 2"):
+        api.merge(folder, output=tmp_path / "out.list.json")
 
 
 def test_standard_input_is_read_once(notes: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for to in ("notes-markdown", "notes"):
         monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(WOKEN)))
-        api.convert("-", tmp_path / to, to=to)
+        api.merge("-", output=tmp_path / to, to=to)
     assert (tmp_path / "notes-markdown").read_bytes() == LISTED
     assert (tmp_path / "notes").read_bytes() == WOKEN

@@ -101,9 +101,9 @@ def test_many_ranks_become_a_folder_of_files(site: Path, job: Path, tmp_path: Pa
 
 def test_the_command_converts_from_and_to_the_new_format(site: Path, job: Path, tmp_path: Path) -> None:
     there, back = tmp_path / "a.json", tmp_path / "a.notes"
-    assert tracelink(site, "convert", str(job / "a.txt"), str(there)).returncode == 0
+    assert tracelink(site, "merge", str(job / "a.txt"), "-o", str(there)).returncode == 0
     assert {event["name"] for event in json.loads(there.read_text())["traceEvents"]} >= {"wake", "think"}
-    assert tracelink(site, "convert", str(job / "a.txt"), str(back)).returncode == 0
+    assert tracelink(site, "merge", str(job / "a.txt"), "-o", str(back)).returncode == 0
     assert back.read_text() == FIRST
 
 

@@ -19,10 +19,8 @@ from tracelink._model import __version__ as __version__
 
 if TYPE_CHECKING:
     from tracelink._api import Merged as Merged
-    from tracelink._api import Written as Written
     from tracelink._api import clocks as clocks
     from tracelink._api import collectives as collectives
-    from tracelink._api import convert as convert
     from tracelink._api import inspect as inspect
     from tracelink._api import load as load
     from tracelink._api import merge as merge
@@ -82,10 +80,8 @@ _EXPORTS = {
     "_time.what_if": ("what_if",),
     "_api": (
         "Merged",
-        "Written",
         "clocks",
         "collectives",
-        "convert",
         "inspect",
         "load",
         "merge",

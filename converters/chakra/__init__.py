@@ -153,14 +153,14 @@ CHAKRA = Format(
 CHAKRA_NODES = Format(
     "chakra-nodes",
     reader=ReaderSpec(
-        "the JSON that `tracelink convert` makes of an .et file: .json, .json.gz",
+        "every node of an .et file as JSON, as `merge --to chakra-nodes` writes it: .json, .json.gz",
         is_node_list,
         "tracelink.converters.chakra.read:ChakraNodesReader",
     ),
     conversion=ConversionSpec(
         "every node of an .et file as JSON, without loss",
         ("chakra",),
-        (".json", ".json.gz"),
+        (".nodes.json", ".nodes.json.gz"),
         "tracelink.converters.chakra.json_form:NodesAsJson",
     ),
 )

@@ -62,7 +62,7 @@ BROKEN = frozenset({Truncated.reason, "damaged"})
 
 MESSAGES = {
     "broken": "Perfetto rejects an archive with a truncated or damaged file, so it is omitted. To repair it: "
-    "tracelink convert FILE REPAIRED.json",
+    "tracelink merge FILE -o REPAIRED.json",
     "too_large": "a file in an archive can have at most 8 GiB, so it is omitted",
 }
 

@@ -104,5 +104,4 @@ def job(monkeypatch: pytest.MonkeyPatch) -> Job:
     monkeypatch.setattr(graphs, "collectives", made.collectives)
     monkeypatch.setattr(api, "inspect", made.inspect)
     monkeypatch.setattr(api, "merge", made.merge)
-    monkeypatch.setattr(api, "convert", made.merge)
     return made

@@ -166,7 +166,7 @@ def test_an_interrupt_is_one_line(tracelink: Run, job: Job) -> None:
     "arguments",
     [
         ("inspect",),
-        ("convert", "one"),
+        ("diff", "one"),
         ("completion", "powershell"),
         ("inspect", "x", "--no-such-option"),
         ("inspect", "x", "--jobs", "0"),
@@ -334,28 +334,7 @@ def test_no_heavy_library_is_imported(statement: str) -> None:
     assert HEAVY.isdisjoint(result.stderr.split())
 
 
-# `tracelink convert`, `formats`, `demo` and `completion`.
-
-
-class TestConvert:
-    def test_one_input_and_one_output(self, tracelink: Run, job: Job) -> None:
-        result = tracelink("convert", "k_0.json.gz", "k_0.json", "--to", "perfetto-json")
-        assert result.exit_code == 0
-        assert job.arguments["paths"] == "k_0.json.gz"
-        assert (job.arguments["output"], job.arguments["to"]) == ("k_0.json", "perfetto-json")
-
-    def test_json_fits_the_schema_of_merge(self, tracelink: Run, job: Job) -> None:
-        document = json.loads(tracelink("convert", "a.json", "b.json", "--json").stdout)
-        jsonschema.validate(document, schemas.load("merge"))
-
-    def test_from_standard_input_to_standard_output(self, tracelink: Run) -> None:
-        profile = samples.path("gpu_pair") / "kineto_0.json.gz"
-        result = tracelink("convert", "-", "-", stdin=profile.read_bytes())
-        assert result.exit_code == 0
-        assert json.loads(result.stdout)["traceEvents"]
-
-    def test_json_and_the_trace_cannot_share_standard_output(self, tracelink: Run, job: Job) -> None:
-        assert tracelink("convert", "a.json", "-", "--json").exit_code == 2
+# `tracelink formats`, `demo` and `completion`.
 
 
 class TestFormats:

@@ -21,6 +21,7 @@ from tracelink import samples, schemas
 from tracelink._api.outputs import RELATIONS
 from tracelink._join.forecast import TraceKind
 from tracelink._model.clock import Clock
+from tracelink._model.errors import UnreadableError
 from tracelink._model.findings import Finding, Severity
 from tracelink._model.graph import LinkReport
 from tracelink._model.selection import Selection
@@ -318,8 +319,8 @@ class TestExitCode:
         job.findings = [Finding(Severity.ERROR, "unreadable", "empty.")]
         assert tracelink("merge", "traces/", *how).exit_code == 1
 
-    def test_3_without_a_source(self, tracelink: Run, job: Job) -> None:
-        job.sources = ()
+    def test_3_if_nothing_can_be_read(self, tracelink: Run, job: Job) -> None:
+        job.error = UnreadableError("the file is empty")
         assert tracelink("merge", "traces/").exit_code == 3
 
 
@@ -550,7 +551,7 @@ def test_a_trace_is_not_printed_to_a_terminal(
     tracelink: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     write(tmp_path / "k_0.json", trace(cpu_op("aten::add", 2), rank=0))
-    monkeypatch.setattr("tracelink.cli.merged.is_terminal", lambda: True)
+    monkeypatch.setattr("tracelink.cli.merge.is_terminal", lambda: True)
     result = tracelink("merge", str(tmp_path / "k_0.json"), "-o", "-")
     assert (result.exit_code, result.stdout) == (2, "")
     assert "pipe it into a command, or name an output file" in result.stderr

@@ -24,6 +24,7 @@ import pytest
 from builders.command_line import Job, Run
 from builders.handover import TRACE
 from tracelink import samples, schemas
+from tracelink._model.errors import UnreadableError
 from tracelink._model.findings import Finding, Severity
 from tracelink._open import browser
 from tracelink._open import server as port
@@ -296,7 +297,7 @@ class TestMergeOpen:
         assert served.names == ["merged.json"]
 
     def test_opens_nothing_if_nothing_was_read(self, tracelink: Run, served: Served, job: Job) -> None:
-        job.sources = ()
+        job.error = UnreadableError("the file is empty")
         assert tracelink("merge", "traces/", "--open").exit_code == 3
         assert served.names == []
 

@@ -127,7 +127,7 @@ def test_a_diagnosis_imports_only_the_format_of_dumps(verdict: frozenset[str]) -
     assert formats_in(verdict).keys() == {"flight_recorder"}
 
 
-@pytest.mark.parametrize("command", ["merge", "convert", "diagnose", "inspect", "formats"])
+@pytest.mark.parametrize("command", ["merge", "diagnose", "inspect", "formats"])
 def test_the_help_of_a_command_imports_no_format(command: str) -> None:
     assert formats_in(imported(command, "--help")) == {}
 

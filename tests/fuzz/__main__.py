@@ -17,6 +17,8 @@ from fuzz.runs import End, folder, peak, run
 from fuzz.seeds import CRASHES, Seed, all_seeds
 from tracelink import plugins
 
+FILE = "{in}"
+"""The damaged file alone; other commands read its whole folder."""
 COMMANDS: dict[str, list[list[str]]] = {
     "": [
         ["inspect"],
@@ -38,9 +40,9 @@ COMMANDS: dict[str, list[list[str]]] = {
         ["diagnose", "-o", "{out}/x.sqlite"],
         ["diagnose", "--entries"],
     ],
-    "chakra": [["validate"], ["convert", "{in}", "{out}/x.json"], ["convert", "{in}", "{out}/x.svg"]],
-    "chakra-nodes": [["convert", "{in}", "{out}/x.et"]],
-    "perfetto": [["convert", "{in}", "{out}/x.json"], ["inspect"]],
+    "chakra": [["validate"], ["merge", FILE, "-o", "{out}/x.nodes.json"], ["merge", "-o", "{out}/x.svg"]],
+    "chakra-nodes": [["merge", FILE, "-o", "{out}/x.et"]],
+    "perfetto": [["merge", FILE, "-o", "{out}/x.json"], ["inspect"]],
     "clog": [["diagnose"], ["diagnose", "--entries"], ["diagnose", "-o", "{out}/x.sqlite"]],
     "metrics": [
         ["merge", "--metrics-start", "1794984130", "--interval", "1", "-o", "{out}/x.json"],
@@ -136,7 +138,7 @@ def _command(format_name: str, random: Random, file: Path, place: Path) -> list[
     own = COMMANDS.get(format_name, [])
     chosen = random.choice(own) if own and random.random() < 0.5 else random.choice(COMMANDS[""])
     words = [word.format(**{"in": file, "out": place / "out"}) for word in chosen]
-    if chosen[0] != "convert":
+    if FILE not in chosen:
         words.append(str(place / "in"))
     return [*words, "-v", "-j", "1"]
 

@@ -70,7 +70,7 @@ def _written(work: Path) -> list[Path]:
         for to, output in (("chakra", "job"), ("chakra-json", "linked"), ("perfetto", "job.pftrace")):
             (work / name).mkdir(exist_ok=True)
             tracelink.merge(samples.path(name), output=work / name / output, to=to, jobs=1)
-    tracelink.convert(work / "cpu_job" / "job.0.et", work / "cpu_job" / "nodes.json", to="chakra-nodes")
+    tracelink.merge(work / "cpu_job" / "job.0.et", output=work / "cpu_job" / "nodes.json", to="chakra-nodes")
     return sorted(work.rglob("*"))
 
 

@@ -132,10 +132,14 @@ def test_five_sources_of_one_run_are_one_timeline() -> None:
 
 
 def assert_linked(folder: Path, expected: dict[str, tuple[int, int]]) -> None:
-    reports = tracelink.merge(folder, jobs=1).job.reports
+    merged = tracelink.merge(folder, jobs=1)
     linked = {
-        rank: {one.relation: (one.linked, one.candidates) for one in of_rank if one.relation in expected}
-        for rank, of_rank in reports.items()
+        of_rank.rank: {
+            one.relation: (one.linked, one.candidates)
+            for one in of_rank.links.values()
+            if one.relation in expected
+        }
+        for of_rank in merged.ranks
     }
     assert linked == {0: expected, 1: expected}
 

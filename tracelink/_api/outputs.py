@@ -75,11 +75,11 @@ class RankLinks(Row, frozen=True):
     ]
 
 
-class Written(Result, frozen=True):
-    """Files that were written, and how the events in them were linked."""
+class Merged(Result, frozen=True):
+    """The files that were written, and how the events in them were linked."""
 
     outputs: Sequence[Output]
-    ranks: Sequence[RankLinks]
+    ranks: Annotated[Sequence[RankLinks], Doc("Empty if files were rewritten without linking their events.")]
     findings: Annotated[
         Sequence[Finding], Doc("Those of reading and linking, those of the forecast, then those of writing.")
     ]
@@ -88,41 +88,22 @@ class Written(Result, frozen=True):
     clocks_corrected_ns: Annotated[Nanoseconds, Doc("The largest correction of the clock of a rank.")] = 0
     resumed: Annotated[Count, Doc("Ranks that an earlier run with --resume had read.")] = 0
 
-    drawn_by = "tracelink._api.written_report"
-
-    @classmethod
-    def of(cls, outputs: Sequence[Output]) -> Written:
-        """What a conversion wrote."""
-        return Written(outputs, [], findings_of(outputs))
-
-
-class Merged(Written, frozen=True, kw_only=True):
-    """What a merge wrote, with the job that it read."""
-
-    job: Job
-    announced: Sequence[Finding] = ()
-    """Findings of the forecast, which people saw before anything was written."""
+    drawn_by = "tracelink._api.merge_report"
 
     @classmethod
     def of_job(
-        cls, job: Job, outputs: Sequence[Output], announced: Sequence[Finding] = (), resumed: int = 0
+        cls, job: Job, outputs: Sequence[Output], forecast: Sequence[Finding] = (), resumed: int = 0
     ) -> Merged:
-        """The job, and the files that it was written to."""
+        """Returns what was linked in a job, and the files that it was written to."""
         return cls(
             outputs,
             _links(job),
-            [*job.findings, *announced, *findings_of(outputs)],
+            [*job.findings, *forecast, *findings_of(outputs)],
             len(job.collectives),
             len(job.messages),
             max((abs(rank.clock_offset_ns) for rank in job.ranks), default=0),
             resumed,
-            job=job,
-            announced=announced,
         )
-
-    def document(self) -> Written:
-        """What JSON has: all but the job."""
-        return Written(*(getattr(self, name) for name in Written.__struct_fields__))
 
 
 def findings_of(outputs: Sequence[Output]) -> list[Finding]:
@@ -151,32 +132,38 @@ def merge(
     output: str | os.PathLike[str] | None = None,
     to: str | None = None,
     options: Mapping[str, str] | None = None,
+    view: View | None = None,
     clock: str | os.PathLike[str] | Clocks = ClockMode.HOST,
     selection: Selection | None = None,
     on_forecast: OnForecast | None = None,
     resume: bool = False,
     **reading: Unpack[ReadOptions],
 ) -> Merged:
-    """Reads, links and writes traces, with few ranks in memory at a time.
+    """Reads, links and writes traces, with few ranks in memory at a time; one trace in, another form out, too.
+
+    Some formats are made of the file itself, with everything in it: a Chakra trace as JSON and back, the timeline of
+    tracelink as JSON, and drawings of Chakra traces. All others are made of the linked events.
 
     Args:
         paths: Files, directories, globs and archives, also in remote stores (`s3://bucket/run/`); `-` is standard
             input. Formats are found by looking inside.
         output: The file, or the prefix or directory for formats with a file for each rank; `-` is standard output. By
             default `merged` with the suffix of the format.
-        to: The format, such as "perfetto", "chakra" or "chakra-json"; by default the one that the output's name
-            means, else "perfetto-json".
+        to: The format, such as "perfetto", "chakra", "chakra-json" or "svg"; by default the one that the output's
+            name means, else "perfetto-json".
         options: Options of the writer by name, such as {"variant": "astra-sim"} of chakra.
+        view: What a drawing shows: depth, number of nodes.
         clock: How the clocks of ranks are corrected: "host" (ranks of one host share a clock), "collectives" (every
             rank has its own), "none" (no correction), a file written by `tracelink clocks --json`, or known `Clocks`.
-        selection: Keeps only some ranks, a time window, some steps or some kinds of events; see `Selection`.
+        selection: Keeps only some ranks, a time window, some steps or some kinds of events; see `Selection`. A drawing
+            takes ranks and a window.
         on_forecast: Is called with a forecast of the size before a large timeline is written.
         resume: Whether finished ranks are kept in the folder `OUTPUT.resume` until the output is complete: after an
             interruption, the same call goes on with them.
         **reading: What is read, as what, and where the work runs: see `ReadOptions`.
 
     Returns:
-        The job that was read, the files that were written, and the findings of both.
+        The files that were written, how the events of each rank were linked, and the findings.
 
     Raises:
         UsageError: A path does not exist, or an argument is invalid.
@@ -184,17 +171,25 @@ def merge(
             as a finding as long as another one can be read.
         RankConflictError: Two files are of the same rank, or sources disagree about the rank of a file.
     """
-    writer = _writer(None if output is None else os.fspath(output), to, options)
-    spec = plugins.writer_spec(writer.name)
-    default = DEFAULT_NAME + ("" if spec.files == Files.WITH_PREFIX else spec.suffixes[0])
-    path = default if output is None else os.fspath(output)
-    if spec.files in (Files.ONE, Files.FOLDER):
+    name = to or (DEFAULT_FORMAT if output is None else _format_of(os.fspath(output)))
+    conversion = plugins.conversions().get(name)
+    writer = plugins.writer(name, options) if name in plugins.writers() or not conversion else None
+    path = _default_path(name) if output is None else os.fspath(output)
+    if not writer or plugins.writer_spec(name).files in (Files.ONE, Files.FOLDER):
         check_folder(path)
+    correction = clock_choice(clock)
+    changes = _Changes(options or {}, selection or Selection(), view or View(), correction != ClockMode.HOST)
     copying = isinstance(writer, Copying)
-    if copying and selection and selection.cuts:
-        raise _uncuttable(writer, selection)
-    discovery = inputs_of(paths, reading)
-    chosen = engine_of(reading)
+    if writer and copying and changes.selection.cuts:
+        raise _uncuttable(writer, changes.selection)
+    discovery, chosen = inputs_of(paths, reading), engine_of(reading)
+    if conversion and conversion.draws:
+        return _drawn(name, conversion, discovery, path, chosen, changes.drawn())
+    if changes.view != View():
+        raise _no_drawing(path if output else name, changes.view)
+    if conversion and (rewritten := _rewritten(name, conversion, discovery, path, chosen, changes)):
+        return rewritten
+    assert writer
     kept = None
     if resume:
         from tracelink._io.kept import kept_for
@@ -202,12 +197,7 @@ def merge(
         kept = kept_for(path)
     try:
         job = read_job(
-            discovery,
-            chosen,
-            clock=clock_choice(clock),
-            selection=selection,
-            with_events=not copying,
-            kept=kept,
+            discovery, chosen, clock=correction, selection=selection, with_events=not copying, kept=kept
         )
         merged = _merged(job, path, _of_files(writer, discovery), options or {}, chosen, on_forecast)
         if kept:
@@ -217,54 +207,6 @@ def merge(
     finally:
         if kept:
             kept.close()
-
-
-def convert(
-    path: str | os.PathLike[str],
-    output: str | os.PathLike[str],
-    *,
-    to: str | None = None,
-    options: Mapping[str, str] | None = None,
-    selection: Selection | None = None,
-    view: View | None = None,
-    on_forecast: OnForecast | None = None,
-    **reading: Unpack[ReadOptions],
-) -> Written:
-    """Writes one input in another format.
-
-    A conversion between the two formats keeps everything in the file; without one, the file is read into a graph and
-    written as `merge` does.
-
-    Args:
-        path: The input; a drawing also takes a directory with a file for each rank.
-        output: The file, or the prefix or directory for formats with a file for each rank; `-` is standard output.
-        to: The format; by default the one that the output's name means.
-        options: Options of the writer by name.
-        selection: Keeps only some ranks, a time window, some steps or some kinds of events; see `Selection`. A drawing
-            takes ranks and a window.
-        view: What a drawing shows: depth, number of nodes.
-        on_forecast: Is called with a forecast of the size before a large timeline is written.
-        **reading: What is read, as what, and where the work runs: see `ReadOptions`.
-
-    Returns:
-        The files and the findings: `Merged`, with the job, unless a conversion was used.
-
-    Raises:
-        UsageError: The input does not exist, or an argument is invalid.
-        UnreadableError: The input cannot be read.
-    """
-    discovery = inputs_of(path, reading)
-    check_not_read(os.fspath(output), [source.path for source in discovery.sources])
-    chosen = engine_of(reading)
-    changes = _Changes(options or {}, selection or Selection(), view or View())
-    if converted := _rewritten(discovery, os.fspath(output), to, chosen, changes):
-        return converted
-    writer = _writer(os.fspath(output), to, options)
-    copying = isinstance(writer, Copying)
-    if copying and selection and selection.cuts:
-        raise _uncuttable(writer, selection)
-    job = read_job(discovery, chosen, clock=ClockMode.HOST, selection=selection, with_events=not copying)
-    return _merged(job, os.fspath(output), _of_files(writer, discovery), options or {}, chosen, on_forecast)
 
 
 def write(
@@ -297,39 +239,46 @@ def write(
         UsageError: The format, an option or the output is invalid.
     """
     path = os.fspath(output)
-    job, writer = Job.of(graph), _writer(path, to, options)
+    job, writer = Job.of(graph), plugins.writer(to or _format_of(path), options)
     with abandoned_files_removed(path):
         return writer.write(job, _target(writer, path, len(job.ranks)), engine_for(jobs, watch, engine))
 
 
-def _writer(path: str | None, to: str | None, options: Mapping[str, str] | None) -> Writer:
-    return plugins.writer(to or _format_of(path or ""), options)
+def _default_path(name: str) -> str:
+    spec = plugins.writers().get(name)
+    if spec and spec.files == Files.WITH_PREFIX:
+        return DEFAULT_NAME
+    return DEFAULT_NAME + (spec or plugins.conversions()[name]).suffixes[0]
 
 
 def _format_of(path: str) -> str:
     """The format with the longest suffix of the path; the default without a suffix, or if it is no regular file."""
     if is_remote(path):
         path = path.partition("?")[0]
-    known = [
-        (len(suffix), name, suffix) for name, spec in plugins.writers().items() for suffix in spec.suffixes
-    ]
-    folders = {name for name, spec in plugins.writers().items() if spec.files == Files.FOLDER}
+    writers = plugins.writers()
+    folders = {name for name, spec in writers.items() if spec.files == Files.FOLDER}
     folder = path.rstrip(SEPARATORS)
+    known = [
+        (suffix, name)
+        for specs in (plugins.conversions(), writers)
+        for name, spec in specs.items()
+        for suffix in spec.suffixes
+    ]
     fitting = [
-        (length, name)
-        for length, name, suffix in known
+        (len(suffix), name in writers, name)
+        for suffix, name in known
         if (folder if name in folders else path).endswith(suffix)
     ]
     strange = PurePath(shown(path)).suffix
     if not fitting and strange and _names_file(path):
-        suffixes = sorted(suffix for *_, suffix in known)
+        suffixes = sorted({suffix for suffix, _ in known})
         similar = similar_to(strange, suffixes)
         question = f"Did you mean {shown(path).removesuffix(strange)}{similar}? " if similar else ""
         raise UsageError(
             f"no format has names that end in {strange}",
             advice=f"{question}Name the file {', '.join(suffixes)}, or name the format with --to",
         )
-    return max(fitting)[1] if fitting else DEFAULT_FORMAT
+    return max(fitting)[2] if fitting else DEFAULT_FORMAT
 
 
 def _names_file(path: str) -> bool:
@@ -362,15 +311,15 @@ def _merged(
 ) -> Merged:
     target = _target(writer, path, len(job.ranks))
     check_not_read(target.path(), [source.path for source in job.sources])
-    warned: Sequence[Finding] = ()
+    forecast: Sequence[Finding] = ()
     if _with_arguments(writer, options):
         job = replace(job, findings=[*job.findings, *job.missing_arguments])
     if job.events >= WORTH_FORECASTING:
         from tracelink._join.forecast import forecast_output
 
-        warned = forecast_output(job, writer, target.path(), options, engine, on_forecast)
+        forecast = forecast_output(job, writer, target.path(), options, engine, on_forecast)
     with abandoned_files_removed(target.path()):
-        return Merged.of_job(job, writer.write(job, target, engine.for_events(job.events)), warned)
+        return Merged.of_job(job, writer.write(job, target, engine.for_events(job.events)), forecast)
 
 
 def _with_arguments(writer: Writer, options: Mapping[str, str]) -> bool:
@@ -393,20 +342,25 @@ def _target(writer: Writer, path: str, ranks: int) -> Target:
     return target.as_folder() if isinstance(target, FileTarget | RemoteTarget) and ranks > 1 else target
 
 
+# Files that are made of other files, without a graph in between.
+
+
 class _Changes(Struct, frozen=True):
-    """What the user changes in a conversion: options of the writer, what is selected, and what a drawing shows."""
+    """What the user changes on the way: options of the writer, what is selected, what a drawing shows, the clock."""
 
     options: Mapping[str, str]
     selection: Selection
     view: View
+    clock: bool
 
     @property
     def names(self) -> list[str]:
         """The options that change what is written."""
-        return [*(f"--{name}" for name in self.options), *_names(self.selection)]
+        clock = ["--clock"] if self.clock else []
+        return [*(f"--{name}" for name in self.options), *_names(self.selection), *clock]
 
     def drawn(self) -> View:
-        """What a drawing shows; raises `UsageError` for what it cannot select."""
+        """Returns what a drawing shows; raises `UsageError` for what it cannot select."""
         window, ranks = self.selection.window, self.selection.ranks
         unusable = [name for name in self.names if name not in ("--window", "--ranks")]
         if unusable:
@@ -423,40 +377,42 @@ def _names(selection: Selection | View) -> list[str]:
 
 
 def _rewritten(
-    discovery: Discovery, output: str, to: str | None, engine: Engine, changes: _Changes
-) -> Written | None:
-    """The one source rewritten as the format `to`, else as what the output's name means; None if that takes a graph.
-
-    Where that is a drawing it shows all sources.
-    """
-    possible = _possible(output, to)
-    for name, spec in possible.items():
-        if spec.draws:
-            return _drawn(name, spec.reads, discovery, output, engine, changes.drawn())
-    if changes.view != View():
-        raise _no_drawing(to or output, changes.view)
-    if not possible or len(discovery.sources) != 1:
+    name: str,
+    spec: ConversionSpec,
+    discovery: Discovery,
+    output: str,
+    engine: Engine,
+    changes: _Changes,
+) -> Merged | None:
+    """The only source rewritten as a format; None if that format is written of a graph."""
+    written = name in plugins.writers()
+    if written and (changes.names or len(discovery.sources) != 1):
         return None
-    (task,) = _tasks(discovery, list(discovery.findings))
-    for name, spec in possible.items():
-        if task.reader.name not in spec.reads:
-            continue
-        if not changes.names:
-            with abandoned_files_removed(output):
-                return Written.of(plugins.conversion(name).convert(task.source, target_of(output), engine))
-        if name not in plugins.writers():
-            raise UsageError(
-                f"{name} keeps everything that is in {task.source.path}: "
-                f"{' and '.join(changes.names)} cannot change it",
-                advice="Leave it out, or choose another format: --to",
-            )
-    if to and to not in plugins.writers():
-        takes = " or ".join(name for spec in possible.values() for name in spec.reads)
+    tasks = _tasks(discovery, list(discovery.findings))
+    other = next((task for task in tasks if task.reader.name not in spec.reads), None)
+    if written and other:
+        return None
+    takes = " or ".join(spec.reads)
+    if other:
         raise UsageError(
-            f"{to} is made of {takes}, and {task.source.path} is {task.reader.name}",
+            f"{name} is made of {takes}, and {other.source.path} is {other.reader.name}",
             advice="Name another format; see: tracelink formats",
         )
-    return None
+    if len(tasks) > 1:
+        raise UsageError(
+            f"{name} is made of one file of {takes}, and there are {len(tasks)}", advice="Name one of them."
+        )
+    (task,) = tasks
+    if changes.names:
+        raise UsageError(
+            f"{name} keeps everything that is in {task.source.path}: "
+            f"{' and '.join(changes.names)} cannot change it",
+            advice="Leave it out, or choose another format: --to",
+        )
+    check_not_read(output, [task.source.path])
+    with abandoned_files_removed(output):
+        outputs = plugins.conversion(name).convert(task.source, target_of(output), engine)
+    return Merged(outputs, [], findings_of(outputs))
 
 
 def _no_drawing(output: str, view: View) -> UsageError:
@@ -471,15 +427,15 @@ def _no_drawing(output: str, view: View) -> UsageError:
 
 
 def _drawn(
-    name: str, reads: Sequence[str], discovery: Discovery, output: str, engine: Engine, view: View
-) -> Written:
+    name: str, spec: ConversionSpec, discovery: Discovery, output: str, engine: Engine, view: View
+) -> Merged:
     """One picture of all sources that can be drawn."""
     findings = list(discovery.findings)
     tasks = _tasks(discovery, findings)
-    fitting = [task.source for task in tasks if task.reader.name in reads]
-    others = [task for task in tasks if task.reader.name not in reads]
+    fitting = [task.source for task in tasks if task.reader.name in spec.reads]
+    others = [task for task in tasks if task.reader.name not in spec.reads]
     if not fitting:
-        takes = " or ".join(reads)
+        takes = " or ".join(spec.reads)
         raise UsageError(
             f"{name} is drawn of {takes}, and {others[0].source.path} is {others[0].reader.name}",
             advice="Make .et files of it first: tracelink merge INPUT --to chakra -o job",
@@ -495,9 +451,10 @@ def _drawn(
     ]
     drawing = plugins.conversion(name)
     assert isinstance(drawing, Drawing)
+    check_not_read(output, [source.path for source in fitting])
     with abandoned_files_removed(output):
-        first, *rest = drawing.draw(fitting, target_of(output), engine, view)
-    return Written.of([replace(first, findings=(*findings, *first.findings)), *rest])
+        outputs = drawing.draw(fitting, target_of(output), engine, view)
+    return Merged(outputs, [], [*findings, *findings_of(outputs)])
 
 
 def _tasks(discovery: Discovery, findings: list[Finding]) -> list[Task]:
@@ -505,16 +462,3 @@ def _tasks(discovery: Discovery, findings: list[Finding]) -> list[Task]:
     if not tasks:
         raise nothing_readable(findings, discovery.paths)
     return tasks
-
-
-def _possible(output: str, to: str | None) -> dict[str, ConversionSpec]:
-    """The conversions that the user may mean, by the format that they make, the longest suffix first."""
-    known = plugins.conversions()
-    if to:
-        return {to: known[to]} if to in known else {}
-    lengths = {
-        name: max((len(suffix) for suffix in spec.suffixes if output.endswith(suffix)), default=0)
-        for name, spec in known.items()
-    }
-    fitting = sorted((name for name in known if lengths[name]), key=lambda name: -lengths[name])
-    return {name: known[name] for name in fitting}

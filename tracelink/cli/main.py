@@ -255,12 +255,11 @@ def _without_threads_of_blas() -> Iterator[None]:
 
 
 COMMANDS = {
-    "merge": ("merge", "Merge the traces of all ranks into one."),
+    "merge": ("merge", "Merge the traces of all ranks into one, or write a trace in another form."),
     "summary": ("answers.summary", "Show where the time went, on every rank and step."),
     "diff": ("answers.diff", "Compare two runs: how much longer a step takes, and why."),
     "diagnose": ("diagnose", "Find out why a job hangs: which rank, which collective."),
     "compile": ("compile", "Show what torch.compile compiled, why, at what cost, and what failed."),
-    "convert": ("convert", "Convert a trace to another format."),
     "collectives": ("collectives", "List collectives with skew, duration and bandwidth."),
     "clocks": ("clocks", "Show the clock offset of each rank."),
     "query": ("query", "Run SQL on the tables of a job."),

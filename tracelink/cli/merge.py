@@ -2,17 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import os
+import shlex
+import shutil
+import sys
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from typing import TYPE_CHECKING
 
 import click
+from msgspec import Struct
+from msgspec.structs import replace
 
 import tracelink._api as api
 from tracelink._io.engine import Engine
-from tracelink._model.selection import Selection
-from tracelink.cli.console import Console
-from tracelink.cli.main import UNREADABLE, Terminated
-from tracelink.cli.merged import announcing, own_command, print_written, writes_to_stdout
+from tracelink._io.targets import STDOUT
+from tracelink._model.findings import Finding, Severity
+from tracelink._model.selection import Selection, View
+from tracelink._model.text import about, counted, size
+from tracelink.cli.answer import print_errors, show
+from tracelink.cli.console import Console, is_terminal
+from tracelink.cli.main import FINE, NO, Terminated
 from tracelink.cli.options import (
     Inputs,
     command,
@@ -22,9 +32,16 @@ from tracelink.cli.options import (
     takes_format,
     takes_inputs,
     takes_selection,
+    takes_view,
     takes_writing,
 )
-from tracelink.cli.terminal import watching
+from tracelink.cli.terminal import Bar, watching
+
+if TYPE_CHECKING:
+    from tracelink._api import Merged
+    from tracelink._join.forecast import OutputForecast
+    from tracelink._show.document import Report
+    from tracelink.plugins.outputs import Output
 
 
 @command(
@@ -39,6 +56,9 @@ from tracelink.cli.terminal import watching
     "tracelink merge samples/gpu_pair --bundle -o job.tar",
     "tracelink merge samples/gpu_pair --to chakra -o et/job",
     "tracelink merge samples/gpu_pair --to chakra --variant astra-sim -o et/job",
+    "tracelink merge et/job.0.et -o job.0.svg --depth 4 --window 2ms..5ms",
+    "tracelink merge et/ -o job.dot --ranks 0-1 --limit 500",
+    "tracelink merge et/job.0.et -o job.0.nodes.json",
     "tracelink merge --kineto samples/gpu_pair/kineto_0.json.gz --fr samples/gpu_pair/dumps",
     "tracelink merge samples/gpu_pair/kineto_1.json.gz --rank kineto_1.json.gz=1 -o - | gzip > rank_1.json.gz",
 )
@@ -54,6 +74,7 @@ from tracelink.cli.terminal import watching
 @takes_bundle
 @takes_writing
 @takes_selection
+@takes_view
 @takes_clock
 @takes_engine
 @click.option(
@@ -75,19 +96,24 @@ def merge(
     to: str | None,
     options: dict[str, str],
     selection: Selection | None,
+    view: View,
     clock: str,
     engine: Engine,
     resume: bool,
     opening: bool,
 ) -> None:
-    """Merge the traces of all ranks into one.
+    """Merge the traces of all ranks into one, or write a trace in another form.
 
     PATHS are files, directories, globs and archives, here or in stores such as s3://; - is standard input. Formats and
     ranks are detected from the contents.
 
+    The name of the output says its form: .json or .pftrace (timelines), .duckdb or .parquet (tables), .et (Chakra);
+    .svg, .dot or .graphml (drawings of Chakra traces, in which --window counts from the first node); .nodes.json (one
+    Chakra trace as JSON; .et is the way back).
+
     Before a large timeline is written, its estimated size is printed, with advice if a browser cannot load it.
     """
-    to_stderr = writes_to_stdout(console, output)
+    to_stderr = _writes_to_stdout(console, output)
     with ExitStack() as stack:
         if opening:
             from tracelink._open.server import reserved_port
@@ -97,20 +123,24 @@ def merge(
             to = to or (None if output else BEST_SHOWN)
             listener = stack.enter_context(reserved_port())
         with _resumption_explained(console, resume), watching(console, inputs.named) as watch:
+            announcement = _Announcement(console, watch, to_stderr)
             merged = api.merge(
                 **inputs.keywords(),
                 output=output,
                 to=to,
                 options=options,
+                view=view,
                 clock=clock,
                 selection=selection,
                 engine=engine,
                 watch=watch,
-                on_forecast=announcing(console, watch, to_stderr=to_stderr),
+                on_forecast=None if console.silent else announcement,
                 resume=resume,
             )
-        code = print_written(console, merged, to_stderr=to_stderr, opening=opening)
-        if opening and code != UNREADABLE:
+        code = _print_merged(
+            console, merged, to_stderr=to_stderr, opening=opening, announced=announcement.findings
+        )
+        if opening:
             code = open_merged(console, merged, listener) or code
     click.get_current_context().exit(code)
 
@@ -124,6 +154,123 @@ def _resumption_explained(console: Console, resume: bool) -> Iterator[None]:
         if resume:
             console.error("finished ranks are kept: run the same command to go on.")
         raise
+
+
+# What is printed: the estimated size, what was linked, and the files.
+
+
+SHOWN = "perfetto"
+"""Prefix of the formats that Perfetto's UI opens."""
+
+FILES = 4
+"""More outputs than this share one line."""
+
+
+def _writes_to_stdout(console: Console, output: str | None) -> bool:
+    """True if the trace goes to standard output, so that every message must go to standard error."""
+    if output != STDOUT:
+        return False
+    if console.json:
+        raise click.UsageError("--json and an output of - both use standard output: name an output file.")
+    if is_terminal():
+        raise click.UsageError(
+            "an output of - would print the trace to the terminal: pipe it into a command, or name an output file."
+        )
+    return True
+
+
+class _Announcement(Struct):
+    """Prints the estimated size of an output before it is written, and remembers what it printed."""
+
+    console: Console
+    bar: Bar | None
+    to_stderr: bool = False
+    findings: Sequence[Finding] = ()
+
+    def __call__(self, output: OutputForecast) -> None:
+        """Prints the estimate."""
+        if self.bar:
+            self.bar.now_writing()
+        from tracelink._show.document import Paragraph, Report
+
+        self.findings = output.findings
+        report = Report("merge", summary=[Paragraph(_estimate(output))], findings=output.findings)
+        show(self.console, report, to_stderr=self.to_stderr)
+
+
+def _estimate(output: OutputForecast) -> str:
+    forecast = output.forecast
+    unpacked = f" ({about(forecast.unpacked)} uncompressed)" if forecast.unpacked != forecast.bytes else ""
+    return f"Writing {_output_name(output.path)}: about {about(forecast.bytes)}{unpacked}"
+
+
+def _print_merged(
+    console: Console,
+    merged: Merged,
+    *,
+    to_stderr: bool = False,
+    opening: bool = False,
+    announced: Sequence[Finding] = (),
+) -> int:
+    """Prints what was merged, without the findings that were announced; returns the exit code.
+
+    If the output is opened, the command for that is left out.
+    """
+    if console.json:
+        console.document(merged)
+    elif console.quiet:
+        print_errors(console, merged.findings)
+    else:
+        report = merged.report()
+        findings = [finding for finding in report.findings if finding not in announced]
+        show(console, replace(report, findings=findings), to_stderr=to_stderr)
+        show(console, _files(merged.outputs), to_stderr=to_stderr)
+        if lines := [] if opening else _how_to_open(merged.outputs):
+            console.info(*lines, to_stderr=to_stderr)
+    return NO if any(finding.severity is Severity.ERROR for finding in merged.findings) else FINE
+
+
+def _how_to_open(outputs: Sequence[Output]) -> list[str]:
+    """The line with the command that opens the only output, if the UI shows it."""
+    shown = [output.path for output in outputs if output.format.startswith(SHOWN)]
+    if len(outputs) != 1 or not shown or shown[0] == STDOUT:
+        return []
+    return [f"Open it: {own_command('open', shown[0])}"]
+
+
+def own_command(*words: str) -> str:
+    """A command line that runs tracelink as it was run now: by its path if the shell would not find it."""
+    program, name = sys.argv[0], "tracelink"
+    if os.path.basename(program) == name and os.path.exists(program) and shutil.which(name) is None:
+        inside = os.path.relpath(program)
+        name = os.path.abspath(program) if inside.startswith(os.pardir) else inside
+    return shlex.join([name, *words])
+
+
+def _files(outputs: Sequence[Output]) -> Report:
+    """A line for each file that was written; one line for many."""
+    from tracelink._show.document import Paragraph, Report, Tone
+
+    if len(outputs) > FILES:
+        from tracelink._io.targets import common_folder
+
+        folder = common_folder([output.path for output in outputs])
+        lines = [(f"{counted(len(outputs), 'file')} to {folder}", outputs, folder)]
+    else:
+        lines = [(_output_name(output.path), [output], output.path) for output in outputs]
+    texts = [Paragraph(f"Wrote {what} ({_extent(some)}).", Tone.STRONG, path) for what, some, path in lines]
+    return Report("merge", summary=texts)
+
+
+def _output_name(path: str) -> str:
+    """The path of an output, or `standard output`."""
+    return "standard output" if path == STDOUT else path
+
+
+def _extent(outputs: Sequence[Output]) -> str:
+    events = sum(output.events for output in outputs)
+    bytes_written = size(sum(output.bytes for output in outputs))
+    return f"{bytes_written}, {counted(events, 'event')}" if events else bytes_written
 
 
 # `tracelink demo`.
@@ -162,7 +309,7 @@ def demo(console: Console, output: str) -> None:
     console.info(INTRODUCTION, "", f"  {own_command('merge', folder, '-o', output)}", "")
     with watching(console, (folder,)) as watch:
         merged = api.merge(folder, output=output, watch=watch)
-    code = print_written(console, merged, opening=True)
+    code = _print_merged(console, merged, opening=True)
     hung = own_command("diagnose", str(samples.path(HUNG_SAMPLE) / "dumps"))
     console.info(*LOOK_AT.splitlines())
     console.info("", "To find out why a job hangs, run this on its flight-recorder dumps:", "", f"  {hung}")

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import click
 from msgspec import Meta, Struct
 
+from tracelink._io.targets import STDOUT
 from tracelink._model.errors import UsageError
 from tracelink._model.fields import Doc, Row, Unit
 from tracelink._model.findings import Finding
@@ -33,7 +34,7 @@ from tracelink._open.view import parts_of_address
 from tracelink._show.terminal import paragraph
 from tracelink.cli.console import Console
 from tracelink.cli.main import FINE, NO
-from tracelink.cli.merged import SHOWN, STDOUT
+from tracelink.cli.merge import SHOWN
 from tracelink.cli.options import command
 
 if TYPE_CHECKING:

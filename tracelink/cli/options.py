@@ -16,7 +16,7 @@ import tracelink.plugins as plugins
 from tracelink._io.engine import Engine
 from tracelink._model.errors import did_you_mean
 from tracelink._model.ranges import Numbers
-from tracelink._model.selection import KINDS, Selection, Window, words
+from tracelink._model.selection import KINDS, Selection, View, Window, words
 from tracelink._model.text import counted
 from tracelink._run import engine_for
 from tracelink._run.reading import InputOptions
@@ -498,3 +498,28 @@ takes_selection = collected(
     ),
 )
 """Adds the options that select events; the function gets them as `selection`, None if none is given."""
+
+
+def _view(depth: int | None, limit: int | None) -> View:
+    return View(depth=depth, limit=limit)
+
+
+takes_view = collected(
+    "view",
+    _view,
+    (
+        click.option(
+            "--depth",
+            type=int,
+            metavar="N",
+            help="Drawings: draw N levels of nesting; deeper nodes become part of the box around them.",
+        ),
+        click.option(
+            "--limit",
+            type=int,
+            metavar="N",
+            help="Drawings: draw at most N nodes. Default: 2000; no limit for .graphml.",
+        ),
+    ),
+)
+"""Adds the options of drawings; the function gets them as `view`."""

@@ -64,7 +64,7 @@ class WriterSpec:
 
     summary: str
     suffixes: tuple[str, ...]
-    """Names of outputs that mean this format, in `convert A B` and `merge -o B`; the first is the default."""
+    """Names of outputs that mean this format, in `merge -o NAME`; the first is the default."""
     implementation: str
     """The class of the `Writer`, as `module:name`: imported when it is used."""
     files: Files = Files.ONE

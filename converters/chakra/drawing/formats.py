@@ -1,4 +1,4 @@
-"""The drawings that `tracelink convert` makes of `.et` files, and their formats DOT and GraphML."""
+"""The drawings of `.et` files, and their formats DOT and GraphML."""
 
 from __future__ import annotations
 
@@ -211,7 +211,7 @@ def _edge_graphml(arrow: Arrow, scene: Scene) -> str:
     return f'<edge source="{cause}" target="{effect}"><data key="{DEPENDENCY}">{kinds}</data></edge>\n'
 
 
-# The drawings that `tracelink convert` makes of `.et` files.
+# The drawings of `.et` files.
 
 
 MOST_NODES = 2000

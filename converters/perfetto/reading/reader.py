@@ -67,7 +67,7 @@ class PerfettoReader:
             raise UnreadableError(
                 f"{broken}; no profile was found before that" if broken else "this trace contains no profile",
                 source=source.path,
-                advice="Use the files from which it was made; `tracelink convert` writes it as JSON.",
+                advice="Use the files from which it was made; `tracelink merge -o FILE.json` writes it as JSON.",
             )
         findings = [
             *findings_of(source.path, profiles.native),

@@ -16,7 +16,6 @@ from hypothesis import strategies as st
 
 from builders.chakra_files import METADATA, NODES, as_source, file, metadata, node
 from tracelink import _api as api
-from tracelink._api import Merged
 from tracelink._io.framing import framed
 from tracelink._io.targets import StreamTarget
 from tracelink._run.processes import Processes
@@ -262,19 +261,19 @@ class TestConvert:
 
     @pytest.mark.parametrize("suffix", ["", ".gz"])
     def test_to_json_and_back(self, trace: Path, tmp_path: Path, suffix: str) -> None:
-        there, again = tmp_path / f"job.0.json{suffix}", tmp_path / f"back.0.et{suffix}"
-        assert not isinstance(api.convert(trace, there), Merged)
-        assert not isinstance(api.convert(there, again), Merged)
+        there, again = tmp_path / f"job.0.nodes.json{suffix}", tmp_path / f"back.0.et{suffix}"
+        assert not api.merge(trace, output=there).ranks
+        assert not api.merge(there, output=again).ranks
         stored = again.read_bytes()
         assert (gzip.decompress(stored) if suffix else stored) == trace.read_bytes()
 
     def test_another_format_is_made_of_the_graph(self, trace: Path, tmp_path: Path) -> None:
-        api.convert(trace, tmp_path / "job.0.json", to="perfetto-json")
+        api.merge(trace, output=tmp_path / "job.0.json", to="perfetto-json")
         assert json.loads((tmp_path / "job.0.json").read_bytes())["traceEvents"]
 
     def test_a_folder_gets_a_file_of_the_same_name(self, trace: Path, tmp_path: Path) -> None:
         (tmp_path / "out").mkdir()
-        api.convert(trace, tmp_path / "out", to="chakra-nodes")
+        api.merge(trace, output=tmp_path / "out", to="chakra-nodes")
         assert [path.name for path in (tmp_path / "out").iterdir()] == ["job.0.json"]
 
 

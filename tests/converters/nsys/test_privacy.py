@@ -46,7 +46,7 @@ def test_no_command_writes_the_environment(schema: str, arguments: list[str], tm
     result = CliRunner().invoke(main, words, prog_name="tracelink")
     assert result.exit_code in (0, 1), result.output
     for native in out.glob("*.pftrace"):  # its packets are deflated: only its text shows what is in it
-        tracelink.convert(native, output=str(native.with_suffix(".json")))
+        tracelink.merge(native, output=str(native.with_suffix(".json")))
     written = [file.read_bytes() for file in out.rglob("*") if file.is_file()]
     assert len(written) > 0 or "-o" not in words
     assert not [

@@ -144,7 +144,7 @@ def test_a_trace_of_recorders_alone_is_a_picture() -> None:
         PerfettoReader().unpacked(source(head() + bytes(told)), Processes(1))
     assert str(raised.value) == (
         "job.pftrace: this trace contains no profile. Use the files from which it was made; "
-        "`tracelink convert` writes it as JSON."
+        "`tracelink merge -o FILE.json` writes it as JSON."
     )
 
 

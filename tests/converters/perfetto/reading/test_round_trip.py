@@ -20,7 +20,6 @@ from builders.kineto import instant, slice_, trace
 from builders.native_packets import as_json, written
 from tracelink import _api as api
 from tracelink import samples
-from tracelink._api import Merged
 from tracelink._io.streams import GZIP_MAGIC
 from tracelink._model.events import EventKind, Relation, TrackKind
 from tracelink._model.job import Job
@@ -66,8 +65,8 @@ def _text(event: Event, begins: dict[int, str], carried: dict[int, list[str]]) -
 def assert_same(paths: list[Path], folder: Path, name: str = "a.pftrace", **options: str) -> None:
     merged = api.merge(paths, output=folder / name, options=options)
     api.merge(paths, output=folder / "b.json", options=options)
-    converted = api.convert(folder / name, folder / "a.json")
-    assert not isinstance(converted, Merged)
+    converted = api.merge(folder / name, output=folder / "a.json")
+    assert not converted.ranks
     (written,) = merged.outputs
     (output,) = converted.outputs
     assert (output.format, output.events, output.findings) == ("perfetto-json", written.events, ())
@@ -137,7 +136,7 @@ def test_a_file_in_gzip(tmp_path: Path) -> None:
 def test_however_many_work_on_it(tmp_path: Path) -> None:
     api.merge([samples.path("gpu_pair")], output=tmp_path / "a.pftrace")
     for jobs in (1, 3):
-        api.convert(tmp_path / "a.pftrace", tmp_path / f"{jobs}.json", jobs=jobs)
+        api.merge(tmp_path / "a.pftrace", output=tmp_path / f"{jobs}.json", jobs=jobs)
     assert (tmp_path / "1.json").read_bytes() == (tmp_path / "3.json").read_bytes()
 
 
@@ -234,8 +233,8 @@ def test_what_json_has_no_means_for_is_said_in_the_same_words() -> None:
     assert read.reasons["flow_crowded"] == document.reasons()["flow_crowded"]
 
 
-def test_a_trace_can_be_converted_as_part_of_a_merge(tmp_path: Path) -> None:
+def test_a_native_trace_can_be_written_in_another_format(tmp_path: Path) -> None:
     api.merge([samples.path("gpu_pair")], output=tmp_path / "a.pftrace")
-    merged = api.convert(tmp_path / "a.pftrace", tmp_path / "et", to="chakra")
-    assert isinstance(merged, Merged)
+    merged = api.merge(tmp_path / "a.pftrace", output=tmp_path / "et", to="chakra")
+    assert [rank.rank for rank in merged.ranks] == [0, 1]
     assert [output.rank for output in merged.outputs if output.rank is not None] == [0, 1]

@@ -1,4 +1,4 @@
-"""`tracelink convert`: drawings and native timelines."""
+"""`tracelink merge`, one trace in, another form out: drawings, Chakra as JSON and back, native timelines."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from builders.native_packets import Sequence
 from tracelink import _api as api
 from tracelink import samples, schemas
 
-# `tracelink convert` to a picture: what it takes, what it shows, what it says of the rest.
+# Drawings: what they take, what they show, what is said of the rest.
 
 
 @pytest.fixture
@@ -47,43 +47,43 @@ def names(path: str) -> set[str]:
 def test_the_format_comes_from_the_name_of_the_output(
     tracelink: Run, et: Path, output: str, name: str
 ) -> None:
-    result = tracelink("convert", str(et / "job.0.et"), output)
+    result = tracelink("merge", str(et / "job.0.et"), "-o", output)
     assert result.exit_code == 0
     assert result.stdout.split("(")[0] == f"Converted to {name}.\nWrote {output} "
     assert "kernel 2" in Path(output).read_text()
 
 
 def test_to_selects_the_format_on_standard_output(tracelink: Run, et: Path) -> None:
-    result = tracelink("convert", str(et / "job.0.et"), "-", "--to", "svg")
+    result = tracelink("merge", str(et / "job.0.et"), "-o", "-", "--to", "svg")
     assert ElementTree.fromstring(result.stdout).tag.endswith("svg")
 
 
 def test_json_fits_the_schema_of_merge(tracelink: Run, et: Path) -> None:
-    document = json.loads(tracelink("convert", str(et), "job.svg", "--limit", "2", "--json").stdout)
+    document = json.loads(tracelink("merge", str(et), "-o", "job.svg", "--limit", "2", "--json").stdout)
     jsonschema.validate(document, schemas.load("merge"))
     assert [(output["format"], output["events"]) for output in document["outputs"]] == [("svg", 2)]
     assert [finding["reason"] for finding in document["findings"]] == ["not_drawn"]
 
 
 def test_depth_folds_nested_nodes(tracelink: Run, et: Path) -> None:
-    tracelink("convert", str(et / "job.0.et"), "job.graphml", "--depth", "1")
+    tracelink("merge", str(et / "job.0.et"), "-o", "job.graphml", "--depth", "1")
     assert names("job.graphml") == {"step of 0", "kernel 0", "kernel 1", "kernel 2"}
 
 
 def test_a_window_selects_nodes(tracelink: Run, et: Path) -> None:
-    tracelink("convert", str(et / "job.0.et"), "job.graphml", "--window", "31us..45us")
+    tracelink("merge", str(et / "job.0.et"), "-o", "job.graphml", "--window", "31us..45us")
     assert names("job.graphml") == {"step of 0", "op 1", "kernel 1"}
 
 
 def test_a_directory_is_one_drawing_of_the_selected_ranks(tracelink: Run, et: Path) -> None:
-    tracelink("convert", str(et), "both.graphml")
-    tracelink("convert", str(et), "one.graphml", "--ranks", "1")
+    tracelink("merge", str(et), "-o", "both.graphml")
+    tracelink("merge", str(et), "-o", "one.graphml", "--ranks", "1")
     assert {name for name in names("both.graphml") if "step" in name} == {"step of 0", "step of 1"}
     assert "step of 0" not in names("one.graphml")
 
 
 def test_nodes_that_are_not_drawn_are_counted(tracelink: Run, et: Path) -> None:
-    result = tracelink("convert", str(et / "job.0.et"), "job.svg", "--limit", "2")
+    result = tracelink("merge", str(et / "job.0.et"), "-o", "job.svg", "--limit", "2")
     assert "only the first 2 of 7 nodes are drawn" in result.stdout
 
 
@@ -92,24 +92,35 @@ def test_graphml_has_all_nodes(tracelink: Run, tmp_path: Path) -> None:
     for number in range(2001):
         many.kernel(f"k{number}", number, 1)
     many.save(tmp_path)
-    assert "only the first 2,000" in tracelink("convert", "job.0.et", "job.svg").stdout
-    assert "only" not in tracelink("convert", "job.0.et", "job.graphml").stdout
+    assert "only the first 2,000" in tracelink("merge", "job.0.et", "-o", "job.svg").stdout
+    assert "only" not in tracelink("merge", "job.0.et", "-o", "job.graphml").stdout
     assert len(names("job.graphml")) == 2001
 
 
 def test_truncated_files_are_drawn_up_to_the_end(tracelink: Run, et: Path) -> None:
     whole = (et / "job.0.et").read_bytes()
     Path("cut.et").write_bytes(whole[:-10])
-    result = tracelink("convert", "cut.et", "job.graphml")
+    result = tracelink("merge", "cut.et", "-o", "job.graphml")
     assert "the file ends within the message at byte" in result.stdout
     assert names("job.graphml") == {"step of 0", "op 0", "kernel 0", "op 1", "kernel 1", "op 2"}
 
 
+def test_a_chakra_trace_is_json_and_back_without_loss(tracelink: Run, et: Path) -> None:
+    there = tracelink("merge", str(et / "job.0.et"), "-o", "job.0.nodes.json")
+    assert (there.exit_code, there.stdout.split("(")[0]) == (
+        0,
+        "Converted to chakra-nodes.\nWrote job.0.nodes.json ",
+    )
+    assert tracelink("merge", "job.0.nodes.json", "-o", "back.0.et").exit_code == 0
+    assert Path("back.0.et").read_bytes() == (et / "job.0.et").read_bytes()
+
+
 class TestRefused:
     def refused(self, tracelink: Run, *arguments: str) -> str:
-        result = tracelink("convert", *arguments)
+        path, output, *options = arguments
+        result = tracelink("merge", path, "-o", output, *options)
         assert result.exit_code == 2
-        assert not Path(arguments[1]).exists()
+        assert not Path(output).exists()
         return result.stderr
 
     def test_other_traces_become_chakra_first(self, tracelink: Run, tmp_path: Path) -> None:
@@ -118,17 +129,24 @@ class TestRefused:
         assert "k.json is kineto" in output
         assert "tracelink merge INPUT --to chakra" in output
 
+    def test_one_file_as_json(self, tracelink: Run, et: Path) -> None:
+        output = self.refused(tracelink, str(et), "job.nodes.json")
+        assert "chakra-nodes is made of one file of chakra, and there are 2. Name one of them." in output
+
     def test_options_of_drawings_are_for_drawings(self, tracelink: Run, et: Path) -> None:
-        output = self.refused(tracelink, str(et / "job.0.et"), "job.json", "--depth", "2")
-        assert "job.json is not a drawing: --depth applies only to drawings. Leave it out, or name" in output
+        output = self.refused(tracelink, str(et / "job.0.et"), "job.nodes.json", "--depth", "2")
+        assert (
+            "job.nodes.json is not a drawing: --depth applies only to drawings. Leave it out, or name"
+            in output
+        )
 
     @pytest.mark.parametrize(
         ("output", "options", "words"),
         [
             ("job.svg", ("--steps", "1"), "a drawing has no --steps. Draw less with --depth, --window, "),
             ("job.svg", ("--args", "none", "--only", "kernels"), "a drawing has no --args and --only. "),
-            ("job.json", ("--ranks", "0"), "chakra-nodes keeps everything that is in "),
-            ("job.json", ("--variant", "full"), ": --variant cannot change it. Leave it out"),
+            ("job.nodes.json", ("--ranks", "0"), "chakra-nodes keeps everything that is in "),
+            ("job.nodes.json", ("--clock", "none"), ": --clock cannot change it. Leave it out"),
             ("job.json.tar", ("--steps", "1"), "copies files as they are: --steps cannot cut inside them."),
         ],
     )
@@ -153,11 +171,11 @@ class TestRefused:
 
 def test_other_files_of_a_directory_are_named(tracelink: Run, et: Path) -> None:
     write(et / "k.json", trace(cpu_op("aten::add", 2), rank=0))
-    result = tracelink("convert", str(et), "job.svg")
+    result = tracelink("merge", str(et), "-o", "job.svg")
     assert "k.json is not drawn: it is kineto" in result.stdout
 
 
-# `tracelink convert job.pftrace job.json`, and other commands on such a file.
+# `tracelink merge job.pftrace -o job.json`, and other commands on such a file.
 
 
 @pytest.fixture
@@ -168,27 +186,8 @@ def native(tmp_path: Path) -> str:
     return str(path)
 
 
-def test_a_profile_takes_the_options_of_merge(tracelink: Run, tmp_path: Path) -> None:
-    profile = str(samples.path("gpu_pair") / "kineto_0.json.gz")
-    options = ("--steps", "1", "--only", "kernels,annotations", "--args", "none", "--compress")
-    for output in ("a.json.gz", "a.pftrace"):
-        converted = tracelink("convert", profile, output, *options)
-        merged = tracelink("merge", profile, "-o", f"merged.{output}", *options)
-        assert (converted.exit_code, merged.exit_code) == (0, 0)
-        assert converted.stdout.replace(output, f"merged.{output}") == merged.stdout
-    assert tracelink("convert", profile, "job", "--to", "chakra", "--variant", "astra-sim").exit_code == 0
-    help_of = {name: tracelink(name, "--help").stdout for name in ("merge", "convert")}
-    taken = {
-        name: set(re.findall(r"^ +(?:-\w, )?(--[a-z]+)", text, re.MULTILINE))
-        for name, text in help_of.items()
-    }
-    inputs = {"--et", "--kineto", "--fr", "--rank", "--output", "--bundle", "--clock", "--resume", "--open"}
-    assert taken["merge"] - taken["convert"] == inputs
-    assert taken["convert"] - taken["merge"] == {"--depth", "--limit"}
-
-
-def test_a_timeline_takes_the_options_of_merge(tracelink: Run, native: str) -> None:
-    result = tracelink("convert", native, "job.json", "--args", "none", "--ranks", "1")
+def test_a_timeline_with_options_is_read_and_written(tracelink: Run, native: str) -> None:
+    result = tracelink("merge", native, "-o", "job.json", "--args", "none", "--ranks", "1")
     assert result.exit_code == 0
     events = json.loads(Path("job.json").read_bytes())["traceEvents"]
     assert {row["rank"] for row in api.inspect("job.json").sources for row in [{"rank": row.rank}]} == {1}
@@ -196,7 +195,7 @@ def test_a_timeline_takes_the_options_of_merge(tracelink: Run, native: str) -> N
 
 
 def test_the_output_is_reported(tracelink: Run, native: str, tmp_path: Path) -> None:
-    result = tracelink("convert", native, str(tmp_path / "job.json"))
+    result = tracelink("merge", native, "-o", str(tmp_path / "job.json"))
     assert result.exit_code == 0
     assert re.search(r"job\.json \(\d+\.\d kB, 1,018 events\)", result.stdout)
     document = json.loads((tmp_path / "job.json").read_bytes())
@@ -204,7 +203,7 @@ def test_the_output_is_reported(tracelink: Run, native: str, tmp_path: Path) -> 
 
 
 def test_to_standard_output(tracelink: Run, native: str) -> None:
-    result = tracelink("convert", native, "-", "--to", "perfetto-json")
+    result = tracelink("merge", native, "-o", "-", "--to", "perfetto-json")
     assert result.exit_code == 0
     assert json.loads(result.stdout)["traceEvents"]
 
@@ -220,15 +219,14 @@ def test_inspect_shows_the_ranks_of_a_timeline(tracelink: Run, native: str) -> N
     ]
 
 
-@pytest.mark.parametrize("command", [("inspect",), ("merge", "-o", "a.json"), ("convert", "a.json")])
+@pytest.mark.parametrize("command", [("inspect",), ("merge", "-o", "a.json"), ("merge", "--to", "chakra")])
 def test_a_native_trace_of_another_program_is_refused(
     tracelink: Run, tmp_path: Path, command: tuple[str, ...]
 ) -> None:
     path = tmp_path / "other.pftrace"
     path.write_bytes(bytes(Sequence().instant(0, "another", category="input")))
     name, *rest = command
-    arguments = [str(path), str(tmp_path / "a.json")] if name == "convert" else [str(path), *rest]
-    result = tracelink(name, *arguments)
+    result = tracelink(name, str(path), *rest)
     assert result.exit_code == 3
     assert result.stderr.strip() == (
         f"tracelink: {path}: a Perfetto trace that neither tracelink nor PyTorch nor rocprof wrote. "

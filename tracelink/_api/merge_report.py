@@ -1,4 +1,4 @@
-"""The report of `tracelink merge` and `tracelink convert`: how many events were linked, and what was written."""
+"""The report of `tracelink merge`: how many events were linked, and what was merged."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 from msgspec import defstruct
 
-from tracelink._api.outputs import RELATIONS, Merged, RankLinks, Written
+from tracelink._api.outputs import RELATIONS, Merged, RankLinks
 from tracelink._model.fields import Count, Row, Shown
 from tracelink._model.graph import LinkReport
 from tracelink._model.text import counted, number, span
@@ -37,39 +37,33 @@ SOMETIMES = ("compiles.region", "same.nsys")
 """Shown in the table if there is a compile log, or if Nsight Systems and a profiler recorded the same process."""
 
 
-def report_of(written: Written) -> Report:
+def report_of(merged: Merged) -> Report:
     """The document of the links of each rank, of what was matched across ranks, and of the files."""
-    ranks = written.ranks
+    ranks = merged.ranks
     of_each = [
         (relation, [rank for rank in ranks if relation in rank.links])
         for relation in dict.fromkeys(relation for rank in ranks for relation in rank.links)
     ]
     unlinked = [block for relation, some in of_each for block in _unlinked(relation, some)]
     notes = [block for relation, some in of_each for block in _notes(relation, some)]
-    announced = written.announced if isinstance(written, Merged) else ()
-    findings = [
-        finding
-        for finding in written.findings
-        if not finding.reason.startswith(IN_REPORT) and finding not in announced
-    ]
     return Report(
-        "merge" if ranks else "convert",
-        _headline(written),
+        "merge",
+        _headline(merged),
         sections=[
-            Section("Links", [*_table(ranks), *unlinked, *_absent(ranks), *_matches(written)]),
+            Section("Links", [*_table(ranks), *unlinked, *_absent(ranks), *_matches(merged)]),
             Section("Notes on links", notes, verbose=True),
-            Section("Files", [Only((Medium.HTML, Medium.MARKDOWN), [Table(written.outputs, thing="file")])]),
+            Section("Files", [Only((Medium.HTML, Medium.MARKDOWN), [Table(merged.outputs, thing="file")])]),
         ],
-        findings=findings,
+        findings=[one for one in merged.findings if not one.reason.startswith(IN_REPORT)],
     )
 
 
-def _headline(written: Written) -> str:
-    if not written.ranks:
-        formats = ", ".join(dict.fromkeys(output.format for output in written.outputs))
-        return f"Converted to {formats}." if formats else "Nothing was written."
-    events = sum(rank.events for rank in written.ranks)
-    return f"Linked {counted(events, 'event')} of {counted(len(written.ranks), 'rank')}."
+def _headline(merged: Merged) -> str:
+    if not merged.ranks:
+        formats = ", ".join(dict.fromkeys(output.format for output in merged.outputs))
+        return f"Converted to {formats}." if formats else "Nothing was merged."
+    events = sum(rank.events for rank in merged.ranks)
+    return f"Linked {counted(events, 'event')} of {counted(len(merged.ranks), 'rank')}."
 
 
 def summed(reports: Iterable[LinkReport]) -> LinkReport:
@@ -149,25 +143,25 @@ def _absent(ranks: Sequence[RankLinks]) -> Iterator[Block]:
         yield Paragraph(f"Nothing to link: the sources do not record {', '.join(absent)}.", Tone.ASIDE)
 
 
-def _matches(written: Written) -> Iterator[Block]:
+def _matches(merged: Merged) -> Iterator[Block]:
     """What was matched across ranks, by how much clocks were corrected, what was left out, and what was kept."""
     counts = [
         counted(count, thing)
-        for count, thing in ((written.collectives, "collective"), (written.messages, "message"))
+        for count, thing in ((merged.collectives, "collective"), (merged.messages, "message"))
         if count
     ]
     if counts:
         yield Paragraph(f"Matched across ranks: {' and '.join(counts)} (`tracelink collectives` lists them).")
-    if furthest := written.clocks_corrected_ns:
+    if furthest := merged.clocks_corrected_ns:
         yield Paragraph(
             f"Clocks corrected by up to {span(furthest)} (`tracelink clocks` shows how they were estimated)."
         )
-    for finding in written.findings:
+    for finding in merged.findings:
         if finding.reason == LEFT_OUT:
             yield Paragraph(f"Left out: {finding.message}")
-    if written.resumed:
-        ranks = counted(len(written.ranks), "rank")
-        yield Paragraph(f"Resumed: an earlier run had read {number(written.resumed)} of {ranks}.")
+    if merged.resumed:
+        ranks = counted(len(merged.ranks), "rank")
+        yield Paragraph(f"Resumed: an earlier run had read {number(merged.resumed)} of {ranks}.")
 
 
 def _reasons(counts: Mapping[str, int]) -> str:
