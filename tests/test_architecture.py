@@ -240,7 +240,7 @@ REPEATED = {
     ("Layout", "_Values"): "positions of fields in a dump, and their values",
     ("Node", "PositionalNode"): NODES,
     ("Process", "ProcessFact"): "a process of a timeline, and as a native trace states it",
-    ("Shape", "Trace"): "columns of a history of memory, and how a pickle contains them",
+    ("Trace", "_Shape"): "columns of a history of memory, and how a pickle contains them",
     ("Ties", "_CrossRankFlows"): "edges between ranks, and how a format writes them",
     ("Waits", "_Slices"): "waits, and the slices that they are drawn as",
 }

@@ -150,11 +150,9 @@ def _from_pickle(data: bytes, path: str) -> pickles.Loaded:
     except pickles.TooLargeError:
         raise
     except UnreadableError:
-        from tracelink.converters.flight_recorder import python_pickles
-
         try:
-            content = python_pickles.load_fast(data)
-            return pickles.Loaded(content.value if content else python_pickles.replay(data))
+            content = pickles.load_fast(data)
+            return pickles.Loaded(content.value if content else pickles.replay(data))
         except UnreadableError:
             pass
         raise

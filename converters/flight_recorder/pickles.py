@@ -1,22 +1,29 @@
-"""Pickles of torch's flight recorder: each opcode is checked before anything is decoded.
+"""Pickles of dumps: all opcodes are checked before anything is decoded.
 
-A dump can neither run code nor take more memory than allowed. Of a truncated dump, the complete entries are decoded.
+A dump can neither run code nor take more memory than allowed. Of a truncated dump of torch, the complete entries are
+decoded. A dump that Python pickled again, in any protocol, is decoded if it has plain data only.
 """
 
 from __future__ import annotations
 
-import gc
-import io
-import pickle
-import re
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
-from functools import lru_cache
 from typing import Any, NoReturn
 
 from msgspec import Struct
 
-from tracelink._io.pickles import opcode_in_words
+from tracelink._io.pickles import (
+    FIRST_FRAMED,
+    STOP,
+    Machine,
+    Scan,
+    grammar_of_python,
+    grammar_of_torch,
+    is_shallow,
+    load_plain,
+    opcode_in_words,
+    scan,
+)
+from tracelink._io.pickles import Truncated as TruncatedPickle
 from tracelink._model.errors import UnreadableError
 
 MAX_FILE_BYTES = 32 << 20
@@ -34,7 +41,6 @@ _MAX_CHARACTER_BYTES = 4
 """A string of ASCII and one emoji takes four bytes for each character."""
 
 HEADER = b"\x80\x02"
-STOP = b"."
 
 _STRING = ord("X")
 _STRING_HEAD = 5
@@ -46,11 +52,9 @@ _SIZES = dict.fromkeys(b"]}(eu.N\x88\x89\x86", 1) | dict.fromkeys(b"Khq", 2) | d
 _SIZES |= {ord("M"): 3, ord("G"): 9, 0x8A: 10}
 """Bytes of each opcode that torch writes, including arguments of fixed size."""
 
-_BYTES_PER_LONG_PUT = 8
-"""Bytes of the smallest object with a four-byte memo index: an empty container, and the PUT."""
-
-COSTS = {b"](": 100, b"}(": 540, b"\x86": 64, b"\x8a\x08": 72, b"M": 72, b"J": 72, b"G": 64, b"X": 100}
-COSTS |= {b"h": 40, b"j": 40, b"K": 40, b"N": 40, b"\x88": 40, b"\x89": 40}
+_VALUE_COSTS = dict.fromkeys((b"h", b"j", b"K", b"N", b"\x88", b"\x89"), 40) | {b"G": 64, b"X": 100}
+_VALUE_COSTS |= {b"M": 72, b"J": 72}
+COSTS = _VALUE_COSTS | {b"](": 100, b"}(": 540, b"\x86": 64, b"\x8a\x08": 72}
 """Bytes of memory for each opcode, at most, including its slots on the stack and in a container; a dict includes
 the row of columns that it may become."""
 
@@ -60,8 +64,20 @@ _NOT_FROM_TORCH = (
 )
 TRUNCATED = "The file is truncated, or is still being written: copy it or take it again."
 
-DECODER_ERRORS = (pickle.UnpicklingError, TypeError, ValueError, LookupError, AttributeError, EOFError)
-"""Errors of the decoder for opcodes that are each allowed, but invalid together."""
+_PYTHON_CONTAINER_COSTS = {b"]": 260, b"}": 640, b"\x86": 260}
+"""Bytes of memory, including slots in memo, stack and container, and in the check of the result."""
+
+_PYTHON_COSTS = _VALUE_COSTS | _PYTHON_CONTAINER_COSTS | {b"\x8a": 72, b"\x8c": 100, b"(": 24}
+
+_DEEPEST, _DEEPEST_REPLAYED = 16, 64
+"""Levels of what Python pickled; dumps have about five."""
+
+_BYTES_PER_OPCODE = 240
+"""Bytes of memory for one opcode, at most: a dict with one item, and its slots in the memo and on the stack."""
+
+_FRAME, _FRAME_HEAD = b"\x95", 9
+_SHORTEST_FRAME = 64 << 10
+"""Of all frames but the last."""
 
 
 # Memory
@@ -84,19 +100,7 @@ def refuse_if_too_large(data: bytes, costs: Mapping[bytes, int], path: str) -> N
         )
 
 
-@contextmanager
-def collector_paused() -> Iterator[None]:
-    """Pauses Python's cycle collector: a dump has no cycles, and the search takes as long as decoding."""
-    was_enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_enabled:
-            gc.enable()
-
-
-# Decoding
+# Dumps as torch writes them
 
 
 class Truncation(Struct, frozen=True):
@@ -118,11 +122,11 @@ def load(data: bytes, path: str) -> Loaded:
     if not data.startswith(HEADER):
         _refuse_start(data, path)
     refuse_if_too_large(data, COSTS, path)
-    end, _ = _check(data, path)
-    if data[end:] == STOP:
+    scanned = _scan(data, path)
+    if scanned.is_complete:
         return Loaded(_decode(data, path)[0])
-    truncation = _truncation(data, end, path)
-    complete = _closed_after_last_entry(data, end)
+    truncation = _truncation(data, scanned.end, path)
+    complete = _closed_after_last_entry(data, scanned.end)
     if complete is None:
         raise UnreadableError(
             truncation.problem, source=path, position=f"byte {truncation.offset}", advice=TRUNCATED
@@ -132,101 +136,33 @@ def load(data: bytes, path: str) -> Loaded:
 
 def load_with_stable_memo(data: bytes, path: str) -> Any:
     """Decodes a complete dump in which each memo index has one meaning, and no list is shared."""
-    end, puts = _check(data, path)
-    if data[end:] != STOP:
+    scanned = _scan(data, path)
+    if not scanned.is_complete:
         raise UnreadableError("it is truncated", source=path)
     content, memo = _decode(data, path)
-    if len(memo) != puts or list in set(map(type, memo.values())):
+    if len(memo) != scanned.puts or list in set(map(type, memo.values())):
         raise UnreadableError("a memo index is used for several values", source=path)
     return content
 
 
-class _Grammar(Struct, frozen=True):
-    """What may follow: a PUT, and runs of other opcodes after zero, one, or several strings.
-
-    A run ends before the PUT of a container, and before a new string. Its first group matches if it ends in a known
-    string before a new one, its second if it ends in a container with a PUT. Every quantifier is possessive: the
-    match never backtracks.
-    """
-
-    put: re.Pattern[bytes]
-    runs: tuple[re.Pattern[bytes], ...]
-
-
-_STRING_LAST, _CONTAINER_LAST = 1, 2
-
-
-@lru_cache(maxsize=8)
-def _grammar(memo_high: int) -> _Grammar:
-    put = rb"(?:q.|r..[\x00-%b]\x00)?+" % re.escape(bytes([memo_high]))
-    get = rb"(?:h.|j.{4})"
-    known = rb"(?:%b(?!X))" % get
-    run = (
-        rb"(?:h.(?!X)(?:%b++\x86?+)?+|[\]}]\(|K.|[eu](?![qr])|[N\x88\x89]|j.{4}(?!X)(?:%b++\x86?+)?+"
-        rb"|\x8a\x08.{8}|M..|J.{4}|G.{8})*+(?:(%b)(?=X)|([eu])(?=[qr]))?+" % (known, known, get)
-    )
-    after = (rb"", rb"(?:%b++\x86?+)?+" % known, rb"%b*+\x86?+" % known)
-    return _Grammar(re.compile(put, re.DOTALL), tuple(re.compile(start + run, re.DOTALL) for start in after))
-
-
-def _check(data: bytes, path: str) -> tuple[int, int]:
-    """The offset where torch's opcodes end (STOP in a complete dump), and the number of PUTs before it."""
-    grammar = _grammar(min(len(data) // _BYTES_PER_LONG_PUT >> 16, 255))
-    offset, strings, puts = len(HEADER), 0, 0
-    while run := grammar.runs[min(strings, 2)].match(data, offset):
-        if run.end() > offset:
-            strings = 1 if run.lastindex == _STRING_LAST else 0
-        end = run.end()
-        if run.lastindex != _CONTAINER_LAST:
-            offset = end
-            if data[offset : offset + 1] != b"X":
-                break
-            end = offset + _STRING_HEAD + int.from_bytes(data[offset + 1 : offset + _STRING_HEAD], "little")
-            if end > len(data):
-                break
-            _check_string(data[offset + _STRING_HEAD : end], offset + _STRING_HEAD, path)
-            strings += 1
-        put = grammar.put.match(data, end)
-        offset = put.end() if put else end
-        puts += offset > end
-    return offset, puts
-
-
-def _check_string(string: bytes, offset: int, path: str) -> None:
-    """Refuses lone surrogates too: the decoder would accept them, and no writer could encode them."""
-    try:
-        string.decode()
-    except UnicodeDecodeError as error:
+def _scan(data: bytes, path: str) -> Scan:
+    scanned = scan(data, grammar_of_torch(len(data)))
+    if scanned.damage:
         raise UnreadableError(
-            f"a string is not UTF-8 ({error.reason})",
+            f"a string is not UTF-8 ({scanned.damage.reason})",
             source=path,
-            position=f"byte {offset + error.start}",
+            position=f"byte {scanned.end + _STRING_HEAD + scanned.damage.start}",
             advice="The dump is damaged: copy it or take it again.",
-        ) from None
-
-
-class PlainDecoder(pickle.Unpickler):
-    """A decoder without classes: the second guard, as the grammar has no opcode that needs them."""
-
-    def find_class(self, module: str, name: str, /) -> NoReturn:
-        """Refuses every class."""
-        raise pickle.UnpicklingError(f"it names {module}.{name}")
-
-    def persistent_load(self, pid: Any, /) -> NoReturn:
-        """Refuses every external object."""
-        raise pickle.UnpicklingError("it names an object outside itself")
+        )
+    return scanned
 
 
 def _decode(data: bytes, path: str) -> tuple[Any, dict[int, Any]]:
-    """The content of a pickle, and its memo at the end."""
-    decoder = PlainDecoder(io.BufferedReader(io.BytesIO(data), 1 << 16))
     try:
-        with collector_paused():
-            return decoder.load(), decoder.memo.copy()
-    except DECODER_ERRORS as error:
-        raise UnreadableError(
-            f"the pickle is invalid ({error})", source=path, advice=_NOT_FROM_TORCH
-        ) from None
+        return load_plain(data)
+    except UnreadableError as error:
+        error.source, error.advice = path, _NOT_FROM_TORCH
+        raise
 
 
 def _refuse_start(data: bytes, path: str) -> NoReturn:
@@ -289,3 +225,69 @@ def _closed_after_last_entry(data: bytes, end: int) -> bytes | None:
             offset += int.from_bytes(data[offset + 1 : offset + _STRING_HEAD], "little")
         offset += _SIZES[opcode]
     return data[:kept_end] + closers + STOP if kept_end else None
+
+
+# Dumps that Python pickled again
+
+
+class Content(Struct, frozen=True):
+    """The content of a pickle."""
+
+    value: Any
+
+
+def load_fast(data: bytes) -> Content | None:
+    """The plain data in a pickle that Python wrote; None if only `replay` can decide."""
+    if len(data) <= len(HEADER) or data[0] != HEADER[0] or not 2 <= data[1] <= 5:
+        return None
+    unframed = b"".join((data[: len(HEADER)], *_frames(data))) if data[1] >= FIRST_FRAMED else data
+    if not _fits(unframed):
+        return None
+    scanned = scan(unframed, grammar_of_python(data[1], len(data)))
+    if not scanned.is_complete or not scanned.has_flat_pairs():
+        return None
+    # In a list, because STOP alone would return the last of several values.
+    listed = b"".join((unframed[: len(HEADER)], b"](", unframed[len(HEADER) : -1], b"e."))
+    try:
+        (value,), _ = load_plain(listed)
+    except (UnreadableError, ValueError):
+        return None
+    return Content(value) if is_shallow(value, len(unframed), _DEEPEST) else None
+
+
+def replay(data: bytes) -> Any:
+    """The plain data in a pickle of any protocol; an error if it has anything else, or is truncated."""
+    machine = Machine(iter([data]), "a dump")
+    try:
+        opcodes = 0
+        while machine.step():
+            opcodes += 1
+            if opcodes * _BYTES_PER_OPCODE > MEMORY:
+                machine.refuse(f"there are {opcodes} opcodes")
+    except TruncatedPickle:
+        raise UnreadableError("it is truncated") from None
+    value = machine.result()
+    if not is_shallow(value, len(data), _DEEPEST_REPLAYED):
+        machine.refuse("a structure contains itself, or is nested too deeply")
+    return value
+
+
+def _frames(data: bytes) -> Iterator[bytes]:
+    """The bytes in the frames, and those after them."""
+    at = len(HEADER)
+    while data[at : at + 1] == _FRAME:
+        end = at + _FRAME_HEAD + int.from_bytes(data[at + 1 : at + _FRAME_HEAD], "little")
+        is_complete = end <= len(data) and (end - at >= _SHORTEST_FRAME or data[end : end + 1] != _FRAME)
+        if not is_complete:
+            break
+        yield data[at + _FRAME_HEAD : end]
+        at = end
+    yield data[at:]
+
+
+def _fits(data: bytes) -> bool:
+    try:
+        refuse_if_too_large(data, _PYTHON_COSTS, "")
+    except TooLargeError:
+        return False
+    return sum(data.count(token) * cost for token, cost in _PYTHON_CONTAINER_COSTS.items()) <= MEMORY

@@ -10,6 +10,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from tracelink._io.engine import Engine
+from tracelink._io.pickles import collector_paused
 from tracelink._io.sources import Source
 from tracelink._model.columns import NO_TIME, UNKNOWN, StringTable
 from tracelink._model.findings import Finding, NewerVersion, Severity
@@ -25,7 +26,6 @@ from tracelink.converters.flight_recorder.decoding import (
     json_copy,
 )
 from tracelink.converters.flight_recorder.entries import Fields, fields_of
-from tracelink.converters.flight_recorder.pickles import collector_paused
 from tracelink.converters.flight_recorder.records import (
     backends_of,
     communications_of,

@@ -1,8 +1,27 @@
-"""Abridged decoding: entries that repeat earlier ones, except for their numbers, are not decoded.
+r"""Abridged decoding: entries that repeat earlier ones, except for their numbers, are not decoded.
 
 Most of a dump are entries of a few forms: the same keys, and only known strings. All entries of a form are scanned at
 once, span by span and number by number. Entries with a new span are decoded; each run of others becomes a marker in
 the pickle. Numbers in a dump are not negative: UNKNOWN represents None.
+
+An example, of which a test holds every byte. A dump has four entries, of records 7 to 10. The first has all strings,
+and the PUTs by which later entries know them (`q` and a memo index):
+
+    }(X\t\0\0\0record_idq\1  K\7  X…profiling_nameq\2 X…nccl:all_reduceq\3  X…time_created_nsq\4  \x8a\x08…  …u
+
+The others are spans of GETs (`h` and a memo index), and numbers between them. A number is `K` and a byte, `\x8a\x08`
+and eight bytes, or another opcode of `_INTEGERS`; `](](K\2K\4ee` is a list of sizes, and belongs to a span:
+
+    span        number  span                number          span
+    }( h\1      K\x08   h\2 h\3  h\4      \x8a\x08 time8  h\5 ](](K\2K\4ee u     record 8: decoded
+    }( h\1      K\x09   h\2 h\3  h\4      \x8a\x08 time9  h\5 ](](K\2K\4ee u     record 9: the spans of 8
+    }( h\1      K\x0a   h\2 h\3  h\4      \x8a\x08 time10 h\5 ](](K\2K\4ee u     record 10: the spans of 8
+
+So all three have one form with the keys (record_id), (profiling_name, time_created_ns), (input_sizes), and all their
+numbers are read into two columns. In the pickle that is decoded, marker 0 is before record 8, and marker 1 in place of
+records 9 and 10. A marker is an integer: its number, and `mark` or another token that is in no kept byte:
+
+    ](  …entry of record 7…  \x8a\x08\0\0\0\0mark  …entry of record 8…  \x8a\x08\1\0\0\0mark  e
 """
 
 from __future__ import annotations
@@ -16,18 +35,18 @@ import numpy as np
 from msgspec import Struct
 from msgspec.structs import replace
 
+from tracelink._io.pickles import GET, STOP
 from tracelink._model.columns import UNKNOWN, Bools, Float64s, Int64s
 from tracelink._model.errors import UnreadableError
 from tracelink.converters.flight_recorder import pickles, schema
 
-_GET = rb"(?:h.|j.{4})"
 _INTEGER = rb"(?:K.|M..|J.{4}|\x8a\x08.{8})"
-_LIST = rb"\]\((?:%b|\]\(%b*+e)*+e" % (_GET, _INTEGER)
-_WORD = rb"(?:%b%b\x86|%b|[\x88\x89]|%b)" % (_GET, _GET, _GET, _LIST)
+_LIST = rb"\]\((?:%b|\]\(%b*+e)*+e" % (GET, _INTEGER)
+_WORD = rb"(?:%b%b\x86|%b|[\x88\x89]|%b)" % (GET, GET, GET, _LIST)
 """A pair of strings, a string, a flag, or a list of strings or of sizes."""
 
-_FIELDS = rb"(?>%b%b)*+" % (_GET, _WORD)
-_TO_A_NUMBER = _FIELDS + _GET + rb"(?=[KMJGN\x8a])"
+_FIELDS = rb"(?>%b%b)*+" % (GET, _WORD)
+_TO_A_NUMBER = _FIELDS + GET + rb"(?=[KMJGN\x8a])"
 
 _FIRST = re.compile(rb"\}\(" + _TO_A_NUMBER, re.DOTALL)
 _MIDDLE = re.compile(_TO_A_NUMBER, re.DOTALL)
@@ -36,7 +55,7 @@ _LAST = re.compile(_FIELDS + rb"u(?![qr])", re.DOTALL)
 
 _NUMBER = re.compile(rb"%b|(G).{8}|N" % _INTEGER, re.DOTALL)
 
-_KEYS = re.compile(rb"(%b)(?:%b)?+" % (_GET, _WORD), re.DOTALL)
+_KEYS = re.compile(rb"(%b)(?:%b)?+" % (GET, _WORD), re.DOTALL)
 """The keys of a span."""
 
 _MOST_NUMBERS = 64
@@ -46,7 +65,7 @@ _SHORT_PUT, _LONG_PUT = b"qr"
 _GET_OF = {_SHORT_PUT: b"h", _LONG_PUT: b"j"}
 
 _FIRST_ENTRY = re.compile(
-    rb"X\x07\0\0\0entries(?:q.|r.{4})\]\(\}\((?:(?P<known>%b)|X(?P<size>.{4}))" % _GET, re.DOTALL
+    rb"X\x07\0\0\0entries(?:q.|r.{4})\]\(\}\((?:(?P<known>%b)|X(?P<size>.{4}))" % GET, re.DOTALL
 )
 """The start of the list of entries, up to the first key of its first entry."""
 
@@ -468,7 +487,7 @@ class Entries(Struct, frozen=True):
 
 def abridged(data: bytes, path: str, fewest: int = _FEWEST) -> tuple[schema.Dump, Entries] | None:
     """The dump with its decoded entries, and all its entries; None unless most of them repeat others."""
-    forms = _forms(data)
+    forms = find_forms(data)
     if sum(len(form.similar.start) for form in forms) < fewest:
         return None
     markers = Markers.of(forms)
@@ -487,7 +506,7 @@ def selected(data: bytes, path: str, rows: Collection[int]) -> tuple[schema.Dump
 
     None unless most entries repeat others.
     """
-    forms = _forms(data)
+    forms = find_forms(data)
     markers = Markers.of(forms) if forms else None
     if not markers or markers.overlap:
         return None
@@ -501,10 +520,11 @@ def selected(data: bytes, path: str, rows: Collection[int]) -> tuple[schema.Dump
     return replace(dump, entries=members.decoded), found
 
 
-def _forms(data: bytes) -> list[Form]:
+def find_forms(data: bytes) -> list[Form]:
+    """The forms of entries that may repeat others; none of a truncated dump, or of one with too many entries."""
     # Counting takes a tenth of the time that reading takes: not where there cannot be so many.
     may_be_too_many = len(data) > len(_OPENED) * _MOST_ENTRIES
-    if not data.endswith(pickles.STOP) or (may_be_too_many and data.count(_OPENED) > _MOST_ENTRIES):
+    if not data.endswith(STOP) or (may_be_too_many and data.count(_OPENED) > _MOST_ENTRIES):
         return []
     return [Form.of(similar) for similar in _similar_entries(data)]
 

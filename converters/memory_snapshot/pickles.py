@@ -13,24 +13,13 @@ from typing import Any
 
 from msgspec import Struct, field
 
-from tracelink._io.pickles import AHEAD, Machine, Truncated, unframed
+from tracelink._io.pickles import AHEAD, GET, LONG, Machine, Truncated, unframed
 from tracelink._io.sources import Opened
 from tracelink._model.columns import UNKNOWN, StringTable
 from tracelink._model.communications import text_in
 from tracelink._model.errors import UnreadableError
 from tracelink._model.records import Frame
 from tracelink.converters.memory_snapshot import schema
-from tracelink.converters.memory_snapshot.shapes import (
-    GET,
-    KEYS_OF_ENTRY,
-    Shape,
-    clipped,
-    number_of,
-    shape_of,
-)
-
-MOST_SHAPES = 64
-
 
 # Entries as columns.
 
@@ -144,7 +133,7 @@ class _Machine(Machine):
         self.owned: list[Owned] = []
         self.pending = array("q")
         """Rows of the entries that are on the stack."""
-        self.shapes: list[Shape] = []
+        self.shapes: list[_Shape] = []
         self.tried: set[tuple[bytes, ...]] = set()
         self.stacks_by_text: dict[bytes, int] = {}
         self.lists_of_stacks: dict[int, List] = {}
@@ -172,7 +161,7 @@ class _Machine(Machine):
 
     def literal(self, value: Any) -> Any:
         """A number that fits a column, or a text."""
-        return clipped(value) if type(value) is int else super().literal(value)
+        return _clipped(value) if type(value) is int else super().literal(value)
 
     def recall(self, index: int) -> Any:
         """The value with this index of the memo; no entry is referred to."""
@@ -202,7 +191,7 @@ class _Machine(Machine):
             frame = Frame(
                 text_in(content.get(schema.NAME)),
                 text_in(content[schema.FILE]),
-                clipped(content[schema.LINE]),
+                _clipped(content[schema.LINE]),
             )
             content.frame = self.entries.frames.setdefault(frame, len(self.entries.frames))
         elif schema.SIZE in content and (schema.ACTION in content or schema.STATE in content):
@@ -223,9 +212,9 @@ class _Machine(Machine):
             action = ""
         self.entries.add(
             self.entries.actions[text_in(action)],
-            clipped(address),
-            clipped(size),
-            clipped(content.get(schema.TIME)),
+            _clipped(address),
+            _clipped(size),
+            _clipped(content.get(schema.TIME)),
             self._stack_of(frames),
         )
 
@@ -255,9 +244,9 @@ class _Machine(Machine):
 
     def _learned_entry(self) -> bool:
         """Learns the shape of an entry of which only the keys are known; True if it was added."""
-        if len(self.shapes) >= MOST_SHAPES:
+        if len(self.shapes) >= _MOST_SHAPES:
             return False
-        for pattern in KEYS_OF_ENTRY.values():
+        for pattern in _KEYS_OF_ENTRY.values():
             match = pattern.match(self.data, self.at)
             if not match:
                 continue
@@ -266,23 +255,23 @@ class _Machine(Machine):
                 return False
             self.tried.add(tuple(keys))
             names = [self.recall(int.from_bytes(key[1:], "little")) for key in keys]
-            shape = shape_of(keys, names) if all(type(name) is str for name in names) else None
+            shape = _shape_of(keys, names) if all(type(name) is str for name in names) else None
             if shape is None:
                 return False
             self.shapes.insert(0, shape)
             return self._known_entry()
         return False
 
-    def _add_match(self, shape: Shape, match: re.Match[bytes]) -> bool:
+    def _add_match(self, shape: _Shape, match: re.Match[bytes]) -> bool:
         action = self.recall(int.from_bytes(match[shape.action][1:], "little"))
         stack = self._stack_in(match[shape.stack], match[shape.stack + 2]) if shape.stack else UNKNOWN
         if type(action) is not str or stack is None:
             return False
         self.entries.add(
             self.entries.actions[action],
-            number_of(match[shape.address]) if shape.address else UNKNOWN,
-            number_of(match[shape.size]),
-            number_of(match[shape.time]) if shape.time else UNKNOWN,
+            _number_of(match[shape.address]) if shape.address else UNKNOWN,
+            _number_of(match[shape.size]),
+            _number_of(match[shape.time]) if shape.time else UNKNOWN,
             stack,
         )
         for group, is_stack in shape.puts:
@@ -344,3 +333,92 @@ class _Machine(Machine):
                 self.stack.append(value)
                 self.extend([item])
                 self.stack.pop()
+
+
+# Shapes of entries: patterns that match a whole entry with known keys in one order.
+
+_MOST_SHAPES = 64
+_MOST_PAIRS = 16
+
+_PUT = rb"(?:q.|r.{4}|\x94)?+"
+_NUMBER = rb"(?:K.|M..|J.{4}|%b)" % LONG
+_STACK = rb"\](%b)((?:\(%b*+e|%ba)?+)(%b)" % (_PUT, GET, GET, _PUT)
+_OTHER = rb"%b|%b|[N\x88\x89]|G.{8}|%b%b\x86(%b)" % (GET, _NUMBER, _NUMBER, _NUMBER, _PUT)
+_VALUE = rb"(%b|%b|%b|[N\x88\x89]|G.{8}|%b%b\x86%b)" % (
+    GET,
+    _NUMBER,
+    rb"\]%b(?:\(%b*+e|%ba)?+%b" % (_PUT, GET, GET, _PUT),
+    _NUMBER,
+    _NUMBER,
+    _PUT,
+)
+_KEYS_OF_ENTRY = {
+    count: re.compile(rb"\}%b\(" % _PUT + rb"(%b)%b" % (GET, _VALUE) * count + rb"u", re.DOTALL)
+    for count in range(3, _MOST_PAIRS)
+}
+"""Entries with so many pairs, each of whose keys is known."""
+
+
+class _Shape(Struct, frozen=True):
+    """A pattern of entries with the same keys, and which of its groups hold what."""
+
+    pattern: re.Pattern[bytes]
+    action: int
+    address: int
+    size: int
+    time: int
+    stack: int
+    """0 for what such entries do not have."""
+    puts: tuple[tuple[int, bool], ...]
+    """Groups with the PUTs of containers, in order, and whether each is of the stack."""
+
+
+_Value = tuple[bytes, int, bool, tuple[tuple[int, bool], ...]]
+"""A pattern, its groups, whether the first of them is the value, and which are PUTs, also of a stack."""
+
+_STACK_VALUE: _Value = (rb"(%b|%b)" % (GET, _STACK), 4, True, ((2, True), (4, True)))
+_TEXT_VALUE: _Value = (rb"(%b)" % GET, 1, True, ())
+_NUMBER_VALUE: _Value = (rb"(%b)" % _NUMBER, 1, True, ())
+_OTHER_VALUE: _Value = (rb"(?:%b)" % _OTHER, 1, False, ((1, False),))
+_NUMBERS = (schema.AT, schema.ADDRESS, schema.DEVICE_FREE, schema.SIZE, schema.REQUESTED, schema.TIME)
+_VALUES = dict.fromkeys(_NUMBERS, _NUMBER_VALUE)
+_VALUES |= {schema.ACTION: _TEXT_VALUE, schema.STATE: _TEXT_VALUE, schema.FRAMES: _STACK_VALUE}
+
+
+def _shape_of(keys: list[bytes], names: list[str]) -> _Shape | None:
+    """The shape of entries with these keys; None if they are no entries."""
+    needed = {schema.ACTION, schema.SIZE} if schema.ACTION in names else {schema.STATE, schema.SIZE}
+    if not needed <= set(names) or len(set(names)) < len(names):
+        return None
+    parts, groups, puts = [rb"\}(%b)\(" % _PUT], 1, [(1, False)]
+    found: dict[str, int] = {}
+    for key, name in zip(keys, names, strict=True):
+        value, count, captured, puts_of_value = _VALUES.get(name, _OTHER_VALUE)
+        parts += [re.escape(key), value]
+        puts += [(groups + group, is_stack) for group, is_stack in puts_of_value]
+        if captured:
+            found[name] = groups + 1
+        groups += count
+    parts.append(rb"u(%b)" % _PUT)
+    puts.append((groups + 1, False))
+    return _Shape(
+        re.compile(b"".join(parts), re.DOTALL),
+        found.get(schema.ACTION) or found[schema.STATE],
+        found.get(schema.AT) or found.get(schema.ADDRESS) or found.get(schema.DEVICE_FREE, 0),
+        found.get(schema.REQUESTED) or found[schema.SIZE],
+        found.get(schema.TIME, 0),
+        found.get(schema.FRAMES, 0),
+        tuple(puts),
+    )
+
+
+def _number_of(token: bytes) -> int:
+    """The value of an integer opcode."""
+    if token[:1] == b"\x8a":
+        return _clipped(int.from_bytes(token[2:], "little", signed=True))
+    return int.from_bytes(token[1:], "little", signed=token[:1] == b"J")
+
+
+def _clipped(value: Any) -> int:
+    """A number that fits a column; UNKNOWN for all other values."""
+    return value if type(value) is int and -(1 << 63) <= value < 1 << 63 else UNKNOWN

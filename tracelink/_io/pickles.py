@@ -1,14 +1,27 @@
-"""Pickles of unknown origin: a machine for plain data, which never runs or imports anything.
+"""Pickles of unknown origin: plain data only, and no code in them is ever run.
 
-The opcodes of a stream are executed one after the other, and bounded by its size: few bytes do not become many objects.
-A format that turns parts of the content into columns while they are decoded overrides what happens to containers.
+Two ways to read one, both bounded by the size of the pickle before memory is taken:
+
+- `scan` checks all opcodes with regular expressions, run by run; what passes may be decoded by Python's own decoder
+  with `load_plain`. Dumps of the flight recorder are read so.
+- `Machine` executes one opcode after the other. A format that turns parts of the content into columns while they are
+  decoded overrides what happens to containers. Snapshots of memory are read so, and pickles that `scan` refuses.
 """
 
 from __future__ import annotations
 
+import gc
+import io
+import pickle
 import pickletools
+import re
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import lru_cache
+from itertools import chain
 from typing import Any, NoReturn
+
+from msgspec import Struct, field
 
 from tracelink._model.errors import UnreadableError, encodable
 
@@ -25,10 +38,29 @@ _BYTES_OF_A_CONTAINER = 12
 _BYTES_OF_A_VALUE = 4
 """Values take at least so many bytes, if there are many: only an empty dict takes one."""
 
+STOP = b"."
 _HEAD = 2
 _PROTOCOLS = range(2, 6)
-_FIRST_FRAMED = 4
+FIRST_FRAMED = 4
+"""The first protocol with frames, and with MEMOIZE in place of PUT."""
 _FRAME, _FRAME_HEAD = 0x95, 9
+
+
+# Opcodes that occur in plain data, as regular expressions.
+
+GET = rb"(?:h.|j.{4})"
+LONG = rb"\x8a(?:\x08.{8}|\x05.{5}|\x06.{6}|\x07.{7}|\x09.{8}[\x00\xff])"
+"""An integer of 64 bits that does not fit in four bytes; torch always writes eight."""
+
+_PUT = rb"(?:q.|r..[\x00-%b]\x00)"
+_TAKEN = re.compile(rb"h(.)|j(.{4})", re.DOTALL)
+_MEMOIZED = re.compile(rb"(?:[hK].|M..|[jJ].{4}|G.{8}|%b|[^hKMjJG\x8a\x94])*+(\x94?)" % LONG, re.DOTALL)
+"""Each MEMOIZE with the opcodes before it; its memo index is the number of earlier ones."""
+
+_KEYS = frozenset({str, int})
+_CONTAINERS = frozenset({dict, list, tuple})
+_BYTES_PER_LOOK = 8
+"""Items of shared containers are visited again if the visits are fewer than one for so many bytes of the pickle."""
 
 
 class Truncated(Exception):  # noqa: N818  the end of a file, not a failure
@@ -47,7 +79,7 @@ def unframed(read: Callable[[int], bytes]) -> Iterator[bytes]:
     if len(head) < _HEAD or head[0] != 0x80 or head[1] not in _PROTOCOLS:
         raise UnreadableError(f"it starts with {head.hex(' ')}; a pickle starts with 80 02 to 80 05")
     yield head
-    framed = head[1] >= _FIRST_FRAMED
+    framed = head[1] >= FIRST_FRAMED
     while framed:
         start = read(_FRAME_HEAD)
         framed = len(start) == _FRAME_HEAD and start[0] == _FRAME
@@ -59,6 +91,225 @@ def unframed(read: Callable[[int], bytes]) -> Iterator[bytes]:
             yield block
     while block := read(_BLOCK):
         yield block
+
+
+# Scan: all opcodes are checked, run by run, before anything is decoded.
+
+
+class Grammar(Struct, frozen=True):
+    """What a writer of plain data writes. Every quantifier is possessive: the match never backtracks."""
+
+    run: re.Pattern[bytes]
+    """Opcodes up to a new string or less: up to a `pair` of known strings and its `pair_put`, up to a `known` string
+    before a new one, or up to the end of a container that gets a PUT, `closed`."""
+    pair_after: tuple[re.Pattern[bytes], ...]
+    """The end of a pair after one new string, or after two: a known string, if it has one, and the PUT of the pair."""
+    put: re.Pattern[bytes]
+    length_bytes: dict[bytes, int]
+    """Bytes of the length of a string, by its opcode."""
+
+
+_NEVER = rb"(?!)"
+_BYTES_PER_PUT_OF_TORCH, _BYTES_PER_PUT_OF_PYTHON = 8, 6
+"""Bytes of the smallest object with a four-byte memo index, an empty container and the PUT: no index is larger."""
+
+
+def grammar_of_torch(size: int) -> Grammar:
+    """The grammar of `size` bytes that the pickler of torch's C++ code wrote.
+
+    Containers get their PUT at their end, and pairs of strings none: nothing can contain itself or nested tuples.
+    """
+    return _grammar_of_torch(_memo_high(size // _BYTES_PER_PUT_OF_TORCH))
+
+
+def grammar_of_python(protocol: int, size: int) -> Grammar:
+    """The grammar of `size` bytes that Python wrote, without the heads of frames."""
+    return _grammar_of_python(protocol >= FIRST_FRAMED, _memo_high(size // _BYTES_PER_PUT_OF_PYTHON))
+
+
+def _memo_high(most: int) -> bytes:
+    """The largest third byte of a memo index that is at most `most`; the fourth is zero."""
+    return re.escape(bytes([min(most >> 16, 255)]))
+
+
+@lru_cache(maxsize=8)
+def _grammar_of_torch(memo_high: bytes) -> Grammar:
+    in_run = rb"(?!X)(?:(?:%(get)b(?!X))++\x86?+)?+" % {b"get": GET}
+    run = (
+        rb"(?:h.%(in_run)b|[\]}]\(|K.|[eu](?![qr])|[N\x88\x89]|j.{4}%(in_run)b"
+        rb"|\x8a\x08.{8}|M..|J.{4}|G.{8})*+(?:(?P<known>%(get)b)(?=X)|(?P<closed>[eu])(?=[qr]))?+"
+    )
+    return _grammar(run % {b"in_run": in_run, b"get": GET}, _PUT % memo_high, _NEVER, {b"X": 4})
+
+
+@lru_cache(maxsize=8)
+def _grammar_of_python(framed: bool, memo_high: bytes) -> Grammar:
+    put, text = (rb"\x94", rb"[X\x8c]") if framed else (_PUT % memo_high, rb"X")
+    in_run = rb"(?!\x86|%b\x86|%b)" % (GET, text)
+    run = (
+        rb"(?:h.%(in_run)b|[\]}](?:%(put)b)?+|[(eusaN\x88\x89]|K.|M..|j.{4}%(in_run)b|J.{4}|G.{8}|%(long)b)*+"
+        rb"(?:(?P<pair>%(get)b%(get)b)\x86(?P<pair_put>%(put)b)?+|(?P<known>%(get)b)(?=%(text)b))?+"
+    )
+    parts = {b"in_run": in_run, b"put": put, b"get": GET, b"text": text, b"long": LONG}
+    return _grammar(run % parts, put, put, {b"X": 4, b"\x8c": 1})
+
+
+def _grammar(run: bytes, put: bytes, pair_put: bytes, length_bytes: dict[bytes, int]) -> Grammar:
+    ends = (rb"(%b)\x86(%b)?+" % (GET, pair_put), rb"(%b)?+\x86(%b)?+" % (GET, pair_put))
+    patterns = (re.compile(pattern, re.DOTALL) for pattern in (run, *ends, rb"(?:%b)?+" % put))
+    of_run, *of_ends, of_put = patterns
+    return Grammar(of_run, tuple(of_ends), of_put, length_bytes)
+
+
+class Scan(Struct):
+    """The opcodes of a pickle from its head up to `end`, which all fit a grammar."""
+
+    data: bytes
+    end: int = _HEAD
+    puts: int = 0
+    """The number of PUTs of strings and of closed containers."""
+    damage: UnicodeDecodeError | None = None
+    """Why the string at `end` is not UTF-8. Python's decoder accepts lone surrogates, which no writer can encode."""
+    taken: set[bytes] = field(default_factory=set)
+    """GETs of the memo in pairs."""
+    steps: list[tuple[int, int, bytes | None]] = field(default_factory=list)
+    """Start and end of each run of opcodes without strings, and the PUT of the pair at its end."""
+
+    @property
+    def is_complete(self) -> bool:
+        """True if STOP follows, as the last byte."""
+        return self.end == len(self.data) - 1 and self.data.endswith(STOP)
+
+    def has_flat_pairs(self) -> bool:
+        """True if no pair takes another one from the memo.
+
+        Python's decoder would hash a deeply nested tuple for ever, or until the stack overflows.
+        """
+        gets = _TAKEN.findall(b"".join(self.taken))
+        taken = {int.from_bytes(short or long, "little") for short, long in gets}
+        return taken.isdisjoint(self._pair_indexes(max(taken, default=-1)))
+
+    def _pair_indexes(self, most: int) -> Iterator[int]:
+        """Memo indexes of the pairs; those above `most` may be missing."""
+        memoized = 0
+        for start, end, put in self.steps:
+            if put and len(put) > 1:
+                yield int.from_bytes(put[1:], "little")
+            elif self.data[1] >= FIRST_FRAMED:
+                memoized += len(b"".join(_MEMOIZED.findall(self.data, start, end)))
+                if put:
+                    yield memoized - 1
+                if memoized > most:
+                    return
+
+    def string_end(self, at: int, length_bytes: int | None) -> int:
+        """The end of the string at this offset; 0 without a whole string in UTF-8."""
+        if length_bytes is None:
+            return 0
+        start = at + 1 + length_bytes
+        end = start + int.from_bytes(self.data[at + 1 : start], "little")
+        if end > len(self.data):
+            return 0
+        try:
+            self.data[start:end].decode()
+        except UnicodeDecodeError as damage:
+            self.damage = damage
+            return 0
+        return end
+
+
+def scan(data: bytes, grammar: Grammar) -> Scan:
+    """Checks the opcodes of a pickle as far as they fit the grammar."""
+    found = Scan(data)
+    taken, steps, put_at = found.taken, found.steps, grammar.put.match
+    at, texts = _HEAD, 0
+    while run := grammar.run.match(data, at):
+        end, last = run.end(), run.lastgroup
+        if last == "pair" or last == "pair_put":
+            pair, put = run.group("pair", "pair_put")
+            taken.add(pair)
+            steps.append((at, end, put))
+            at, texts = end, 0
+            continue
+        if end > at:
+            steps.append((at, end, None))
+            at, texts = end, 1 if last == "known" else 0
+        if last != "closed":
+            end = found.string_end(at, grammar.length_bytes.get(data[at : at + 1]))
+            if not end:
+                break
+            texts = min(texts + 1, 2)
+        put_end = put_at(data, end).end()  # type: ignore[union-attr]  # it may be empty
+        found.puts += put_end > end
+        steps.append((end, put_end, None))
+        at = put_end
+        if texts and (ended := grammar.pair_after[texts - 1].match(data, at)):
+            taken.add((run["known"] or b"") + (ended[1] or b""))
+            steps.append((at, ended.end(), ended[2]))
+            at, texts = ended.end(), 0
+    found.end = at
+    return found
+
+
+# Decoding of what was scanned, by Python's own decoder.
+
+
+class _PlainDecoder(pickle.Unpickler):
+    """A decoder without classes: the second guard, as no grammar has an opcode that needs them."""
+
+    def find_class(self, module: str, name: str, /) -> NoReturn:
+        """Refuses every class."""
+        raise pickle.UnpicklingError(f"it names {module}.{name}")
+
+    def persistent_load(self, pid: Any, /) -> NoReturn:
+        """Refuses every external object."""
+        raise pickle.UnpicklingError("it names an object outside itself")
+
+
+@contextmanager
+def collector_paused() -> Iterator[None]:
+    """Pauses Python's cycle collector: plain data has no cycles, and the search takes as long as decoding."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
+
+
+def load_plain(data: bytes) -> tuple[Any, dict[int, Any]]:
+    """The content of a pickle that was scanned as a whole, and its memo; UnreadableError if it makes no sense."""
+    decoder = _PlainDecoder(io.BufferedReader(io.BytesIO(data), 1 << 16))
+    try:
+        with collector_paused():
+            return decoder.load(), decoder.memo.copy()
+    except (pickle.UnpicklingError, TypeError, ValueError, LookupError, AttributeError, EOFError) as error:
+        # Opcodes that are each allowed can be invalid together.
+        raise UnreadableError(f"the pickle is invalid ({error})") from None
+
+
+def is_shallow(value: Any, size: int, deepest: int) -> bool:
+    """True if a value has few levels, so does not contain itself, and all keys are strings or integers.
+
+    Shared containers are visited once per level if more visits would take long for a pickle of this size.
+    """
+    level = [value] if type(value) in _CONTAINERS else []
+    for _ in range(deepest):
+        dicts = [container for container in level if type(container) is dict]
+        if not _KEYS.issuperset(map(type, chain.from_iterable(dicts))):
+            return False
+        lists = [container for container in level if type(container) is not dict]
+        inner = chain(chain.from_iterable(map(dict.values, dicts)), chain.from_iterable(lists))
+        level = [value for value in inner if type(value) in _CONTAINERS]
+        if not level:
+            return True
+        if sum(map(len, level)) * _BYTES_PER_LOOK > size:
+            level = list({id(container): container for container in level}.values())
+    return False
+
+
+# The machine: one opcode after the other.
 
 
 class _Mark:

@@ -24,7 +24,7 @@ from tracelink.converters.flight_recorder.entries import fields_of
 from tracelink.converters.flight_recorder.pickles import load
 from tracelink.converters.flight_recorder.reader import FlightRecorderReader
 from tracelink.converters.flight_recorder.records import records_of
-from tracelink.converters.flight_recorder.scan import Entries, abridged
+from tracelink.converters.flight_recorder.scan import Entries, Markers, abridged, find_forms
 from tracelink.converters.flight_recorder.schema import Dump, dump_of
 
 STACKS = [[frame("all_reduce", line=line), frame("main")] for line in (1, 2)]
@@ -102,6 +102,41 @@ def decoded(data: bytes) -> int:
     brief = abridged(data, "dump", fewest=1)
     assert brief is not None
     return len(brief[1].decoded)
+
+
+def text(value: str, index: int) -> bytes:
+    """A new string with its PUT."""
+    return b"X" + len(value).to_bytes(4, "little") + value.encode() + b"q" + bytes([index])
+
+
+def similar(record: int, time: bytes) -> bytes:
+    """An entry of known strings."""
+    return b"}(h\1K%bh\2h\3h\4\x8a\x08%bh\5](](K\2K\4eeu" % (bytes([record]), time * 8)
+
+
+def test_the_worked_example_is_abridged_as_the_module_says() -> None:
+    first = b"".join((
+        b"}(" + text("record_id", 1) + b"K\7",
+        text("profiling_name", 2) + text("nccl:all_reduce", 3),
+        text("time_created_ns", 4) + b"\x8a\x08" + b"\7" * 8,
+        text("input_sizes", 5) + b"](](K\2K\4eeu",
+    ))  # fmt: skip
+    start = b"\x80\x02}(" + text("entries", 0) + b"](" + first
+    entries = [similar(record, bytes([record])) for record in (8, 9, 10)]
+    data = start + b"".join(entries) + b"eu."
+
+    (form,) = find_forms(data)
+
+    assert [span.tolist() for span in form.similar.spans] == [[0, 0, 0]] * 3
+    assert form.similar.keys == [1, 2, 1]
+    assert [column.tolist() for column in form.similar.numbers] == [
+        [8, 9, 10],
+        [int.from_bytes(bytes([record]) * 8, "little") for record in (8, 9, 10)],
+    ]
+    assert Markers.of([form]).abridgement(data) == (
+        start + b"\x8a\x08\0\0\0\0mark" + entries[0] + b"\x8a\x08\1\0\0\0mark" + b"eu.",
+        int.from_bytes(b"mark", "little") << 32,
+    )
 
 
 def test_entries_that_repeat_others_are_not_decoded_and_read_the_same() -> None:
