@@ -345,7 +345,6 @@ def read_ranks(path: str) -> Work:
     reader, engine = plugins.reader("nsys"), Processes()
 
     def work() -> dict[str, Any]:
-        assert isinstance(reader, plugins.Unpacking)
         (source,) = discover(Request([(path, "nsys")])).sources
         sources, findings = reader.unpacked(source, engine)
         events = sum(len(reader.read(one, engine).events) for one in sources)

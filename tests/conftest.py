@@ -3,6 +3,7 @@
 import gc
 import signal
 from collections.abc import Iterator
+from typing import NoReturn
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -54,6 +55,16 @@ def pytest_collection_finish() -> None:
 def pytest_unconfigure() -> None:
     """Lets the interpreter release everything as it ends: else DuckDB complains."""
     gc.unfreeze()
+
+
+@pytest.fixture(autouse=True)
+def bugs_are_raised(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A bug of a format is an error of the test that finds it; users get a finding (tests/test_plugins.py)."""
+
+    def raise_error(name: str, role: str, error: Exception, source: str = "") -> NoReturn:
+        raise error
+
+    monkeypatch.setattr("tracelink.plugins.registry.crash", raise_error)
 
 
 @pytest.fixture

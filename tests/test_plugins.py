@@ -16,6 +16,7 @@ from builders.kineto import cpu_op, trace, write
 from builders.plugin import CODE, NOTES, installed
 from tracelink import plugins
 from tracelink._model.errors import UsageError
+from tracelink.plugins import Content
 
 ROOT = Path(tracelink_package.__file__).parent.parent
 FIRST, SECOND = "#notes 0\n1000 wake\n5000 think", "#notes 1\n1500 wake"
@@ -173,22 +174,37 @@ def test_the_own_formats_come_the_same_way() -> None:
         assert plugin.origin.startswith("torch-tracelink ")
 
 
+METHODS = {
+    Content.RECORDS: "read_records",
+    Content.COMPILATIONS: "read_log",
+    Content.METRICS: "read_metrics",
+    Content.JOB: "read_job",
+}
+"""How the files of a content are read, besides `read`."""
+
+
 def test_what_is_imported_is_what_is_declared() -> None:
     for name, reader in plugins.readers().items():
         assert reader.summary
         assert plugins.reader(name).name == name
         assert plugins.reader(name) is plugins.reader(name)
         assert callable(plugins.reader(name).read)
+        assert hasattr(plugins.reader(name), "unpacked") == reader.unpacks
+        assert hasattr(plugins.reader(name), "inspect") == reader.inspects
+        for content, method in METHODS.items():
+            assert hasattr(plugins.reader(name), method) == (reader.content is content)
     for name, writer in plugins.writers().items():
         assert writer.summary
         assert plugins.writer(name).name == name
         assert callable(plugins.writer(name).write)
-        assert isinstance(plugins.writer(name), plugins.Configurable) == bool(writer.options)
+        assert hasattr(plugins.writer(name), "configured") == bool(writer.options)
+        assert hasattr(plugins.writer(name), "forecast") == writer.forecasts
+        assert hasattr(plugins.writer(name), "of_files") == writer.copies
     for name, conversion in plugins.conversions().items():
         assert conversion.summary
         assert plugins.conversion(name).name == name
         assert callable(plugins.conversion(name).convert)
-        assert isinstance(plugins.conversion(name), plugins.Drawing) == conversion.draws
+        assert hasattr(plugins.conversion(name), "draw") == conversion.draws
         assert set(conversion.reads) <= set(plugins.readers())
 
 
@@ -197,6 +213,7 @@ def test_a_checkout_has_its_formats_without_being_installed(monkeypatch: pytest.
     monkeypatch.setattr(sys, "path", [])
     formats = plugins.installed.__wrapped__()
     assert formats.keys() == plugins.installed().keys()
+    assert plugins.installed.__wrapped__(plugins.ENGINES).keys() == plugins.engines().keys() == {"dask"}
     assert {name: plugin.format() for name, plugin in formats.items()} == {
         known.name: known for known in plugins.formats()
     }

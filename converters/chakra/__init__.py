@@ -135,6 +135,7 @@ CHAKRA = Format(
         "Chakra traces (protobuf), of tracelink, chakra_converter and others: .et, .et.gz",
         is_chakra,
         "tracelink.converters.chakra.read:ChakraReader",
+        inspects=True,
     ),
     writer=WriterSpec(
         "Chakra traces (.et) for simulators, one file for each rank, and their process groups",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from tracelink.plugins import Format, ReaderSpec
+from tracelink.plugins import Content, Format, ReaderSpec
 
 __all__ = ["CLOG"]
 
@@ -22,5 +22,6 @@ CLOG = Format(
         "torchcomms clog: text logs of the steps of each communication, version 1",
         is_clog,
         "tracelink.converters.clog.reader:ClogReader",
+        content=Content.RECORDS,
     ),
 )

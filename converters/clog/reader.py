@@ -17,7 +17,7 @@ from tracelink._model.communications import Communications
 from tracelink._model.events import EventKind, Events, Key, KeyColumn, Track, TrackKind
 from tracelink._model.findings import Finding, NewerVersion, Severity, Truncated
 from tracelink._model.operations import POINT_TO_POINT, ROOTED, Operation, operation_of
-from tracelink._model.records import Entry, Recording, Records, Requests, State
+from tracelink._model.records import Entry, EntryPayloads, Recording, Records, Requests, State
 from tracelink._model.text import counted, subject
 from tracelink._model.trace import Payload, ProcessGroup, RankTrace, SourceInfo
 from tracelink.converters.clog.instances import Found, Instances, instances_of
@@ -318,7 +318,7 @@ class _Content(Struct, frozen=True):
         )
 
 
-class ClogPayloads(Struct, frozen=True):
+class ClogPayloads(Struct, EntryPayloads, frozen=True):
     """The arguments and entries of the communications of a log, which stays in memory as columns."""
 
     content: _Content

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tracelink.converters.pytorch import is_execution_trace
-from tracelink.plugins import Format, ReaderSpec
+from tracelink.plugins import Content, Format, ReaderSpec
 
 __all__ = ["EXECUTION_TRACE"]
 
@@ -13,5 +13,6 @@ EXECUTION_TRACE = Format(
         "torch ExecutionTraceObserver JSON, schemas 1.0.1 to 1.1.1: .json, .json.gz",
         is_execution_trace,
         "tracelink.converters.execution_trace.reader:ExecutionTraceReader",
+        content=Content.NODES,
     ),
 )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from tracelink.plugins import Format, ReaderSpec
+from tracelink.plugins import Content, Format, ReaderSpec
 
 __all__ = ["FLIGHT_RECORDER", "schema"]
 
@@ -51,5 +51,6 @@ FLIGHT_RECORDER = Format(
         "PyTorch flight-recorder dumps (pickle of torch 2.2 and later, or JSON), also of torchcomms",
         is_dump,
         "tracelink.converters.flight_recorder.reader:FlightRecorderReader",
+        content=Content.RECORDS,
     ),
 )

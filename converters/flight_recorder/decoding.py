@@ -18,7 +18,7 @@ from tracelink._io.sources import Source
 from tracelink._model.columns import UNKNOWN, Int64s
 from tracelink._model.errors import UnreadableError
 from tracelink._model.findings import Finding, Severity, Truncated
-from tracelink._model.records import Details, Entry, Frame, Texts
+from tracelink._model.records import Details, Entry, EntryPayloads, Frame, Texts
 from tracelink._model.trace import Payload
 from tracelink.converters.flight_recorder import pickles, schema
 from tracelink.converters.flight_recorder.scan import Entries, abridged, selected
@@ -167,7 +167,7 @@ def _truncated(source: Source, dump: schema.Dump, truncation: pickles.Truncation
 # Payloads
 
 
-class RecorderPayloads(Struct, frozen=True):
+class RecorderPayloads(Struct, EntryPayloads, frozen=True):
     """The entries of one dump; nothing decoded is kept between two calls."""
 
     source: Source

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tracelink.plugins import Format, ReaderSpec
+from tracelink.plugins import Content, Format, ReaderSpec
 
 __all__ = ["KINETO"]
 
@@ -43,5 +43,7 @@ KINETO = Format(
         is_kineto,
         "tracelink.converters.kineto.reader:KinetoReader",
         refusal,
+        content=Content.PROFILE,
+        shown_unchanged=True,
     ),
 )

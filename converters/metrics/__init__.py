@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from tracelink.plugins import Format, ReaderSpec
+from tracelink.plugins import Content, Format, ReaderSpec
 
 __all__ = ["METRICS"]
 
@@ -86,5 +86,6 @@ METRICS = Format(
         "sampled metrics: nvidia-smi, dcgmi, Prometheus, rocm-smi, amd-smi, dynolog, vmstat, CSV with times",
         is_metrics,
         "tracelink.converters.metrics.reader:MetricsFileReader",
+        content=Content.METRICS,
     ),
 )

@@ -25,5 +25,6 @@ NCCL_INSPECTOR = Format(
         "NCCL and RCCL Inspector: JSON lines, formats v4.0 to v4.3",
         is_inspector,
         "tracelink.converters.nccl_inspector.reader:InspectorReader",
+        unpacks=True,
     ),
 )

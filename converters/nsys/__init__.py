@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from tracelink.plugins import Format, ReaderSpec
+from tracelink.plugins import Content, Format, ReaderSpec
 
 __all__ = ["NSYS"]
 
@@ -46,6 +46,9 @@ NSYS = Format(
         "Nsight Systems export (nsys export --type sqlite or parquetdir): .sqlite, .sqlite.gz, .parquet",
         is_nsys,
         "tracelink.converters.nsys.reader:NsysReader",
+        content=Content.PROFILE,
+        unpacks=True,
+        repeats_profiles=True,
         on_request={"osrt": "calls of the operating system"},
     ),
 )

@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping, Sequence
 
 from tracelink._io.framing import DELIMITED, VARINT, fields_of, key, length_at
-from tracelink.plugins import ConversionSpec, Format, ReaderSpec, WriterSpec
+from tracelink.plugins import Content, ConversionSpec, Format, ReaderSpec, WriterSpec
 
 __all__ = ["PERFETTO", "PERFETTO_BUNDLE", "PERFETTO_JSON", "TRACK_EVENTS", "timeline"]
 
@@ -100,12 +100,15 @@ PERFETTO = Format(
         "Perfetto's own format, as tracelink writes it: .pftrace, .pftrace.gz",
         is_own,
         "tracelink.converters.perfetto.reading.reader:PerfettoReader",
+        unpacks=True,
+        inspects=True,
     ),
     writer=WriterSpec(
         "One trace of all ranks in Perfetto's own format: exact times, small files",
         (".pftrace", ".pftrace.gz", ".perfetto-trace", ".perfetto-trace.gz"),
         "tracelink.converters.perfetto.native.writer:PerfettoWriter",
         options=OPTIONS,
+        forecasts=True,
     ),
 )
 PERFETTO_JSON = Format(
@@ -115,6 +118,7 @@ PERFETTO_JSON = Format(
         JSON_SUFFIXES,
         "tracelink.converters.perfetto.json.writer:PerfettoJsonWriter",
         options=OPTIONS,
+        forecasts=True,
     ),
     conversion=ConversionSpec(
         "the same timeline as JSON, from a .pftrace that tracelink wrote",
@@ -129,6 +133,7 @@ PERFETTO_BUNDLE = Format(
         "The profiles of all ranks as they are, with their clocks, for Perfetto v58 and later to merge",
         (".tar", ".tar.gz"),
         "tracelink.converters.perfetto.bundle:PerfettoBundleWriter",
+        copies=True,
     ),
 )
 TRACK_EVENTS = Format(
@@ -138,5 +143,6 @@ TRACK_EVENTS = Format(
         is_of_others,
         "tracelink.converters.perfetto.track_events.reader:TrackEventReader",
         refusal,
+        content=Content.PROFILE,
     ),
 )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tracelink._model import MANIFEST, MANIFEST_START
-from tracelink.plugins import Files, Format, ReaderSpec, WriterSpec
+from tracelink.plugins import Content, Files, Format, ReaderSpec, WriterSpec
 
 __all__ = ["DUCKDB", "PARQUET", "database", "files", "schema", "writer"]
 
@@ -30,6 +30,8 @@ PARQUET = Format(
         "The graph as Parquet tables, as tracelink writes it: a folder with tracelink.json",
         is_manifest,
         "tracelink.converters.tables.reader:DatasetReader",
+        content=Content.JOB,
+        inspects=True,
     ),
     writer=WriterSpec(
         "The graph as a folder of Parquet tables, partitioned by rank",
@@ -46,6 +48,8 @@ DUCKDB = Format(
         "The graph as a DuckDB file, as tracelink writes it: .duckdb",
         is_database,
         "tracelink.converters.tables.reader:DatabaseReader",
+        content=Content.JOB,
+        inspects=True,
     ),
     writer=WriterSpec(
         "The graph as one DuckDB file, with tables and views",

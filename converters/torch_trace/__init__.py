@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from tracelink.plugins import Format, ReaderSpec
+from tracelink.plugins import Content, Format, ReaderSpec
 
 __all__ = ["TORCH_TRACE", "schema"]
 
@@ -27,6 +27,7 @@ TORCH_TRACE = Format(
         "torch.compile structured logs (TORCH_TRACE=DIR): .log, .log.gz",
         is_compile_log,
         "tracelink.converters.torch_trace.reader:TorchTraceReader",
+        content=Content.COMPILATIONS,
         many_per_rank=True,
     ),
 )

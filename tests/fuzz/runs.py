@@ -33,6 +33,8 @@ WARNING = re.compile(r"RuntimeWarning: [^\n]*")
 
 FRAME = re.compile(r'File "[^"]*?((?:tracelink|converters)/[^"]*)", line (\d+)')
 ERROR = re.compile(r"tracelink: unexpected (\w+)")
+BUG = re.compile(r"failed: (\w+).{,400}?\((line \d+ of [^\s)]+)", re.DOTALL)
+"""How a finding or an error names a bug of a format."""
 
 
 @dataclass(frozen=True)
@@ -72,6 +74,8 @@ def _end(result: Result) -> End:
         return End("memory", f"memory at {_frame(output)}", output)
     if found := ERROR.search(output):
         return End("unexpected", f"{found[1]} at {_frame(output)}", output)
+    if found := BUG.search(output):
+        return End("unexpected", f"{found[1]} at {found[2]}", output)
     if result.exception and not isinstance(result.exception, SystemExit):
         return End("unexpected", f"{result.exception!r}", output)
     if outcome == "other":

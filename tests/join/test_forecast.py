@@ -26,7 +26,7 @@ from tracelink._model.findings import Finding, Severity
 from tracelink._model.job import Job
 from tracelink._model.text import about
 from tracelink._run.processes import Processes
-from tracelink.plugins import Forecast, Forecasting, Output
+from tracelink.plugins import Forecast, Output
 
 # A timeline that is too large for browsers: said before it is written, with what they would take in its place.
 
@@ -52,7 +52,6 @@ def job() -> Job:
 @cache
 def forecast(format_name: str, **options: str) -> Forecast:
     writer = plugins.writer(format_name, options)
-    assert isinstance(writer, Forecasting)
     return writer.forecast(job(), Processes(1), compressed=False)
 
 

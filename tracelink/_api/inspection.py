@@ -15,7 +15,7 @@ from tracelink._model.findings import Finding, in_order
 from tracelink._model.results import Result
 from tracelink._model.trace import Source, SourceInfo
 from tracelink.converters.chakra.census import Census
-from tracelink.plugins import Inspected, MetricsReader
+from tracelink.plugins import Content, Inspected
 
 CHAKRA = "chakra"
 
@@ -46,7 +46,7 @@ def inspect_sources(discovery: Discovery, engine: Engine) -> Inspection:
     findings = list(discovery.findings)
     tasks = to_inspect(tasks_of(discovery, findings), engine, findings)
     outer, inner = engine.split(len(tasks))
-    sampled = [task for task in tasks if isinstance(task.reader, MetricsReader)]
+    sampled = [task for task in tasks if task.content is Content.METRICS]
     tasks = [task for task in tasks if task not in sampled]
     results = outer.map(lambda task: inspected(task, inner), tasks, shared=[task.source for task in tasks])
     of_reading = [result for result in results if isinstance(result, Finding)]

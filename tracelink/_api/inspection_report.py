@@ -19,8 +19,7 @@ from tracelink._model.text import counted, moment, number
 from tracelink._show.document import Block, Paragraph, Report, Section, Table, Tone
 from tracelink.converters.chakra.census import Census, Communication, LongestChain
 from tracelink.converters.chakra.table import ROLES
-
-METRICS = "metrics"
+from tracelink.plugins import Content, reader_spec
 
 
 class SourceRow(InspectedSource, frozen=True):
@@ -89,7 +88,7 @@ def _row(source: InspectedSource, folder: str, problems: int) -> SourceRow:
     return SourceRow(
         **values | {"path": source.path.removeprefix(folder)},
         duration_ns=source.end_ns - source.start_ns if known else None,  # type: ignore[operator]
-        samples=source.records if source.format == METRICS else None,
+        samples=source.records if reader_spec(source.format).content is Content.METRICS else None,
         problems=problems or None,
     )
 

@@ -43,14 +43,7 @@ from tracelink._model.results import Result
 from tracelink._model.selection import Selection, View
 from tracelink._run import EngineChoice, Watch, engine_for
 from tracelink._run.reading import ReadOptions, engine_of, inputs_of
-from tracelink.plugins import (
-    ConversionSpec,
-    Copying,
-    Drawing,
-    Files,
-    Output,
-    Writer,
-)
+from tracelink.plugins import ConversionSpec, Files, Output, WriterMethods, isolated
 
 if TYPE_CHECKING:
     from tracelink._join.forecast import OnForecast
@@ -179,7 +172,7 @@ def merge(
         check_folder(path)
     correction = clock_choice(clock)
     changes = _Changes(options or {}, selection or Selection(), view or View(), correction != ClockMode.HOST)
-    copying = isinstance(writer, Copying)
+    copying = writer is not None and plugins.writer_spec(name).copies
     if writer and copying and changes.selection.cuts:
         raise _uncuttable(writer, changes.selection)
     discovery, chosen = inputs_of(paths, reading), engine_of(reading)
@@ -241,7 +234,7 @@ def write(
     path = os.fspath(output)
     job, writer = Job.of(graph), plugins.writer(to or _format_of(path), options)
     with abandoned_files_removed(path):
-        return writer.write(job, _target(writer, path, len(job.ranks)), engine_for(jobs, watch, engine))
+        return _write(writer, job, _target(writer, path, len(job.ranks)), engine_for(jobs, watch, engine))
 
 
 def _default_path(name: str) -> str:
@@ -289,7 +282,7 @@ def _names_file(path: str) -> bool:
     return location.is_file() or not location.exists()
 
 
-def _uncuttable(writer: Writer, selection: Selection) -> UsageError:
+def _uncuttable(writer: WriterMethods, selection: Selection) -> UsageError:
     used = [name for name in _names(selection) if name != "--ranks"]
     return UsageError(
         f"{writer.name} copies files as they are: {' and '.join(used)} cannot cut inside them",
@@ -297,14 +290,16 @@ def _uncuttable(writer: Writer, selection: Selection) -> UsageError:
     )
 
 
-def _of_files(writer: Writer, discovery: Discovery) -> Writer:
-    return writer.of_files(discovery.sources) if isinstance(writer, Copying) else writer
+def _of_files(writer: WriterMethods, discovery: Discovery) -> WriterMethods:
+    if not plugins.writer_spec(writer.name).copies:
+        return writer
+    return isolated(writer.name, "writer", lambda: writer.of_files(discovery.sources))
 
 
 def _merged(
     job: Job,
     path: str,
-    writer: Writer,
+    writer: WriterMethods,
     options: Mapping[str, str],
     engine: Engine,
     on_forecast: OnForecast | None,
@@ -319,16 +314,20 @@ def _merged(
 
         forecast = forecast_output(job, writer, target.path(), options, engine, on_forecast)
     with abandoned_files_removed(target.path()):
-        return Merged.of_job(job, writer.write(job, target, engine.for_events(job.events)), forecast)
+        return Merged.of_job(job, _write(writer, job, target, engine.for_events(job.events)), forecast)
 
 
-def _with_arguments(writer: Writer, options: Mapping[str, str]) -> bool:
+def _write(writer: WriterMethods, job: Job, target: Target, engine: Engine) -> list[Output]:
+    return isolated(writer.name, "writer", lambda: writer.write(job, target, engine))
+
+
+def _with_arguments(writer: WriterMethods, options: Mapping[str, str]) -> bool:
     """Whether a writer writes the arguments of all events."""
     choices = plugins.writer_spec(writer.name).options.get("args", ("all",))
     return options.get("args", choices[0]) == "all"
 
 
-def _target(writer: Writer, path: str, ranks: int) -> Target:
+def _target(writer: WriterMethods, path: str, ranks: int) -> Target:
     """Where the files of a writer go."""
     target, spec = target_of(path), plugins.writer_spec(writer.name)
     if isinstance(target, StreamTarget) or spec.files == Files.ONE:
@@ -389,13 +388,13 @@ def _rewritten(
     if written and (changes.names or len(discovery.sources) != 1):
         return None
     tasks = _tasks(discovery, list(discovery.findings))
-    other = next((task for task in tasks if task.reader.name not in spec.reads), None)
+    other = next((task for task in tasks if task.format not in spec.reads), None)
     if written and other:
         return None
     takes = " or ".join(spec.reads)
     if other:
         raise UsageError(
-            f"{name} is made of {takes}, and {other.source.path} is {other.reader.name}",
+            f"{name} is made of {takes}, and {other.source.path} is {other.format}",
             advice="Name another format; see: tracelink formats",
         )
     if len(tasks) > 1:
@@ -410,8 +409,9 @@ def _rewritten(
             advice="Leave it out, or choose another format: --to",
         )
     check_not_read(output, [task.source.path])
+    conversion, target = plugins.conversion(name), target_of(output)
     with abandoned_files_removed(output):
-        outputs = plugins.conversion(name).convert(task.source, target_of(output), engine)
+        outputs = isolated(name, "conversion", lambda: conversion.convert(task.source, target, engine))
     return Merged(outputs, [], findings_of(outputs))
 
 
@@ -432,28 +432,27 @@ def _drawn(
     """One picture of all sources that can be drawn."""
     findings = list(discovery.findings)
     tasks = _tasks(discovery, findings)
-    fitting = [task.source for task in tasks if task.reader.name in spec.reads]
-    others = [task for task in tasks if task.reader.name not in spec.reads]
+    fitting = [task.source for task in tasks if task.format in spec.reads]
+    others = [task for task in tasks if task.format not in spec.reads]
     if not fitting:
         takes = " or ".join(spec.reads)
         raise UsageError(
-            f"{name} is drawn of {takes}, and {others[0].source.path} is {others[0].reader.name}",
+            f"{name} is drawn of {takes}, and {others[0].source.path} is {others[0].format}",
             advice="Make .et files of it first: tracelink merge INPUT --to chakra -o job",
         )
     findings += [
         Finding(
             Severity.WARNING,
             "other_format",
-            f"{task.source.path} is not drawn: it is {task.reader.name}.",
+            f"{task.source.path} is not drawn: it is {task.format}.",
             source=task.source.path,
         )
         for task in others
     ]
-    drawing = plugins.conversion(name)
-    assert isinstance(drawing, Drawing)
+    drawing, target = plugins.conversion(name), target_of(output)
     check_not_read(output, [source.path for source in fitting])
     with abandoned_files_removed(output):
-        outputs = drawing.draw(fitting, target_of(output), engine, view)
+        outputs = isolated(name, "drawing", lambda: drawing.draw(fitting, target, engine, view))
     return Merged(outputs, [], [*findings, *findings_of(outputs)])
 
 

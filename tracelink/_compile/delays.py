@@ -23,8 +23,9 @@ from tracelink._model.findings import Finding, Severity
 from tracelink._model.graph import Rank
 from tracelink._model.job import Job
 from tracelink._model.text import operation_in_words
+from tracelink.plugins import Content
 
-RECORDINGS = ("kineto", "flight-recorder")
+RECORDINGS = (Content.PROFILE, Content.RECORDS)
 SHORTEST_NS = 10 * MILLISECOND
 """Delays that are not worth a row."""
 LEAST_SHARE = 0.1
@@ -42,7 +43,7 @@ def recorded_by(
     tasks: Sequence[Task], logs: Logs, discovery: Discovery, engine: Engine, findings: list[Finding]
 ) -> Recorded:
     """The delays in the profiles and dumps among `tasks`, and the number of ranks; nothing without such files."""
-    sources = [task.source for task in tasks if task.reader.name in RECORDINGS]
+    sources = [task.source for task in tasks if task.content in RECORDINGS]
     if not sources:
         return Recorded()
     try:

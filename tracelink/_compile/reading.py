@@ -38,9 +38,9 @@ from tracelink._io.sources import Discovery, Paths, Source
 from tracelink._join.reading import (
     Task,
     assigned_ranks,
-    attempted,
     declared_rank,
     nothing_readable,
+    read_each,
     tasks_of,
 )
 from tracelink._model.compiles import Artifact, Compilation, CompileLog
@@ -49,7 +49,7 @@ from tracelink._model.findings import Finding, Severity, in_order
 from tracelink._model.text import counted
 from tracelink._model.trace import Source as LogSource
 from tracelink._run.reading import ReadOptions, engine_of, inputs_of
-from tracelink.plugins import CompileLogReader
+from tracelink.plugins import Content
 
 if TYPE_CHECKING:
     from tracelink._compile.runtime import RunsOfLog
@@ -131,7 +131,7 @@ def read(
     runs: Mapping[str, RunsOfLog] = {}
     delays: Sequence[Delay] = ()
     world_size = None
-    if any(not isinstance(task.reader, CompileLogReader) for task in tasks):
+    if any(task.content is not Content.COMPILATIONS for task in tasks):
         from tracelink._compile.delays import recorded_by  # most users name their logs only
         from tracelink._compile.runtime import runs_of_logs
 
@@ -234,8 +234,8 @@ def _total(counts: Iterable[Mapping[str, int]]) -> dict[str, int]:
 
 def read_logs(all_tasks: Sequence[Task], engine: Engine, findings: list[Finding]) -> Logs:
     """All compile logs among the sources by rank; what cannot be read is a finding."""
-    tasks = [task for task in all_tasks if isinstance(task.reader, CompileLogReader)]
-    results = engine.map(lambda task: _read_one(task, engine), tasks)
+    tasks = [task for task in all_tasks if task.content is Content.COMPILATIONS]
+    results = read_each(tasks, engine, lambda task, inner: task.reader.read_log(task.source, inner))
     read = [(task, log) for task, log in zip(tasks, results, strict=True) if isinstance(log, CompileLog)]
     findings += [result for result in results if isinstance(result, Finding)]
     logs: defaultdict[int, list[CompileLog]] = defaultdict(list)
@@ -275,12 +275,6 @@ def _with_names_of_files(
         for key, numbers in log.unnamed_files.items()
     }
     return replace(log, called_at={**log.called_at, **called_at})
-
-
-def _read_one(task: Task, engine: Engine) -> CompileLog | Finding:
-    reader = task.reader
-    assert isinstance(reader, CompileLogReader)
-    return attempted(task, lambda: reader.read_log(task.source, engine))
 
 
 def _ranks_of(read: Sequence[tuple[Task, CompileLog]], findings: list[Finding]) -> list[int | None]:

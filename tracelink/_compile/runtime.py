@@ -20,8 +20,8 @@ from tracelink._model.errors import RankConflictError
 from tracelink._model.events import EventKind
 from tracelink._model.findings import Finding, Severity
 from tracelink._model.trace import RankTrace
+from tracelink.plugins import Content
 
-PROFILE = "kineto"
 CALL = re.compile(r"_c10d_functional::(\w+)")
 """Operators of collectives that compiled code calls; the dispatcher can call them within themselves again."""
 
@@ -69,7 +69,9 @@ def runs_of_logs(
     wanted = [
         task
         for task in tasks
-        if task.reader.name == PROFILE and (task.likely_rank is None or task.likely_rank in logs)
+        if task.content is Content.PROFILE
+        and not task.spec.unpacks
+        and (task.likely_rank is None or task.likely_rank in logs)
     ]
     outer, inner = engine.split(len(wanted))
     results = outer.map(lambda task: _profiled(task, inner), wanted, shared=wanted)

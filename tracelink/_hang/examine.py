@@ -59,7 +59,7 @@ from tracelink._model.fields import FrozenRanks
 from tracelink._model.findings import Finding, Severity, Truncated
 from tracelink._model.operations import ROOTED, operation_of
 from tracelink._run.reading import ReadOptions, engine_of, inputs_of
-from tracelink.plugins import MetricsReader
+from tracelink.plugins import Content
 
 if TYPE_CHECKING:
     from tracelink._hang.witnesses.bundle import Bundle
@@ -500,7 +500,7 @@ def _with_hosts(draft: Draft, inputs: _Inputs) -> Draft:
 def _with_metrics(draft: Draft, inputs: _Inputs) -> Draft:
     """With notes on GPUs that run differently from the others, if metrics are among the inputs."""
     tasks = inputs.recordings.tasks
-    if not any(isinstance(task.reader, MetricsReader) for task in tasks):
+    if not any(task.content is Content.METRICS for task in tasks):
         return draft
     from tracelink._join.metrics import differing_gpus
 
@@ -554,9 +554,7 @@ def _others(recordings: Recordings, discovery: Discovery, engine: Engine) -> Bun
 
 def _bundle_of(sources: Sequence[Source], tasks: Sequence[Task], engine: Engine) -> Bundle | None:
     """These files, and texts with numbers at their start, which can be logs."""
-    texts = [
-        task.source for task in tasks if isinstance(task.reader, MetricsReader) and not task.source.format
-    ]
+    texts = [task.source for task in tasks if task.content is Content.METRICS and not task.source.format]
     if not sources and not texts:
         return None
     from tracelink._hang.witnesses.bundle import bundle_of

@@ -24,7 +24,6 @@ from tracelink._model.operations import POINT_TO_POINT, SYNCHRONIZING, Operation
 from tracelink._model.records import Entry, Recording, Records, Requests, State
 from tracelink._model.text import lowered, ranks_in_words
 from tracelink._model.trace import ProcessGroup
-from tracelink.plugins import EntryPayloads
 
 
 class Journal(Struct, frozen=True):
@@ -277,7 +276,7 @@ def reread_entries(journal: Journal, rows: Int64s) -> tuple[dict[int, Entry], li
     rank_index = np.searchsorted(journal.bounds, rows, side="right") - 1
     for number, (rank, recording) in enumerate(journal.recordings.items()):
         wanted = rows[rank_index == number]
-        if not len(wanted) or not isinstance(recording.payloads, EntryPayloads):
+        if not len(wanted):
             continue
         positions = journal.records.place[wanted].tolist()
         try:

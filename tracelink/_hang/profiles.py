@@ -50,6 +50,7 @@ from tracelink._model.records import (
     starts_a_program,
 )
 from tracelink._model.text import duration
+from tracelink.plugins import Content
 
 MOST_PROBLEMS = 3
 MOST_TRACKS = 3
@@ -62,8 +63,6 @@ ROOT = re.compile(r"^\[pytorch\|")
 LAUNCH = re.compile(r"launch", re.IGNORECASE)
 PROFILER = "torch/profiler/"
 """Frames of the profiler at the end of a profile."""
-WITHOUT_TIMES = "execution-trace"
-"""A format whose calls can be matched to entries only with a profile."""
 
 
 # From problems to sightings: only profiles of the ranks that problems are about are read.
@@ -177,7 +176,7 @@ def sources_of(ranks: Container[int], tasks: Sequence[Task], journal: Journal) -
 
 
 def _with_rank(task: Task, rank: int) -> Source:
-    return replace(task.source, format=task.reader.name, rank=rank)
+    return replace(task.source, format=task.format, rank=rank)
 
 
 def unranked_profiles(tasks: Sequence[Task]) -> list[Finding]:
@@ -476,7 +475,7 @@ def _running(graph: EventGraph, rows: Int64s, overlap: Int64s) -> tuple[Running,
 
 def roots_of(journal: Journal, tasks: Sequence[Task], engine: Engine) -> tuple[Roots, list[Finding]]:
     """The roots that profiles name; no profile is read unless an operation has a root."""
-    timed = {task.likely_rank for task in profiles_among(tasks) if task.reader.name != WITHOUT_TIMES}
+    timed = {task.likely_rank for task in profiles_among(tasks) if task.content is not Content.NODES}
     with_roots = set(np.unique(journal.rank[rooted_entries(journal)]).tolist())
     by_rank = sources_of(with_roots & timed, tasks, journal)
     sources = [source for own in by_rank.values() for source in own]

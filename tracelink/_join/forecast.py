@@ -15,7 +15,7 @@ from tracelink._io.temporary import GZIP_SUFFIX
 from tracelink._model.findings import Finding, Severity
 from tracelink._model.job import Job
 from tracelink._model.text import about
-from tracelink.plugins import Forecast, Forecasting, Writer
+from tracelink.plugins import Forecast, WriterMethods, isolated
 
 LARGE_JOB = 1_000_000
 """A job of fewer events is small enough for any browser."""
@@ -35,16 +35,17 @@ OnForecast = Callable[[OutputForecast], None]
 
 def forecast_output(
     job: Job,
-    writer: Writer,
+    writer: WriterMethods,
     path: str,
     options: Mapping[str, str],
     engine: Engine,
     on_forecast: OnForecast | None,
 ) -> Sequence[Finding]:
     """Findings on an output that is about to be written; calls `on_forecast` with its size if given."""
-    if not isinstance(writer, Forecasting) or (job.events < LARGE_JOB and not on_forecast):
+    if not plugins.writer_spec(writer.name).forecasts or (job.events < LARGE_JOB and not on_forecast):
         return ()
-    forecast = writer.forecast(job, engine, compressed=path.endswith(GZIP_SUFFIX))
+    compressed = path.endswith(GZIP_SUFFIX)
+    forecast = isolated(writer.name, "writer", lambda: writer.forecast(job, engine, compressed=compressed))
     plan = OutputPlan(writer.name, path, options)
     findings = memory_findings(job, engine, plan, forecast.unpacked)
     if on_forecast:
@@ -217,7 +218,6 @@ def _several_changes(plan: OutputPlan) -> Sequence[OutputPlan]:
 def _forecast(job: Job, engine: Engine, plan: OutputPlan) -> Forecast:
     options = {name: value for name, value in plan.options.items() if name != "compress"}
     writer = plugins.writer(plan.format, options)
-    assert isinstance(writer, Forecasting)
     return writer.forecast(job, engine, compressed=False)
 
 

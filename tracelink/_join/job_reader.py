@@ -31,7 +31,7 @@ from tracelink._model.job import Job, shifted_to_graph
 from tracelink._model.ranges import Numbers
 from tracelink._model.selection import Selection
 from tracelink._model.trace import ProcessGroup, RankTrace, combine
-from tracelink.plugins import JobReader
+from tracelink.plugins import Content
 
 if TYPE_CHECKING:
     from tracelink._io.kept import KeptStore
@@ -73,7 +73,7 @@ def separated(found: FoundTasks) -> tuple[FoundTasks, Task | None]:
 
     Raises `UsageError` if there are several, or one next to other inputs that the user named it with.
     """
-    whole = [task for task in found.tasks if isinstance(task.reader, JobReader)]
+    whole = [task for task in found.tasks if task.content is Content.JOB]
     if not whole:
         return found, None
     others = [task for task in found.tasks if task not in whole]
@@ -102,14 +102,12 @@ def _read_whole(
     task: Task, findings: Sequence[Finding], engine: Engine, wanted: Numbers, clock: ClockMode | Clocks
 ) -> Job:
     """The job of a source that contains a whole one."""
-    assert isinstance(task.reader, JobReader)
     if clock != ClockMode.HOST:
         raise UsageError(
             f"{task.source.path} is on one clock already, which cannot be changed",
             advice="Merge the original traces again with this --clock.",
         )
-    reader, source = task.reader, task.source
-    job = attempted(task, lambda: reader.read_job(source, engine, wanted))
+    job = attempted(task, lambda: task.reader.read_job(task.source, engine, wanted))
     if isinstance(job, Finding):
         raise nothing_readable([job])
     return replace(job, findings=in_order([*findings, *job.findings]))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from typing import cast
 
 import numpy as np
 from msgspec import Struct
@@ -13,14 +12,14 @@ from msgspec.structs import replace
 from tracelink._io.engine import Engine
 from tracelink._io.sources import Source, host_in_path
 from tracelink._join.metric_times import Witness, timed
-from tracelink._join.reading import Task, attempted
+from tracelink._join.reading import Task, read_each
 from tracelink._model.columns import Int64s, StringTable
 from tracelink._model.events import Counters, Events, Track, TrackKind
 from tracelink._model.findings import Finding, Severity
 from tracelink._model.metrics import Basis, Gauge, Metrics, Readings
 from tracelink._model.text import counted
 from tracelink._model.trace import NoPayloads, RankTrace, SourceInfo, combine
-from tracelink.plugins import MetricsReader
+from tracelink.plugins import Content
 
 NO_RANK = -1
 SHORTEST_UUID = 8
@@ -33,17 +32,12 @@ def read_metrics(
     tasks: Sequence[Task], engine: Engine, findings: list[Finding]
 ) -> list[tuple[Source, Readings]]:
     """What each file of metrics says; files that cannot be read are findings."""
-    outer, inner = engine.split(len(tasks))
 
-    def work(task: Task) -> Readings | Finding:
-        reader = cast(MetricsReader, task.reader)
-        result = attempted(task, lambda: reader.read_metrics(task.source, inner))
-        if isinstance(result, Finding) and not task.source.named:
-            # a folder can contain tables of anything
-            return Finding(Severity.INFO, "skipped", f"skipped: {result.message}", source=result.source)
-        return result
+    def read(task: Task, inner: Engine) -> Readings:
+        return task.reader.read_metrics(task.source, inner)
 
-    results = outer.map(work, tasks)
+    # a folder can contain tables of anything
+    results = read_each(tasks, engine, read, skip=True)
     findings += [result for result in results if isinstance(result, Finding)]
     return [
         (task.source, result)
@@ -77,7 +71,7 @@ def differing_gpus(
     from tracelink._join.deviations import deviating
 
     findings: list[Finding] = []
-    sampled = [task for task in tasks if isinstance(task.reader, MetricsReader)]
+    sampled = [task for task in tasks if task.content is Content.METRICS]
     witnesses = _witnesses(infos, [frozenset()] * len(infos))
     traces, placing = placed(read_metrics(sampled, engine, findings), witnesses, options)
     findings += placing

@@ -22,6 +22,7 @@ from tracelink._join.reading import (
     by_rank,
     check_duplicates,
     declared_rank,
+    import_readers,
     nothing_readable,
     read,
     tasks_of,
@@ -40,7 +41,7 @@ from tracelink._model.graph import EventGraph, LinkReport, Rank, source_bounds
 from tracelink._model.ranges import Numbers
 from tracelink._model.trace import RankTrace, SourceInfo, combine
 from tracelink._run.processes import Processes
-from tracelink.plugins import MetricsReader
+from tracelink.plugins import Content
 
 if TYPE_CHECKING:
     from tracelink._io.kept import KeptStore
@@ -131,6 +132,7 @@ class _RankReader(Struct, frozen=True):
         batches = _batches(groups)
         outer, inner = self.engine.split(len(batches))
         shared = [task.source for group in groups for task in group]
+        import_readers(list(chain.from_iterable(groups)))
 
         def work(batch: Sequence[Sequence[Task]]) -> list[_Group]:
             if not self.kept:
@@ -138,7 +140,7 @@ class _RankReader(Struct, frozen=True):
             groups, reused = self.kept.once(_key_of(batch, self), partial(self._read_batch, batch, inner))
             return [replace(group, reused=reused) for group in groups]
 
-        return list(chain.from_iterable(outer.map(work, batches, shared=[*shared, *_readers(groups)])))
+        return list(chain.from_iterable(outer.map(work, batches, shared=shared)))
 
     def _read_batch(self, batch: Sequence[Sequence[Task]], engine: Engine) -> list[_Group]:
         return self._outlines_stored([self._read_group(group, engine) for group in batch])
@@ -209,7 +211,7 @@ def _key_of(batch: Sequence[Sequence[Task]], rank_reader: _RankReader) -> str:
             source = task.source
             given = (source.format, source.rank, source.prefix_rank, source.limit, sorted(source.include))
             stamp = source.stamp or os.urandom(16)  # standard input is another one each time
-            read.append((task.reader.name, task.likely_rank, source.path, source.bytes, given, stamp))
+            read.append((task.format, task.likely_rank, source.path, source.bytes, given, stamp))
         read.append("")
     return hashlib.blake2b(repr(read).encode(), digest_size=16).hexdigest()
 
@@ -276,10 +278,10 @@ def read_ranks(
     found = found or FoundTasks.of(discovery)
     findings = list(found.findings)
     tasks = by_rank(found.tasks, engine, findings)
-    sampled = [task for task in tasks if isinstance(task.reader, MetricsReader)]
+    sampled = [task for task in tasks if task.content is Content.METRICS]
     groups = _groups([task for task in tasks if task not in sampled and _is_selected(task, wanted)])
     shared = _shared(discovery, tasks)
-    of_ranks = kept.of([*shared, *_readers(groups)]) if kept else None
+    of_ranks = kept.of(shared) if kept else None
     store = of_ranks or engine.store(shared, in_memory=len(groups) < 2)
     rank_reader = _RankReader(engine, store, with_events, of_ranks)
     read_groups = rank_reader.read_groups(groups)
@@ -384,7 +386,7 @@ def _groups(tasks: Sequence[Task]) -> list[list[Task]]:
     groups: dict[int | str, list[Task]] = {}
     ranks = {task.likely_rank for task in tasks if task.likely_rank is not None}
     if len(ranks) < 2:
-        formats = [task.reader.name for task in tasks]
+        formats = [task.format for task in tasks]
         if len(set(formats)) == len(formats):
             return [list(tasks)] if tasks else []
     for task in tasks:
@@ -403,12 +405,6 @@ def _batches(groups: Sequence[Sequence[Task]]) -> list[list[Sequence[Task]]]:
         batches[-1].append(group)
         size += sum(task.source.bytes for task in group)
     return batches
-
-
-def _readers(groups: Sequence[Sequence[Task]]) -> list[object]:
-    """The readers of tasks, which workers need not send back."""
-    readers = {id(task.reader): task.reader for group in groups for task in group}
-    return list(readers.values())
 
 
 def _is_selected(task: Task, wanted: Numbers) -> bool:

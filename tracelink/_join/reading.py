@@ -6,6 +6,8 @@ import os.path
 import re
 from collections import Counter
 from collections.abc import Callable, Sequence
+from contextlib import suppress
+from functools import partial
 from itertools import pairwise
 from typing import TypeVar
 
@@ -18,7 +20,16 @@ from tracelink._io.sources import Discovery, Source, archive_of, resolve_rank
 from tracelink._model.errors import NoInputError, RankConflictError, UnreadableError, UsageError, choices
 from tracelink._model.findings import Finding, Severity, UnknownRank
 from tracelink._model.trace import RankTrace, SourceInfo
-from tracelink.plugins import Inspected, Inspecting, PluginError, Reader, Unpacking
+from tracelink.plugins import (
+    Content,
+    CrashError,
+    Inspected,
+    PluginError,
+    ReaderMethods,
+    ReaderSpec,
+    isolated,
+    recognised,
+)
 
 Result = TypeVar("Result")
 
@@ -54,23 +65,40 @@ XPLANE_SUFFIX = ".xplane.pb"
 
 
 class Task(Struct, frozen=True):
-    """A source, its reader, and its likely rank before it is read."""
+    """A source, its format, and its likely rank before it is read."""
 
     source: Source
-    reader: Reader
+    format: str
     likely_rank: int | None
+
+    @property
+    def spec(self) -> ReaderSpec:
+        """How the format is read, which is known without the reader."""
+        return plugins.reader_spec(self.format)
+
+    @property
+    def content(self) -> Content:
+        """What the source contains."""
+        return self.spec.content
+
+    @property
+    def reader(self) -> ReaderMethods:
+        """The reader, which is imported now; raises `PluginError` if it cannot be."""
+        return plugins.reader(self.format)
 
 
 def tasks_of(discovery: Discovery, findings: list[Finding], first: str = "") -> list[Task]:
     """A task for each source of a known format, or a finding; the format `first` is tried before others."""
     tasks: list[Task] = []
     others: list[Finding] = []
+    crashes: dict[str, Finding] = {}
     _check_requested({part for source in discovery.sources for part in source.include})
     for source in discovery.sources:
         if other := _other_format(source):
             others.append(other)
-        elif task := _task(source, first, findings):
+        elif task := _task(source, first, findings, crashes):
             tasks.append(task)
+    findings += crashes.values()
     read = {task.source.path for task in tasks}
     findings += [other for other in others if other.source not in read]
     return tasks
@@ -91,51 +119,50 @@ def by_rank(tasks: Sequence[Task], engine: Engine, findings: list[Finding]) -> l
     """The same tasks, but one for each rank of the files that hold several."""
     found: list[Task] = []
     for task in tasks:
-        if not isinstance(task.reader, Unpacking):
+        if not task.spec.unpacks:
             found.append(task)
             continue
-        try:
-            sources, misfits = task.reader.unpacked(task.source, engine)
-        except UnreadableError as error:
-            error.source = error.source or task.source.path
-            findings.append(_not_read(task.source, str(error)))
+        unpacked = attempted(task, partial(_unpacked, task, engine), skip=not task.source.named)
+        if isinstance(unpacked, Finding):
+            findings.append(unpacked)
             continue
+        sources, misfits = unpacked
         findings += misfits
-        found += [Task(source, task.reader, _likely_rank(source, source.head())) for source in sources]
+        found += [Task(source, task.format, _likely_rank(source, source.head())) for source in sources]
     return found
+
+
+def _unpacked(task: Task, engine: Engine) -> tuple[list[Source], list[Finding]]:
+    return task.reader.unpacked(task.source, engine)
 
 
 def to_inspect(tasks: Sequence[Task], engine: Engine, findings: list[Finding]) -> list[Task]:
     """The same tasks, but those of a file that has to be read for what it is for each of its ranks."""
-    whole = [isinstance(task.reader, Inspecting) for task in tasks]
-    pairs = zip(tasks, whole, strict=True)
     return [
-        one for task, is_whole in pairs for one in ([task] if is_whole else by_rank([task], engine, findings))
+        one for task in tasks for one in ([task] if task.spec.inspects else by_rank([task], engine, findings))
     ]
 
 
 def inspected(task: Task, engine: Engine) -> list[Inspected] | Finding:
     """What one source is, or why it cannot be read."""
-    reader, source = task.reader, task.source
-    if not isinstance(reader, Inspecting):
-        trace = read(task, engine)
-        if isinstance(trace, Finding):
-            return trace
-        return [Inspected(source, trace.source, trace.findings, trace.devices)]
-    if not isinstance(reader, Unpacking):
-        return attempted(task, lambda: reader.inspect(source, engine))
-    try:
-        return reader.inspect(source, engine)
-    except UnreadableError as error:
-        error.source = error.source or source.path
-        return _not_read(source, str(error))
+    if task.spec.inspects:
+        skip = task.spec.unpacks and not task.source.named
+        return attempted(task, lambda: task.reader.inspect(task.source, engine), skip=skip)
+    trace = read(task, engine)
+    if isinstance(trace, Finding):
+        return trace
+    return [Inspected(task.source, trace.source, trace.findings, trace.devices)]
 
 
 def _not_read(source: Source, message: str, reason: str = "unreadable") -> Finding:
     """An error for a file that the user named; in a directory there may be files of other programs."""
     if source.named:
         return unreadable(source.path, message, reason)
-    return Finding(Severity.INFO, "skipped", f"skipped: {message}", source=source.path)
+    return _skipped(source.path, message)
+
+
+def _skipped(path: str, message: str) -> Finding:
+    return Finding(Severity.INFO, "skipped", f"skipped: {message}", source=path)
 
 
 def read(task: Task, engine: Engine) -> RankTrace | Finding:
@@ -143,23 +170,52 @@ def read(task: Task, engine: Engine) -> RankTrace | Finding:
     return attempted(task, lambda: task.reader.read(task.source, engine))
 
 
-def attempted(task: Task, read: Callable[[], Result]) -> Result | Finding:
-    """What `read` makes of the source of a task, or why it cannot be read."""
+def read_each(
+    tasks: Sequence[Task], engine: Engine, read: Callable[[Task, Engine], Result], *, skip: bool = False
+) -> list[Result | Finding]:
+    """What `read` makes of each source, several at once, or why it cannot be read.
+
+    With `skip`, files that the user did not name are of other programs if they cannot be read.
+    """
+    import_readers(tasks)
+    outer, inner = engine.split(len(tasks))
+    return outer.map(
+        lambda task: attempted(task, lambda: read(task, inner), skip=skip and not task.source.named),
+        tasks,
+        shared=[task.source for task in tasks],
+    )
+
+
+def import_readers(tasks: Sequence[Task]) -> None:
+    """Imports the readers here, so that not each process that is forked does; errors are raised where they read."""
+    for task in {task.format: task for task in tasks}.values():
+        with suppress(PluginError, CrashError):
+            task.reader  # noqa: B018  the import is what it is for
+
+
+def attempted(task: Task, read: Callable[[], Result], *, skip: bool = False) -> Result | Finding:
+    """What `read` makes of the source of a task, or why it cannot be read.
+
+    With `skip`, a source that cannot be read is one of another program; a bug of the reader is always an error.
+    """
+    source = task.source
     try:
-        return read()
-    except UnreadableError as error:
-        error.source = error.source or task.source.path
-        error.advice = _as_other_format(task.source) or error.advice
-        return unreadable(task.source.path, str(error))
+        return isolated(task.format, "reader", read)
+    except (UnreadableError, PluginError) as error:
+        error.source = error.source or source.path
+        if skip and not isinstance(error, CrashError | PluginError):
+            return _skipped(source.path, str(error))
+        error.advice = _as_other_format(source) or error.advice
+        return unreadable(source.path, str(error))
     except OSError as error:
-        return unreadable(task.source.path, f"{task.source.path}: {error.strerror or error}.")
+        return unreadable(source.path, f"{source.path}: {error.strerror or error}.")
 
 
 def _as_other_format(source: Source) -> str:
     """Advice on a file that was given as one format, but is recognised as another; empty for all other files."""
     if not source.format:
         return ""
-    found = {known.name for known in plugins.recognised(source.head(), source.name)}
+    found = {known.name for known in recognised(source.head(), source.name)}
     if not found or source.format in found:
         return ""
     return f"It was given as {source.format}, but looks like {min(found)}: name it without its format."
@@ -191,27 +247,31 @@ def _other_format(source: Source) -> Finding | None:
         head = source.head()
     except (UnreadableError, OSError):
         return None
-    found = {known.name for known in plugins.recognised(head, source.name)}
+    found = {known.name for known in recognised(head, source.name)}
     if not found or source.format in found:
         return None
     message = f"{source.path}: skipped, its format is {min(found)}, not {source.format}."
     return Finding(Severity.INFO, "other_format", message, source=source.path)
 
 
-def _task(source: Source, first: str, findings: list[Finding]) -> Task | None:
+def _task(source: Source, first: str, findings: list[Finding], crashes: dict[str, Finding]) -> Task | None:
+    failed: list[CrashError] = []
     try:
         if source.format:
-            return Task(source, plugins.reader(source.format), _likely_rank(source, source.head()))
+            plugins.check_reader(source.format)
+            return Task(source, source.format, _likely_rank(source, source.head()))
         for size in (None, SNIFFED):
             head = source.head(size) if size else source.head()
             if other := _other_profiler(source, head):
                 findings.append(_not_read(source, f"{source.path}: {other}", "unknown_format"))
                 return None
-            for known in plugins.recognised(head, source.name, first):
-                if known.reader and (reason := known.reader.refuses(head)):
+            for known in recognised(head, source.name, first, failed):
+                if reason := isolated(
+                    known.name, "recognition", partial(plugins.reader_spec(known.name).refuses, head)
+                ):
                     findings.append(_not_read(source, f"{source.path}: {reason}"))
                     return None
-                return Task(source, plugins.reader(known.name), _likely_rank(source, head))
+                return Task(source, known.name, _likely_rank(source, head))
     except (UnreadableError, PluginError) as error:
         error.source = error.source or source.path
         findings.append(unreadable(source.path, str(error)))
@@ -219,8 +279,18 @@ def _task(source: Source, first: str, findings: list[Finding]) -> Task | None:
     except OSError as error:
         findings.append(unreadable(source.path, str(error)))
         return None
+    finally:
+        _count_crashes(failed, source, crashes)
     findings.append(_unknown(source, empty=not head))
     return None
+
+
+def _count_crashes(failed: Sequence[CrashError], source: Source, crashes: dict[str, Finding]) -> None:
+    """Adds a warning for each format that failed at the recognition of a file; one for all files."""
+    for error in failed:
+        before = crashes.get(error.problem)
+        count, error.source = (before.count + 1, before.source) if before else (1, source.path)
+        crashes[error.problem] = Finding(Severity.WARNING, "plugin", str(error), count, error.source)
 
 
 def _other_profiler(source: Source, head: bytes) -> str:
@@ -327,8 +397,7 @@ def _of_several_recorders(infos: Sequence[SourceInfo]) -> bool:
 
 
 def _many_per_rank(format_name: str) -> bool:
-    reader = plugins.readers().get(format_name)
-    return reader is not None and reader.many_per_rank
+    return plugins.reader_spec(format_name).many_per_rank
 
 
 def _one_of(duplicates: Sequence[SourceInfo]) -> str:

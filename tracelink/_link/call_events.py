@@ -37,6 +37,7 @@ from tracelink._model.operations import (
     operation_of,
 )
 from tracelink._model.trace import RankTrace
+from tracelink.plugins import reader_spec
 
 OF_CPU = re.compile(r"^(gloo|mpi|ucc)\b")
 """Backends with an annotation around the work itself; in others it is around the launch of the work."""
@@ -337,7 +338,7 @@ def call_events(trace: RankTrace, vocabulary: Vocabulary, edges: Edges) -> CallE
     launching = values_at(launches.source, lookup(launches.target, kernels))
     records = np.flatnonzero(kind == EventKind.RECORD)
     library = LibraryCalls.empty()
-    if any(source.format == "nsys" for source in trace.sources):
+    if any(reader_spec(source.format).repeats_profiles for source in trace.sources):
         from tracelink._link.library_calls import library_calls  # only Nsight Systems records them
 
         library = library_calls(trace)

@@ -14,8 +14,8 @@ from tracelink._model.events import Edges, EventKind, Key, Relation
 from tracelink._model.findings import Finding, Severity
 from tracelink._model.graph import LinkReport, Links, nonzero
 from tracelink._model.trace import RankTrace
+from tracelink.plugins import reader_spec
 
-SYSTEM_PROFILER = "nsys"
 RELATION = "same.nsys"
 FARTHEST_NS = MILLISECOND
 """Starts of ranges without an id that are further apart are of different code."""
@@ -33,7 +33,9 @@ class LinkedRanges(Struct, frozen=True):
 def link_ranges(trace: RankTrace) -> LinkedRanges:
     """Ranges to profiled events: by record-function id, else by name and time within the same process."""
     events = trace.events
-    systems = [number for number, source in enumerate(trace.sources) if source.format == SYSTEM_PROFILER]
+    systems = [
+        number for number, source in enumerate(trace.sources) if reader_spec(source.format).repeats_profiles
+    ]
     described = events.of_kind(*DESCRIBED) & events.timed
     of_system = np.isin(events.source, systems)
     ranges, profiled = np.flatnonzero(described & of_system), np.flatnonzero(described & ~of_system)

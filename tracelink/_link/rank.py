@@ -22,6 +22,7 @@ from tracelink._model.events import PHASE_DATA, Edges, Key, Relation
 from tracelink._model.findings import Finding, Severity
 from tracelink._model.graph import STATED, LinkReport, Links, nonzero
 from tracelink._model.trace import RankTrace, scoped_pair
+from tracelink.plugins import reader_spec
 
 
 class LinkedRank(Struct, frozen=True):
@@ -37,7 +38,9 @@ class LinkedRank(Struct, frozen=True):
 def link_rank(trace: RankTrace) -> LinkedRank:
     """Applies every linker to one rank."""
     whole, links = trace, list[Links]()
-    if len(trace.sources) > 1 and any(source.format == "nsys" for source in trace.sources):
+    if len(trace.sources) > 1 and any(
+        reader_spec(source.format).repeats_profiles for source in trace.sources
+    ):
         from tracelink._link.ranges import link_ranges  # most ranks were recorded by one profiler
 
         ranges = link_ranges(trace)

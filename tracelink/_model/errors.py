@@ -41,6 +41,14 @@ class ChangedError(UnreadableError):
     """An input changed since it was first read: what was made of it does not fit to it any more."""
 
 
+class CrashError(TraceError):
+    """Code of a plugin, or of a format of our own, raised by mistake: a bug of it that costs one file or output."""
+
+
+class ReaderCrashError(CrashError, UnreadableError):
+    """A reader, or the recognition of a format, raised by mistake."""
+
+
 class RankConflictError(TraceError):
     """Two statements about the rank of a file contradict each other."""
 

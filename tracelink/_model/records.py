@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from enum import IntEnum
 from itertools import dropwhile
 from pathlib import PurePath
@@ -15,7 +15,7 @@ from msgspec import Struct, field
 from tracelink._model.columns import UNKNOWN, Bools, Codes, Int8s, Int32s, Int64s, Table, Times
 from tracelink._model.fields import Count, Doc, Row, Unit, UnixNanoseconds
 from tracelink._model.findings import Finding
-from tracelink._model.trace import NoPayloads, Payloads, ProcessGroup, SourceInfo
+from tracelink._model.trace import NoPayloads, ProcessGroup, SourceInfo
 
 
 class Frame(Row, frozen=True):
@@ -155,6 +155,18 @@ class Progress(Struct, frozen=True):
     completed: int = UNKNOWN
 
 
+class EntryPayloads(NoPayloads):
+    """Payloads of a recording, of which entries can be read again; here, of a format that has no such parts."""
+
+    def entries(self, places: Collection[int]) -> Mapping[int, Entry]:
+        """The entries at these indices of the dump, without those that cannot be used."""
+        return {}
+
+    def details(self) -> Iterator[Details]:
+        """Parts of all entries that records do not contain, some entries at a time, in the order of the dump."""
+        return iter(())
+
+
 class Recording(Struct, frozen=True):
     """One dump: its entries, its groups, and what is known about entries that it does not contain."""
 
@@ -181,7 +193,7 @@ class Recording(Struct, frozen=True):
     """Whether the file is truncated: there may be more entries."""
     retires_early: bool = False
     """Whether entries retire when their call returns, so that a retired entry may be unfinished on any backend."""
-    payloads: Payloads = field(default_factory=NoPayloads)
+    payloads: EntryPayloads = field(default_factory=EntryPayloads)
     findings: Sequence[Finding] = ()
 
 

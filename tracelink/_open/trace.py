@@ -130,9 +130,6 @@ def _head_and_size(file: BinaryIO, size: int) -> tuple[bytes, int]:
 # Kinds of traces, by their first bytes.
 
 
-PROFILE = "kineto"
-"""The reader of JSON with a list of trace events, which the UI shows unchanged."""
-
 ARCHIVE_MANIFEST = b"perfetto_manifest"
 """The file in an archive of traces that describes the others."""
 
@@ -158,7 +155,7 @@ def kind_of(head: bytes, path: str) -> TraceKind:
     if is_native(head):
         return TraceKind.NATIVE
     formats = [known.name for known in plugins.recognised(head, path)]
-    if formats and formats[0] != PROFILE:
+    if formats and not plugins.reader_spec(formats[0]).shown_unchanged:
         raise UnreadableError(
             f"this is {formats[0]}, which Perfetto's UI does not show",
             source=path,

@@ -187,18 +187,17 @@ class DaskEngine:
 
     def __init__(
         self,
-        address: str = "",
+        target: Any = "",
         jobs: int | None = None,
-        *,
-        client: Any = None,
         on_connect: Callable[[DaskEngine], object] | None = None,
     ) -> None:
+        """`target` is the address of a scheduler, a `distributed.Client`, or empty for workers on this machine."""
         self.meter = Meter()
-        self._address = address
+        self._address = target.removeprefix("dask://") if isinstance(target, str) else ""
         self._wanted = jobs
         self._on_connect = on_connect
         self._token = uuid.uuid4().hex
-        self._connected = client and Connection.of(client, self._token)
+        self._connected = None if isinstance(target, str) else Connection.of(target, self._token)
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Where work takes this engine with it, the work inside of an item runs in one process."""

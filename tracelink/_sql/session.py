@@ -210,7 +210,7 @@ def _session(
         raise not_installed(error.name or "duckdb", SQL_EXTRA) from None
     _, whole = separated(FoundTasks.of(discovery))
     with scratch_folder_for(None) as scratch:
-        if whole and whole.source.is_whole and whole.reader.name == DUCKDB.name:
+        if whole and whole.source.is_whole and whole.format == DUCKDB.name:
             with _of_database(whole, scratch, settings) as connection:
                 yield connection
             return

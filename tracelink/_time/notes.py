@@ -11,9 +11,9 @@ from tracelink._model.text import counted, name_in_words, number, ranks_in_words
 from tracelink._time.model.results import OWN, WorkIn
 from tracelink._time.model.words import percent
 from tracelink._time.rank.account import Account
+from tracelink.plugins import Content, reader_spec
 
 COLLECTIVES = f"{OWN}collectives"
-RECORDER = "flight-recorder"
 NOTICEABLE = 0.01
 """The share of the work of a rank from which on it is noted."""
 
@@ -82,7 +82,7 @@ def _definitions(accounts: Sequence[Account], job: Job) -> Iterator[Finding]:
 
 def _instead(job: Job) -> str:
     """What to do without profiles."""
-    if {source.format for source in job.sources} == {RECORDER}:
+    if {reader_spec(source.format).content for source in job.sources} == {Content.RECORDS}:
         return "`tracelink diagnose PATH` says what flight-recorder dumps show; `tracelink run` records profiles."
     return "`tracelink run` records profiles; `tracelink inspect` shows what the inputs are."
 

@@ -22,6 +22,7 @@ import click
 from tracelink._io.signals import AT_ONCE, ENDING
 from tracelink._model import __version__
 from tracelink._model.errors import (
+    CrashError,
     RankConflictError,
     TraceError,
     UnreadableError,
@@ -207,8 +208,9 @@ def _of_system(error: OSError) -> TraceError:
     )
 
 
-def _report(console: Console, error: TraceError, cause: OSError | None = None) -> None:
+def _report(console: Console, error: TraceError, cause: BaseException | None = None) -> None:
     console.error(str(error))
+    cause = error.__cause__ if isinstance(error, CrashError) else cause
     if console.verbose and cause:
         console.traceback(cause)
     if console.json:

@@ -281,8 +281,9 @@ def _engine(jobs: int | None, engine_name: str | None) -> Engine:
     def report(engine: Any) -> None:
         if console:
             workers = counted(engine.jobs, "worker")
-            dashboard = f"; dashboard: {engine.dashboard}" if engine.dashboard else ""
-            console.info(f"Dask: {workers}{dashboard}", to_stderr=True)
+            page = getattr(engine, "dashboard", "")
+            dashboard = f"; dashboard: {page}" if page else ""
+            console.info(f"Cluster: {workers}{dashboard}", to_stderr=True)
 
     return engine_for(jobs, None, engine_name, report)
 

@@ -1,46 +1,49 @@
-"""Formats: what a package declares of them, what their readers and writers can do, which are installed.
+"""Plugins: formats and engines of other distributions, and what their code is built from.
 
-A format is declared without being imported. Its package, named by an entry point of the group
-`tracelink.formats`, holds a `Format`: names, suffixes, how files are recognised, and which
-class reads, writes or converts, to be imported when it is used. Formats of other distributions are found the same way.
+A format is declared without being imported. Its package, named by an entry point of the group `tracelink.formats`,
+holds a `Format`: names, suffixes, how files are recognised, what its reader and writer can do, and which classes they
+are, to be imported when they are used. An engine is an `EngineSpec`, named by one of the group `tracelink._run`.
+Our own formats and engines are found the same way. docs/plugins.md has an example of each.
 """
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from tracelink._model.errors import CrashError
 from tracelink.plugins.protocols import (
-    CompileLogReader,
-    Configurable,
     Conversion,
-    Copying,
-    DetailPayloads,
-    Drawing,
-    EntryPayloads,
+    ConversionMethods,
     Forecast,
-    Forecasting,
     Inspected,
-    Inspecting,
-    JobReader,
-    MetricsReader,
     Reader,
-    Recorder,
-    Unpacking,
+    ReaderMethods,
     Writer,
+    WriterMethods,
 )
 from tracelink.plugins.registry import (
+    ENGINES,
+    FORMATS,
+    Content,
     ConversionSpec,
+    EngineSpec,
     Files,
     Format,
     Plugin,
     PluginError,
     ReaderSpec,
     WriterSpec,
+    check_reader,
+    connect,
     conversion,
     conversions,
+    engines,
     formats,
     installed,
+    isolated,
     reader,
+    reader_spec,
     readers,
     recognised,
     writer,
@@ -52,37 +55,38 @@ if TYPE_CHECKING:
     from tracelink.plugins.outputs import Output
 
 __all__ = [
-    "CompileLogReader",
-    "Configurable",
+    "ENGINES",
+    "FORMATS",
+    "Content",
     "Conversion",
+    "ConversionMethods",
     "ConversionSpec",
-    "Copying",
-    "DetailPayloads",
-    "Drawing",
-    "EntryPayloads",
+    "CrashError",
+    "EngineSpec",
     "Files",
     "Forecast",
-    "Forecasting",
     "Format",
     "Inspected",
-    "Inspecting",
-    "JobReader",
-    "MetricsReader",
     "Output",
     "Plugin",
     "PluginError",
     "Reader",
+    "ReaderMethods",
     "ReaderSpec",
-    "Recorder",
-    "Unpacking",
     "Writer",
+    "WriterMethods",
     "WriterSpec",
+    "check_reader",
+    "connect",
     "conversion",
     "conversions",
+    "engines",
     "formats",
     "installed",
+    "isolated",
     "outputs",
     "reader",
+    "reader_spec",
     "readers",
     "recognised",
     "writer",
@@ -90,11 +94,11 @@ __all__ = [
     "writers",
 ]
 
+_LATER = {"Output": "outputs"}
+"""Names by their modules, whose imports take time that programs that only list formats do not need."""
+
 
 def __getattr__(name: str) -> Any:
-    """Imports what declares fields when it is used: programs that only list formats do without."""
-    if name != "Output":
+    if name not in _LATER:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from tracelink.plugins.outputs import Output
-
-    return Output
+    return getattr(import_module(f"{__name__}.{_LATER[name]}"), name)

@@ -1,10 +1,15 @@
-"""Readers, writers and conversions: the methods that a format implements, and their results."""
+"""Readers, writers and conversions: the methods that a format implements, and their results.
+
+`Reader`, `Writer` and `Conversion` are what each of them has. What else some of them can do is a field of the
+declaration (`ReaderSpec.unpacks`), so that nothing is imported to ask for it; the methods are in `ReaderMethods`,
+`WriterMethods` and `ConversionMethods`.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
     from tracelink._io.engine import Engine
@@ -15,7 +20,7 @@ if TYPE_CHECKING:
     from tracelink._model.job import Job
     from tracelink._model.metrics import Readings
     from tracelink._model.ranges import Numbers
-    from tracelink._model.records import Details, Entry, Recording
+    from tracelink._model.records import Recording
     from tracelink._model.selection import View
     from tracelink._model.trace import RankTrace, SourceInfo
     from tracelink.plugins.outputs import Output
@@ -34,42 +39,6 @@ class Reader(Protocol):
         ...
 
 
-@runtime_checkable
-class Recorder(Reader, Protocol):
-    """A reader of what processes recorded of their communication until they stopped."""
-
-    def read_records(self, source: Source, engine: Engine) -> Recording:
-        """Reads a whole source as `read` does, but only its entries."""
-        ...
-
-
-@runtime_checkable
-class CompileLogReader(Reader, Protocol):
-    """A reader of what processes logged of the compilation of their functions."""
-
-    def read_log(self, source: Source, engine: Engine) -> CompileLog:
-        """Reads a whole source as `read` does, but as tables of what was compiled."""
-        ...
-
-
-@runtime_checkable
-class MetricsReader(Reader, Protocol):
-    """A reader of sampled metrics, whose ranks and times often only follow from other sources."""
-
-    def read_metrics(self, source: Source, engine: Engine) -> Readings:
-        """Reads a whole source as `read` does, but as what it says of hosts and devices."""
-        ...
-
-
-@runtime_checkable
-class Unpacking(Reader, Protocol):
-    """A reader of files of several ranks; it reads the sources that it unpacks them into."""
-
-    def unpacked(self, source: Source, engine: Engine) -> tuple[list[Source], list[Finding]]:
-        """A source for each rank, and what did not fit. Nothing readable is an `UnreadableError`."""
-        ...
-
-
 @dataclass(frozen=True, slots=True)
 class Inspected:
     """What a source is: a file, or one rank of a file."""
@@ -83,39 +52,34 @@ class Inspected:
     """What is known of its content, for the command line."""
 
 
-@runtime_checkable
-class Inspecting(Reader, Protocol):
-    """A reader that finds out what a source is in less time than it reads it."""
+class ReaderMethods(Reader, Protocol):
+    """The methods that a reader has if its `ReaderSpec` says so; each raises `UnreadableError` if nothing is readable.
+
+    `read_records`, `read_log`, `read_metrics` and `read_job` belong to its content.
+    """
+
+    def unpacked(self, source: Source, engine: Engine) -> tuple[list[Source], list[Finding]]:
+        """A source for each rank of a file, which `read` takes, and what did not fit."""
+        ...
 
     def inspect(self, source: Source, engine: Engine) -> list[Inspected]:
-        """What the source is, for each of its ranks. Nothing readable is an `UnreadableError`."""
+        """What the source is, for each of its ranks."""
         ...
 
-
-@runtime_checkable
-class EntryPayloads(Protocol):
-    """Payloads of a recorder, which can be read again as entries."""
-
-    def entries(self, places: Collection[int]) -> Mapping[int, Entry]:
-        """The entries at these indices of the dump, without those that cannot be used."""
+    def read_records(self, source: Source, engine: Engine) -> Recording:
+        """Reads a whole source as `read` does, but only its entries."""
         ...
 
-
-@runtime_checkable
-class DetailPayloads(Protocol):
-    """Payloads of a recorder, of which some parts can be read again as columns."""
-
-    def details(self) -> Iterator[Details]:
-        """These parts of all entries, some entries at a time, in the order of the dump."""
+    def read_log(self, source: Source, engine: Engine) -> CompileLog:
+        """Reads a whole source as `read` does, but as tables of what was compiled."""
         ...
 
-
-@runtime_checkable
-class JobReader(Reader, Protocol):
-    """A reader of sources that contain a whole job, linked and on one clock."""
+    def read_metrics(self, source: Source, engine: Engine) -> Readings:
+        """Reads a whole source as `read` does, but as what it says of hosts and devices."""
+        ...
 
     def read_job(self, source: Source, engine: Engine, wanted: Numbers) -> Job:
-        """The job with only the wanted ranks, or all if it is empty; raises `UnreadableError`.
+        """The job with only the wanted ranks, or all if it is empty.
 
         Its parts are small values that load their events in any process.
         """
@@ -146,30 +110,19 @@ class Writer(Protocol):
         ...
 
 
-@runtime_checkable
-class Configurable(Writer, Protocol):
-    """A writer with options, which its format declares."""
+class WriterMethods(Writer, Protocol):
+    """The methods that a writer has if its `WriterSpec` says so."""
 
-    def configured(self, **options: str) -> Writer:
+    def configured(self, **options: str) -> WriterMethods:
         """A writer with these options."""
         ...
-
-
-@runtime_checkable
-class Forecasting(Writer, Protocol):
-    """A writer that can estimate how much it will write."""
 
     def forecast(self, job: Job, engine: Engine, *, compressed: bool) -> Forecast:
         """How large the output will be, in a small part of the time that writing takes."""
         ...
 
-
-@runtime_checkable
-class Copying(Writer, Protocol):
-    """A writer that copies files of ranks as they are: it can leave out files, and nothing inside of one."""
-
-    def of_files(self, sources: Sequence[Source]) -> Writer:
-        """A writer of jobs that were read from these sources."""
+    def of_files(self, sources: Sequence[Source]) -> WriterMethods:
+        """A writer of jobs that were read from these sources: it can leave out files, and nothing inside of one."""
         ...
 
 
@@ -187,9 +140,8 @@ class Conversion(Protocol):
         ...
 
 
-@runtime_checkable
-class Drawing(Conversion, Protocol):
-    """A conversion to a picture, of several files at once and only of what the view contains."""
+class ConversionMethods(Conversion, Protocol):
+    """The method that a conversion has if its `ConversionSpec` says so."""
 
     def draw(self, sources: Sequence[Source], target: Target, engine: Engine, view: View) -> list[Output]:
         """Draws them as one picture. What is not drawn is a finding of the output."""

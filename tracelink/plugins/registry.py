@@ -1,27 +1,62 @@
-"""Formats: what a package declares of each, and which are installed."""
+"""Formats and engines: what a package declares of each, and which are installed."""
 
 from __future__ import annotations
 
 import os
 import sys
+import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from enum import StrEnum
-from functools import cache
+from functools import cache, partial
 from importlib import import_module
 from pathlib import Path
-from typing import Any, TypeVar, cast
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from tracelink._model import __version__
-from tracelink._model.errors import UsageError, did_you_mean
-from tracelink.plugins.protocols import Configurable, Conversion, Reader, Writer
+from tracelink._model.errors import (
+    CrashError,
+    ReaderCrashError,
+    TraceError,
+    UsageError,
+    did_you_mean,
+    printable,
+)
+from tracelink.plugins.protocols import ConversionMethods, ReaderMethods, WriterMethods
 
-ENTRY_POINTS = "tracelink.formats"
+if TYPE_CHECKING:
+    from tracelink._io.engine import Engine
 
+FORMATS, ENGINES = "tracelink.formats", "tracelink.engines"
+"""The groups of entry points."""
+
+LONGEST = 300
+"""Characters of the message of another program's error."""
+
+Result = TypeVar("Result")
 _Spec = TypeVar("_Spec", "ReaderSpec", "WriterSpec", "ConversionSpec")
 
-# Declarations: what is known of a format before any of its code is imported.
+# Declarations: what is known of a format or an engine before any of its code is imported.
+
+
+class Content(StrEnum):
+    """What the files of a format contain, and with which method its reader reads them."""
+
+    EVENTS = "events"
+    """Events of any kind: `read`."""
+    PROFILE = "profile"
+    """Operators and kernels with times, as a profiler saw them: `read`."""
+    NODES = "nodes"
+    """Operators in their order, without times: `read`."""
+    RECORDS = "records"
+    """What processes recorded of their communication until they stopped: `read`, or `read_records` for that alone."""
+    COMPILATIONS = "compilations"
+    """What processes logged of the compilation of their functions: `read`, or `read_log` for that alone."""
+    METRICS = "metrics"
+    """Samples of hosts and devices, whose ranks and times often only follow from other sources: `read_metrics`."""
+    JOB = "job"
+    """A whole job, linked and on one clock: `read_job`."""
 
 
 class Files(StrEnum):
@@ -56,6 +91,15 @@ class ReaderSpec:
     """True if a rank can have several files of the same time: each process that it starts writes its own."""
     on_request: Mapping[str, str] = field(default_factory=dict)
     """What the reader leaves out unless it is requested, and what that is."""
+    content: Content = Content.EVENTS
+    unpacks: bool = False
+    """True if a file can contain several ranks, which the reader's method `unpacked` makes sources of."""
+    inspects: bool = False
+    """True if the reader's method `inspect` finds out what a file is in less time than `read`."""
+    repeats_profiles: bool = False
+    """True if it is recorded next to a profiler, whose operators are in it once more."""
+    shown_unchanged: bool = False
+    """True if Perfetto's UI shows these files as they are."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +113,11 @@ class WriterSpec:
     """The class of the `Writer`, as `module:name`: imported when it is used."""
     files: Files = Files.ONE
     options: Mapping[str, Sequence[str]] = field(default_factory=dict)
-    """The values that each option can have; the first is the default."""
+    """The values that each option can have; the first is the default. `configured` makes a writer with options."""
+    forecasts: bool = False
+    """True if the writer's method `forecast` estimates how much it will write."""
+    copies: bool = False
+    """True if files of ranks are copied as they are: the method `of_files` makes a writer for these files."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +132,7 @@ class ConversionSpec:
     implementation: str
     """The class of the `Conversion`, as `module:name`: imported when it is used."""
     draws: bool = False
-    """True if it is a `Drawing`."""
+    """True if its method `draw` makes one picture of several files, with only what the view contains."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,22 +148,41 @@ class Format:
     """The extra of the distribution that installs what its code imports; empty if it needs nothing."""
 
 
-# The formats that are installed.
+@dataclass(frozen=True, slots=True)
+class EngineSpec:
+    """Where work can run: a cluster, and how to connect to it."""
+
+    name: str
+    """The name of its entry point, too: the user's `--engine NAME` starts workers on this machine."""
+    summary: str
+    implementation: str
+    """A function that returns an `Engine`, as `module:name`; it is called with an address (empty for workers on this
+    machine) or a client, the number of jobs if that is known, and what to call with the engine once it is connected."""
+    schemes: tuple[str, ...] = ()
+    """Schemes of addresses that mean this engine: `tcp` is that of `tcp://host:8786`."""
+    accepts: Callable[[object], bool] = lambda client: False
+    """True for a client, which users of the library give in place of an address."""
+    extra: str = ""
+    """The extra of the distribution that installs what its code imports; empty if it needs nothing."""
+
+
+# The formats and engines that are installed.
 
 
 class PluginError(UsageError):
-    """A format that is installed but cannot be imported."""
+    """A plugin that is installed but cannot be imported, or that is no declaration."""
 
 
 @dataclass(frozen=True, slots=True)
 class Plugin:
-    """An entry point that declares a format."""
+    """An entry point that declares a format or an engine."""
 
     name: str
     value: str
     """Where the declaration is, as `module:name`."""
     distribution: str = ""
     """The folder with the metadata of the distribution; empty for a checkout that is not installed."""
+    group: str = FORMATS
 
     @property
     def origin(self) -> str:
@@ -128,19 +195,39 @@ class Plugin:
         return f"{distribution.name} {distribution.version}"
 
     def format(self) -> Format:
-        """What it declares; raises `PluginError` if that cannot be imported."""
-        return _declared(self)
+        """The format that it declares; raises `PluginError` if that cannot be imported."""
+        return cast(Format, _declared(self))
 
 
 @cache
-def installed() -> dict[str, Plugin]:
-    """All formats that are installed, by name, even those that cannot be imported."""
-    found = {plugin.name: plugin for folder in reversed(sys.path) for plugin in _plugins_in(Path(folder))}
-    if own := _plugins_of_checkout():
+def installed(group: str = FORMATS) -> dict[str, Plugin]:
+    """All plugins of a group that are installed, by name, even those that cannot be imported."""
+    found = {
+        plugin.name: plugin for folder in reversed(sys.path) for plugin in _plugins_in(Path(folder), group)
+    }
+    if own := _plugins_of_checkout(group):
         # Metadata next to a checkout, or of another installation, may be older than the code that runs.
         others = [plugin for plugin in found.values() if not plugin.value.startswith("tracelink.")]
         found = {plugin.name: plugin for plugin in (*own, *others)}
     return dict(sorted(found.items()))
+
+
+def engines() -> dict[str, EngineSpec]:
+    """The engines that can be imported."""
+    found = {}
+    for name, plugin in installed(ENGINES).items():
+        with suppress(PluginError):
+            found[name] = cast(EngineSpec, _declared(plugin))
+    return found
+
+
+def connect(
+    spec: EngineSpec, target: Any, jobs: int | None, on_connect: Callable[[Any], object] | None
+) -> Engine:
+    """Connects to the cluster at an address or of a client; starts workers on this machine if it is empty."""
+    make = _imported(installed(ENGINES)[spec.name], spec.implementation, spec.extra)
+    made: Engine = make(target, jobs, on_connect)
+    return made
 
 
 def formats(first: str = "") -> Iterator[Format]:
@@ -150,9 +237,19 @@ def formats(first: str = "") -> Iterator[Format]:
             yield installed()[name].format()
 
 
-def recognised(head: bytes, name: str, first: str = "") -> Iterator[Format]:
-    """The formats that recognise a file by its first bytes and its name."""
-    return (known for known in formats(first) if known.reader and known.reader.recognises(head, name))
+def recognised(
+    head: bytes, name: str, first: str = "", crashes: list[CrashError] | None = None
+) -> Iterator[Format]:
+    """The formats that recognise a file by its first bytes and its name; what fails at that is added to `crashes`."""
+    for known in formats(first):
+        try:
+            if known.reader and isolated(
+                known.name, "recognition", partial(known.reader.recognises, head, name)
+            ):
+                yield known
+        except CrashError as error:
+            if crashes is not None:
+                crashes.append(error)
 
 
 def readers() -> dict[str, ReaderSpec]:
@@ -171,25 +268,40 @@ def conversions() -> dict[str, ConversionSpec]:
 
 
 @cache
-def reader(name: str) -> Reader:
-    """The reader of a format."""
-    return cast(Reader, _instance(name, _spec(name, "reader", readers).implementation))
+def reader_spec(name: str) -> ReaderSpec:
+    """How a format is read; nothing special of a format that is not installed, or that cannot be imported."""
+    with suppress(KeyError, PluginError):
+        return installed()[name].format().reader or _UNKNOWN
+    return _UNKNOWN
+
+
+_UNKNOWN = ReaderSpec("", lambda head, name: False, "")
+
+
+def check_reader(name: str) -> None:
+    """Raises `UsageError` if no format of this name can be read."""
+    _spec(name, "reader", readers)
 
 
 @cache
-def conversion(name: str) -> Conversion:
+def reader(name: str) -> ReaderMethods:
+    """The reader of a format."""
+    return cast(ReaderMethods, _instance(name, _spec(name, "reader", readers).implementation))
+
+
+@cache
+def conversion(name: str) -> ConversionMethods:
     """The conversion that makes a format."""
-    return cast(Conversion, _instance(name, _spec(name, "conversion", conversions).implementation))
+    return cast(ConversionMethods, _instance(name, _spec(name, "conversion", conversions).implementation))
 
 
-def writer(name: str, options: Mapping[str, str] | None = None) -> Writer:
+def writer(name: str, options: Mapping[str, str] | None = None) -> WriterMethods:
     """The writer of a format; raises `UsageError` if it has no such option, or the option no such value."""
     found = _writer(name)
     if not options:
         return found
     _check_options(name, writer_spec(name).options, options)
-    assert isinstance(found, Configurable)
-    return found.configured(**options)
+    return isolated(name, "writer", lambda: found.configured(**options))
 
 
 def writer_spec(name: str) -> WriterSpec:
@@ -198,8 +310,38 @@ def writer_spec(name: str) -> WriterSpec:
 
 
 @cache
-def _writer(name: str) -> Writer:
-    return cast(Writer, _instance(name, writer_spec(name).implementation))
+def _writer(name: str) -> WriterMethods:
+    return cast(WriterMethods, _instance(name, writer_spec(name).implementation))
+
+
+# Bugs of plugins, and of our own formats.
+
+
+def isolated(name: str, role: str, work: Callable[[], Result], source: str = "") -> Result:
+    """Does `work` with code of a format: whatever it raises by mistake becomes a `CrashError` that names the plugin.
+
+    Errors that say what is wrong with an input or with the system pass, as does the end of memory.
+    """
+    try:
+        return work()
+    except (TraceError, OSError, MemoryError):
+        raise
+    except Exception as error:
+        raise crash(name, role, error, source) from error
+
+
+def crash(name: str, role: str, error: Exception, source: str = "") -> CrashError:
+    """The error for a bug of a format: which plugin, what, where it arose, and what to do."""
+    plugin = installed()[name]
+    frame = traceback.extract_tb(error.__traceback__)[-1]
+    place = "/".join(Path(frame.filename).parts[-3:])
+    text = f"{type(error).__name__}: {printable(str(error))[:LONGEST]}".rstrip(": ")
+    kind = ReaderCrashError if role in ("reader", "recognition") else CrashError
+    return kind(
+        f"the {role} of {name!r} ({plugin.origin}) failed: {text} (line {frame.lineno} of {place}, in {frame.name})",
+        source=source,
+        advice=f"This is a bug of {plugin.origin.partition(' ')[0]}: report it with this message.",
+    )
 
 
 def _check_options(name: str, known: Mapping[str, Sequence[str]], options: Mapping[str, str]) -> None:
@@ -228,8 +370,8 @@ def _spec(name: str, role: str, all_specs: Callable[[], dict[str, _Spec]]) -> _S
     raise UsageError(f"there is no {role} {name!r}", advice=advice)
 
 
-def _plugins_in(folder: Path) -> Iterator[Plugin]:
-    """The formats that distributions in a folder of the module path declare.
+def _plugins_in(folder: Path, group: str) -> Iterator[Plugin]:
+    """The plugins that distributions in a folder of the module path declare.
 
     This is `importlib.metadata.entry_points`, the import of which takes as long as that of all declarations.
     """
@@ -240,54 +382,64 @@ def _plugins_in(folder: Path) -> Iterator[Plugin]:
     for name in names:
         with suppress(OSError):
             text = (folder / name / "entry_points.txt").read_text("utf-8")
-            yield from _plugins_declared(text, f"[{ENTRY_POINTS}]", str(folder / name))
+            yield from _plugins_declared(text, f"[{group}]", group, str(folder / name))
 
 
-def _plugins_of_checkout() -> list[Plugin]:
-    """The formats of the checkout in which this module is; none if it is installed."""
+def _plugins_of_checkout(group: str) -> list[Plugin]:
+    """The plugins of the checkout in which this module is; none if it is installed."""
     try:
         project = (Path(__file__).parents[2] / "pyproject.toml").read_text("utf-8")
     except OSError:
         return []
-    return list(_plugins_declared(project, f'[project.entry-points."{ENTRY_POINTS}"]'))
+    return list(_plugins_declared(project, f'[project.entry-points."{group}"]', group))
 
 
-def _plugins_declared(text: str, heading: str, distribution: str = "") -> Iterator[Plugin]:
+def _plugins_declared(text: str, heading: str, group: str, distribution: str = "") -> Iterator[Plugin]:
     """The lines `name = module:object` of a section; tomllib and configparser take longer than everything else."""
     _, found, section = text.partition(heading)
     for line in section.partition("\n[")[0].splitlines() if found else ():
         point, equals, value = line.partition("=")
         if equals:
-            yield Plugin(point.strip(), value.strip().strip('"'), distribution)
+            yield Plugin(point.strip(), value.strip().strip('"'), distribution, group)
+
+
+_DECLARED: Mapping[str, type[Format | EngineSpec]] = {FORMATS: Format, ENGINES: EngineSpec}
 
 
 @cache
-def _declared(plugin: Plugin) -> Format:
-    declared = _imported(plugin.name, plugin.value)
-    if not isinstance(declared, Format) or declared.name != plugin.name:
+def _declared(plugin: Plugin) -> Format | EngineSpec:
+    declared, kind = _imported(plugin, plugin.value), _DECLARED[plugin.group]
+    if not isinstance(declared, kind) or declared.name != plugin.name:
         raise PluginError(
-            f"the plugin {plugin.name!r} ({plugin.value}) is not a declaration of the format {plugin.name!r}",
-            advice="It must be a tracelink.plugins.Format of this name; uninstall it, or install another version.",
+            f"the plugin {plugin.name!r} ({plugin.value}) is not a declaration of the name {plugin.name!r}",
+            advice=f"It must be a tracelink.plugins.{kind.__name__} of this name; uninstall it, or install another "
+            "version.",
         )
     return declared
 
 
 def _instance(name: str, implementation: str) -> object:
     """An object of a class that a format declares."""
-    created: object = _imported(name, implementation, installed()[name].format().extra)()
-    return created
+    plugin = installed()[name]
+    return isolated(name, "class", _imported(plugin, implementation, plugin.format().extra))
 
 
-def _imported(name: str, value: str, extra: str = "") -> Any:
+def _imported(plugin: Plugin, value: str, extra: str = "") -> Any:
     module, _, attribute = value.partition(":")
     try:
         return getattr(import_module(module), attribute)
-    except (ImportError, AttributeError) as error:
+    except MemoryError:
+        raise
+    except Exception as error:  # whatever the module of a plugin does wrong
         missing = error.name if isinstance(error, ImportError) else None
         if missing and extra:
             advice = f"Run: pip install 'torch-tracelink[{extra}]'"
-            raise PluginError(f"{name} needs {missing}, which is not installed", advice=advice) from error
+            raise PluginError(
+                f"{plugin.name} needs {missing}, which is not installed", advice=advice
+            ) from error
+        known = isinstance(error, ImportError | AttributeError)
         raise PluginError(
-            f"the plugin {name!r} ({value}) cannot be imported: {error}",
+            f"the plugin {plugin.name!r} ({value}) cannot be imported: "
+            f"{'' if known else f'{type(error).__name__}: '}{error}",
             advice="Install what it needs, or uninstall it.",
         ) from error

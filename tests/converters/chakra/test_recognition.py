@@ -48,7 +48,7 @@ def test_long_metadata_are_looked_at_whole(tmp_path: Path) -> None:
     data = file(metadata(groups=("string_val", "x" * 2 * HEAD)), node(1))
     (tmp_path / "long").write_bytes(data)
     (task,) = tasks_of(discover(Request([(str(tmp_path), "")])), [])
-    assert task.reader.name == "chakra"
+    assert task.format == "chakra"
 
 
 NOT_ONE = {

@@ -25,7 +25,6 @@ from tracelink._model.operations import item_bytes, operation_of, type_named
 from tracelink._model.records import Details, Frame, Recording, State, Texts, own_frames
 from tracelink._store.schema import Batch
 from tracelink.converters.flight_recorder.schema import FRAME_FILE, FRAME_LINE, FRAME_NAME
-from tracelink.plugins import DetailPayloads
 
 LARGEST = (1 << 63) - 1
 """The largest value of an integer column."""
@@ -338,8 +337,6 @@ class EntryTables(Struct):
 
 def _details(recording: Recording) -> Iterator[Details]:
     """Parts of the entries of a dump, as far as they fit into memory; those that are left are counted."""
-    if not isinstance(recording.payloads, DetailPayloads):
-        return
     try:
         yield from recording.payloads.details()
     except ChangedError:

@@ -17,10 +17,9 @@ from msgspec.structs import replace
 from tracelink._match.groups import names_by_backend, with_suffix
 from tracelink._model.columns import UNKNOWN, Int64s, StringTable
 from tracelink._model.findings import Finding, Severity
-from tracelink._model.records import Entry, Progress, Recording, Records, Requests
+from tracelink._model.records import Entry, EntryPayloads, Progress, Recording, Records, Requests
 from tracelink._model.text import counted
-from tracelink._model.trace import NoPayloads, ProcessGroup
-from tracelink.plugins import EntryPayloads
+from tracelink._model.trace import ProcessGroup
 
 PLACES = 1 << 40
 """Indexes of entries of each recorder in a joined recording: no dump has as many."""
@@ -50,10 +49,10 @@ def by_recorder(dumps: Sequence[Dump]) -> list[list[Dump]]:
 # One recording of a rank from several.
 
 
-class _JoinedPayloads(Struct, NoPayloads, frozen=True):
+class _JoinedPayloads(Struct, EntryPayloads, frozen=True):
     """The entries of several dumps; those of each have places and names of groups of their own."""
 
-    parts: Sequence[tuple[object, int, Mapping[str, str]]]
+    parts: Sequence[tuple[EntryPayloads, int, Mapping[str, str]]]
     """Payloads, by how much their places are shifted, and what follows the names of groups."""
 
     def entries(self, places: Collection[int]) -> Mapping[int, Entry]:
@@ -61,7 +60,7 @@ class _JoinedPayloads(Struct, NoPayloads, frozen=True):
         found: dict[int, Entry] = {}
         for part, shift, suffixes in self.parts:
             own = [place - shift for place in places if (place - shift) // PLACES == 0 <= place - shift]
-            if own and isinstance(part, EntryPayloads):
+            if own:
                 entries = part.entries(own).items()
                 found |= {place + shift: _renamed(entry, suffixes) for place, entry in entries}
         return found
@@ -103,7 +102,7 @@ def _joined(recordings: Sequence[Recording], suffixes: Mapping[str, str]) -> Rec
     requests: list[Requests] = []
     groups: list[ProcessGroup] = []
     progress: dict[str, Progress] = {}
-    payloads: list[tuple[object, int, Mapping[str, str]]] = []
+    payloads: list[tuple[EntryPayloads, int, Mapping[str, str]]] = []
     for number, recording in enumerate(recordings):
         added = {group.partition(":")[2]: suffixes.get(group, "") for group in recording.source.recorder}
         names = [f"{text}{added.get(text, '')}" for text in recording.strings]

@@ -18,6 +18,7 @@ from tracelink._join.reading import (
     assigned_ranks,
     attempted,
     declared_rank,
+    import_readers,
     nothing_readable,
     tasks_of,
 )
@@ -27,7 +28,7 @@ from tracelink._model.findings import Finding, Severity
 from tracelink._model.records import Recording, Records
 from tracelink._model.text import counted
 from tracelink._model.trace import ProcessGroup
-from tracelink.plugins import CompileLogReader, MetricsReader, Recorder, Unpacking
+from tracelink.plugins import Content
 
 UNREADABLE = "unreadable"
 """The reason of the finding on a source that cannot be read."""
@@ -59,7 +60,7 @@ def read_recordings(discovery: Discovery, engine: Engine) -> Recordings:
     """Reads every flight-recorder dump among the sources; a damaged one is skipped and reported."""
     findings = list(discovery.findings)
     all_tasks = tasks_of(discovery, findings, RECORDER_FORMAT)
-    tasks = [task for task in all_tasks if isinstance(task.reader, Recorder)]
+    tasks = [task for task in all_tasks if task.content is Content.RECORDS]
     results = _read(tasks, engine)
     read = [
         (task, _with_host(result))
@@ -175,7 +176,8 @@ def _without_rank(finding: Finding) -> Finding:
 def _read(tasks: Sequence[Task], engine: Engine) -> list[Recording | Finding]:
     batches = _batches(tasks)
     outer, inner = engine.split(len(batches))
-    shared = [thing for task in tasks for thing in (task.source, task.reader)]
+    shared = [task.source for task in tasks]
+    import_readers(tasks)
 
     def work(batch: Sequence[Task]) -> list[Recording | Finding]:
         return _in_large_columns([_read_one(task, inner) for task in batch])
@@ -207,20 +209,18 @@ def _batches(tasks: Sequence[Task]) -> list[list[Task]]:
 
 
 def _read_one(task: Task, engine: Engine) -> Recording | Finding:
-    reader = task.reader
-    assert isinstance(reader, Recorder)
-    return attempted(task, lambda: reader.read_records(task.source, engine))
+    return attempted(task, lambda: task.reader.read_records(task.source, engine))
 
 
 def profiles_among(tasks: Sequence[Task]) -> list[Task]:
     """The sources that are neither dumps, nor compile logs, nor metrics, nor timelines of several ranks."""
-    others = Recorder | Unpacking | CompileLogReader | MetricsReader
-    return [task for task in tasks if not isinstance(task.reader, others)]
+    others = (Content.RECORDS, Content.COMPILATIONS, Content.METRICS)
+    return [task for task in tasks if task.content not in others and not task.spec.unpacks]
 
 
 def compile_logs_among(tasks: Sequence[Task]) -> list[Task]:
     """The compile logs."""
-    return [task for task in tasks if isinstance(task.reader, CompileLogReader)]
+    return [task for task in tasks if task.content is Content.COMPILATIONS]
 
 
 # Replicas that number their own ranks from 0 and train together, as torchft runs them.

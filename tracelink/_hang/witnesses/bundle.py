@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Callable, Collection, Sequence
-from typing import Any, TypeVar, cast
+from collections.abc import Collection, Sequence
+from typing import Any, TypeVar
 
 from msgspec import Struct, field
 
@@ -31,7 +31,7 @@ from tracelink._model.witnesses import (
     WatchdogLog,
     Witnesses,
 )
-from tracelink.plugins import MetricsReader
+from tracelink.plugins import Content
 
 WATCHDOG_LOG = "watchdog-log"
 NCCL_RAS = "nccl-ras"
@@ -113,7 +113,7 @@ def uses_of(tasks: Sequence[Task], dumps: Sequence[str]) -> list[Use]:
         *of("compile logs", compile_logs_among(tasks), "compilations of culprits"),
         *of(
             "metrics",
-            [task for task in tasks if isinstance(task.reader, MetricsReader)],
+            [task for task in tasks if task.content is Content.METRICS],
             "GPUs that run differently",
         ),
     ]
@@ -127,7 +127,7 @@ def bundle_of(sources: Sequence[Source], engine: Engine, also: Sequence[Source] 
         by_kind[_kind(source)].append(source)
     texts = by_kind.pop(WATCHDOG_LOG, [])
     for source in by_kind.pop(NCCL_RAS, []):
-        read = _read_by(cast(Any, plugins.reader(NCCL_RAS)).read_answers, source, engine)
+        read = _read_by(NCCL_RAS, "read_answers", source, engine)
         if isinstance(read, Finding):
             bundle.findings.append(read)
         else:
@@ -180,19 +180,18 @@ def _searched(texts: Sequence[Source], engine: Engine) -> list[WatchdogLog | Fin
     """What each text contains, or why it cannot be read."""
     if not texts:
         return []
-    read = cast(Any, plugins.reader(WATCHDOG_LOG)).read_reports
     batches = _batches(texts)
     outer, inner = engine.split(len(batches))
 
     def work(batch: Sequence[Source]) -> list[WatchdogLog | Finding]:
-        return [_read_by(read, source, inner) for source in batch]
+        return [_read_by(WATCHDOG_LOG, "read_reports", source, inner) for source in batch]
 
-    return [log for logs in outer.map(work, batches, shared=[*texts, read]) for log in logs]
+    return [log for logs in outer.map(work, batches, shared=texts) for log in logs]
 
 
-def _read_by(read: Callable[[Source, Engine], _Read], source: Source, engine: Engine) -> _Read | Finding:
+def _read_by(name: str, method: str, source: Source, engine: Engine) -> Any | Finding:
     try:
-        return read(source, engine)
+        return plugins.isolated(name, "reader", lambda: getattr(plugins.reader(name), method)(source, engine))
     except (UnreadableError, OSError) as error:
         message = str(error) if source.path in str(error) else f"{source.path}: {error}"
         return Finding(Severity.WARNING, "unreadable", message, source=source.path)

@@ -23,7 +23,7 @@ from tracelink._model.graph import EventGraph
 from tracelink._model.job import Job
 from tracelink._model.trace import Payload
 from tracelink._run.processes import Processes
-from tracelink.plugins import Forecast, Forecasting, Writer
+from tracelink.plugins import Forecast, Writer, WriterMethods
 
 PLAIN, GZIP = 0.15, 0.3
 """How far a forecast may be off."""
@@ -52,10 +52,8 @@ def synthetic(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def writer_of(name: str, options: dict[str, str]) -> Forecasting:
-    made = plugins.writer(name, options)
-    assert isinstance(made, Forecasting)
-    return made
+def writer_of(name: str, options: dict[str, str]) -> WriterMethods:
+    return plugins.writer(name, options)
 
 
 def written(job: Job, writer: Writer, folder: Path) -> Forecast:
