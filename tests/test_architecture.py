@@ -30,7 +30,6 @@ MOST_LINES = 700
 SMALL_MODULES = {
     "tracelink.converters.chakra.validation.job_rules": "the rules across ranks, next to those of files and of nodes",
     "tracelink.converters.flight_recorder.recognition": "imports the standard library only, for every command",
-    "tracelink.converters.perfetto.reading.profiles": "imported when a native trace is read as profiles",
     "tracelink._hang.deadlocks": "one kind of verdict, as each module of this family",
     "tracelink._hang.hangs": "the causes of waiting in words: too much for the order of questions",
     "tracelink._link.execution": "one relation, as each module of this package",
@@ -183,7 +182,7 @@ def test_formats_do_not_know_each_other() -> None:
 
 def test_the_timeline_of_perfetto_knows_neither_of_its_formats() -> None:
     own = [name for name in modules() if name.startswith(f"{FORMATS}perfetto.timeline")]
-    beyond = (f"{FORMATS}perfetto.json", f"{FORMATS}perfetto.native", f"{FORMATS}perfetto.reading")
+    beyond = (f"{FORMATS}perfetto.json_", f"{FORMATS}perfetto.native_")
     assert own
     assert [(name, other) for name in own for other in imports(name) if other.startswith(beyond)] == []
 

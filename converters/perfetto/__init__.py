@@ -99,14 +99,14 @@ PERFETTO = Format(
     reader=ReaderSpec(
         "Perfetto's own format, as tracelink writes it: .pftrace, .pftrace.gz",
         is_own,
-        "tracelink.converters.perfetto.reading.reader:PerfettoReader",
+        "tracelink.converters.perfetto.native_profiles:PerfettoReader",
         unpacks=True,
         inspects=True,
     ),
     writer=WriterSpec(
         "One trace of all ranks in Perfetto's own format: exact times, small files",
         (".pftrace", ".pftrace.gz", ".perfetto-trace", ".perfetto-trace.gz"),
-        "tracelink.converters.perfetto.native.writer:PerfettoWriter",
+        "tracelink.converters.perfetto.native_writer:PerfettoWriter",
         options=OPTIONS,
         forecasts=True,
     ),
@@ -116,7 +116,7 @@ PERFETTO_JSON = Format(
     writer=WriterSpec(
         "One trace of all ranks for Perfetto's UI, as Chrome JSON",
         JSON_SUFFIXES,
-        "tracelink.converters.perfetto.json.writer:PerfettoJsonWriter",
+        "tracelink.converters.perfetto.json_writer:PerfettoJsonWriter",
         options=OPTIONS,
         forecasts=True,
     ),
@@ -124,7 +124,7 @@ PERFETTO_JSON = Format(
         "the same timeline as JSON, from a .pftrace that tracelink wrote",
         ("perfetto",),
         JSON_SUFFIXES,
-        "tracelink.converters.perfetto.reading.as_json:NativeAsJson",
+        "tracelink.converters.perfetto.native_json:NativeAsJson",
     ),
 )
 PERFETTO_BUNDLE = Format(

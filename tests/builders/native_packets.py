@@ -30,8 +30,8 @@ from tracelink._io.targets import StreamTarget
 from tracelink._model.findings import Finding
 from tracelink._model.job import Job
 from tracelink._run.processes import Processes
-from tracelink.converters.perfetto.native.writer import PerfettoWriter
-from tracelink.converters.perfetto.reading.as_json import NativeAsJson
+from tracelink.converters.perfetto.native_json import NativeAsJson
+from tracelink.converters.perfetto.native_writer import PerfettoWriter
 from tracelink.plugins import Output
 
 source = held("job.pftrace")

@@ -14,8 +14,8 @@ from tracelink._model.findings import Finding
 from tracelink._model.graph import EventGraph
 from tracelink._model.job import Job
 from tracelink._run.processes import Processes
-from tracelink.converters.perfetto.json.numbers import ROW
-from tracelink.converters.perfetto.json.writer import PerfettoJsonWriter
+from tracelink.converters.perfetto.json_events import ROW
+from tracelink.converters.perfetto.json_writer import PerfettoJsonWriter
 
 Event = dict[str, Any]
 

@@ -15,8 +15,8 @@ from tracelink._model.findings import Finding
 from tracelink._model.graph import EventGraph
 from tracelink._model.job import Job
 from tracelink._run.processes import Processes
-from tracelink.converters.perfetto.native.schema import FIRST_VIEW_TRACK
-from tracelink.converters.perfetto.native.writer import PerfettoWriter
+from tracelink.converters.perfetto.native_writer import PerfettoWriter
+from tracelink.converters.perfetto.packets.schema import FIRST_VIEW_TRACK
 
 BEGIN, END, INSTANT, COUNTER = 1, 2, 3, 4
 TABLES = ("event_categories", "event_names", "debug_annotation_names")

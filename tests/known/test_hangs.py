@@ -14,7 +14,7 @@ from builders.data import HANGS, HEALTHY, foreign, shared, traces
 from builders.perfetto import Written, nanoseconds
 from tracelink import samples
 from tracelink._model.graph import EventGraph
-from tracelink.converters.perfetto.native.schema import RED
+from tracelink.converters.perfetto.packets.schema import RED
 
 Named = dict[tuple[str, int], str]
 """For each collective that hangs, by its track and number, its name."""

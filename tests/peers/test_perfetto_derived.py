@@ -15,9 +15,9 @@ from tracelink._io.targets import FileTarget
 from tracelink._model.events import EventKind, Relation, TrackKind
 from tracelink._model.job import Job
 from tracelink._run.processes import Processes
-from tracelink.converters.perfetto.json.numbers import ROW
-from tracelink.converters.perfetto.json.writer import PerfettoJsonWriter
-from tracelink.converters.perfetto.native.writer import PerfettoWriter
+from tracelink.converters.perfetto.json_events import ROW
+from tracelink.converters.perfetto.json_writer import PerfettoJsonWriter
+from tracelink.converters.perfetto.native_writer import PerfettoWriter
 
 pytestmark = pytest.mark.peer
 

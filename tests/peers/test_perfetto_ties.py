@@ -13,7 +13,7 @@ from tracelink._io.targets import FileTarget
 from tracelink._model.events import EventKind, TrackKind
 from tracelink._model.job import Job
 from tracelink._run.processes import Processes
-from tracelink.converters.perfetto.json.writer import PerfettoJsonWriter
+from tracelink.converters.perfetto.json_writer import PerfettoJsonWriter
 
 pytestmark = pytest.mark.peer
 

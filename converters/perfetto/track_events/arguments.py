@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 import struct
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -14,14 +15,13 @@ import numpy as np
 import orjson
 from msgspec import Struct
 
-from tracelink._io.framing import DELIMITED, VARINT, Batch, Field, FramingError, fields_of
+from tracelink._io.framing import DELIMITED, VARINT, Batch, Field, fields_of
 from tracelink._io.sources import Source
 from tracelink._model.columns import Int32s, Int64s
 from tracelink._model.errors import encodable
 from tracelink._model.trace import Payload
-from tracelink.converters.perfetto.native.decode import Unbundled, batches
-from tracelink.converters.perfetto.track_events.interning import Named
-from tracelink.converters.perfetto.track_events.schema import Annotation, Event, Packet, Stage, Table
+from tracelink.converters.perfetto.packets.reading import BatchStart, Named, read_again
+from tracelink.converters.perfetto.packets.schema import Annotation, Event, Packet, Stage, TextTable
 from tracelink.converters.pytorch.arguments import (
     ELEMENTS_IN,
     ELEMENTS_OUT,
@@ -67,13 +67,6 @@ class _TooDeepError(ValueError):
     """A value is nested too deeply."""
 
 
-class BatchStart(Struct, frozen=True):
-    """A batch that can be read again: its offset, and the number of its first packet."""
-
-    offset: int
-    first: int
-
-
 class TrackEventPayloads(Struct, frozen=True):
     """The arguments of all packets of a file by number; empty for packets that are no events."""
 
@@ -87,26 +80,18 @@ class TrackEventPayloads(Struct, frozen=True):
 
     def batches(self, first: int = 0, last: int | None = None) -> Iterator[tuple[int, Sequence[Payload]]]:
         """Runs of arguments."""
-        before = [start for start in self.starts if start.first <= first]
-        if not before:
-            return
-        start = before[-1]
-        with self.source.open() as opened:
-            opened.skip(start.offset)
-            number = start.first
-            try:
-                for batch in batches(opened, start.offset):
-                    for plain in Unbundled(batch):
-                        texts = Annotations(plain.data, self.texts)
-                        low = max(first - number, 0)
-                        high = len(plain.begins) if last is None else min(last - number, len(plain.begins))
-                        if low < high:
-                            yield number + low, self._run(texts, plain, number, low, high)
-                        number += len(plain.begins)
-                        if last is not None and number >= last:
-                            return
-            except FramingError:
-                return
+        low = bisect_right(self.starts, first, key=lambda start: start.first) - 1
+        high = (
+            len(self.starts)
+            if last is None
+            else bisect_left(self.starts, last, key=lambda start: start.first)
+        )
+        for number, batch in read_again(self.source, self.starts[max(low, 0) : high]):
+            begin, end = max(first - number, 0), len(batch.begins)
+            end = end if last is None else min(last - number, end)
+            if begin < end:
+                texts = Annotations(batch.data, self.texts)
+                yield number + begin, self._run(texts, batch, number, begin, end)
 
     def _run(self, texts: Annotations, batch: Batch, number: int, low: int, high: int) -> list[Payload]:
         """The arguments of the packets from `low` to `high` of a batch, whose first packet has this number."""
@@ -179,7 +164,7 @@ class Annotations(Struct, frozen=True):
                 case Annotation.NAME_TEXT:
                     name = self._text(field)
                 case Annotation.NAME:
-                    name = self.texts.get((Table.ANNOTATIONS, state, field.value), f"#{field.value}")
+                    name = self.texts.get((TextTable.ANNOTATION_NAMES, state, field.value), f"#{field.value}")
                 case Annotation.ENTRIES:
                     entries = {} if entries is None else entries
                     key, inner = self._named(field, state, depth + 1)
@@ -206,7 +191,7 @@ class Annotations(Struct, frozen=True):
                 (number,) = struct.unpack_from("<d", self.data, field.begin)
                 return number if math.isfinite(number) else str(number)
             case Annotation.STRING_NUMBER, 0:
-                return self.texts.get((Table.STRINGS, state, field.value), f"#{field.value}")
+                return self.texts.get((TextTable.STRINGS, state, field.value), f"#{field.value}")
             case Annotation.POINTER, 0:
                 return hex(field.value & (1 << 64) - 1)
             case Annotation.JSON, 2:
@@ -304,7 +289,7 @@ class Annotations(Struct, frozen=True):
         for field in fields_of(self.data, parameter.begin, parameter.end):
             match field:
                 case Field(1, 0):
-                    name = self.texts.get((Table.ARGUMENTS, state, field.value), f"#{field.value}")
+                    name = self.texts.get((TextTable.ARGUMENTS, state, field.value), f"#{field.value}")
                 case Field(2, 2):
                     name = self._text(field)
                 case Field(3 | 4, 0):
@@ -314,7 +299,7 @@ class Annotations(Struct, frozen=True):
                 case Field(6, 2):
                     value = self._text(field)
                 case Field(7, 0):
-                    value = self.texts.get((Table.STRINGS, state, field.value), f"#{field.value}")
+                    value = self.texts.get((TextTable.STRINGS, state, field.value), f"#{field.value}")
         return LAUNCH_NAMES.get(name, name), value
 
 

@@ -6,13 +6,14 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 
 import numpy as np
+import numpy.typing as npt
 from msgspec import Struct, field
 
 from tracelink._io.framing import DELIMITED, VARINT, fields_of
 from tracelink._io.protobuf import Fields, Octets
-from tracelink._model.columns import NO_TIME, Bools, Int64s, distinct
-from tracelink.converters.perfetto.native.decode import of_wire
-from tracelink.converters.perfetto.track_events import schema
+from tracelink._model.columns import NO_TIME, Bools, Int32s, Int64s, Table, distinct
+from tracelink.converters.perfetto.packets.reading import find_fields
+from tracelink.converters.perfetto.packets.schema import BOOTTIME, FIRST_LOCAL, LAST_LOCAL, REALTIME, Packet
 
 UNIX_SINCE = 10**18
 """Later times of a clock (the year 2001) count from 1970: no computer is up for that long."""
@@ -50,6 +51,16 @@ class LocalTimes(Struct, frozen=True):
     time: Int64s
 
 
+class PacketRows(Table, frozen=True):
+    """Packets with a time."""
+
+    packet: Int64s
+    sequence: Int64s
+    state: Int32s
+    clock: npt.NDArray[np.int16]
+    time: Int64s
+
+
 class Clocks(Struct):
     """The clocks of a file."""
 
@@ -62,23 +73,22 @@ class Clocks(Struct):
         self, octets: Octets, packets: Fields, sequence: Int64s, clock: Int64s, time: Int64s, first: int
     ) -> None:
         """Adds the snapshots and the times of a batch whose first packet has this number."""
-        owner, read = of_wire(packets, schema.Packet.CLOCKS)
+        owner, read = find_fields(packets, Packet.CLOCK_SNAPSHOT)
         for row, begin, end in zip(owner.tolist(), read.begin.tolist(), read.end.tolist(), strict=True):
             readings = [*_readings(octets.data, begin, end)]
             self.snapshots.append(Snapshot(first + row, int(sequence[row]), readings))
-        rows = np.flatnonzero((clock >= schema.FIRST_LOCAL) & (clock <= schema.LAST_LOCAL) & (time >= 0))
+        rows = np.flatnonzero((clock >= FIRST_LOCAL) & (clock <= LAST_LOCAL) & (time >= 0))
         if len(rows):
             self.local.append((first + rows, sequence[rows], clock[rows], time[rows]))
 
-    def unix_times(
-        self, packet: Int64s, sequence: Int64s, clock: Int64s, time: Int64s
-    ) -> tuple[Int64s, bool]:
+    def unix_times(self, packets: PacketRows) -> tuple[Int64s, bool]:
         """The time of each packet in ns, NO_TIME if its clock is unknown; and whether these count from 1970."""
-        common, known = np.where(clock == 0, schema.BOOTTIME, clock), time.copy()
-        rows = np.flatnonzero((clock >= schema.FIRST_LOCAL) & (clock <= schema.LAST_LOCAL))
+        clock, known = packets.clock, packets.time.copy()
+        common = np.where(clock == 0, BOOTTIME, clock).astype(np.int64)
+        rows = np.flatnonzero((clock >= FIRST_LOCAL) & (clock <= LAST_LOCAL))
         if len(rows):
             local = self._resolved = self._resolved or self._local_times()
-            place = np.searchsorted(local.packet, packet[rows])
+            place = np.searchsorted(local.packet, packets.packet[rows])
             common[rows], known[rows] = local.clock[place], local.time[place]
         counts = self._to_unix(common, known)
         known[(known != NO_TIME) & ((known < 0) | (known > LATEST))] = NO_TIME
@@ -106,7 +116,7 @@ class Clocks(Struct):
         """Converts times to the clock of the day; whether that is known for all. Others stay as they are."""
         pairs: dict[int, list[tuple[int, int]]] = defaultdict(list)
         for snapshot in self.snapshots:
-            if real := snapshot.of(schema.REALTIME):
+            if real := snapshot.of(REALTIME):
                 for reading in snapshot.readings:
                     pairs[reading.clock].append((reading.time, real.time))
         order = np.argsort(clock, kind="stable")
@@ -115,7 +125,7 @@ class Clocks(Struct):
         counts = True
         for rows in np.split(order, np.flatnonzero(ordered[1:] != ordered[:-1]) + 1) if len(order) else ():
             own_clock = int(clock[rows[0]])
-            if own_clock == schema.REALTIME:
+            if own_clock == REALTIME:
                 continue
             if own_clock not in pairs:
                 counts &= int(times[rows].min()) >= UNIX_SINCE
@@ -148,10 +158,10 @@ def _by_snapshots(
 
 def _common(snapshot: Snapshot) -> Reading | None:
     """A clock that all sequences know: that of the day, else the one since boot, else any other."""
-    for clock in (schema.REALTIME, schema.BOOTTIME):
+    for clock in (REALTIME, BOOTTIME):
         if reading := snapshot.of(clock):
             return reading
-    return next((reading for reading in snapshot.readings if reading.clock < schema.FIRST_LOCAL), None)
+    return next((reading for reading in snapshot.readings if reading.clock < FIRST_LOCAL), None)
 
 
 def _readings(data: bytes, begin: int, end: int) -> Iterator[Reading]:

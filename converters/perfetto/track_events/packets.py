@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Iterator
 from functools import cache
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -21,56 +23,59 @@ from tracelink._model.operations import (
     SYNCHRONIZING,
     operation_of,
 )
-from tracelink.converters.perfetto.native.decode import numbers_of, of_wire
+from tracelink.converters.perfetto.packets.reading import (
+    Growing,
+    Numbered,
+    States,
+    default_of,
+    find_fields,
+    read_bytes,
+    read_numbers,
+    read_words,
+    split_messages,
+    split_packets,
+)
+from tracelink.converters.perfetto.packets.schema import (
+    BOOTTIME,
+    Annotation,
+    Event,
+    Packet,
+    Stage,
+    TextTable,
+    Type,
+)
 from tracelink.converters.perfetto.track_events import schema
 from tracelink.converters.perfetto.track_events.arguments import Annotations
-from tracelink.converters.perfetto.track_events.clocks import Clocks, are_timed
-from tracelink.converters.perfetto.track_events.interning import States, default_of
+from tracelink.converters.perfetto.track_events.clocks import Clocks, PacketRows, are_timed
 from tracelink.converters.pytorch.arguments import COLLECTIVE, PEER, statement_of
 
 COMMUNICATION = (COLLECTIVE_OPERATOR, COLLECTIVE_ANNOTATION, COLLECTIVE_KERNEL)
 """Names of communication; which of them an event can have depends on its kind."""
 GROUP_DESCRIPTION, DEFAULT_GROUP = "Process Group Description", "default_pg"
 
-Column = npt.NDArray[np.integer]
+
+class EventRows(PacketRows, frozen=True):
+    """Events on tracks; names and categories are codes."""
+
+    type: Int64s
+    track: Int64s
+    name: Int64s
+    category: Int64s
 
 
-class Rows(Struct):
-    """Columns that grow by batches."""
+class StageRows(PacketRows, frozen=True):
+    """Stages on GPUs; queues, stages and names are codes."""
 
-    parts: dict[str, list[Column]] = field(default_factory=lambda: defaultdict(list))
-    count: int = 0
-
-    def add(self, **columns: Column) -> None:
-        """Adds rows."""
-        for name, column in columns.items():
-            self.parts[name].append(column)
-        self.count += len(next(iter(columns.values())))
-
-    def joined(self, *names: str) -> list[Int64s]:
-        """Whole columns, each freed as it is joined."""
-        return [
-            np.concatenate([np.empty(0, np.int64), *self.parts.pop(name, [])]).astype(np.int64)
-            for name in names
-        ]
+    number: Int64s
+    duration: Int64s
+    gpu: Int64s
+    queue: Int64s
+    stage: Int64s
+    name: Int64s
 
 
-class Pairs(Struct):
-    """Pairs of a row and a number, that grow by batches."""
-
-    rows: list[Int64s] = field(default_factory=list)
-    numbers: list[Int64s] = field(default_factory=list)
-
-    def add(self, rows: Int64s, numbers: Int64s) -> None:
-        """Adds pairs."""
-        if len(rows):
-            self.rows.append(rows)
-            self.numbers.append(numbers)
-
-    def joined(self) -> tuple[Int64s, Int64s]:
-        """All pairs."""
-        none = np.empty(0, np.int64)
-        return np.concatenate([none, *self.rows]), np.concatenate([none, *self.numbers])
+def _numbered() -> Growing[Numbered]:
+    return Growing(Numbered)
 
 
 class Packets(Struct):
@@ -79,26 +84,21 @@ class Packets(Struct):
     strings: StringTable = field(default_factory=StringTable)
     states: States = field(default_factory=States)
     clocks: Clocks = field(default_factory=Clocks)
-    count: int = 0
-    """Number of packets."""
-    events: Rows = field(default_factory=Rows)
-    """`packet`, `sequence`, `state`, `clock`, `time`, `type`, `track`, `name`, `category` (codes)."""
+    events: Growing[EventRows] = field(default_factory=lambda: Growing(EventRows))
     values: list[npt.NDArray[np.float64]] = field(default_factory=list)
     """The value of each counter event, in their order."""
-    links: dict[str, Pairs] = field(default_factory=lambda: defaultdict(Pairs))
+    links: dict[str, Growing[Numbered]] = field(default_factory=lambda: defaultdict(_numbered))
     """By the name of an annotation: the event and its value; UNKNOWN for a value that is not an integer."""
-    flows: Pairs = field(default_factory=Pairs)
-    submitted: Pairs = field(default_factory=Pairs)
+    flows: Growing[Numbered] = field(default_factory=_numbered)
+    submitted: Growing[Numbered] = field(default_factory=_numbered)
     """The event, and the number of a stage that it submitted."""
-    stages: Rows = field(default_factory=Rows)
-    """`packet`, `sequence`, `state`, `clock`, `time`, `duration`, `number`, `gpu`, `queue`, `stage`, `name` (codes)."""
-    stage_links: dict[str, Pairs] = field(default_factory=lambda: defaultdict(Pairs))
-    waits: Pairs = field(default_factory=Pairs)
+    stages: Growing[StageRows] = field(default_factory=lambda: Growing(StageRows))
+    stage_links: dict[str, Growing[Numbered]] = field(default_factory=lambda: defaultdict(_numbered))
+    waits: Growing[Numbered] = field(default_factory=_numbered)
     """The stage, and the number of one that it waited for."""
     tracks: list[bytes] = field(default_factory=list)
-    gpu_counters: list[tuple[int, int, int, int, bytes]] = field(default_factory=list)
-    """Packet, sequence, state, clock and the message; the time is that of the packet."""
-    gpu_times: list[int] = field(default_factory=list)
+    gpu_counters: Growing[PacketRows] = field(default_factory=lambda: Growing(PacketRows))
+    gpu_messages: list[bytes] = field(default_factory=list)
     statements: dict[int, Statement] = field(default_factory=dict)
     """What events declare about communication, by event."""
     stage_statements: dict[int, Statement] = field(default_factory=dict)
@@ -114,59 +114,47 @@ class Packets(Struct):
     extra_values: int = 0
     unpacked_by_zstd: int = 0
 
-    def add(self, batch: Batch) -> None:
-        """Adds a batch of packets."""
-        octets = Octets(batch.data)
-        whole = split_all(octets, np.array(batch.begins, np.int64), np.array(batch.ends, np.int64))
+    def add(self, batch: Batch, first: int) -> None:
+        """Adds a batch of packets, the first of which has this number."""
+        octets, whole = split_packets(batch)
         count = len(batch.begins)
         state, lost = self.states.of(whole, count)
         self.damaged += int(np.count_nonzero(whole.odd)) + self.states.learn(octets, whole, state)
         sequence, time = (
-            numbers_of(whole, schema.Packet.SEQUENCE, count),
-            numbers_of(whole, schema.Packet.TIME, count, UNKNOWN),
+            read_numbers(whole, Packet.SEQUENCE, count),
+            read_numbers(whole, Packet.TIME, count, UNKNOWN),
         )
-        clock = numbers_of(whole, schema.Packet.CLOCK, count)
-        clock = np.where(clock == 0, default_of(self.states.clocks, state, schema.BOOTTIME), clock)
-        self.clocks.add(octets, whole, sequence, clock, time, self.count)
-        common = _Common(self.count, sequence, state, clock, time, lost)
+        clock = read_numbers(whole, Packet.CLOCK, count)
+        clock = np.where(clock == 0, default_of(self.states.clocks, state, BOOTTIME), clock)
+        self.clocks.add(octets, whole, sequence, clock, time, first)
+        common = _Common(first, sequence, state, clock, time, lost)
         self._add_events(octets, whole, common)
         self._add_stages(octets, whole, common)
         self._add_others(octets, whole, common)
-        self.count += count
 
     def _add_events(self, octets: Octets, whole: Fields, common: _Common) -> None:
-        rows, read = of_wire(whole, schema.Packet.TRACK_EVENT)
-        inner = split_all(octets, read.begin, read.end)
+        rows, read, inner = split_messages(octets, whole, Packet.TRACK_EVENT)
         self.damaged += int(np.count_nonzero(inner.odd))
-        kind = numbers_of(inner, schema.Event.TYPE, len(rows))
-        kept = self._usable(rows, common) & (kind >= schema.BEGIN) & (kind <= schema.COUNTER)
-        place = np.where(kept, self.events.count + np.cumsum(kept) - 1, UNKNOWN)
+        kind = read_numbers(inner, Event.TYPE, len(rows))
+        kept = self._usable(rows, common) & (kind >= Type.BEGIN) & (kind <= Type.COUNTER)
+        place = np.where(kept, self.events.rows + np.cumsum(kept) - 1, UNKNOWN)
         state = common.state[rows]
-        track = numbers_of(inner, schema.Event.TRACK, len(rows))
+        track = read_numbers(inner, Event.TRACK, len(rows))
         if self.states.tracks:
-            owner, _ = of_wire(inner, schema.Event.TRACK, VARINT)
+            owner, _ = find_fields(inner, Event.TRACK, VARINT)
             given = np.zeros(len(rows), np.bool_)
             given[owner] = True
             track = np.where(given, track, default_of(self.states.tracks, state, 0))
-        name = self._codes(
-            octets, inner, state, schema.Table.NAMES, schema.Event.NAME, schema.Event.NAME_TEXT
-        )
+        name = self._codes(octets, inner, state, TextTable.NAMES, Event.NAME, Event.NAME_TEXT)
         category = self._codes(
-            octets, inner, state, schema.Table.CATEGORIES, schema.Event.CATEGORY, schema.Event.CATEGORY_TEXT
+            octets, inner, state, TextTable.CATEGORIES, Event.CATEGORY, Event.CATEGORY_TEXT
         )
-        self.events.add(
-            **common.of(rows[kept]),
-            type=kind[kept],
-            track=track[kept],
-            name=name[kept],
-            category=category[kept],
-        )
+        columns = (column[kept] for column in (kind, track, name, category))
+        self.events.add(EventRows(*common.of(rows[kept]), *columns))
         self._add_values(octets, inner, kind, kept)
         self._add_flows(octets, inner, place)
         states = self._collective(octets, inner, state, kind, place)
-        chosen = np.flatnonzero(
-            (self._communicate(name) | states) & (place != UNKNOWN) & (kind != schema.END)
-        )
+        chosen = np.flatnonzero((self._communicate(name) | states) & (place != UNKNOWN) & (kind != Type.END))
         self._add_statements(
             octets, self.statements, read.where(chosen), state[chosen], name[chosen], place[chosen]
         )
@@ -207,19 +195,17 @@ class Packets(Struct):
         return ~lost & timed
 
     def _codes(
-        self, octets: Octets, fields: Fields, state: Int32s, table: schema.Table, number: int, text: int
+        self, octets: Octets, fields: Fields, state: Int32s, table: TextTable, number: int, text: int
     ) -> Int64s:
         """The code of a text that each message has by number or in itself, or UNKNOWN."""
         count = len(state)
-        owner, read = of_wire(fields, number, VARINT)
+        owner, read = find_fields(fields, number, VARINT)
         numbers = np.zeros(count, np.int64)
         numbers[owner[::-1]] = read.value[::-1]
-        texts, index = self.states.resolved(table, state, numbers)
-        codes = np.array(
-            [UNKNOWN if each is None else self.strings[encodable(each)] for each in texts], np.int64
-        )
-        found = np.append(codes, UNKNOWN)[index]
-        owner, inline = of_wire(fields, text)
+        texts, index = self.states.resolve(table, state, numbers)
+        codes = [UNKNOWN if each is None else self.strings[encodable(each)] for each in texts]
+        found = np.array(codes, np.int64)[index]
+        owner, inline = find_fields(fields, text)
         if len(owner):
             found[owner[::-1]] = self._inline(octets, inline)[::-1]
         return found
@@ -236,54 +222,52 @@ class Packets(Struct):
         return codes
 
     def _add_values(self, octets: Octets, inner: Fields, kind: Int64s, kept: Bools) -> None:
-        values = numbers_of(inner, schema.Event.VALUE, len(kind)).astype(np.float64)
-        owner, read = of_wire(inner, schema.Event.DOUBLE_VALUE, FIXED64)
-        values[owner] = octets.words(read.begin).view(np.float64)
-        self.values.append(values[kept & (kind == schema.COUNTER)])
-        for number, wire in ((schema.Event.EXTRA_VALUE, VARINT), (schema.Event.EXTRA_DOUBLE_VALUE, FIXED64)):
-            self.extra_values += len(of_wire(inner, number, wire)[0])
+        values = read_numbers(inner, Event.VALUE, len(kind)).astype(np.float64)
+        owner, words = read_words(octets, inner, Event.DOUBLE_VALUE)
+        values[owner] = words.view(np.float64)
+        self.values.append(values[kept & (kind == Type.COUNTER)])
+        for number, wire in ((Event.EXTRA_VALUE, VARINT), (Event.EXTRA_DOUBLE_VALUE, FIXED64)):
+            self.extra_values += len(find_fields(inner, number, wire)[0])
 
     def _add_flows(self, octets: Octets, inner: Fields, place: Int64s) -> None:
-        for number in (schema.Event.FLOW, schema.Event.LAST_OF_FLOW):
-            owner, read = of_wire(inner, number, FIXED64)
-            self._add_pairs(self.flows, place[owner], octets.words(read.begin).view(np.int64))
-        for number in (schema.Event.OLD_FLOW, schema.Event.OLD_LAST_OF_FLOW):
-            owner, read = of_wire(inner, number, VARINT)
-            self._add_pairs(self.flows, place[owner], read.value)
-        owner, read = of_wire(inner, schema.Event.GPU)
-        if len(owner):
-            numbers = split_all(octets, read.begin, read.end)
-            of_message, stage = of_wire(numbers, 1, VARINT)
-            self._add_pairs(self.submitted, place[owner[of_message]], stage.value)
+        for number in (Event.FLOW, Event.LAST_OF_FLOW):
+            owner, words = read_words(octets, inner, number)
+            self._add_known(self.flows, place[owner], words)
+        for number in (Event.OLD_FLOW, Event.OLD_LAST_OF_FLOW):
+            owner, read = find_fields(inner, number, VARINT)
+            self._add_known(self.flows, place[owner], read.value)
+        owner, _, numbers = split_messages(octets, inner, Event.GPU)
+        of_message, stage = find_fields(numbers, 1, VARINT)
+        self._add_known(self.submitted, place[owner[of_message]], stage.value)
 
     @staticmethod
-    def _add_pairs(pairs: Pairs, rows: Int64s, numbers: Int64s) -> None:
-        kept = rows != UNKNOWN
-        pairs.add(rows[kept], numbers[kept])
+    def _add_known(pairs: Growing[Numbered], rows: Int64s, numbers: Int64s) -> None:
+        if len(rows):
+            pairs.add(Numbered(rows, numbers).take(rows != UNKNOWN))
 
     def _collective(self, octets: Octets, inner: Fields, state: Int32s, kind: Int64s, place: Int64s) -> Bools:
         """Adds the links of events; whether each event names a collective."""
         collective = np.zeros(len(place), np.bool_)
-        owner, read = of_wire(inner, schema.Event.ANNOTATION)
+        owner, read = find_fields(inner, Event.ANNOTATION)
         if not len(owner):
             return collective
-        self.arguments_of_ends += len(np.unique(owner[kind[owner] == schema.END]))
+        self.arguments_of_ends += len(np.unique(owner[kind[owner] == Type.END]))
         chosen = np.flatnonzero(
-            (place[owner] != UNKNOWN) & ((kind[owner] == schema.BEGIN) | (kind[owner] == schema.INSTANT))
+            (place[owner] != UNKNOWN) & ((kind[owner] == Type.BEGIN) | (kind[owner] == Type.INSTANT))
         )
         owner, read = owner[chosen], read.where(chosen)
         fields = split_all(octets, read.begin, read.end)
         self.damaged += int(np.count_nonzero(fields.odd))
         link = self._links_of(octets, fields, state[owner], len(owner), tuple(schema.LINKS))
-        value = numbers_of(fields, schema.Annotation.INTEGER, len(owner), UNKNOWN)
-        of_message, unsigned = of_wire(fields, schema.Annotation.UNSIGNED, VARINT)
+        value = read_numbers(fields, Annotation.INTEGER, len(owner), UNKNOWN)
+        of_message, unsigned = find_fields(fields, Annotation.UNSIGNED, VARINT)
         value[of_message] = unsigned.value
         for number, name in enumerate(schema.LINKS):
             rows = np.flatnonzero(link == number)
             if name == COLLECTIVE:
                 collective[owner[rows]] = True
             else:
-                self.links[name].add(place[owner[rows]], value[rows])
+                self.links[name].add(Numbered(place[owner[rows]], value[rows]))
         return collective
 
     def _links_of(
@@ -291,48 +275,38 @@ class Packets(Struct):
     ) -> npt.NDArray[np.int8]:
         """For each annotation the position of its name in `names`, or UNKNOWN."""
         link = np.full(count, UNKNOWN, np.int8)
-        texts, index = self.states.resolved(
-            schema.Table.ANNOTATIONS, state, numbers_of(fields, schema.Annotation.NAME, count)
+        texts, index = self.states.resolve(
+            TextTable.ANNOTATION_NAMES, state, read_numbers(fields, Annotation.NAME, count)
         )
         positions = {name: number for number, name in enumerate(names)}
-        known = np.array([*(positions.get(text or "", UNKNOWN) for text in texts), UNKNOWN], np.int8)
+        known = np.array([positions.get(text or "", UNKNOWN) for text in texts], np.int8)
         link[:] = known[index]
-        owner, inline = of_wire(fields, schema.Annotation.NAME_TEXT)
+        owner, inline = find_fields(fields, Annotation.NAME_TEXT)
         if len(owner):
             link[owner] = positions_of(octets, inline.begin, inline.end, names)
         return link
 
     def _add_stages(self, octets: Octets, whole: Fields, common: _Common) -> None:
-        rows, read = of_wire(whole, schema.Packet.GPU_STAGE)
+        rows, read, inner = split_messages(octets, whole, Packet.GPU_STAGE)
         if not len(rows):
             return
-        inner = split_all(octets, read.begin, read.end)
         self.damaged += int(np.count_nonzero(inner.odd))
         kept = self._usable(rows, common)
-        place = np.where(kept, self.stages.count + np.cumsum(kept) - 1, UNKNOWN)
+        place = np.where(kept, self.stages.rows + np.cumsum(kept) - 1, UNKNOWN)
         state, count = common.state[rows], len(rows)
         number, duration = (
-            numbers_of(inner, key, count, UNKNOWN) for key in (schema.Stage.NUMBER, schema.Stage.DURATION)
+            read_numbers(inner, key, count, UNKNOWN) for key in (Stage.NUMBER, Stage.DURATION)
         )
-        gpu = numbers_of(inner, schema.Stage.GPU, count)
-        name = self._codes(
-            octets, inner, state, schema.Table.NAMES, schema.Stage.NAME, schema.Stage.NAME_TEXT
-        )
-        kernel = self._codes(octets, inner, state, schema.Table.KERNELS, schema.Stage.KERNEL, 0)
-        queue = self._codes(octets, inner, state, schema.Table.STAGES, schema.Stage.QUEUE, 0)
-        stage = self._codes(octets, inner, state, schema.Table.STAGES, schema.Stage.STAGE, 0)
+        gpu = read_numbers(inner, Stage.GPU, count)
+        name = self._codes(octets, inner, state, TextTable.NAMES, Stage.NAME, Stage.NAME_TEXT)
+        kernel = self._codes(octets, inner, state, TextTable.KERNELS, Stage.KERNEL, 0)
+        queue = self._codes(octets, inner, state, TextTable.STAGES, Stage.QUEUE, 0)
+        stage = self._codes(octets, inner, state, TextTable.STAGES, Stage.STAGE, 0)
         name = np.where(name == UNKNOWN, np.where(kernel == UNKNOWN, stage, kernel), name)
-        self.stages.add(
-            **common.of(rows[kept]),
-            number=number[kept],
-            duration=duration[kept],
-            gpu=gpu[kept],
-            queue=queue[kept],
-            stage=stage[kept],
-            name=name[kept],
-        )
-        owner, waited = of_wire(inner, schema.Stage.WAITS_FOR, VARINT)
-        self._add_pairs(self.waits, place[owner], waited.value)
+        columns = (column[kept] for column in (number, duration, gpu, queue, stage, name))
+        self.stages.add(StageRows(*common.of(rows[kept]), *columns))
+        owner, waited = find_fields(inner, Stage.WAITS_FOR, VARINT)
+        self._add_known(self.waits, place[owner], waited.value)
         collective = self._add_stage_links(octets, inner, place)
         chosen = np.flatnonzero((self._communicate(name) | collective) & (place != UNKNOWN))
         self._add_statements(
@@ -342,50 +316,31 @@ class Packets(Struct):
     def _add_stage_links(self, octets: Octets, inner: Fields, place: Int64s) -> Bools:
         """Adds the links of stages; whether each stage names a collective."""
         collective = np.zeros(len(place), np.bool_)
-        owner, read = of_wire(inner, schema.Stage.EXTRA)
+        owner, _, extra = split_messages(octets, inner, Stage.EXTRA)
         if not len(owner):
             return collective
-        extra = split_all(octets, read.begin, read.end)
-        rows, names = of_wire(extra, 1)
+        rows, names = find_fields(extra, 1)
         link = np.full(len(owner), UNKNOWN, np.int8)
         link[rows] = positions_of(octets, names.begin, names.end, tuple(schema.STAGE_LINKS))
-        rows, values = of_wire(extra, 2)
+        rows, values = find_fields(extra, 2)
         chosen = np.flatnonzero((link[rows] != UNKNOWN) & (place[owner[rows]] != UNKNOWN))
-        data = octets.data
-        numbers = [
-            _number(data[begin:end])
-            for begin, end in zip(values.begin[chosen].tolist(), values.end[chosen].tolist(), strict=True)
-        ]
-        value = np.array(numbers, np.int64)
+        value = np.array([_number(text) for text in read_bytes(octets, values.where(chosen))], np.int64)
         for position, name in enumerate(schema.STAGE_LINKS.values()):
             own = link[rows[chosen]] == position
             if name == COLLECTIVE:
                 collective[owner[rows[chosen[own]]]] = True
             else:
-                self.stage_links[name].add(place[owner[rows[chosen[own]]]], value[own])
+                self.stage_links[name].add(Numbered(place[owner[rows[chosen[own]]]], value[own]))
         return collective
 
     def _add_others(self, octets: Octets, whole: Fields, common: _Common) -> None:
-        _, read = of_wire(whole, schema.Packet.TRACK)
-        data = octets.data
-        self.tracks += [
-            data[begin:end] for begin, end in zip(read.begin.tolist(), read.end.tolist(), strict=True)
-        ]
-        rows, read = of_wire(whole, schema.Packet.GPU_COUNTERS)
+        self.tracks += read_bytes(octets, find_fields(whole, Packet.TRACK)[1])
+        rows, read = find_fields(whole, Packet.GPU_COUNTERS)
         usable = self._usable(rows, common)
-        for row, begin, end in zip(
-            rows[usable].tolist(), read.begin[usable].tolist(), read.end[usable].tolist(), strict=True
-        ):
-            own = (
-                common.first + row,
-                int(common.sequence[row]),
-                int(common.state[row]),
-                int(common.clock[row]),
-            )
-            self.gpu_counters.append((*own, data[begin:end]))
-            self.gpu_times.append(int(common.time[row]))
-        self.unpacked_by_zstd += len(of_wire(whole, schema.Packet.COMPRESSED_BY_ZSTD)[0])
-        self.damaged += len(of_wire(whole, schema.Packet.COMPRESSED)[0])
+        self.gpu_counters.add(PacketRows(*common.of(rows[usable])))
+        self.gpu_messages += read_bytes(octets, read.where(usable))
+        self.unpacked_by_zstd += len(find_fields(whole, Packet.ZSTD_BUNDLE)[0])
+        self.damaged += len(find_fields(whole, Packet.BUNDLE)[0])
 
 
 class _Common(Struct, frozen=True):
@@ -398,15 +353,10 @@ class _Common(Struct, frozen=True):
     time: Int64s
     lost: Bools
 
-    def of(self, rows: Int64s) -> dict[str, Column]:
-        """The columns of some packets."""
-        return {
-            "packet": self.first + rows,
-            "sequence": self.sequence[rows],
-            "state": self.state[rows],
-            "clock": self.clock[rows].astype(np.int16),
-            "time": self.time[rows],
-        }
+    def of(self, rows: Int64s) -> Iterator[Any]:
+        """Yields the columns of some packets, in the order of `PacketRows`."""
+        yield self.first + rows
+        yield from (self.sequence[rows], self.state[rows], self.clock[rows].astype(np.int16), self.time[rows])
 
 
 # Names that are not interned: compared as words of eight bytes.

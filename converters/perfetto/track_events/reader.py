@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 from msgspec import Struct, field
 
 from tracelink._io.engine import Engine
-from tracelink._io.framing import FramingError
-from tracelink._io.sources import LARGEST_RANK, Source, too_large
-from tracelink._model.columns import NO_TIME, UNKNOWN, Bools, Int64s, distinct, lookup, values_at
+from tracelink._io.sources import LARGEST_RANK, Source
+from tracelink._model.columns import NO_TIME, UNKNOWN, Bools, Int32s, Int64s, distinct, lookup, values_at
 from tracelink._model.communications import Communications, Statement, communications
 from tracelink._model.errors import UnreadableError
 from tracelink._model.events import GPU_WORK, EventKind, Events, Key, KeyColumn, Track, TrackKind
@@ -26,15 +26,16 @@ from tracelink._model.operations import (
 )
 from tracelink._model.text import subject
 from tracelink._model.trace import RankTrace, SourceInfo
-from tracelink.converters.perfetto.native.decode import Unbundled, batches
+from tracelink.converters.perfetto.packets.reading import PacketFile
+from tracelink.converters.perfetto.packets.schema import Type
 from tracelink.converters.perfetto.track_events import schema
-from tracelink.converters.perfetto.track_events.arguments import BatchStart, TrackEventPayloads
-from tracelink.converters.perfetto.track_events.packets import Packets
-from tracelink.converters.perfetto.track_events.slices import slices_of
+from tracelink.converters.perfetto.track_events.arguments import TrackEventPayloads
+from tracelink.converters.perfetto.track_events.packets import EventRows, Packets, StageRows
 from tracelink.converters.perfetto.track_events.tracks import (
     UNKNOWN_NUMBER,
     Descriptions,
     counters_of,
+    find_slices,
     queue_number,
 )
 from tracelink.converters.pytorch.arguments import CATEGORY_OF_KIND, DRIVER_CATEGORY
@@ -71,37 +72,19 @@ class TrackEventReader:
 
     def read(self, source: Source, engine: Engine) -> RankTrace:
         """Reads a whole file; everything before any damage is used."""
-        packets, starts, truncated, bundles = _read(source, engine)
+        file, packets = PacketFile(source), Packets()
+        for batch in file.batches(engine.meter.add):
+            packets.add(batch, file.packets)
+        packets.damaged += file.damaged_bundles
         table = _table(packets)
-        packets.damaged += bundles
         if not table.is_known:
-            problem = truncated or f"none of its {len(table.kind):,} events is of PyTorch or rocprof"
+            problem = file.truncated_at or f"none of its {len(table.kind):,} events is of PyTorch or rocprof"
             raise UnreadableError(
                 f"a Perfetto trace of another program: {problem}",
                 source=source.path,
                 advice="Open it at ui.perfetto.dev, or use the file that torch.profiler wrote.",
             )
-        return _assembled(source, packets, table, starts, truncated)
-
-
-def _read(source: Source, engine: Engine) -> tuple[Packets, list[BatchStart], str, int]:
-    """All packets, the batches they were read in, where the file is truncated, and how many bundles are damaged."""
-    packets, starts, unpacked, damaged, truncated = Packets(), [], 0, 0, ""
-    with source.open() as opened:
-        try:
-            for batch in batches(opened, count=engine.meter.add):
-                starts.append(BatchStart(batch.offset, packets.count))
-                unbundled = Unbundled(batch)
-                for plain in unbundled:
-                    packets.add(plain)
-                    if unpacked + unbundled.unpacked > source.limit:
-                        raise too_large(source.path, source.limit)
-                unpacked += unbundled.unpacked
-                damaged += unbundled.damaged
-        except FramingError as error:
-            truncated = str(error)
-        truncated = opened.damage or truncated
-    return packets, starts, truncated, damaged
+        return _assembled(file, packets, table)
 
 
 # Events: slices and instants on tracks, and stages on GPUs
@@ -111,7 +94,7 @@ class _Table(Struct):
     """One row for each event, in the order of the file."""
 
     packet: Int64s
-    state: Int64s
+    state: Int32s
     start: Int64s
     duration: Int64s
     name: Int64s
@@ -127,10 +110,10 @@ class _Table(Struct):
     row_of_event: Int64s
     """For each event on a track its row here, or UNKNOWN."""
     row_of_stage: Int64s
-    columns: Mapping[str, Int64s]
-    """Of all events on tracks."""
+    events: EventRows
+    """All events on tracks."""
     time: Int64s
-    stages: Mapping[str, Int64s]
+    stages: StageRows
     unmatched_ends: int
     from_1970: bool
     links: dict[str, tuple[Int64s, Int64s]] = field(default_factory=dict)
@@ -156,80 +139,62 @@ class _Table(Struct):
 
 
 def _table(packets: Packets) -> _Table:
-    names = ("packet", "sequence", "state", "clock", "time", "type", "track", "name", "category")
-    columns = dict(zip(names, packets.events.joined(*names), strict=True))
-    stage_names = (*names[:5], "duration", "number", "gpu", "queue", "stage", "name")
-    stages = dict(zip(stage_names, packets.stages.joined(*stage_names), strict=True))
-    time, from_1970 = _times(packets, columns)
-    stage_time, stages_from_1970 = _times(packets, stages)
-    kind = np.where(time == NO_TIME, 0, columns["type"])
-    slices = slices_of(columns["sequence"], columns["track"], kind, time)
-    instants = np.flatnonzero(kind == schema.INSTANT)
+    events, stages = packets.events.join(), packets.stages.join()
+    time, from_1970 = packets.clocks.unix_times(events)
+    stage_time, stages_from_1970 = packets.clocks.unix_times(stages)
+    kind = np.where(time == NO_TIME, 0, events.type)
+    slices = find_slices(events.sequence, events.track, kind, time)
+    instants = np.flatnonzero(kind == Type.INSTANT)
     row = np.concatenate([slices.begin, instants])
     ended = values_at(time, slices.end, NO_TIME)
     duration = np.where(ended == NO_TIME, UNKNOWN, np.maximum(ended - time[slices.begin], 0))
     duration = np.concatenate([duration, np.zeros(len(instants), np.int64)])
     stage = np.flatnonzero(stage_time != NO_TIME)
-    packet = np.concatenate([columns["packet"][row], stages["packet"][stage]])
+    packet = np.concatenate([events.packet[row], stages.packet[stage]])
     order = np.argsort(packet, kind="stable")
     none, no_row = np.full(len(stage), UNKNOWN), np.full(len(row), UNKNOWN)
 
-    def both(of_events: Int64s, of_stages: Int64s) -> Int64s:
+    def both(of_events: npt.NDArray[Any], of_stages: npt.NDArray[Any]) -> npt.NDArray[Any]:
         return np.concatenate([of_events, of_stages])[order]
 
-    stage_duration = stages["duration"][stage]
+    stage_duration = stages.duration[stage]
     table = _Table(
         packet[order],
-        both(columns["state"][row], stages["state"][stage]),
+        both(events.state[row], stages.state[stage]),
         both(time[row], stage_time[stage]),
         both(duration, np.where((stage_duration >= 0) & (stage_duration < 1 << 60), stage_duration, 0)),
-        both(columns["name"][row], stages["name"][stage]),
-        both(columns["category"][row], none),
+        both(events.name[row], stages.name[stage]),
+        both(events.category[row], none),
         np.empty(0, np.uint8),
-        both(columns["track"][row], none),
+        both(events.track[row], none),
         both(row, none),
         both(no_row, stage),
         np.empty(0, np.int64),
         np.empty(0, np.int64),
-        columns,
+        events,
         time,
         stages,
         slices.unmatched_ends,
         from_1970 and stages_from_1970,
     )
     packets.without_time += int(np.count_nonzero(time == NO_TIME) + np.count_nonzero(stage_time == NO_TIME))
-    table.row_of_event, table.row_of_stage = (
-        _inverse(table.row, len(time)),
-        _inverse(table.stage, len(stage_time)),
-    )
+    table.row_of_event = lookup(table.row, np.arange(len(time)))
+    table.row_of_stage = lookup(table.stage, np.arange(len(stage_time)))
     table.links = _links(packets, table)
     table.name = np.where(table.name == UNKNOWN, packets.strings[""], table.name)
     table.kind = _kinds(packets, table)
     return table
 
 
-def _times(packets: Packets, columns: Mapping[str, Int64s]) -> tuple[Int64s, bool]:
-    return packets.clocks.unix_times(
-        columns["packet"], columns["sequence"], columns["clock"], columns["time"]
-    )
-
-
-def _inverse(rows: Int64s, count: int) -> Int64s:
-    inverse = np.full(count, UNKNOWN, np.int64)
-    known = np.flatnonzero(rows != UNKNOWN)
-    inverse[rows[known]] = known
-    return inverse
-
-
 def _links(packets: Packets, table: _Table) -> dict[str, tuple[Int64s, Int64s]]:
     """The annotations that link events, of events and of stages; of unknown names of one key the values are joined."""
     found = {}
     for name in schema.LINKS:
-        rows, values = packets.links[name].joined()
-        rows = values_at(table.row_of_event, rows)
-        stage_rows, stage_values = packets.stage_links[name].joined()
-        stage_rows = values_at(table.row_of_stage, stage_rows)
-        rows, values = np.concatenate([rows, stage_rows]), np.concatenate([values, stage_values])
+        links, stage_links = packets.links[name].join(), packets.stage_links[name].join()
+        rows = np.concatenate(
+            [values_at(table.row_of_event, links.row), values_at(table.row_of_stage, stage_links.row)]
+        )
+        values = np.concatenate([links.number, stage_links.number])
         kept = rows != UNKNOWN
         found[name] = rows[kept], values[kept]
     rows, values = found.pop("corr_id")
@@ -245,7 +210,7 @@ def _kinds(packets: Packets, table: _Table) -> npt.NDArray[np.uint8]:
         [*(schema.KINDS.get(text, EventKind.OTHER) for text in texts), EventKind.OTHER], np.uint8
     )
     kind = by_category[table.category]
-    stage = values_at(table.stages["stage"], table.stage)
+    stage = values_at(table.stages.stage, table.stage)
     by_stage = np.array(
         [*(schema.STAGE_KINDS.get(text, EventKind.KERNEL) for text in texts), EventKind.KERNEL], np.uint8
     )
@@ -266,8 +231,8 @@ def _kinds(packets: Packets, table: _Table) -> npt.NDArray[np.uint8]:
         (_on_overhead(packets, table), EventKind.OVERHEAD),
     ):
         kind[bare & chosen] = found
-    types = values_at(table.columns["type"], table.row)
-    kind[types == schema.INSTANT] = EventKind.INSTANT
+    types = values_at(table.events.type, table.row)
+    kind[types == Type.INSTANT] = EventKind.INSTANT
     return kind
 
 
@@ -284,12 +249,11 @@ def _on_overhead(packets: Packets, table: _Table) -> Bools:
 # The rank trace
 
 
-def _assembled(
-    source: Source, packets: Packets, table: _Table, starts: Sequence[BatchStart], truncated: str
-) -> RankTrace:
+def _assembled(file: PacketFile, packets: Packets, table: _Table) -> RankTrace:
+    source = file.source
     descriptions = Descriptions.of(packets.tracks)
     track, tracks = _tracks(packets, table, descriptions)
-    counters, counter_tracks = counters_of(packets, descriptions, table.columns, table.time, len(tracks))
+    counters, counter_tracks = counters_of(packets, descriptions, table.events, table.time, len(tracks))
     keys = {**_keys(table), **_categories(packets, table)}
     _submitted(packets, table, keys)
     launches = _flows(packets, table, keys)
@@ -312,7 +276,7 @@ def _assembled(
         rank=rank if rank is not None and rank <= LARGEST_RANK else None,
         pid=_process(tracks, track, table.kind),
         events=len(events),
-        records=packets.count,
+        records=file.packets,
         bytes=source.bytes,
         start_ns=int(start.min()) if len(start) else None,
         end_ns=int(end.max()) if len(end) else None,
@@ -326,12 +290,8 @@ def _assembled(
         counters,
         communications=statements,
         launch_flows=launches,
-        payloads=[
-            TrackEventPayloads(
-                source, starts, table.packet, table.state.astype(np.int32), packets.states.texts
-            )
-        ],
-        findings=list(_findings(source.path, packets, table, truncated)),
+        payloads=[TrackEventPayloads(source, file.starts, table.packet, table.state, packets.states.texts)],
+        findings=list(_findings(source.path, packets, table, file.truncated_at)),
         derived_from=frozenset({"kineto"}),
     )
 
@@ -388,9 +348,9 @@ def _fill_from_stages(packets: Packets, table: _Table, device: Int64s, stream: I
     """Device and stream of stages whose data does not state them: those of their GPU and queue."""
     rows = np.flatnonzero(table.stage != UNKNOWN)
     stages = table.stage[rows]
-    device[rows] = np.where(device[rows] == UNKNOWN_NUMBER, table.stages["gpu"][stages], device[rows])
+    device[rows] = np.where(device[rows] == UNKNOWN_NUMBER, table.stages.gpu[stages], device[rows])
     texts = packets.strings.texts()
-    queues, index = np.unique(table.stages["queue"][stages], return_inverse=True)
+    queues, index = np.unique(table.stages.queue[stages], return_inverse=True)
     numbers = [queue_number(texts[code]) if code != UNKNOWN else 0 for code in queues.tolist()]
     numbers = [place if number == UNKNOWN_NUMBER else number for place, number in enumerate(numbers)]
     of_queue = np.array(numbers, np.int64)[index] if len(rows) else rows
@@ -418,7 +378,7 @@ def _categories(packets: Packets, table: _Table) -> dict[Key, KeyColumn]:
     texts = packets.strings.texts()
     category = table.category.copy()
     for name, own in schema.STAGE_CATEGORIES.items():
-        stage = values_at(table.stages["stage"], table.stage)
+        stage = values_at(table.stages.stage, table.stage)
         if (code := packets.strings.find(name)) != UNKNOWN:
             category[(stage == code) & (table.stage != UNKNOWN)] = packets.strings[own]
     texts = packets.strings.texts()
@@ -437,9 +397,9 @@ def _categories(packets: Packets, table: _Table) -> dict[Key, KeyColumn]:
 
 def _submitted(packets: Packets, table: _Table, keys: dict[Key, KeyColumn]) -> None:
     """Adds correlations of stages without one: of the calls that say to have submitted them."""
-    callers, numbers = packets.submitted.joined()
-    caller = values_at(table.row_of_event, callers)
-    stage = values_at(table.row_of_stage, lookup(table.stages["number"], numbers))
+    submitted = packets.submitted.join()
+    caller = values_at(table.row_of_event, submitted.row)
+    stage = values_at(table.row_of_stage, lookup(table.stages.number, submitted.number))
     correlation = keys[Key.CORRELATION].dense(len(table.kind), UNKNOWN)
     kept = (caller != UNKNOWN) & (stage != UNKNOWN)
     caller, stage = caller[kept], stage[kept]
@@ -456,9 +416,9 @@ def _submitted(packets: Packets, table: _Table, keys: dict[Key, KeyColumn]) -> N
 
 def _flows(packets: Packets, table: _Table, keys: dict[Key, KeyColumn]) -> Int64s:
     """Adds flows between successive events with one number, and between stages; returns launches that flows declare."""
-    events, numbers = packets.flows.joined()
-    row = values_at(table.row_of_event, events)
-    row, numbers = row[row != UNKNOWN], numbers[row != UNKNOWN]
+    flows = packets.flows.join()
+    row = values_at(table.row_of_event, flows.row)
+    row, numbers = row[row != UNKNOWN], flows.number[row != UNKNOWN]
     order = np.lexsort((row, table.start[row], numbers))
     row, numbers = row[order], numbers[order]
     follows = numbers[1:] == numbers[:-1]
@@ -466,9 +426,9 @@ def _flows(packets: Packets, table: _Table, keys: dict[Key, KeyColumn]) -> Int64
     correlation = keys[Key.CORRELATION].dense(len(table.kind), UNKNOWN)
     launch = (correlation[source] == correlation[target]) & (correlation[source] != UNKNOWN)
     declared = launch & (table.kind[source] == EventKind.RUNTIME) & np.isin(table.kind[target], GPU_WORK)
-    waiting, awaited = packets.waits.joined()
-    later = values_at(table.row_of_stage, waiting)
-    earlier = values_at(table.row_of_stage, lookup(table.stages["number"], awaited))
+    waits = packets.waits.join()
+    later = values_at(table.row_of_stage, waits.row)
+    earlier = values_at(table.row_of_stage, lookup(table.stages.number, waits.number))
     kept = (earlier != UNKNOWN) & (later != UNKNOWN)
     source = np.concatenate([source[~launch], earlier[kept]])
     target = np.concatenate([target[~launch], later[kept]])

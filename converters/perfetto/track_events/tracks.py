@@ -10,11 +10,14 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from tracelink._io.framing import DELIMITED, FIXED64, VARINT, Field, fields_of
-from tracelink._model.columns import NO_TIME, Int64s
+from tracelink._model.columns import NO_TIME, UNKNOWN, Bools, Int32s, Int64s
 from tracelink._model.errors import encodable
-from tracelink._model.events import COUNT, Counters, Track, TrackKind
+from tracelink._model.events import Counters, Track, TrackKind
+from tracelink.converters.perfetto.packets import schema as packet_schema
+from tracelink.converters.perfetto.packets.reading import pair_ends
+from tracelink.converters.perfetto.packets.schema import TextTable, Type
 from tracelink.converters.perfetto.track_events import schema
-from tracelink.converters.perfetto.track_events.packets import Packets
+from tracelink.converters.perfetto.track_events.packets import EventRows, Packets
 
 UNKNOWN_NUMBER = -(1 << 62)
 """Of a device or a stream: -1 is the stream of waits for a whole device."""
@@ -100,17 +103,20 @@ def _described(message: bytes) -> tuple[int, Described]:
     number, track = 0, Described()
     for field in fields_of(message, 0, len(message)):
         match field:
-            case Field(schema.Track.NUMBER, 0):
+            case Field(packet_schema.Track.NUMBER, 0):
                 number = field.value
-            case Field(schema.Track.NAME | schema.Track.STATIC_NAME | schema.Track.ATRACE_NAME, 2):
+            case Field(
+                packet_schema.Track.NAME | packet_schema.Track.STATIC_NAME | packet_schema.Track.ATRACE_NAME,
+                2,
+            ):
                 track = replace(track, name=_text(message, field))
-            case Field(schema.Track.PARENT, 0):
+            case Field(packet_schema.Track.PARENT, 0):
                 track = replace(track, parent=field.value)
-            case Field(schema.Track.PROCESS, 2):
+            case Field(packet_schema.Track.PROCESS, 2):
                 numbers, texts = _members(message, field)
                 name = texts.get(6) or texts.get(2, "")
                 track = replace(track, process=_int32(numbers.get(1, 0)), process_name=name)
-            case Field(schema.Track.THREAD, 2):
+            case Field(packet_schema.Track.THREAD, 2):
                 numbers, texts = _members(message, field)
                 track = replace(
                     track,
@@ -118,12 +124,12 @@ def _described(message: bytes) -> tuple[int, Described]:
                     thread=_int32(numbers.get(2, 0)),
                     thread_name=texts.get(5, ""),
                 )
-            case Field(schema.Track.COUNTER, 2):
+            case Field(packet_schema.Track.COUNTER, 2):
                 numbers, texts = _members(message, field)
                 track = replace(
                     track,
                     is_counter=True,
-                    unit=texts.get(6) or schema.UNITS.get(numbers.get(3, 0), ""),
+                    unit=texts.get(6) or packet_schema.UNITS.get(numbers.get(3, 0), ""),
                     factor=numbers.get(4, 1) or 1,
                     incremental=bool(numbers.get(5, 0)),
                 )
@@ -157,7 +163,7 @@ Samples = tuple[str, str, str, Int64s, npt.NDArray[np.float64]]
 def counters_of(
     packets: Packets,
     descriptions: Descriptions,
-    columns: Mapping[str, Int64s],
+    rows: EventRows,
     time: Int64s,
     first_track: int,
 ) -> tuple[Counters, list[Track]]:
@@ -165,7 +171,7 @@ def counters_of(
     parts: list[Counters] = []
     tracks: list[Track] = []
     for process, name, unit, times, values in (
-        *_of_tracks(packets, descriptions, columns, time),
+        *_of_tracks(packets, descriptions, rows, time),
         *_of_gpus(packets),
     ):
         kept = (times != NO_TIME) & np.isfinite(values)
@@ -176,32 +182,30 @@ def counters_of(
 
 
 def _of_tracks(
-    packets: Packets, descriptions: Descriptions, columns: Mapping[str, Int64s], time: Int64s
+    packets: Packets, descriptions: Descriptions, rows: EventRows, time: Int64s
 ) -> Iterator[Samples]:
     """Events on tracks of counters."""
-    rows = np.flatnonzero(columns["type"] == schema.COUNTER)
+    chosen = np.flatnonzero(rows.type == Type.COUNTER)
+    tracks, states, times = rows.track[chosen], rows.state[chosen], time[chosen]
     values = np.concatenate([np.empty(0), *packets.values])
-    order = np.argsort(columns["track"][rows], kind="stable")
-    ordered = columns["track"][rows][order]
-    bounds = np.flatnonzero(ordered[1:] != ordered[:-1]) + 1
-    for part in np.split(order, bounds) if len(ordered) else ():
-        number = int(columns["track"][rows[part[0]]])
+    numbers, bounds = np.unique(np.sort(tracks), return_index=True)
+    parts = np.split(np.argsort(tracks, kind="stable"), bounds[1:])
+    for number, part in zip(numbers.tolist(), parts, strict=False):
         line = [*descriptions.line(number)] or [Described()]
-        own, numbers = line[0], values[part]
+        own, sampled = line[0], values[part]
         if own.incremental:
-            numbers = _summed(numbers, columns["state"][rows[part]])
+            sampled = _summed(sampled, states[part])
         process = next((track.process for track in line if track.process is not None), None)
-        unit = COUNT if own.unit == "count" else own.unit
         yield (
             "" if process is None else str(process),
             own.name or f"counter {number & schema.MASK}",
-            unit,
-            time[rows[part]],
-            numbers * own.factor,
+            own.unit,
+            times[part],
+            sampled * own.factor,
         )
 
 
-def _summed(values: npt.NDArray[np.float64], state: Int64s) -> npt.NDArray[np.float64]:
+def _summed(values: npt.NDArray[np.float64], state: Int32s) -> npt.NDArray[np.float64]:
     """Values from differences; they count from 0 again in each state of the sequence."""
     total = np.cumsum(values)
     first = np.flatnonzero(np.append(True, state[1:] != state[:-1]))
@@ -214,18 +218,16 @@ def _of_gpus(packets: Packets) -> Iterator[Samples]:
     inline: dict[int, str] = {}
     described: dict[tuple[int, int], tuple[dict[int, str], int]] = {}
     series: dict[tuple[int, str], tuple[list[int], list[float]]] = {}
-    own = np.array([each[:4] for each in packets.gpu_counters], np.int64).reshape(-1, 4)
-    times, _ = packets.clocks.unix_times(
-        own[:, 0], own[:, 1], own[:, 3], np.array(packets.gpu_times, np.int64)
-    )
-    for (_, _, state, _, message), time in zip(packets.gpu_counters, times.tolist(), strict=True):
+    rows = packets.gpu_counters.join()
+    times, _ = packets.clocks.unix_times(rows)
+    for state, time, message in zip(rows.state.tolist(), times.tolist(), packets.gpu_messages, strict=True):
         fields = [field for field in fields_of(message, 0, len(message)) if field]
         numbers = {field.number: field.value for field in fields if field.wire == VARINT}
         names, gpu = inline, numbers.get(3, 0)
         if 4 in numbers:
             own_key = (state, numbers[4])
             if own_key not in described:
-                interned = packets.states.messages.get((schema.Table.COUNTERS, *own_key), b"")
+                interned = packets.states.messages.get((TextTable.COUNTERS, *own_key), b"")
                 described[own_key] = _interned_names(interned)
             names, gpu = described[own_key]
         for field in fields:
@@ -272,3 +274,68 @@ def _sample(message: bytes, sample: Field) -> tuple[int, float]:
             case Field(3, wire) if wire == FIXED64:
                 value = float(np.frombuffer(message, "<f8", 1, field.begin)[0])
     return counter, value
+
+
+# Slices: which start and which end belong together.
+
+
+class Slices(Struct, frozen=True):
+    """The rows of beginnings, and of their ends; UNKNOWN for a missing end. Ends without a beginning are counted."""
+
+    begin: Int64s
+    end: Int64s
+    unmatched_ends: int
+
+
+def find_slices(sequence: Int64s, track: Int64s, kind: Int64s, time: Int64s) -> Slices:
+    """The slices among events in the order of the file.
+
+    On a track the slice that began last ends first. PyTorch writes the beginnings of many slices, then their ends in
+    the same order; there, times that are equal would pair the wrong ones.
+    """
+    rows = np.flatnonzero((kind == Type.BEGIN) | (kind == Type.END))
+    rows = rows[np.argsort(sequence[rows], kind="stable")]
+    partner = _of_blocks(sequence[rows], track[rows], kind[rows] == Type.BEGIN, time[rows])
+    in_blocks = np.flatnonzero(partner != UNKNOWN)
+    begins = in_blocks[kind[rows[in_blocks]] == Type.BEGIN]
+    others = np.sort(rows[partner == UNKNOWN])
+    _, tracks = np.unique(track, return_inverse=True)
+    pairs = pair_ends(tracks.astype(np.int32), time, others, kind == Type.BEGIN)
+    begin = np.concatenate([rows[begins], pairs.begin])
+    end = np.concatenate([rows[partner[begins]], pairs.end])
+    order = np.argsort(begin, kind="stable")
+    return Slices(begin[order], end[order], pairs.unmatched_ends)
+
+
+def _of_blocks(sequence: Int64s, track: Int64s, begins: Bools, time: Int64s) -> Int64s:
+    """For each row the other end of its slice if both are in such a block, else UNKNOWN.
+
+    A block is a run of beginnings and a run of as many ends on the same tracks, none before its beginning, that are not
+    in the order of time. The ends of the last block may be cut off.
+    """
+    partner = np.full(len(begins), UNKNOWN, np.int64)
+    if len(begins) < 2:
+        return partner
+    changes = (begins[1:] != begins[:-1]) | (sequence[1:] != sequence[:-1])
+    starts = np.concatenate([[0], np.flatnonzero(changes) + 1])
+    stops = np.append(starts[1:], len(begins))
+    sizes = stops - starts
+    first = np.flatnonzero(
+        begins[starts[:-1]] & ~begins[starts[1:]] & (sequence[starts[:-1]] == sequence[starts[1:]])
+    )
+    is_last = first == len(starts) - 2
+    fits = (sizes[first] == sizes[first + 1]) | (is_last & (sizes[first + 1] < sizes[first]))
+    first = first[fits & (sizes[first] > 1)]
+    if not len(first):
+        return partner
+    lengths = np.minimum(sizes[first], sizes[first + 1])
+    offset = np.arange(int(lengths.sum())) - np.repeat(np.cumsum(lengths) - lengths, lengths)
+    own, other = np.repeat(starts[first], lengths) + offset, np.repeat(starts[first + 1], lengths) + offset
+    bounds = np.cumsum(lengths) - lengths
+    matches = np.logical_and.reduceat((track[own] == track[other]) & (time[other] >= time[own]), bounds)
+    block = starts[first]
+    turns_back = np.concatenate([[0], np.cumsum((time[1:] < time[:-1]) & (sequence[1:] == sequence[:-1]))])
+    unordered = turns_back[stops[first + 1] - 1] > turns_back[block]
+    chosen = np.repeat(matches & unordered, lengths)
+    partner[own[chosen]], partner[other[chosen]] = other[chosen], own[chosen]
+    return partner

@@ -8,7 +8,7 @@ from builders.native_packets import BASE, FACTS, HEADER, bundle, facts, head
 from builders.packets import packet
 from tracelink._io.framing import DELIMITED, key
 from tracelink.converters.perfetto import COMMON, HEAD, MARK, is_native, is_own
-from tracelink.converters.perfetto.native.schema import PACKET, Packet
+from tracelink.converters.perfetto.packets.schema import PACKET, Packet
 
 OTHERS = packet({10: 1, 8: BASE, 11: {9: 1}})
 

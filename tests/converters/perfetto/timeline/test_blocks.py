@@ -13,8 +13,8 @@ from builders.job import JobBuilder
 from tracelink._model.columns import UNKNOWN
 from tracelink._model.events import EventKind, Relation, TrackKind
 from tracelink._model.job import Job
-from tracelink.converters.perfetto.json.writer import PerfettoJsonWriter
-from tracelink.converters.perfetto.native.writer import PerfettoWriter
+from tracelink.converters.perfetto.json_writer import PerfettoJsonWriter
+from tracelink.converters.perfetto.native_writer import PerfettoWriter
 from tracelink.converters.perfetto.timeline.job import ArgumentChoice, TimelineOptions
 from tracelink.converters.perfetto.timeline.schema import SUMMARY_CATEGORY
 

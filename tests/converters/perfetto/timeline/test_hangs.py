@@ -17,8 +17,8 @@ from tracelink._model.columns import UNKNOWN
 from tracelink._model.events import EventKind, Key, TrackKind
 from tracelink._model.findings import Finding
 from tracelink._model.job import Job
-from tracelink.converters.perfetto.json.writer import PerfettoJsonWriter
-from tracelink.converters.perfetto.native.schema import RED
+from tracelink.converters.perfetto.json_writer import PerfettoJsonWriter
+from tracelink.converters.perfetto.packets.schema import RED
 from tracelink.converters.perfetto.timeline.hangs import (
     Hangs,
     LastArrivals,

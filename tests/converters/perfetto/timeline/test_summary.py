@@ -164,6 +164,6 @@ def perfetto_output(job: Job) -> list[int]:
 
     from tracelink._io.targets import StreamTarget
     from tracelink._run.processes import Processes
-    from tracelink.converters.perfetto.native.writer import PerfettoWriter
+    from tracelink.converters.perfetto.native_writer import PerfettoWriter
 
     return [output.events for output in PerfettoWriter().write(job, StreamTarget(io.BytesIO()), Processes(1))]

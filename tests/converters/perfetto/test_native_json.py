@@ -143,8 +143,8 @@ def test_however_many_work_on_it(tmp_path: Path) -> None:
 def test_a_large_file_is_written_in_pieces(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Where batches are cut changes nothing."""
     monkeypatch.setattr("tracelink._io.framing.CHUNK", 4000)
-    monkeypatch.setattr("tracelink.converters.perfetto.native.decode.MIN_BATCH_BYTES", 9000)
-    monkeypatch.setattr("tracelink.converters.perfetto.reading.as_json.CHUNK", 7)
+    monkeypatch.setattr("tracelink.converters.perfetto.packets.reading.MIN_BATCH_BYTES", 9000)
+    monkeypatch.setattr("tracelink.converters.perfetto.native_json.CHUNK", 7)
     assert_same([samples.path("gpu_pair")], tmp_path)
 
 

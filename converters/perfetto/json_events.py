@@ -1,9 +1,14 @@
-"""Events as JSON text: names of processes and threads, slices, instants, flows, samples of counters."""
+"""Events of Chrome's trace event format as JSON text: names of processes and threads, slices, instants, flows, samples.
+
+Every event starts by closing the one before it, and is left open up to the text that follows.
+"""
 
 from __future__ import annotations
 
 import io
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import count
 from typing import Any
 
 import numpy as np
@@ -14,21 +19,179 @@ from tracelink._model.columns import Bools, Float64s, Int32s, Int64s
 from tracelink._model.events import BYTES, COUNT, EventKind, InstantScope, Key, Relation, Track
 from tracelink._model.graph import EventGraph
 from tracelink._model.trace import Payload, Payloads
-from tracelink.converters.perfetto.facts import AddedArguments, add_member
-from tracelink.converters.perfetto.json import schema
-from tracelink.converters.perfetto.json.numbers import NamedThread, ShownProcess, counter_names
-from tracelink.converters.perfetto.json_text import Texts, encoded, loadable, micros, numbers, quoted
+from tracelink.converters.perfetto.facts import (
+    AddedArguments,
+    Texts,
+    add_member,
+    encoded,
+    loadable,
+    micros,
+    numbers,
+    quoted,
+)
 from tracelink.converters.perfetto.timeline.drawing import Drawing, drawn_samples
 from tracelink.converters.perfetto.timeline.flows import BoundFlows, SliceFlow
+from tracelink.converters.perfetto.timeline.groups import GROUPS_PROCESS
 from tracelink.converters.perfetto.timeline.job import ArgumentChoice
 from tracelink.converters.perfetto.timeline.layout import Layout, OutputThreads, Process
 from tracelink.converters.perfetto.timeline.rank import RankTimeline, payload_runs
-from tracelink.converters.perfetto.timeline.schema import (
-    FLOW_NAMES,
-    Categories,
-)
+from tracelink.converters.perfetto.timeline.schema import FLOW_NAMES, LINK, RECORDER, SCOPES, Categories
 
-# Names and order of processes and threads.
+# The document.
+
+EVENTS = b',\n"traceEvents": [\n'
+LAST = b"}"
+"""Closes the last event."""
+
+END = b"\n]\n}\n"
+
+# Parts of events.
+
+NEXT = b"},\n"
+"""Closes an event, before the next one."""
+
+TIME = b',"ts":'
+DURATION = b',"dur":'
+ARGUMENTS = b',"args":'
+RECORDED = b'{"%s":%%s}' % RECORDER.encode()
+"""The argument that holds what a recorder recorded."""
+
+COUNTER_VALUE = b',"args":{"value":'
+AFTER_ARGUMENT = b'}},"ts":'
+"""Follows the value of the only argument of an instant."""
+
+HUNG_COLOUR = b',"cname":"terrible"'
+"""The colour of slices that hang; `chrome://tracing` uses it."""
+
+SLICE, INSTANT = b'"X"', b'"i","s":"t"'
+INSTANTS = tuple(b'"i","s":"%s"' % scope.encode() for scope in SCOPES.values())
+"""Instants by their scope, a value of `InstantScope`."""
+
+FLOW_START, FLOW_END = b'"s"', b'"f"'
+ENCLOSED_FLOW_END = b'"f","bp":"e"'
+"""The end of a flow at the slice around it, not at the next one."""
+
+
+def metadata_event(name: str, pid: int | str, tid: int | str, args: dict[str, Any]) -> dict[str, Any]:
+    """An event with the name, label or order of a thread, or of a process if `tid` is 0."""
+    return {"ph": "M", "name": name, "pid": pid, "tid": tid or pid, "ts": 0, "args": args}
+
+
+def event_opening(phase: bytes, category: bytes, pid: bytes, tid: bytes) -> bytes:
+    """A slice or an instant up to its name; everything is JSON text."""
+    return b'%s{"ph":%s,"cat":%s,"pid":%s,"tid":%s,"name":' % (NEXT, phase, category, pid, tid)
+
+
+def instant_opening(category: str, name: str, argument: str | None, pid: int, tid: int) -> bytes:
+    """An instant up to the value of its only argument, or up to its time without one."""
+    form = '%s{"ph":"i","s":"t","cat":"%s","name":"%s","pid":%d,"tid":%d'
+    args = "" if argument is None else f',"args":{{"{LINK}":{{"{argument}":'
+    return (form % (NEXT.decode(), category, name, pid, tid) + args).encode()
+
+
+def flow_opening(phase: bytes, name: str, pid: int, tid: int) -> bytes:
+    """The start or end of a flow up to its number."""
+    text = name.encode()
+    return b'%s{"ph":%s,"cat":"%s","name":"%s","pid":%d,"tid":%d,"id":' % (NEXT, phase, text, text, pid, tid)
+
+
+def sample_opening(name: str, pid: int) -> bytes:
+    """A sample of a counter up to its time."""
+    return b'%s{"ph":"C","name":%s,"pid":%d,"tid":%d' % (NEXT, quoted(name), pid, pid)
+
+
+def slice_flow_members(slice_flow: SliceFlow) -> bytes:
+    """The members of a slice that carries a flow."""
+    outgoing = b',"flow_out":true' if slice_flow.outgoing else b""
+    incoming = b',"flow_in":true' if slice_flow.incoming else b""
+    return b',"bind_id":%d%s%s' % (slice_flow.number, outgoing, incoming)
+
+
+# Names, numbers and order of processes and threads: viewers append the numbers to names, so they are known ones.
+
+
+ROW = " · row"
+"""Ends the names of threads that have no number of their own: a viewer shows `PyTorch Profiler · row 3`."""
+
+LARGEST = (1 << 31) - 1
+
+
+class NamedThread(Struct, frozen=True):
+    """A thread of the timeline: its name, and its number and process in the source if known."""
+
+    name: str
+    original: str | None
+    original_pid: str | None = None
+
+
+class ShownProcess(Struct, frozen=True):
+    """A rank, or all process groups, as one process."""
+
+    pid: int
+    name: str
+    order: int
+    labels: str
+    threads: Sequence[NamedThread]
+    tids: Sequence[int]
+    rows: frozenset[int]
+    """Numbers of threads that have none of their own."""
+
+    @classmethod
+    def of_rank(
+        cls, rank: int, title: str, labels: Sequence[str], threads: Sequence[NamedThread]
+    ) -> ShownProcess:
+        """The process of a rank: a viewer shows `node-1 · rank 3`."""
+        host = title.partition(" · ")[2]
+        name = f"{host} · rank" if host else "rank"
+        return cls(rank, name, rank + 1, ", ".join(labels), threads, *_tids(threads, rank))
+
+    @classmethod
+    def of_groups(cls, ranks: int, threads: Sequence[NamedThread]) -> ShownProcess:
+        """The process of all groups, before those of all ranks: a viewer shows `collectives · world size 8`."""
+        name = f"{GROUPS_PROCESS} · world size"
+        return cls(ranks, name, 0, GROUPS_PROCESS, threads, *_tids(threads, ranks))
+
+    def metadata(self) -> Iterator[dict[str, Any]]:
+        """The events that give the process and its threads their names and their order."""
+        yield metadata_event("process_name", self.pid, 0, {"name": self.name})
+        yield metadata_event("process_labels", self.pid, 0, {"labels": self.labels})
+        yield metadata_event("process_sort_index", self.pid, 0, {"sort_index": self.order})
+        for order, (tid, thread) in enumerate(zip(self.tids, self.threads, strict=True), 1):
+            args: dict[str, Any] = {
+                "name": thread.name.removesuffix(f" {tid}") + (ROW if tid in self.rows else "")
+            }
+            args |= {} if thread.original is None else {"original tid": thread.original}
+            args |= {} if thread.original_pid is None else {"original pid": thread.original_pid}
+            yield metadata_event("thread_name", self.pid, tid, args)
+            yield metadata_event("thread_sort_index", self.pid, tid, {"sort_index": order})
+
+
+def counter_names(names: Sequence[str], labels: Sequence[str]) -> list[str]:
+    """The names of the counters of a rank, unique: engines know counters of a process by their names."""
+    return [
+        f"{name} · {label}" if names.index(name) != index and label else name
+        for index, (name, label) in enumerate(zip(names, labels, strict=True))
+    ]
+
+
+def _tids(threads: Sequence[NamedThread], pid: int) -> tuple[list[int], frozenset[int]]:
+    """The id of a thread, the number of a stream, else a row; a thread is not numbered as its process."""
+    chosen: dict[int, int] = {}
+    for index, thread in enumerate(threads):
+        number = _own_number(thread)
+        if number is not None and number != pid:
+            chosen.setdefault(number, index)
+    own = {index: number for number, index in chosen.items()}
+    rows = (row for row in count(1) if row not in chosen and row != pid)
+    tids = [own[index] if index in own else next(rows) for index in range(len(threads))]
+    return tids, frozenset(tids) - chosen.keys()
+
+
+def _own_number(thread: NamedThread) -> int | None:
+    text = thread.original or ""
+    if not text.isascii() or not text.isdigit() or not 0 < int(text) <= LARGEST:
+        return None
+    return int(text) if re.match(rf"rank \d+ (main thread|thread|stream) {text}(?!\d)", thread.name) else None
 
 
 def process_of(rank: int, layout: Layout, threads: OutputThreads) -> ShownProcess:
@@ -55,7 +218,7 @@ def unclosed(events: Iterable[dict[str, Any]]) -> bytes:
 SLICES_PER_CHUNK = 4096
 """Events that are joined at once: text that fits a cache is joined several times faster."""
 
-PHASES = (schema.SLICE, *schema.INSTANTS)
+PHASES = (SLICE, *INSTANTS)
 """The phases of slices and of instants by scope: `(thread * categories + category) * 4 + phase` codes an opening."""
 
 TEXTS_PER_EVENT = 7
@@ -133,17 +296,17 @@ def write_slices(texts: SliceTexts, source: int, low: int, high: int) -> Iterato
 
 
 def _slices(texts: SliceTexts, rows: Int64s, payloads: Sequence[Payload]) -> bytes:
-    column: list[Payload] = [schema.ARGUMENTS] * (TEXTS_PER_EVENT * len(rows))
+    column: list[Payload] = [ARGUMENTS] * (TEXTS_PER_EVENT * len(rows))
     payloads = _in_recorder_argument(texts.graph.events.kind[rows] == EventKind.RECORD, payloads)
     codes = _opening_codes(texts.graph, texts.drawing, texts.thread, texts.categories, texts.scope, rows)
     column[0::TEXTS_PER_EVENT] = texts.openings[codes].tolist()
     column[1::TEXTS_PER_EVENT] = texts.names[texts.graph.events.name[rows]].tolist()
     column[2::TEXTS_PER_EVENT] = micros(texts.drawing.start[rows])
-    column[3::TEXTS_PER_EVENT] = [schema.DURATION] * len(rows)
+    column[3::TEXTS_PER_EVENT] = [DURATION] * len(rows)
     column[4::TEXTS_PER_EVENT] = micros(texts.drawing.duration[rows])
     column[6::TEXTS_PER_EVENT] = payloads
     if not all(payloads):
-        column[5::TEXTS_PER_EVENT] = [schema.ARGUMENTS if text else b"" for text in payloads]
+        column[5::TEXTS_PER_EVENT] = [ARGUMENTS if text else b"" for text in payloads]
     for at in (TEXTS_PER_EVENT * np.flatnonzero(texts.drawing.instant[rows])).tolist():
         column[at + 3] = column[at + 4] = b""
     first, last = np.searchsorted(texts.special, [rows[0], rows[-1] + 1]).tolist()
@@ -157,20 +320,20 @@ def _in_recorder_argument(recorder: Bools, payloads: Sequence[Payload]) -> Seque
     if not recorder.any():
         return payloads
     return [
-        schema.RECORDED % text if text and of_recorder else text
+        RECORDED % text if text and of_recorder else text
         for text, of_recorder in zip(payloads, recorder.tolist(), strict=True)
     ]
 
 
 def _add_special(texts: SliceTexts, row: int, column: list[Payload], at: int) -> None:
     if slice_flow := texts.slice_flows.get(row):
-        column[at + 5] = b"%s%s" % (schema.slice_flow_members(slice_flow), column[at + 5])
+        column[at + 5] = b"%s%s" % (slice_flow_members(slice_flow), column[at + 5])
     if members := texts.added.get(row):
         if not column[at + 6]:
-            column[at + 5] = b"%s%s" % (column[at + 5], schema.ARGUMENTS)
+            column[at + 5] = b"%s%s" % (column[at + 5], ARGUMENTS)
         column[at + 6] = with_members(column[at + 6], members)
     if row in texts.drawing.hung:
-        column[at + 5] = b"%s%s" % (schema.HUNG_COLOUR, column[at + 5])
+        column[at + 5] = b"%s%s" % (HUNG_COLOUR, column[at + 5])
 
 
 def with_members(payload: Payload, members: bytes) -> bytes:
@@ -201,7 +364,7 @@ def _slice_openings(codes: Int64s, threads: OutputThreads, categories: Categorie
     for code in np.flatnonzero(used).tolist():
         code_of_category, phase = divmod(code, len(PHASES))
         thread, category = divmod(code_of_category, len(categories.names))
-        openings[code] = schema.event_opening(
+        openings[code] = event_opening(
             PHASES[phase],
             quoted(categories.names[category]),
             b"%d" % threads.pid[thread],
@@ -215,7 +378,7 @@ def _name_texts(graph: EventGraph, rows: Int64s) -> Texts:
     used = np.zeros(len(names), np.bool_)
     used[graph.events.name[rows]] = True
     for code in np.flatnonzero(used).tolist():
-        names[code] = quoted(graph.strings[code]) + schema.TIME
+        names[code] = quoted(graph.strings[code]) + TIME
     return names
 
 
@@ -238,11 +401,11 @@ def write_flows(
     flows = bound.flows
     _, first = np.unique(bound.number, return_index=True)
     starts = flows.take(first)
-    openings, codes = _flow_openings(schema.FLOW_START, threads, thread[starts.source], starts.relation)
+    openings, codes = _flow_openings(FLOW_START, threads, thread[starts.source], starts.relation)
     yield from flow_events(openings, codes, bound.number[first], drawing.start[starts.source])
     for mask, phase, before in (
-        (~bound.ahead, schema.ENCLOSED_FLOW_END, 0),
-        (bound.ahead, schema.FLOW_END, 1),
+        (~bound.ahead, ENCLOSED_FLOW_END, 0),
+        (bound.ahead, FLOW_END, 1),
     ):
         ends = flows.take(mask)
         openings, codes = _flow_openings(phase, threads, thread[ends.target], ends.relation)
@@ -259,7 +422,7 @@ def _flow_openings(
     openings = np.empty(len(threads.tid) * RELATIONS, object)
     for code in np.unique(codes).tolist():
         index, number = divmod(code, RELATIONS)
-        openings[code] = schema.flow_opening(
+        openings[code] = flow_opening(
             phase, FLOW_NAMES[Relation(number)], threads.pid[index], threads.tid[index]
         )
     return openings, codes
@@ -269,7 +432,7 @@ def flow_events(openings: Texts, codes: Int64s, number: Int64s, times: Int64s) -
     """Starts or ends of flows; `openings[code]` is the text up to the number."""
     for at in range(0, len(codes), CHUNK):
         some = slice(at, at + CHUNK)
-        column = [schema.TIME] * (4 * len(codes[some]))
+        column = [TIME] * (4 * len(codes[some]))
         column[0::4] = openings[codes[some]].tolist()
         column[1::4] = numbers(number[some])
         column[3::4] = micros(times[some])
@@ -282,13 +445,13 @@ def flow_events_at_instants(
     """Ends of flows, each after an instant of its own; `instants[code]` is its text up to its argument, if any."""
     for at in range(0, len(codes), CHUNK):
         some = slice(at, at + CHUNK)
-        column = [schema.TIME] * (8 * len(codes[some]))
+        column = [TIME] * (8 * len(codes[some]))
         column[0::8] = instants[codes[some]].tolist()
         if argument is None:
             column[1::8] = [b""] * len(codes[some])
         else:
             column[1::8] = numbers(argument[some])
-            column[2::8] = [schema.AFTER_ARGUMENT] * len(codes[some])
+            column[2::8] = [AFTER_ARGUMENT] * len(codes[some])
         column[3::8] = column[7::8] = micros(times[some])
         column[4::8] = openings[codes[some]].tolist()
         column[5::8] = numbers(number[some])
@@ -306,7 +469,7 @@ def write_samples(
     names = [_counter_name(graph.tracks[row], process) for row, process in processes.items()]
     unique = counter_names(names, [process.label for process in processes.values()])
     for row, name in zip(processes, unique, strict=True):
-        openings[row] = schema.sample_opening(name, pid)
+        openings[row] = sample_opening(name, pid)
     drawn, counters = drawn_samples(graph), graph.counters
     yield from sample_events(
         openings, counters.track[drawn], counters.time[drawn] - base, counters.value[drawn]
@@ -327,10 +490,10 @@ def sample_events(
     """Samples; `openings[counter]` is the text up to the time."""
     for at in range(0, len(counter), CHUNK):
         some = slice(at, at + CHUNK)
-        column = [schema.TIME] * (6 * len(counter[some]))
+        column = [TIME] * (6 * len(counter[some]))
         column[0::6] = openings[counter[some]].tolist()
         column[2::6] = micros(times[some])
-        column[3::6] = [schema.COUNTER_VALUE] * len(counter[some])
+        column[3::6] = [COUNTER_VALUE] * len(counter[some])
         column[4::6] = numbers(values[some])
         column[5::6] = [b"}"] * len(counter[some])
         yield b"".join(column)

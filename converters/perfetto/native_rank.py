@@ -12,15 +12,13 @@ from msgspec import Struct, field
 
 from tracelink._io.framing import FIXED64, delimited, key
 from tracelink._model.columns import Bools, Float64s, Int32s, Int64s
-from tracelink._model.events import EventKind, InstantScope, Key, Relation, Track, TrackKind
+from tracelink._model.events import BYTES, COUNT, EventKind, InstantScope, Key, Relation, Track, TrackKind
 from tracelink._model.graph import EventGraph
 from tracelink._model.job import Job
 from tracelink._model.trace import Payload, Payloads
-from tracelink.converters.perfetto.facts import AddedArguments, header
-from tracelink.converters.perfetto.json_text import clean_text, encoded
-from tracelink.converters.perfetto.native import schema
-from tracelink.converters.perfetto.native.arguments import argument_columns
-from tracelink.converters.perfetto.native.packets import (
+from tracelink.converters.perfetto.facts import AddedArguments, clean_text, encoded, header
+from tracelink.converters.perfetto.native_arguments import argument_columns
+from tracelink.converters.perfetto.native_packets import (
     HUNG_COLOUR,
     SEQUENCES_PER_BLOCK,
     EventOrder,
@@ -31,6 +29,7 @@ from tracelink.converters.perfetto.native.packets import (
     TrackEvents,
     number_field,
 )
+from tracelink.converters.perfetto.packets import schema
 from tracelink.converters.perfetto.timeline import schema as timeline_schema
 from tracelink.converters.perfetto.timeline.blocks import Section, row_ranges
 from tracelink.converters.perfetto.timeline.counters import GroupCounters
@@ -111,16 +110,16 @@ def _events(packets: RankPackets, number: int, low: int, high: int) -> Iterator[
 
 
 def _names(graph: EventGraph, sequence: PacketSequence, rows: Int64s) -> Int64s:
-    return _interned(sequence, schema.Table.NAMES, graph.strings, graph.events.name[rows])
+    return _interned(sequence, schema.TextTable.NAMES, graph.strings, graph.events.name[rows])
 
 
 def _categories(packets: RankPackets, sequence: PacketSequence, rows: Int64s) -> Int64s:
     codes = packets.categories.of_rows(packets.rank_timeline.graph, rows)
-    return _interned(sequence, schema.Table.CATEGORIES, packets.categories.names, codes)
+    return _interned(sequence, schema.TextTable.CATEGORIES, packets.categories.names, codes)
 
 
 def _interned(
-    sequence: PacketSequence, table: schema.Table, texts: Sequence[str], codes: Int64s | Int32s
+    sequence: PacketSequence, table: schema.TextTable, texts: Sequence[str], codes: Int64s | Int32s
 ) -> Int64s:
     """The numbers of interned strings that are the texts of these codes."""
     numbers = np.zeros(len(texts), np.int64)
@@ -368,8 +367,8 @@ def _track(node: TrackNode, rank: int) -> bytes:
 
 
 def _unit(unit: str) -> bytes:
-    if unit in schema.UNITS:
-        return number_field(schema.Counter.UNIT, schema.UNITS[unit])
+    if unit in (BYTES, COUNT):
+        return number_field(schema.Counter.UNIT, next(n for n, name in schema.UNITS.items() if name == unit))
     return delimited(schema.Counter.UNIT_NAME, clean_text(unit).encode()) if unit else b""
 
 

@@ -29,14 +29,14 @@ from tracelink.converters.perfetto.facts import (
     arrival_arguments,
     collective_arguments,
 )
-from tracelink.converters.perfetto.native.arguments import arguments
-from tracelink.converters.perfetto.native.first_view import (
+from tracelink.converters.perfetto.native_arguments import arguments
+from tracelink.converters.perfetto.native_overview import (
     clock_packets,
     overview_of,
     overview_process,
     summary_packets,
 )
-from tracelink.converters.perfetto.native.packets import (
+from tracelink.converters.perfetto.native_packets import (
     HUNG_COLOUR,
     INCOMING,
     OUTGOING,
@@ -55,7 +55,7 @@ from tracelink.converters.perfetto.native.packets import (
     in_order,
     repacked,
 )
-from tracelink.converters.perfetto.native.rank import (
+from tracelink.converters.perfetto.native_rank import (
     FlowCount,
     RankPackets,
     TrackNode,
@@ -69,7 +69,7 @@ from tracelink.converters.perfetto.native.rank import (
     track_packets,
     track_tree,
 )
-from tracelink.converters.perfetto.native.schema import PACKET, Packet, Service, Table, Type
+from tracelink.converters.perfetto.packets.schema import PACKET, Packet, Service, TextTable, Type
 from tracelink.converters.perfetto.timeline import schema
 from tracelink.converters.perfetto.timeline.blocks import Block, Section
 from tracelink.converters.perfetto.timeline.counters import GroupCounters, group_counters
@@ -292,7 +292,7 @@ def _collectives(timeline: Timeline, tracks: GroupTracks, args: ArgumentChoice) 
             order.time,
             order.type,
             tids[order.row],
-            sequence.interned.numbers(Table.CATEGORIES, categories)[kind][order.row],
+            sequence.interned.numbers(TextTable.CATEGORIES, categories)[kind][order.row],
             _names(timeline, tracks, sequence)[order.row],
             Tails.of(_tails(timeline, tracks, sequence, args)),
             np.where(order.type == Type.END, -1, order.row),
@@ -310,7 +310,9 @@ def _waits(timeline: Timeline, tracks: GroupTracks) -> Iterator[bytes]:
 
 def _names(timeline: Timeline, tracks: GroupTracks, sequence: PacketSequence) -> Int64s:
     kinds = (collective_names(timeline.job, tracks.drawn.row, timeline.hangs), tracks.arrivals.names())
-    return np.concatenate([sequence.interned.numbers(Table.NAMES, names)[which] for names, which in kinds])
+    return np.concatenate(
+        [sequence.interned.numbers(TextTable.NAMES, names)[which] for names, which in kinds]
+    )
 
 
 def _tails(
@@ -389,8 +391,8 @@ def _flow_ends(
     for kind, flow_name in schema.CROSS_RANK_FLOW_NAMES.items():
         mine = np.flatnonzero(relation == kind)
         instant, argument = schema.CROSS_RANK_INSTANTS[kind]
-        category[mine] = sequence.interned.number(Table.CATEGORIES, flow_name)
-        name[mine] = sequence.interned.number(Table.NAMES, instant)
+        category[mine] = sequence.interned.number(TextTable.CATEGORIES, flow_name)
+        name[mine] = sequence.interned.number(TextTable.NAMES, instant)
         if args != ArgumentChoice.NONE:
             ranks = ties.cause_rank[flows[mine]].tolist()
             objects = [b'{"%s":%d}' % (argument.encode(), rank) for rank in ranks]

@@ -21,7 +21,7 @@ from tracelink._model.events import EventKind, TrackKind
 from tracelink._model.selection import Selection
 from tracelink._model.trace import Payloads
 from tracelink._run.processes import Processes
-from tracelink.converters.perfetto.reading.reader import PerfettoReader
+from tracelink.converters.perfetto.native_profiles import PerfettoReader
 
 PAIR = samples.path("gpu_pair")
 PROFILES = [PAIR / f"kineto_{rank}.json.gz" for rank in (0, 1)]

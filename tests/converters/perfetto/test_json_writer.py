@@ -20,7 +20,7 @@ from tracelink._model.events import EventKind, Key, Relation, TrackKind
 from tracelink._model.graph import EventGraph, Rank
 from tracelink._model.job import Job, Part
 from tracelink._run.processes import Processes
-from tracelink.converters.perfetto.json.writer import PerfettoJsonWriter
+from tracelink.converters.perfetto.json_writer import PerfettoJsonWriter
 
 WHOLE = """{
 "schemaVersion": 1,
@@ -246,7 +246,7 @@ def test_a_graph_without_events() -> None:
 def test_parts_written_side_by_side_are_the_same_bytes(
     suffix: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tracelink.converters.perfetto.json.writer.SECTION_ROWS", 7)
+    monkeypatch.setattr("tracelink.converters.perfetto.json_writer.SECTION_ROWS", 7)
     monkeypatch.setattr("tracelink.converters.perfetto.timeline.rank.LARGE", 7)
     built = JobBuilder()
     for rank in range(3):

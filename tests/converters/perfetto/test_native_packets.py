@@ -16,10 +16,10 @@ from builders.perfetto_native import unpacked
 from builders.perfetto_pb2 import Trace
 from tracelink._io.framing import varint_at
 from tracelink._io.targets import FileTarget, StreamTarget
-from tracelink.converters.perfetto.json_text import NUL_SIGN
-from tracelink.converters.perfetto.native.arguments import as_recorded, for_viewers
-from tracelink.converters.perfetto.native.packets import Packing, bundle, bundle_time, repacked
-from tracelink.converters.perfetto.native.writer import BUNDLES_PER_FLUSH, TimeOrderedTarget
+from tracelink.converters.perfetto.facts import NUL_SIGN
+from tracelink.converters.perfetto.native_arguments import as_recorded, for_viewers
+from tracelink.converters.perfetto.native_packets import Packing, bundle, bundle_time, repacked
+from tracelink.converters.perfetto.native_writer import BUNDLES_PER_FLUSH, TimeOrderedTarget
 
 STATE: bytes = Trace(packet=[{"track_descriptor": {"uuid": 1}}]).SerializeToString()
 

@@ -16,17 +16,23 @@ from tracelink._model.columns import Int64s
 from tracelink._model.events import InstantScope, Relation
 from tracelink._model.findings import Finding
 from tracelink._model.job import Job
+from tracelink.converters.perfetto import json_events
 from tracelink.converters.perfetto.facts import (
     PartsByCollective,
+    Texts,
     added_arguments,
     arrival_arguments,
     collective_arguments,
     header,
+    micros,
+    quoted,
+    table,
 )
-from tracelink.converters.perfetto.json import schema
-from tracelink.converters.perfetto.json.events import (
+from tracelink.converters.perfetto.json_events import (
     RELATIONS,
     SLICES_PER_CHUNK,
+    NamedThread,
+    ShownProcess,
     flow_events,
     flow_events_at_instants,
     process_of,
@@ -37,9 +43,7 @@ from tracelink.converters.perfetto.json.events import (
     write_samples,
     write_slices,
 )
-from tracelink.converters.perfetto.json.numbers import NamedThread, ShownProcess
-from tracelink.converters.perfetto.json_text import Texts, micros, quoted, table
-from tracelink.converters.perfetto.timeline import schema as timeline_schema
+from tracelink.converters.perfetto.timeline import schema
 from tracelink.converters.perfetto.timeline.blocks import Block, Section, row_ranges
 from tracelink.converters.perfetto.timeline.counters import GroupCounters, group_counters
 from tracelink.converters.perfetto.timeline.drawing import base_of
@@ -72,7 +76,7 @@ from tracelink.plugins import Forecast, Output
 FILE_NAME = "trace.json"
 """The name of the file in a directory."""
 
-TYPICAL = timeline_schema.TypicalSizes(
+TYPICAL = schema.TypicalSizes(
     track=250,
     flow=180,
     cross_rank_flow=235,
@@ -83,7 +87,7 @@ TYPICAL = timeline_schema.TypicalSizes(
     arrival=132,
     sample=108,
 )
-BARE = timeline_schema.TypicalSizes(
+BARE = schema.TypicalSizes(
     track=250,
     flow=180,
     cross_rank_flow=205,
@@ -137,7 +141,7 @@ class PerfettoJsonWriter(Struct, frozen=True):
 class _JsonFormat(Struct, frozen=True):
     timeline: Timeline
     args: ArgumentChoice
-    separator: bytes = schema.NEXT
+    separator: bytes = json_events.NEXT
 
     @property
     def summarizes(self) -> bool:
@@ -145,10 +149,10 @@ class _JsonFormat(Struct, frozen=True):
         return len(self.timeline.job.parts) > 1
 
     def opening(self) -> bytes:
-        return header(self.timeline.job, self.timeline.base or 0) + schema.EVENTS
+        return header(self.timeline.job, self.timeline.base or 0) + json_events.EVENTS
 
     def closing(self, started: bool) -> bytes:
-        return (schema.LAST if started else b"") + schema.END
+        return (json_events.LAST if started else b"") + json_events.END
 
     def numbered(self, rank_timeline: RankTimeline) -> RankTimeline:
         """One process for each rank."""
@@ -217,7 +221,7 @@ def _group_block(timeline: Timeline, args: ArgumentChoice) -> Block[list[Finding
     counters = group_counters(job, tracks, timeline.common)
     process, tracks = _in_one_process(timeline, tracks, summarized=bool(len(waits)))
     head = unclosed(process.metadata()) if tracks.tids else b""
-    openings = _openings(schema.SLICE, timeline_schema.COLLECTIVE_CATEGORY, tracks)
+    openings = _openings(json_events.SLICE, schema.COLLECTIVE_CATEGORY, tracks)
     texts = _CollectiveTexts(timeline, tracks, openings, PartsByCollective.of(job), args)
     sections: list[Section] = [
         partial(_collectives, texts, low, high)
@@ -246,7 +250,7 @@ def _in_one_process(
 def _openings(phase: bytes, category: str, tracks: GroupTracks) -> list[bytes]:
     """For each thread the text of an event up to its name."""
     return [
-        schema.event_opening(phase, b'"%s"' % category.encode(), b"%d" % tracks.process, b"%d" % tid)
+        json_events.event_opening(phase, b'"%s"' % category.encode(), b"%d" % tracks.process, b"%d" % tid)
         for tid in tracks.tids
     ]
 
@@ -262,15 +266,15 @@ def _collectives(texts: _CollectiveTexts, low: int, high: int) -> Iterator[bytes
         names, which = collective_names(job, rows, texts.timeline.hangs)
         name_texts = [quoted(name) for name in names]
         column[1::7] = [name_texts[number] for number in which.tolist()]
-        column[2::7] = [schema.TIME] * len(rows)
+        column[2::7] = [json_events.TIME] * len(rows)
         column[3::7] = micros(drawn.start[some] - texts.base)
-        column[4::7] = [schema.DURATION] * len(rows)
+        column[4::7] = [json_events.DURATION] * len(rows)
         column[5::7] = micros(drawn.end[some] - drawn.start[some])
         if texts.args != ArgumentChoice.NONE:
             arguments = collective_arguments(job, texts.parts, rows, drawn.open_ended[some])
-            column[6::7] = [schema.ARGUMENTS + text for text in arguments]
+            column[6::7] = [json_events.ARGUMENTS + text for text in arguments]
         for index in np.flatnonzero(drawn.hung[some]).tolist():
-            column[7 * index + 6] = schema.HUNG_COLOUR + column[7 * index + 6]
+            column[7 * index + 6] = json_events.HUNG_COLOUR + column[7 * index + 6]
         yield b"".join([*column, *_arrivals(texts, texts.tracks.arrivals.within(some.start, some.stop))])
 
 
@@ -278,23 +282,23 @@ def _arrivals(texts: _CollectiveTexts, arrivals: LastArrivals) -> list[bytes]:
     """The text of the instants of last arrivals."""
     if not len(arrivals):
         return []
-    openings = _openings(schema.INSTANT, timeline_schema.ARRIVAL_CATEGORY, texts.tracks)
+    openings = _openings(json_events.INSTANT, schema.ARRIVAL_CATEGORY, texts.tracks)
     names, which = arrivals.names()
     name_texts = [quoted(name) for name in names]
-    column = [schema.TIME] * (5 * len(arrivals))
+    column = [json_events.TIME] * (5 * len(arrivals))
     column[0::5] = [openings[track] for track in texts.tracks.track[arrivals.index].tolist()]
     column[1::5] = [name_texts[number] for number in which.tolist()]
     column[3::5] = micros(arrivals.time - texts.base)
     column[4::5] = (
         [b""] * len(arrivals)
         if texts.args == ArgumentChoice.NONE
-        else [schema.ARGUMENTS + text for text in arrival_arguments(arrivals)]
+        else [json_events.ARGUMENTS + text for text in arrival_arguments(arrivals)]
     )
     return column
 
 
 def _group_samples(counters: GroupCounters, process: int, base: int) -> Iterator[bytes]:
-    openings = _table(schema.sample_opening(name, process) for name in counters.names)
+    openings = _table(json_events.sample_opening(name, process) for name in counters.names)
     yield from sample_events(openings, counters.counter, counters.time - base, counters.value)
 
 
@@ -303,14 +307,14 @@ def _waits(timeline: Timeline, tracks: GroupTracks, waits: Waits) -> Iterator[by
     if not len(waits):
         return
     process, thread = b"%d" % tracks.process, b"%d" % tracks.summary
-    opening = schema.event_opening(schema.SLICE, quoted(timeline_schema.SUMMARY_CATEGORY), process, thread)
+    opening = json_events.event_opening(json_events.SLICE, quoted(schema.SUMMARY_CATEGORY), process, thread)
     names = [quoted(name) for name in timeline.waits.names]
     column = [opening] * (6 * len(waits))
-    column[1::6] = [names[index] + schema.TIME for index in waits.name.tolist()]
+    column[1::6] = [names[index] + json_events.TIME for index in waits.name.tolist()]
     column[2::6] = micros(waits.start - (timeline.base or 0))
-    column[3::6] = [schema.DURATION] * len(waits)
+    column[3::6] = [json_events.DURATION] * len(waits)
     column[4::6] = micros(waits.end - waits.start)
-    column[5::6] = [schema.HUNG_COLOUR if hung else b"" for hung in waits.hung.tolist()]
+    column[5::6] = [json_events.HUNG_COLOUR if hung else b"" for hung in waits.hung.tolist()]
     yield b"".join(column)
 
 
@@ -345,7 +349,7 @@ def _flow_starts(ends: CrossRankEnds, flows: _CrossRankFlows, first: Int64s) -> 
     cause, number = flows.cause[first], flows.number[first]
     codes, kinds = _codes(ends, cause, flows.relation[first])
     openings = _table(
-        schema.flow_opening(schema.FLOW_START, timeline_schema.CROSS_RANK_FLOW_NAMES[relation], pid, tid)
+        json_events.flow_opening(json_events.FLOW_START, schema.CROSS_RANK_FLOW_NAMES[relation], pid, tid)
         for relation, pid, tid in kinds
     )
     return [
@@ -359,21 +363,21 @@ def _flow_ends(ends: CrossRankEnds, flows: _CrossRankFlows, args: ArgumentChoice
     with_argument = args != ArgumentChoice.NONE
     codes, kinds = _codes(ends, flows.effect, flows.relation)
     openings = _table(
-        schema.flow_opening(
-            schema.ENCLOSED_FLOW_END, timeline_schema.CROSS_RANK_FLOW_NAMES[relation], pid, tid
+        json_events.flow_opening(
+            json_events.ENCLOSED_FLOW_END, schema.CROSS_RANK_FLOW_NAMES[relation], pid, tid
         )
         for relation, pid, tid in kinds
     )
     instants = _table(
-        schema.instant_opening(
-            timeline_schema.CROSS_RANK_FLOW_NAMES[relation],
+        json_events.instant_opening(
+            schema.CROSS_RANK_FLOW_NAMES[relation],
             name,
             argument if with_argument else None,
             pid,
             tid,
         )
         for relation, pid, tid in kinds
-        for name, argument in [timeline_schema.CROSS_RANK_INSTANTS[relation]]
+        for name, argument in [schema.CROSS_RANK_INSTANTS[relation]]
     )
     return [
         partial(

@@ -15,8 +15,8 @@ from builders.perfetto_native import Slice, write
 from tracelink._model.columns import UNKNOWN
 from tracelink._model.events import EventKind, Key, Relation, TrackKind
 from tracelink._model.job import Job
-from tracelink.converters.perfetto.native.first_view import MOST_READINGS
-from tracelink.converters.perfetto.native.writer import PerfettoWriter
+from tracelink.converters.perfetto.native_overview import MOST_READINGS
+from tracelink.converters.perfetto.native_writer import PerfettoWriter
 from tracelink.converters.perfetto.timeline.job import ArgumentChoice, TimelineOptions
 from tracelink.converters.perfetto.timeline.schema import SUMMARY_CATEGORY
 
@@ -299,7 +299,7 @@ def test_a_large_rank_is_written_in_pieces_that_make_the_same_picture(
 ) -> None:
     graph = linked().build()
     whole = write(graph)
-    monkeypatch.setattr("tracelink.converters.perfetto.native.rank.SECTION_PACKETS", 1)
+    monkeypatch.setattr("tracelink.converters.perfetto.native_rank.SECTION_PACKETS", 1)
     pieces = write(graph)
     assert pieces.slices == whole.slices
     assert len({packet.trusted_packet_sequence_id for packet in pieces.packets}) > 2
@@ -307,8 +307,8 @@ def test_a_large_rank_is_written_in_pieces_that_make_the_same_picture(
 
 def test_a_piece_asks_only_for_the_arguments_near_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
     """Arguments are right wherever they stand in their source."""
-    monkeypatch.setattr("tracelink.converters.perfetto.native.rank.SECTION_PACKETS", 2)
-    monkeypatch.setattr("tracelink.converters.perfetto.native.rank.GAP", 1)
+    monkeypatch.setattr("tracelink.converters.perfetto.native_rank.SECTION_PACKETS", 2)
+    monkeypatch.setattr("tracelink.converters.perfetto.native_rank.GAP", 1)
     built = JobBuilder()
     thread = built.track()
     for number in range(12):

@@ -16,9 +16,9 @@ from msgspec import Struct
 from tracelink._io.framing import DELIMITED, VARINT, key, varint
 from tracelink._model.columns import Int64s
 from tracelink._model.trace import Payload
-from tracelink.converters.perfetto.json_text import encoded, loadable
-from tracelink.converters.perfetto.native.packets import InternTables
-from tracelink.converters.perfetto.native.schema import Argument, Event, Table
+from tracelink.converters.perfetto.facts import encoded, loadable
+from tracelink.converters.perfetto.native_packets import InternTables
+from tracelink.converters.perfetto.packets.schema import Annotation, Event, TextTable
 
 SEPARATOR = b"\0"
 
@@ -94,7 +94,7 @@ def argument_columns(
     interned: InternTables, name: str, payloads: Sequence[Payload]
 ) -> tuple[list[bytes], list[bytes], Int64s]:
     """The same as two parts, the second of which is the object, and the length of both."""
-    number = key(Argument.NAME, VARINT) + varint(interned.number(Table.ARGUMENT_NAMES, name))
+    number = key(Annotation.NAME, VARINT) + varint(interned.number(TextTable.ANNOTATION_NAMES, name))
     texts = for_viewers(payloads)
     lengths = list(map(len, texts))
     distinct = {length: _head(number, length) for length in set(lengths)}
@@ -109,8 +109,8 @@ def argument_columns(
 
 def _head(number: bytes, length: int) -> bytes:
     """Everything before a JSON text of this length."""
-    inner = number + key(Argument.JSON, DELIMITED) + varint(length)
-    return key(Event.ARGUMENT, DELIMITED) + varint(len(inner) + length) + inner
+    inner = number + key(Annotation.JSON, DELIMITED) + varint(length)
+    return key(Event.ANNOTATION, DELIMITED) + varint(len(inner) + length) + inner
 
 
 def for_viewers(payloads: Sequence[Payload]) -> list[bytes]:

@@ -6,8 +6,8 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tracelink.converters.perfetto.native import decode
-from tracelink.converters.perfetto.native.decode import FRAMING, pairs_of
+from tracelink.converters.perfetto.packets import reading
+from tracelink.converters.perfetto.packets.reading import FRAMING, pair_ends
 
 EVENTS = st.lists(st.tuples(st.integers(0, 2), st.integers(0, 5), st.booleans()), max_size=30)
 
@@ -36,7 +36,7 @@ def test_pairs(events: list[tuple[int, int, bool]]) -> None:
     track = np.array([track for track, _, _ in events], np.int32)
     time = np.array([time for _, time, _ in events], np.int64)
     begins = np.array([begins for _, _, begins in events], np.bool_)
-    pairs = pairs_of(track, time, np.arange(len(events)), begins)
+    pairs = pair_ends(track, time, np.arange(len(events)), begins)
     found = dict(zip(pairs.begin.tolist(), pairs.end.tolist(), strict=True))
     assert (found, pairs.unmatched_ends) == played(events)
 
@@ -54,16 +54,16 @@ def test_packets_of_a_bundle_are_those_of_its_framing(
     for at, text in damage:
         at %= len(bundle) + 1
         bundle = bundle[:at] + text + bundle[at + 1 :]
-    batch, problem = FRAMING.split(0, bundle, decode.MAX_BUNDLE_PACKETS)
-    begins, ends, framed = decode._packets_in(bundle)
+    batch, problem = FRAMING.split(0, bundle, reading.MAX_BUNDLE_PACKETS)
+    begins, ends, framed = reading._packets_in(bundle)
     assert (begins.tolist(), ends.tolist()) == (batch.begins, batch.ends)
     assert framed == (not problem and (batch.ends[-1:] or [0]) == [len(bundle)])
 
 
 def test_bundle_of_too_many_packets() -> None:
-    bundle = b"\n\1@" * (decode.MAX_BUNDLE_PACKETS + 1)
-    begins, ends, framed = decode._packets_in(bundle)
-    assert (len(begins), len(ends), framed) == (decode.MAX_BUNDLE_PACKETS, decode.MAX_BUNDLE_PACKETS, False)
+    bundle = b"\n\1@" * (reading.MAX_BUNDLE_PACKETS + 1)
+    begins, ends, framed = reading._packets_in(bundle)
+    assert (len(begins), len(ends), framed) == (reading.MAX_BUNDLE_PACKETS, reading.MAX_BUNDLE_PACKETS, False)
 
 
 def varint(value: int) -> bytes:

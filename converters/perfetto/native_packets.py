@@ -16,8 +16,8 @@ from msgspec import Struct, field
 from tracelink._io.framing import DELIMITED, FIXED64, GROUP_BITS, VARINT, delimited, key, varint, varint_at
 from tracelink._io.protobuf import Bytes, varint_groups
 from tracelink._model.columns import Bools, Int64s, Table
-from tracelink.converters.perfetto.json_text import clean_text
-from tracelink.converters.perfetto.native import schema
+from tracelink.converters.perfetto.facts import clean_text
+from tracelink.converters.perfetto.packets import schema
 from tracelink.converters.perfetto.timeline.drawing import in_half_nanoseconds
 from tracelink.converters.perfetto.timeline.rank import RankTimeline
 
@@ -71,16 +71,16 @@ def _bundle(time: int, compressed: bytes) -> bytes:
 class InternTables(Struct):
     """The tables of interned strings of one sequence."""
 
-    tables: dict[schema.Table, dict[str, int]] = field(
-        default_factory=lambda: {table: {} for table in schema.Table}
+    tables: dict[schema.TextTable, dict[str, int]] = field(
+        default_factory=lambda: {table: {} for table in schema.TextTable}
     )
 
-    def number(self, table: schema.Table, text: str) -> int:
+    def number(self, table: schema.TextTable, text: str) -> int:
         """The number of a string, from 1 on."""
         known = self.tables[table]
         return known.setdefault(text, len(known) + 1)
 
-    def numbers(self, table: schema.Table, texts: Sequence[str]) -> Int64s:
+    def numbers(self, table: schema.TextTable, texts: Sequence[str]) -> Int64s:
         """The numbers of several strings."""
         return np.array([self.number(table, text) for text in texts], np.int64)
 

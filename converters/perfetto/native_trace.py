@@ -1,46 +1,218 @@
-"""A whole native trace: its events, samples and flows as columns. Arguments are read when they are written."""
+"""A native trace of tracelink as columns: events, samples and flows. Arguments are read when they are written."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Annotated, Any
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 from msgspec import Struct, field
 
 from tracelink._io.engine import Engine
-from tracelink._io.framing import FramingError
-from tracelink._io.sources import Source, too_large
-from tracelink._model.columns import UNKNOWN, Bools, Int32s, Int64s, StringTable, distinct
+from tracelink._io.framing import Batch
+from tracelink._io.sources import LARGEST_RANK, Source
+from tracelink._model.columns import UNKNOWN, Bools, Int32s, Int64s, StringTable, Table, distinct
 from tracelink._model.errors import UnreadableError
 from tracelink._model.events import InstantScope
 from tracelink._model.findings import Finding, Severity, Truncated
 from tracelink.converters.perfetto import is_own
-from tracelink.converters.perfetto.native.decode import (
-    BlockFacts,
-    DecodedBatch,
-    FlowEnds,
-    InternedTexts,
-    PacketColumns,
-    TraceFacts,
-    Unbundled,
-    batches,
-    decode_batch,
-    interned_texts,
-    pairs_of,
+from tracelink.converters.perfetto.packets import schema
+from tracelink.converters.perfetto.packets.reading import (
+    BatchStart,
+    Growing,
+    Numbered,
+    PacketFile,
+    States,
+    find_fields,
+    pair_ends,
+    read_bytes,
+    read_numbers,
+    read_words,
+    split_messages,
+    split_packets,
 )
-from tracelink.converters.perfetto.native.schema import RED, Table, Type
+from tracelink.converters.perfetto.packets.schema import RED, Event, Fact, Packet, TextTable, Type
 from tracelink.converters.perfetto.timeline.drawing import Drawing, OpeningOrder, opening_order_of
 from tracelink.converters.perfetto.timeline.flows import BoundFlows, Flows, bind
 from tracelink.converters.perfetto.timeline.layout import Numbering
 from tracelink.converters.perfetto.timeline.schema import CROSS_RANK_FLOW_NAMES, FLOW_NAMES, SCOPES
+
+# Facts: JSON for tracelink's own reader.
+
+
+Number = Annotated[int, msgspec.Meta(ge=0, le=(1 << 31) - 1)]
+Large = Annotated[int, msgspec.Meta(ge=0, le=1 << 60)]
+
+
+class ProcessFact(msgspec.Struct, array_like=True):
+    """A process as in JSON."""
+
+    pid: Number
+    name: str
+    label: str
+    original: str | None = None
+
+
+class ThreadFact(msgspec.Struct, array_like=True):
+    """A thread as in JSON."""
+
+    pid: Number
+    tid: Number
+    name: str
+    original: str | None = None
+
+
+class CounterFact(msgspec.Struct, array_like=True):
+    """A counter as in JSON, and the number of its native track."""
+
+    number: Number
+    pid: Number
+    name: str
+
+
+class FlowFact(msgspec.Struct, array_like=True):
+    """The flows of one relation; the last `turned` of them run to an earlier event."""
+
+    name: str
+    count: Large
+    turned: Large
+
+
+class BlockFacts(msgspec.Struct):
+    """The facts of a rank, or of the process groups."""
+
+    processes: list[ProcessFact] = msgspec.field(name=Fact.PROCESSES.value)
+    threads: list[ThreadFact] = msgspec.field(name=Fact.THREADS.value)
+    counters: list[CounterFact] = msgspec.field(name=Fact.COUNTERS.value)
+    rank: Annotated[int, msgspec.Meta(ge=0, le=LARGEST_RANK)] | None = msgspec.field(
+        name=Fact.RANK.value, default=None
+    )
+    title: str = msgspec.field(name=Fact.TITLE.value, default="")
+    first_flow: Large = msgspec.field(name=Fact.FIRST_FLOW.value, default=0)
+    flows: list[FlowFact] = msgspec.field(name=Fact.FLOWS.value, default_factory=list)
+    scopes: dict[str, str] = msgspec.field(name=Fact.SCOPES.value, default_factory=dict)
+
+
+class TraceFacts(Struct):
+    """All facts of a file."""
+
+    header: dict[str, Any] | None = None
+    blocks: list[BlockFacts] = field(default_factory=list)
+    unusable: int = 0
+
+    def add(self, texts: Sequence[bytes]) -> None:
+        """Adds facts in the order of the file; the first one is the header."""
+        for text in texts:
+            try:
+                if self.header is None:
+                    self.header = msgspec.json.decode(text, type=dict[str, Any])
+                else:
+                    self.blocks.append(msgspec.json.decode(text, type=BlockFacts))
+            except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+                self.unusable += 1
+
+    @property
+    def threads(self) -> list[ThreadFact]:
+        """The threads of all ranks and of the process groups."""
+        return [thread for block in self.blocks for thread in block.threads]
+
+    @property
+    def counters(self) -> list[CounterFact]:
+        """The counters of all ranks and of the process groups."""
+        return [counter for block in self.blocks for counter in block.counters]
+
+    @property
+    def base(self) -> int:
+        """The time 0 of JSON."""
+        base = (self.header or {}).get("baseTimeNanoseconds")
+        return base if type(base) is int and abs(base) < 1 << 62 else 0
+
+
+# Columns: a batch of packets at a time.
+
+
+LARGEST = (1 << 31) - 1
+
+LAST_TIME = 1 << 62
+"""Later times are invalid."""
+
+
+class PacketColumns(Table, frozen=True):
+    """Packets in the order of the file that are events on tracks."""
+
+    number: Int64s
+    """The number of the packet in the file."""
+    state: Int32s
+    """The state of its sequence."""
+    time: Int64s
+    """Nanoseconds after the base."""
+    type: npt.NDArray[np.uint8]
+    track: Int32s
+    category: Int32s
+    name: Int32s
+    colour: Int32s
+    value: npt.NDArray[np.float64]
+
+
+class _Columns(Struct):
+    """The content of a file so far."""
+
+    packets: Growing[PacketColumns] = field(default_factory=lambda: Growing(PacketColumns))
+    outgoing: Growing[Numbered] = field(default_factory=lambda: Growing(Numbered))
+    incoming: Growing[Numbered] = field(default_factory=lambda: Growing(Numbered))
+    """Ends of flows by packet."""
+    states: States = field(default_factory=lambda: States(of_tracelink=True))
+    facts: TraceFacts = field(default_factory=TraceFacts)
+    damaged: int = 0
+    """Packets that are invalid."""
+
+    def add(self, batch: Batch, first: int) -> None:
+        """Adds the packets of a batch, the first of which has this number."""
+        octets, whole = split_packets(batch)
+        count = len(batch.begins)
+        state, _ = self.states.of(whole, count)
+        self.states.learn(octets, whole, state)
+        self.facts.add(read_bytes(octets, find_fields(whole, Packet.TRACELINK)[1]))
+        rows, _, inner = split_messages(octets, whole, Packet.TRACK_EVENT)
+        type_, on_track = (read_numbers(inner, number, len(rows)) for number in (Event.TYPE, Event.TRACK))
+        time = read_numbers(whole, Packet.TIME, count)[rows]
+        type_ = np.clip(type_, 0, max(Type) + 1)
+        type_[:-1][rows[1:] == rows[:-1]] = 0  # of several events in a damaged packet the last one counts
+        invalid = (type_ != 0) & ((time < 0) | (time > LAST_TIME))
+        type_[invalid | (on_track >= schema.FIRST_VIEW_TRACK)] = 0
+        value = np.zeros(len(rows))
+        owner, words = read_words(octets, inner, Event.DOUBLE_VALUE)
+        value[owner] = words.view(np.float64)
+        track, category, name, colour = (
+            _narrow(read_numbers(inner, number, len(rows), UNKNOWN))
+            for number in (Event.TRACK, Event.CATEGORY, Event.NAME, Event.COLOUR)
+        )
+        columns = PacketColumns(
+            first + rows, state[rows], time, type_.astype(np.uint8), track, category, name, colour, value
+        )
+        self.packets.add(columns.take(type_ != 0))
+        for ends, number in ((self.outgoing, Event.FLOW), (self.incoming, Event.LAST_OF_FLOW)):
+            owner, numbers = read_words(octets, inner, number)
+            ends.add(Numbered(first + rows[owner], numbers))
+        self.damaged += sum(int(np.count_nonzero(odd)) for odd in (whole.odd, inner.odd, invalid))
+
+
+def _narrow(values: Int64s) -> Int32s:
+    """32-bit numbers; tracelink writes no larger ones."""
+    return np.where((values >= 0) & (values <= LARGEST), values, UNKNOWN).astype(np.int32)
+
+
+# The whole trace.
 
 
 class Events(Struct, frozen=True):
     """Slices and instants in the order of the file; times are nanoseconds after the base."""
 
     packet: Int64s
-    sequence: Int32s
+    state: Int32s
+    """The state of its sequence."""
     start: Int64s
     duration: Int64s
     instant: Bools
@@ -60,13 +232,6 @@ class Samples(Struct, frozen=True):
     counter: Int32s
     time: Int64s
     value: npt.NDArray[np.float64]
-
-
-class BatchStart(Struct, frozen=True):
-    """A batch that can be read again: its offset, and the number of its first packet."""
-
-    offset: int
-    first: int
 
 
 class Damage(Struct):
@@ -98,12 +263,12 @@ class NativeTrace(Struct, frozen=True):
     facts: TraceFacts
     events: Events
     samples: Samples
-    outgoing: FlowEnds
-    incoming: FlowEnds
+    outgoing: Numbered
+    incoming: Numbered
     """Ends of flows by packet."""
     texts: Sequence[str]
-    interned: InternedTexts
-    """Strings to which events refer by number."""
+    states: States
+    """With the strings to which events refer by number."""
     batch_starts: Sequence[BatchStart]
     damage: Damage
     wide_instants: Sequence[WideInstants] = ()
@@ -114,35 +279,6 @@ class NativeTrace(Struct, frozen=True):
         return self.facts.base
 
 
-class _File(Struct):
-    """The content of a file so far."""
-
-    parts: list[PacketColumns] = field(default_factory=list)
-    outgoing: list[FlowEnds] = field(default_factory=list)
-    incoming: list[FlowEnds] = field(default_factory=list)
-    interned: dict[tuple[int, Table, int], str] = field(default_factory=dict)
-    facts: TraceFacts = field(default_factory=TraceFacts)
-    batch_starts: list[BatchStart] = field(default_factory=list)
-    damage: Damage = field(default_factory=Damage)
-    unpacked: int = 0
-    """Bytes that bundles unpacked to."""
-    packets: int = 0
-    rows: int = 0
-    """Packets in the columns."""
-
-    def add(self, decoded: DecodedBatch) -> None:
-        """Adds a decoded batch."""
-        packets = self.packets
-        self.parts.append(decoded.packets.after(packets))
-        self.outgoing.append(decoded.outgoing.after(packets))
-        self.incoming.append(decoded.incoming.after(packets))
-        self.interned |= decoded.texts
-        self.facts.add(decoded.facts)
-        self.damage.damaged += decoded.damaged
-        self.packets += decoded.count
-        self.rows += len(decoded.packets)
-
-
 def read_native(source: Source, engine: Engine) -> NativeTrace:
     """Reads a whole file; everything before any damage is used."""
     if not is_own(source.head()):
@@ -151,36 +287,23 @@ def read_native(source: Source, engine: Engine) -> NativeTrace:
             source=source.path,
             advice="Open it at ui.perfetto.dev, or use the file that torch.profiler wrote.",
         )
-    file = _File()
-    with source.open() as opened:
-        try:
-            for batch in batches(opened, count=engine.meter.add):
-                file.batch_starts.append(BatchStart(batch.offset, file.packets))
-                unbundled = Unbundled(batch)
-                for plain in unbundled:
-                    file.add(decode_batch(plain))
-                    if file.unpacked + unbundled.unpacked > source.limit:
-                        raise too_large(source.path, source.limit)
-                file.unpacked += unbundled.unpacked
-                file.damage.bundles += unbundled.damaged
-        except FramingError as error:
-            file.damage.truncated_at, file.damage.offset = str(error), error.offset
-        if opened.damage:
-            file.damage.truncated_at = opened.damage
-    if not file.facts.header:
-        problem = file.damage.truncated_at or "its header cannot be read"
+    file, columns = PacketFile(source), _Columns()
+    for batch in file.batches(engine.meter.add):
+        columns.add(batch, file.packets)
+    if not columns.facts.header:
+        problem = file.truncated_at or "its header cannot be read"
         raise UnreadableError(problem, source=source.path, advice="Copy or write it again.")
-    return _resolved(file)
+    return _resolve(file, columns)
 
 
-def _resolved(file: _File) -> NativeTrace:
-    damage = file.damage
-    packets, strings = PacketColumns.concatenate(file.parts), StringTable()
-    category = _codes(file.interned, Table.CATEGORIES, packets.sequence, packets.category, strings)
-    name = _codes(file.interned, Table.NAMES, packets.sequence, packets.name, strings)
+def _resolve(file: PacketFile, columns: _Columns) -> NativeTrace:
+    damage = Damage(columns.damaged, file.damaged_bundles, file.truncated_at, file.offset)
+    packets, strings, facts, states = columns.packets.join(), StringTable(), columns.facts, columns.states
+    category = _codes(states, TextTable.CATEGORIES, packets.state, packets.category, strings)
+    name = _codes(states, TextTable.NAMES, packets.state, packets.name, strings)
     time = packets.time
-    thread = _indexes([thread.tid for thread in file.facts.threads], packets.track)
-    counter = _indexes([counter.number for counter in file.facts.counters], packets.track)
+    thread = _indexes([thread.tid for thread in facts.threads], packets.track)
+    counter = _indexes([counter.number for counter in facts.counters], packets.track)
     slices = (packets.type == Type.BEGIN) | (packets.type == Type.END)
     instant = packets.type == Type.INSTANT
     sampled = packets.type == Type.COUNTER
@@ -189,16 +312,16 @@ def _resolved(file: _File) -> NativeTrace:
     drawn = np.flatnonzero(sampled & ~on_unknown_track & np.isfinite(packets.value))
     packets.type[on_unknown_track] = 0
     return NativeTrace(
-        file.facts,
+        facts,
         _events(packets, thread, time, category, name, damage),
         Samples(counter[drawn], time[drawn], packets.value[drawn]),
-        FlowEnds.concatenate(file.outgoing),
-        FlowEnds.concatenate(file.incoming),
+        columns.outgoing.join(),
+        columns.incoming.join(),
         strings.texts(),
-        file.interned,
-        file.batch_starts,
+        states,
+        file.starts,
         damage,
-        _wide_instants(file.facts, strings),
+        _wide_instants(facts, strings),
     )
 
 
@@ -216,15 +339,10 @@ def _wide_instants(facts: TraceFacts, strings: StringTable) -> list[WideInstants
     return found
 
 
-def _codes(
-    texts: InternedTexts, table: Table, sequence: Int32s, number: Int32s, strings: StringTable
-) -> Int32s:
+def _codes(states: States, table: TextTable, state: Int32s, number: Int32s, strings: StringTable) -> Int32s:
     """The code in `strings` of each interned string, `UNKNOWN` without one."""
-    given = np.flatnonzero(number != UNKNOWN)
-    names, which = interned_texts(texts, table, sequence[given], number[given])
-    codes = np.full(len(number), UNKNOWN, np.int32)
-    codes[given] = np.array([UNKNOWN if name is None else strings[name] for name in names], np.int32)[which]
-    return codes
+    names, which = states.resolve(table, state, number)
+    return np.array([UNKNOWN if name is None else strings[name] for name in names], np.int32)[which]
 
 
 def _events(
@@ -233,7 +351,7 @@ def _events(
     """Slices, each with its end, and instants."""
     begins, instant = packets.type == Type.BEGIN, packets.type == Type.INSTANT
     drawn = np.flatnonzero(packets.type)
-    pairs = pairs_of(thread, time, np.flatnonzero(begins | (packets.type == Type.END)), begins)
+    pairs = pair_ends(thread, time, np.flatnonzero(begins | (packets.type == Type.END)), begins)
     end = np.where(pairs.end < 0, time[drawn].max(initial=0), time[pairs.end])
     duration = np.zeros(len(packets), np.int64)
     duration[pairs.begin] = np.maximum(end - time[pairs.begin], 0)
@@ -242,7 +360,7 @@ def _events(
     damage.without_name = int(np.count_nonzero(name[rows] == UNKNOWN))
     return Events(
         packets.number[rows],
-        packets.sequence[rows],
+        packets.state[rows],
         time[rows],
         duration[rows],
         instant[rows],
@@ -332,12 +450,12 @@ def _joined(native: NativeTrace) -> tuple[Int64s, Int64s, Int64s]:
     return numbers[known], sources[index[known]], targets[known]
 
 
-def _of_events(native: NativeTrace, ends: FlowEnds) -> FlowEnds:
+def _of_events(native: NativeTrace, ends: Numbered) -> Numbered:
     """The ends by event; ends at packets that are not events are dropped."""
     packets = native.events.packet
     index = np.searchsorted(packets, ends.row)
     known = np.append(packets, -1)[index] == ends.row
-    return FlowEnds(index[known], ends.number[known])
+    return Numbered(index[known], ends.number[known])
 
 
 def _of_block(facts: BlockFacts, number: Int64s, source: Int64s, target: Int64s) -> tuple[Bools, Flows]:

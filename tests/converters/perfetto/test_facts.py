@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tracelink.converters.perfetto.json_text import EXACT_NS, NUL_SIGN, encoded, loadable, micros, quoted
+from tracelink.converters.perfetto.facts import EXACT_NS, NUL_SIGN, encoded, loadable, micros, quoted
 
 NUL = NUL_SIGN.encode()
 

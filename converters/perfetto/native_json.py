@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from functools import partial
 from typing import Any
 
@@ -13,36 +12,40 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from tracelink._io.engine import Engine
-from tracelink._io.framing import Batch, FramingError
 from tracelink._io.protobuf import Fields, Octets, split_all
 from tracelink._io.sources import Source
 from tracelink._io.targets import Target, spool_folder
-from tracelink._model.columns import UNKNOWN, Bools, Int32s, Int64s
+from tracelink._model.columns import Bools, Int32s, Int64s
 from tracelink._model.events import InstantScope, Relation
-from tracelink.converters.perfetto.json import schema as json_schema
-from tracelink.converters.perfetto.json.events import flow_events, sample_events, unclosed, write_flows
-from tracelink.converters.perfetto.json.numbers import NamedThread, ShownProcess, counter_names
-from tracelink.converters.perfetto.json_text import Texts, micros, quoted, table, unclosed_object
-from tracelink.converters.perfetto.native.arguments import as_recorded
-from tracelink.converters.perfetto.native.decode import (
-    BlockFacts,
-    InternedTexts,
-    Unbundled,
-    batches,
-    event_fields,
-    interned_texts,
-    numbers_of,
-    of_wire,
+from tracelink.converters.perfetto import json_events
+from tracelink.converters.perfetto.facts import Texts, micros, quoted, table, unclosed_object
+from tracelink.converters.perfetto.json_events import (
+    NamedThread,
+    ShownProcess,
+    counter_names,
+    flow_events,
+    sample_events,
+    unclosed,
+    write_flows,
 )
-from tracelink.converters.perfetto.native.schema import Argument, Event, Table
-from tracelink.converters.perfetto.native.trace import (
-    BatchStart,
+from tracelink.converters.perfetto.native_arguments import as_recorded
+from tracelink.converters.perfetto.native_trace import (
+    BlockFacts,
     NativeTrace,
     TraceFlows,
     findings_of,
     flows_of_trace,
     read_native,
 )
+from tracelink.converters.perfetto.packets.reading import (
+    States,
+    find_fields,
+    read_again,
+    read_bytes,
+    read_numbers,
+    split_messages,
+)
+from tracelink.converters.perfetto.packets.schema import Annotation, Event, Packet, TextTable
 from tracelink.converters.perfetto.timeline import schema as timeline_schema
 from tracelink.converters.perfetto.timeline.blocks import Section, row_ranges, write_sections
 from tracelink.converters.perfetto.timeline.flows import SliceFlow
@@ -58,27 +61,25 @@ ANY = msgspec.json.Decoder(msgspec.Raw)
 class ArgumentTexts(Struct, frozen=True):
     """Converts the arguments of events to JSON."""
 
-    names: InternedTexts
+    states: States
     recorded: bool = False
     """Whether only recorded arguments are written."""
 
-    def of_events(self, octets: Octets, inner: Fields, sequence: Int32s, unwrapped: Bools) -> Texts:
+    def of_events(self, octets: Octets, inner: Fields, state: Int32s, unwrapped: Bools) -> Texts:
         """The arguments of events with the fields `inner`; `unwrapped` events get those of collectives directly."""
-        event, read = of_wire(inner, Event.ARGUMENT)
-        argument_fields = split_all(octets, read.begin, read.end)
-        number = numbers_of(argument_fields, Argument.NAME, len(event), UNKNOWN)
-        owner, read = of_wire(argument_fields, Argument.JSON)
+        event, _, fields = split_messages(octets, inner, Event.ANNOTATION)
+        number = read_numbers(fields, Annotation.NAME, len(event))
+        owner, read = find_fields(fields, Annotation.JSON)
         event, number = event[owner], number[owner]
-        names, name = interned_texts(self.names, Table.ARGUMENT_NAMES, sequence[event], number)
+        names, name = self.states.resolve(TextTable.ANNOTATION_NAMES, state[event], number)
         if self.recorded:
             some = ~_is(names, timeline_schema.LINK, timeline_schema.COLLECTIVE)[name]
             event, name, read = event[some], name[some], read.where(some)
         unwrapped = _is(names, timeline_schema.ORIGINAL)[name] | (
             _is(names, timeline_schema.COLLECTIVE)[name] & unwrapped[event]
         )
-        row_ranges = map(slice, read.begin.tolist(), read.end.tolist())
-        texts = _recorded([octets.data[span] for span in row_ranges])
-        return _joined(_members(texts, names, name, unwrapped), event, len(sequence))
+        texts = _recorded(read_bytes(octets, read))
+        return _joined(_members(texts, names, name, unwrapped), event, len(state))
 
 
 def _is(names: Sequence[str | None], *some: str) -> Bools:
@@ -157,8 +158,8 @@ def write_events(texts: EventTexts, low: int, high: int, mask: Bools) -> Iterato
 def events_by_group(texts: EventTexts, low: int, high: int, group: Int64s) -> Iterator[tuple[int, bytes]]:
     """The text of the events of some batches, each with its group; those of group -1 are skipped."""
     native = texts.native
-    arguments = ArgumentTexts(native.interned, texts.recorded)
-    for first, batch in _batches(texts, native.batch_starts[low:high]):
+    arguments = ArgumentTexts(native.states, texts.recorded)
+    for first, batch in read_again(texts.source, native.batch_starts[low:high], texts.count):
         begin, end = np.searchsorted(native.events.packet, [first, first + len(batch.begins)]).tolist()
         some = begin + np.flatnonzero(group[begin:end] >= 0)
         if not len(some):
@@ -172,25 +173,12 @@ def events_by_group(texts: EventTexts, low: int, high: int, group: Int64s) -> It
                 yield number, _texts(texts, arguments, octets, packets, rows)
 
 
-def _batches(texts: EventTexts, batch_starts: Sequence[BatchStart]) -> Iterator[tuple[int, Batch]]:
-    """The packets of successive batches, and the number of the first packet of each."""
-    with texts.source.open() as opened, suppress(FramingError):
-        opened.skip(batch_starts[0].offset)
-        for stretch, batch in zip(
-            batch_starts, batches(opened, batch_starts[0].offset, texts.count), strict=False
-        ):
-            first = stretch.first
-            for plain in Unbundled(batch):
-                yield first, plain
-                first += len(plain.begins)
-
-
 def _texts(
     texts: EventTexts, arguments: ArgumentTexts, octets: Octets, packets: Fields, rows: Int64s
 ) -> bytes:
     """The text of events in these packets."""
     events = texts.native.events
-    owner, inner = event_fields(octets, packets)
+    owner, _, inner = split_messages(octets, packets, Packet.TRACK_EVENT)
     inner = replace(inner, owner=owner[inner.owner])
     unwrapped = np.isin(
         events.category[rows],
@@ -198,7 +186,7 @@ def _texts(
     )
     columns = [
         *_columns(texts, rows),
-        arguments.of_events(octets, inner, events.sequence[rows], unwrapped),
+        arguments.of_events(octets, inner, events.state[rows], unwrapped),
         _appended(texts, rows),
     ]
     return b"".join(np.stack(columns, axis=1).ravel().tolist())
@@ -217,7 +205,7 @@ def _columns(texts: EventTexts, rows: Int64s) -> list[Texts]:
         _openings(texts, rows),
         _distinct(events.name[rows], lambda code: quoted(_text(texts.native, code)) + b',"ts":'),
         table(micros(events.start[rows]), len(rows)),
-        np.where(instant, b"", json_schema.DURATION).astype(object),
+        np.where(instant, b"", json_events.DURATION).astype(object),
         np.where(instant, b"", table(micros(events.duration[rows]), len(rows))),
         _extras(texts, rows),
     ]
@@ -234,8 +222,8 @@ def _openings(texts: EventTexts, rows: Int64s) -> Texts:
     def opening(code: int) -> bytes:
         ids = texts.thread_ids[code >> 32]
         category = quoted(_text(texts.native, ((code & 0xFFFF_FFFF) >> 2) - 1))
-        return json_schema.event_opening(
-            (json_schema.SLICE, *json_schema.INSTANTS)[code & 3], category, ids.pid, ids.tid
+        return json_events.event_opening(
+            (json_events.SLICE, *json_events.INSTANTS)[code & 3], category, ids.pid, ids.tid
         )
 
     return _distinct(codes, opening)
@@ -254,9 +242,9 @@ def _scopes(native: NativeTrace, rows: Int64s) -> Int64s:
 def _extras(texts: EventTexts, rows: Int64s) -> Texts:
     """The flows that slices carry, and the colour of those that hang."""
     extras = np.full(len(rows), b"", object)
-    extras[texts.native.events.hung[rows]] = json_schema.HUNG_COLOUR
+    extras[texts.native.events.hung[rows]] = json_events.HUNG_COLOUR
     for index in _indexes_in(texts.slice_flows, rows):
-        extras[index] = json_schema.slice_flow_members(texts.slice_flows[int(rows[index])]) + extras[index]
+        extras[index] = json_events.slice_flow_members(texts.slice_flows[int(rows[index])]) + extras[index]
     return extras
 
 
@@ -332,12 +320,12 @@ class Document(Struct, frozen=True):
 
     def opening(self) -> bytes:
         """Everything before the first slice."""
-        head = unclosed_object(self.native.facts.header or {}) + json_schema.EVENTS
+        head = unclosed_object(self.native.facts.header or {}) + json_events.EVENTS
         return head + unclosed(self._names())
 
     def closing(self) -> bytes:
         """Everything after the last event."""
-        return (json_schema.LAST if any(True for _ in self._names()) else b"") + json_schema.END
+        return (json_events.LAST if any(True for _ in self._names()) else b"") + json_events.END
 
     def sections(self) -> list[Section]:
         """Slices and instants, then flows within ranks, samples, and the starts of flows between ranks.
@@ -391,7 +379,7 @@ class Document(Struct, frozen=True):
             labels = {section.pid: section.label for section in block.processes}
             names = [counter.name for counter in block.counters]
             unique = counter_names(names, [labels.get(counter.pid, "") for counter in block.counters])
-            openings += [json_schema.sample_opening(name, process.pid) for name in unique]
+            openings += [json_events.sample_opening(name, process.pid) for name in unique]
         yield from sample_events(table(openings, len(openings)), drawn.counter, drawn.time, drawn.value)
 
     def _cross_rank_starts(self) -> Iterator[bytes]:
@@ -400,7 +388,7 @@ class Document(Struct, frozen=True):
         _, first = np.unique(cross_rank.number, return_index=True)
         source, relation = cross_rank.flows.source[first], cross_rank.flows.relation[first]
         threads = _shown_threads(self.native.facts.blocks)
-        openings, codes = _flow_openings(json_schema.FLOW_START, threads, events.thread[source], relation)
+        openings, codes = _flow_openings(json_events.FLOW_START, threads, events.thread[source], relation)
         yield from flow_events(openings, codes, cross_rank.number[first], events.start[source])
 
 
@@ -411,7 +399,7 @@ def _cross_rank_ends(
     cross_rank, events = flows.cross_rank, native.events
     target = cross_rank.flows.target
     openings, codes = _flow_openings(
-        json_schema.ENCLOSED_FLOW_END, threads, events.thread[target], cross_rank.flows.relation
+        json_events.ENCLOSED_FLOW_END, threads, events.thread[target], cross_rank.flows.relation
     )
     appended: dict[int, bytes] = {}
     texts = zip(
@@ -432,7 +420,7 @@ def _flow_openings(
     """Openings of flow events, and the index of each flow's opening."""
     places, which = np.unique(np.stack([thread, relation]), axis=1, return_inverse=True)
     openings = [
-        json_schema.flow_opening(
+        json_events.flow_opening(
             phase, timeline_schema.CROSS_RANK_FLOW_NAMES[Relation(kind)], *threads[index]
         )
         for index, kind in places.T.tolist()

@@ -11,9 +11,8 @@ import numpy as np
 from tracelink._io.framing import delimited
 from tracelink._model.columns import SECOND, Bools, Int64s
 from tracelink._model.job import Job
-from tracelink.converters.perfetto.native import schema
-from tracelink.converters.perfetto.native.arguments import arguments
-from tracelink.converters.perfetto.native.packets import (
+from tracelink.converters.perfetto.native_arguments import arguments
+from tracelink.converters.perfetto.native_packets import (
     HUNG_COLOUR,
     SEQUENCES_PER_BLOCK,
     PacketSequence,
@@ -22,7 +21,8 @@ from tracelink.converters.perfetto.native.packets import (
     in_order,
     number_field,
 )
-from tracelink.converters.perfetto.native.rank import RankPackets
+from tracelink.converters.perfetto.native_rank import RankPackets
+from tracelink.converters.perfetto.packets import schema
 from tracelink.converters.perfetto.timeline.layout import SUMMARY, world_size
 from tracelink.converters.perfetto.timeline.schema import LINK, SUMMARY_CATEGORY
 
@@ -46,8 +46,10 @@ def clock_packets(job: Job, base: int, sequence: PacketSequence) -> bytes:
     ends = np.append(times[1:], last)
     numbered = [b'{"%s":%d}' % (UNIX_TIME.encode(), time) for time in times.tolist()]
     tails = arguments(sequence.interned, LINK, numbered)
-    name = sequence.interned.numbers(schema.Table.NAMES, _texts(times, step))
-    unix = sequence.interned.numbers(schema.Table.NAMES, [f"{time / SECOND:.3f}" for time in times.tolist()])
+    name = sequence.interned.numbers(schema.TextTable.NAMES, _texts(times, step))
+    unix = sequence.interned.numbers(
+        schema.TextTable.NAMES, [f"{time / SECOND:.3f}" for time in times.tolist()]
+    )
     tracks = [
         number_field(schema.Track.NUMBER, schema.CLOCK_TRACK)
         + delimited(schema.Track.NAME, CLOCK_NAME.encode()),
@@ -135,7 +137,7 @@ def summary_packets(
     track: int, start: Int64s, end: Int64s, names: Sequence[str], hung: Bools, sequence: PacketSequence
 ) -> Iterator[bytes]:
     """Slices that are nested or disjoint, by their names; those that hang have their colour."""
-    name = sequence.interned.numbers(schema.Table.NAMES, names)
+    name = sequence.interned.numbers(schema.TextTable.NAMES, names)
     tails = [HUNG_COLOUR if one else b"" for one in hung.tolist()]
     yield from sequence.packets(_slices(track, start, end, name, sequence, tails))
 
@@ -156,7 +158,7 @@ def _slices(
         start,
         end - start,
     )
-    count, category = len(order.row), sequence.interned.number(schema.Table.CATEGORIES, SUMMARY_CATEGORY)
+    count, category = len(order.row), sequence.interned.number(schema.TextTable.CATEGORIES, SUMMARY_CATEGORY)
     tail = np.where((order.type == schema.Type.END) | (tails is None), -1, order.row)
     return TrackEvents(
         order.time,

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from builders import perfetto
 from builders.job import JobBuilder
 from tracelink._model.events import EventKind, TrackKind
-from tracelink.converters.perfetto.json.numbers import NamedThread, ShownProcess, counter_names
+from tracelink.converters.perfetto.json_events import NamedThread, ShownProcess, counter_names
 
 
 def shown(process: ShownProcess) -> list[str]:

@@ -39,8 +39,8 @@ from tracelink._model.errors import UnreadableError
 from tracelink._model.findings import Truncated
 from tracelink._model.job import Job
 from tracelink._run.processes import Processes
-from tracelink.converters.perfetto.native.schema import FIRST_VIEW_TRACK
-from tracelink.converters.perfetto.native.trace import read_native
+from tracelink.converters.perfetto.native_trace import read_native
+from tracelink.converters.perfetto.packets.schema import FIRST_VIEW_TRACK
 
 # Files that are cut off, damaged, or of somebody else.
 

@@ -1,4 +1,4 @@
-"""Extracts from a native trace the profile of each rank, as JSON that the reader of profiles reads."""
+"""Reads native traces of tracelink: the profile of each rank, as JSON that the reader of profiles reads."""
 
 from __future__ import annotations
 
@@ -15,18 +15,27 @@ from msgspec.structs import replace
 from tracelink._io.engine import Engine
 from tracelink._io.sources import Source, of_spool
 from tracelink._model.columns import Bools, Int64s, distinct
+from tracelink._model.errors import UnreadableError
 from tracelink._model.events import EventKind, TrackKind
+from tracelink._model.findings import Finding
 from tracelink._model.trace import RankTrace, SourceInfo
-from tracelink.converters.perfetto.json.events import unclosed
-from tracelink.converters.perfetto.json.schema import END, EVENTS, LAST, NEXT
-from tracelink.converters.perfetto.json_text import encoded, micros, numbers, unclosed_object
-from tracelink.converters.perfetto.native.decode import BlockFacts, CounterFact, ThreadFact
-from tracelink.converters.perfetto.native.trace import NativeTrace
-from tracelink.converters.perfetto.reading.as_json import (
+from tracelink.converters.perfetto import is_own
+from tracelink.converters.perfetto.facts import encoded, micros, numbers, unclosed_object
+from tracelink.converters.perfetto.json_events import END, EVENTS, LAST, NEXT, unclosed
+from tracelink.converters.perfetto.native_json import (
     EventTexts,
     ThreadIds,
     events_by_group,
     without_arguments,
+)
+from tracelink.converters.perfetto.native_trace import (
+    BlockFacts,
+    CounterFact,
+    NativeTrace,
+    ThreadFact,
+    findings_of,
+    read_native,
+    unprofiled_finding,
 )
 from tracelink.converters.perfetto.timeline import schema
 from tracelink.converters.perfetto.timeline.counters import OUTSTANDING
@@ -290,3 +299,80 @@ def _dict(value: Any) -> dict[str, Any]:
 
 def _dicts(value: Any) -> list[dict[str, Any]]:
     return [item for item in value if isinstance(item, dict)] if isinstance(value, list) else []
+
+
+# The reader.
+
+
+class PerfettoReader:
+    """Reads native traces that tracelink wrote, as far as profilers recorded their content."""
+
+    name = "perfetto"
+
+    def inspect(self, source: Source, engine: Engine) -> list[Inspected]:
+        """What the profile of each rank is; the first rank also has the findings on the file."""
+        profiles, findings = self._profiles(source, engine)
+        ranks = profiles.inspected(engine)
+        if any(rank.findings for rank in ranks):
+            # They may be about other events, too.
+            traces = [(rank, self.read(rank, engine)) for rank in profiles.of_ranks()]
+            ranks = [
+                Inspected(
+                    rank,
+                    replace(trace.source, bytes=known.info.bytes),
+                    trace.findings,
+                    trace.devices,
+                )
+                for known, (rank, trace) in zip(ranks, traces, strict=True)
+            ]
+        return [
+            Inspected(
+                rank.source,
+                replace(rank.info, format=self.name),
+                [*(() if number else findings), *rank.findings],
+                rank.devices,
+            )
+            for number, rank in enumerate(ranks)
+        ]
+
+    def unpacked(self, source: Source, engine: Engine) -> tuple[list[Source], list[Finding]]:
+        """A profile of each rank."""
+        profiles, findings = self._profiles(source, engine)
+        return profiles.of_ranks(), findings
+
+    def _profiles(self, source: Source, engine: Engine) -> tuple[Profiles, list[Finding]]:
+        """The profiles in a file, and findings on it."""
+        profiles = Profiles(source, read_native(source, engine))
+        if not profiles.ranks:
+            broken = profiles.native.damage.truncated_at
+            raise UnreadableError(
+                f"{broken}; no profile was found before that" if broken else "this trace contains no profile",
+                source=source.path,
+                advice="Use the files from which it was made; `tracelink merge -o FILE.json` writes it as JSON.",
+            )
+        findings = [
+            *findings_of(source.path, profiles.native),
+            *unprofiled_finding(source.path, profiles.unprofiled()),
+        ]
+        return profiles, findings
+
+    def read(self, source: Source, engine: Engine) -> RankTrace:
+        """The events of one rank: `source` is its profile, or a file with only one rank."""
+        if not is_own(source.head()):
+            return _renamed(reader(PROFILER).read(source, engine))
+        ranks, findings = self.unpacked(source, engine)
+        if len(ranks) != 1:
+            raise UnreadableError(
+                f"this trace contains {len(ranks)} ranks; one rank was requested",
+                source=source.path,
+                advice="tracelink.load reads all of them.",
+            )
+        trace = self.read(ranks[0], engine)
+        trace.findings += findings
+        return trace
+
+
+def _renamed(trace: RankTrace) -> RankTrace:
+    """The same trace under the name of this format; if the profile itself is among the inputs, this one is not used."""
+    sources = [replace(source, format=PerfettoReader.name) for source in trace.sources]
+    return replace(trace, sources=sources, derived_from=trace.derived_from | {PROFILER})
