@@ -68,17 +68,16 @@ def merge(jobs: str, output: str, *paths: str) -> Work:
 
 def write_tables(output: str, *paths: str) -> Work:
     """Writes a job that was read and linked before as Parquet tables, in one process."""
-    from pathlib import Path
 
     from tracelink._io.sources import discover_inputs
-    from tracelink._io.targets import DirectoryTarget
+    from tracelink._io.targets import folder_target
     from tracelink._join.job_reader import read_job
     from tracelink._run.processes import Processes
     from tracelink.converters.tables.writer import DatasetWriter
 
     job = read_job(discover_inputs(list(paths)), Processes())
     return lambda: {
-        "bytes": DatasetWriter().write(job, DirectoryTarget(Path(output)), Processes())[0].bytes,
+        "bytes": DatasetWriter().write(job, folder_target(output), Processes())[0].bytes,
         "events": job.events,
         "findings": counted(job.findings),
     }

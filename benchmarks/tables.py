@@ -74,7 +74,7 @@ def written_dataset(profile: Path, folder: Path, events: int) -> int:
     from msgspec.structs import replace
 
     from tracelink._io.sources import discover_inputs
-    from tracelink._io.targets import DirectoryTarget
+    from tracelink._io.targets import folder_target
     from tracelink._join.job_reader import read_job
     from tracelink._model import __version__
     from tracelink._run.processes import Processes
@@ -92,7 +92,7 @@ def written_dataset(profile: Path, folder: Path, events: int) -> int:
         sources=[replace(job.sources[0], rank=rank) for rank in range(ranks)],
         reports={},
     )
-    target, random = DirectoryTarget(folder), np.random.default_rng(1)
+    target, random = folder_target(folder), np.random.default_rng(1)
     rows: dict[str, int] = {}
     for rank in range(ranks):
         for table, content in contents:

@@ -10,7 +10,7 @@ import numpy as np
 from msgspec import Struct
 
 from tracelink._io.engine import Engine
-from tracelink._io.targets import DirectoryTarget, FileTarget, FolderTarget, StreamTarget, Target
+from tracelink._io.targets import Place, Target, folder_target
 from tracelink._io.temporary import scratch_folder_for, temporary_for
 from tracelink._model import MANIFEST, __version__
 from tracelink._model.columns import Int64s
@@ -80,7 +80,7 @@ class DatasetWriter(Struct, frozen=True):
 
     def write(self, job: Job, target: Target, engine: Engine) -> list[Output]:
         """Writes all tables; the manifest is last."""
-        if not isinstance(target, FolderTarget):
+        if not isinstance(target, Place):
             raise UsageError("a dataset is a folder", advice="Name it: -o job.parquet/")
         with target.whole(MANIFEST, schema.OWN_FILES) as files:
             size = self._write(job, files, engine)
@@ -138,10 +138,10 @@ class DatabaseWriter(Struct, frozen=True):
 
     def write(self, job: Job, target: Target, engine: Engine) -> list[Output]:
         """Writes a dataset in a temporary folder, and makes the file of it."""
-        if isinstance(target, StreamTarget):
+        if not isinstance(target, Place):
             raise UsageError("a DuckDB file cannot be written to a stream", advice="Name it: -o job.duckdb")
-        if isinstance(target, FileTarget):
-            with scratch_folder_for(target.location) as scratch, temporary_for(target.location) as temporary:
+        if target.local and not target.is_folder:
+            with scratch_folder_for(target.local) as scratch, temporary_for(target.local) as temporary:
                 self._write(job, scratch, engine, temporary, target.path())
         else:
             with scratch_folder_for(None) as scratch, target.file(DATABASE_NAME) as stream:
@@ -156,5 +156,5 @@ class DatabaseWriter(Struct, frozen=True):
         from tracelink.converters.tables.database import make_database
 
         dataset = scratch / "dataset"
-        DatasetWriter(self.arguments).write(job, DirectoryTarget(dataset), engine)
+        DatasetWriter(self.arguments).write(job, folder_target(dataset), engine)
         make_database(dataset, database, scratch, called)

@@ -4,27 +4,35 @@ from __future__ import annotations
 
 import gzip
 import io
+import pickle
 import re
 from pathlib import Path
 
 import pytest
 
-from tracelink._io.targets import DirectoryTarget, FileTarget, PrefixTarget, StreamTarget, target_of
+from tracelink._io.targets import Place, StreamTarget, file_target, folder_target, target_of
 from tracelink._model.errors import TraceError, UsageError
 
 
 def test_a_file_appears_when_all_is_written(tmp_path: Path) -> None:
-    target = FileTarget(tmp_path / "out.json")
+    target, path = file_target(tmp_path / "out.json"), tmp_path / "out.json"
     with target.file() as stream:
         stream.write(b"whole")
-        assert not target.location.exists()
-    assert target.location.read_bytes() == b"whole"
+        assert not path.exists()
+    assert path.read_bytes() == b"whole"
+    assert target.local == path
     assert target.size() == 5
     assert target.path() == str(tmp_path / "out.json")
     assert [path.name for path in tmp_path.iterdir()] == ["out.json"]
 
 
-def write_half(target: FileTarget, error: type[BaseException]) -> None:
+def place_of(path: str) -> Place:
+    target = target_of(path)
+    assert isinstance(target, Place)
+    return target
+
+
+def write_half(target: Place, error: type[BaseException]) -> None:
     with target.file() as stream:
         stream.write(b"half" * 100_000)
         raise error
@@ -35,23 +43,23 @@ def write_half(target: FileTarget, error: type[BaseException]) -> None:
 def test_what_was_there_stays_when_writing_ends_early(
     error: type[BaseException], suffix: str, tmp_path: Path
 ) -> None:
-    target = FileTarget(tmp_path / f"out.{suffix}")
-    target.location.write_bytes(b"before")
+    path = tmp_path / f"out.{suffix}"
+    path.write_bytes(b"before")
     with pytest.raises(error):
-        write_half(target, error)
-    assert target.location.read_bytes() == b"before"
+        write_half(file_target(path), error)
+    assert path.read_bytes() == b"before"
     assert [path.name for path in tmp_path.iterdir()] == [f"out.{suffix}"]
 
 
 def test_nothing_appears_when_writing_ends_early(tmp_path: Path) -> None:
     with pytest.raises(KeyboardInterrupt):
-        write_half(FileTarget(tmp_path / "out.json"), KeyboardInterrupt)
+        write_half(file_target(tmp_path / "out.json"), KeyboardInterrupt)
     assert list(tmp_path.iterdir()) == []
 
 
 def test_a_gz_suffix_compresses_the_same_content_to_the_same_bytes(tmp_path: Path) -> None:
     for name in ("one.gz", "two.gz"):
-        with FileTarget(tmp_path / name).file() as stream:
+        with file_target(tmp_path / name).file() as stream:
             stream.write(b"text " * 1000)
     first, second = (tmp_path / name for name in ("one.gz", "two.gz"))
     assert first.read_bytes() == second.read_bytes()
@@ -62,25 +70,25 @@ def test_a_link_goes_on_leading_to_the_file(tmp_path: Path) -> None:
     real, link = tmp_path / "real.json", tmp_path / "link.json"
     real.write_bytes(b"before")
     link.symlink_to(real)
-    with FileTarget(link).file() as stream:
+    with file_target(link).file() as stream:
         stream.write(b"after")
     assert link.is_symlink()
     assert real.read_bytes() == b"after"
 
 
 def test_a_device_is_written_to_and_not_replaced() -> None:
-    with FileTarget(Path("/dev/null")).file() as stream:
+    with file_target(Path("/dev/null")).file() as stream:
         stream.write(b"gone")
     assert Path("/dev/null").is_char_device()
 
 
 def test_a_place_that_cannot_be_written_says_what_to_do(tmp_path: Path) -> None:
     with pytest.raises(TraceError, match=r"missing/out\.json: cannot be written: .*Choose another place"):
-        FileTarget(tmp_path / "missing" / "out.json").file().__enter__()
+        file_target(tmp_path / "missing" / "out.json").file().__enter__()
 
 
 def test_a_directory_is_made_and_takes_only_names(tmp_path: Path) -> None:
-    target = DirectoryTarget(tmp_path / "deep" / "er")
+    target = folder_target(tmp_path / "deep" / "er")
     with target.file("a.json") as stream:
         stream.write(b"{}")
     assert target.size("a.json") == 2
@@ -88,6 +96,23 @@ def test_a_directory_is_made_and_takes_only_names(tmp_path: Path) -> None:
     for name in ("", "../a.json", "/a.json"):
         with pytest.raises(UsageError):
             target.file(name)
+
+
+@pytest.mark.parametrize(
+    "place", [file_target("a.0.et"), folder_target("."), place_of("a").with_prefix(".et", 1)]
+)
+def test_another_process_writes_to_the_same_place(
+    place: Place, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "other").mkdir()
+    monkeypatch.chdir(tmp_path)
+    sent = pickle.dumps(place)
+    monkeypatch.chdir(tmp_path / "other")
+    there = pickle.loads(sent)
+    with there.file("0.et") as stream:
+        stream.write(b"")
+    assert there.path("0.et") == place.path("0.et") == str(Path(there.path("0.et")))
+    assert (tmp_path / there.path("0.et")).is_file()
 
 
 def test_a_stream_stays_open_and_is_counted() -> None:
@@ -101,9 +126,9 @@ def test_a_stream_stays_open_and_is_counted() -> None:
 
 def test_what_a_path_means(tmp_path: Path) -> None:
     assert isinstance(target_of("-"), StreamTarget)
-    assert target_of(str(tmp_path)) == DirectoryTarget(tmp_path)
-    assert target_of(f"{tmp_path}/new/") == DirectoryTarget(tmp_path / "new")
-    assert target_of(f"{tmp_path}/new.json") == FileTarget(tmp_path / "new.json")
+    assert target_of(str(tmp_path)) == folder_target(tmp_path)
+    assert target_of(f"{tmp_path}/new/") == folder_target(tmp_path / "new")
+    assert target_of(f"{tmp_path}/new.json") == file_target(tmp_path / "new.json")
 
 
 @pytest.mark.parametrize(
@@ -124,7 +149,7 @@ def test_what_a_path_means(tmp_path: Path) -> None:
 def test_files_whose_names_begin_alike(
     path: str, ranks: int, first: str, groups: str, tmp_path: Path
 ) -> None:
-    target = PrefixTarget.of(target_of(f"{tmp_path}/{path}"), ".et", ranks)
+    target = place_of(f"{tmp_path}/{path}").with_prefix(".et", ranks)
     assert target.path("0.et") == f"{tmp_path}/{first}"
     assert target.path("groups.json") == f"{tmp_path}/{groups}"
     with target.file("0.et") as stream:
@@ -135,12 +160,12 @@ def test_files_whose_names_begin_alike(
 
 
 def test_a_directory_that_exists_holds_files_of_the_usual_name(tmp_path: Path) -> None:
-    assert PrefixTarget.of(target_of(str(tmp_path)), ".et", 2).path("3.et") == f"{tmp_path}/job.3.et"
+    assert place_of(str(tmp_path)).with_prefix(".et", 2).path("3.et") == f"{tmp_path}/job.3.et"
 
 
 def test_a_place_for_files_that_cannot_be_made_says_what_to_do(tmp_path: Path) -> None:
     (tmp_path / "file").write_bytes(b"")
-    target = PrefixTarget.of(target_of(f"{tmp_path}/file/job"), ".et", 2)
+    target = place_of(f"{tmp_path}/file/job").with_prefix(".et", 2)
     with pytest.raises(TraceError, match=r"cannot be written.*Choose another place"), target.file("0.et"):
         pass
 
@@ -159,7 +184,7 @@ OWN = re.compile(r"(?!mine).*")
 
 
 def write_folder(path: Path, *names: str) -> None:
-    with DirectoryTarget(path).whole(MARKER, OWN) as files:
+    with folder_target(path).whole(MARKER, OWN) as files:
         for name in (*names, MARKER):
             with files.file(name) as stream:
                 stream.write(name.encode())
@@ -209,7 +234,7 @@ def test_a_folder_stays_as_it_was_when_writing_ends_early(tmp_path: Path, error:
     write_folder(tmp_path / "job", "a")
 
     def fails() -> None:
-        with DirectoryTarget(tmp_path / "job").whole(MARKER, OWN) as files, files.file("b") as stream:
+        with folder_target(tmp_path / "job").whole(MARKER, OWN) as files, files.file("b") as stream:
             stream.write(b"b")
             raise error
 
@@ -222,4 +247,4 @@ def test_a_folder_stays_as_it_was_when_writing_ends_early(tmp_path: Path, error:
 @pytest.mark.parametrize("name", ["", ".", "..", "../a", "a/../b", "/a", "a//b"])
 def test_a_file_is_in_its_folder(tmp_path: Path, name: str) -> None:
     with pytest.raises(UsageError, match="is not the name of a file"):
-        DirectoryTarget(tmp_path / "job").file(name)
+        folder_target(tmp_path / "job").file(name)

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tracelink._io.system import machine
-from tracelink._io.targets import FileTarget
+from tracelink._io.targets import file_target
 from tracelink._io.temporary import abandoned_files_removed, scratch_folder_for, temporary_folder_for
 from tracelink._model.errors import TraceError
 
@@ -46,7 +46,7 @@ def test_temporary_files_of_ended_processes_are_removed_and_no_others(tmp_path: 
 
 
 def test_a_killed_process_leaves_a_file_that_the_next_one_removes(tmp_path: Path) -> None:
-    target = FileTarget(tmp_path / "out.json")
+    target = file_target(tmp_path / "out.json")
     process = os.fork()
     if not process:
         with target.file() as stream:
@@ -62,7 +62,7 @@ def test_a_killed_process_leaves_a_file_that_the_next_one_removes(tmp_path: Path
 
 @pytest.mark.parametrize("name", ["a" * 255, "\u00e4" * 127, "\u6f22" * 85])
 def test_the_longest_names_can_be_written(tmp_path: Path, name: str) -> None:
-    with FileTarget(tmp_path / name).file() as stream:
+    with file_target(tmp_path / name).file() as stream:
         stream.write(b"whole")
     assert [path.name for path in tmp_path.iterdir()] == [name]
 

@@ -11,7 +11,7 @@ import pytest
 from builders.job import START, JobBuilder
 from builders.programs import job_of_programs
 from peers.perfetto_process import Loaded, PerfettoEngine
-from tracelink._io.targets import FileTarget
+from tracelink._io.targets import file_target
 from tracelink._model.events import EventKind, Relation, TrackKind
 from tracelink._model.job import Job
 from tracelink._run.processes import Processes
@@ -39,7 +39,7 @@ def suffix(request: pytest.FixtureRequest) -> str:
 
 def write(job: Job, path: Path) -> Path:
     writer = PerfettoJsonWriter() if path.suffix == ".json" else PerfettoWriter()
-    writer.write(job, FileTarget(path), Processes(1))
+    writer.write(job, file_target(path), Processes(1))
     return path
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from builders.job import JobBuilder
 from peers.perfetto_process import Loaded, PerfettoEngine
-from tracelink._io.targets import FileTarget
+from tracelink._io.targets import file_target
 from tracelink._model.events import EventKind, TrackKind
 from tracelink._model.job import Job
 from tracelink._run.processes import Processes
@@ -49,7 +49,7 @@ def job() -> JobBuilder:
 @pytest.fixture(scope="module")
 def trace(engine: PerfettoEngine, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Loaded]:
     path = tmp_path_factory.mktemp("ties") / "job.json"
-    (output,) = PerfettoJsonWriter().write(Job.of(job().build()), FileTarget(path), Processes(1))
+    (output,) = PerfettoJsonWriter().write(Job.of(job().build()), file_target(path), Processes(1))
     assert output.findings == ()
     with engine.load(path) as loaded:
         yield loaded

@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 
 from tracelink._io.engine import Meter
-from tracelink._io.targets import FileTarget
+from tracelink._io.targets import Place, file_target
 from tracelink._io.temporary import abandoned_files_removed
 from tracelink._model.errors import TraceError, UnreadableError
 from tracelink._run.processes import Processes
@@ -288,7 +288,7 @@ def test_a_child_that_is_terminated_before_its_first_instruction_ends(
         Processes(2).map(lambda item: item, range(3))
 
 
-def half_a_file(target: FileTarget, written: Path, wait: Callable[[], object]) -> None:
+def half_a_file(target: Place, written: Path, wait: Callable[[], object]) -> None:
     with target.file() as stream:
         stream.write(b"half")
         stream.flush()
@@ -304,7 +304,7 @@ def test_a_terminated_child_removes_its_unfinished_file(tmp_path: Path) -> None:
             while not written.exists():
                 time.sleep(0.001)
             raise UnreadableError("broken")
-        half_a_file(FileTarget(tmp_path / "out.json"), written, lambda: time.sleep(60))
+        half_a_file(file_target(tmp_path / "out.json"), written, lambda: time.sleep(60))
 
     with pytest.raises(UnreadableError):
         Processes(2).map(work, range(2))
@@ -312,7 +312,7 @@ def test_a_terminated_child_removes_its_unfinished_file(tmp_path: Path) -> None:
 
 
 def test_the_unfinished_file_of_a_killed_child_is_removed(tmp_path: Path) -> None:
-    parent, target = os.getpid(), FileTarget(tmp_path / "out.json")
+    parent, target = os.getpid(), file_target(tmp_path / "out.json")
 
     def work(item: int) -> None:
         if os.getpid() != parent:
@@ -331,7 +331,7 @@ def test_children_of_a_killed_process_end_and_remove_their_unfinished_files(tmp_
 
         def work(item: int) -> None:
             if os.getpid() != own:
-                half_a_file(FileTarget(tmp_path / "out.json"), written, lambda: time.sleep(60))
+                half_a_file(file_target(tmp_path / "out.json"), written, lambda: time.sleep(60))
             time.sleep(60)
 
         Processes(2).map(work, range(2))

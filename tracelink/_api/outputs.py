@@ -17,11 +17,7 @@ from tracelink._io.folders import SEPARATORS
 from tracelink._io.remote.addresses import is_remote, plain_path, shown
 from tracelink._io.sources import Discovery, Paths
 from tracelink._io.targets import (
-    FileTarget,
-    PrefixTarget,
-    RemoteFolderTarget,
-    RemoteTarget,
-    StreamTarget,
+    Place,
     Target,
     check_folder,
     check_not_read,
@@ -330,15 +326,13 @@ def _with_arguments(writer: WriterMethods, options: Mapping[str, str]) -> bool:
 def _target(writer: WriterMethods, path: str, ranks: int) -> Target:
     """Where the files of a writer go."""
     target, spec = target_of(path), plugins.writer_spec(writer.name)
-    if isinstance(target, StreamTarget) or spec.files == Files.ONE:
+    if not isinstance(target, Place) or spec.files == Files.ONE:
         return target
     if spec.files == Files.FOLDER:
         return folder_target(path)
     if spec.files == Files.WITH_PREFIX:
-        if isinstance(target, RemoteTarget | RemoteFolderTarget):
-            return RemoteFolderTarget.with_prefix(target, spec.suffixes[0], ranks)
-        return PrefixTarget.of(target, spec.suffixes[0], ranks)
-    return target.as_folder() if isinstance(target, FileTarget | RemoteTarget) and ranks > 1 else target
+        return target.with_prefix(spec.suffixes[0], ranks)
+    return target.as_folder() if ranks > 1 else target
 
 
 # Files that are made of other files, without a graph in between.

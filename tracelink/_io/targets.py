@@ -11,9 +11,10 @@ import sys
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path, PurePosixPath
-from typing import TYPE_CHECKING, Any, BinaryIO, Protocol, cast, runtime_checkable
+from typing import TYPE_CHECKING, Any, BinaryIO, Protocol, cast
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from tracelink._io.remote.addresses import folder_of, is_remote, plain_path, shown, within_store
 from tracelink._io.sources import archive_of
@@ -44,224 +45,119 @@ class Target(Protocol):
         ...
 
 
-@runtime_checkable
-class FolderTarget(Target, Protocol):
-    """A target that can have files in folders, and that can be made visible as a whole."""
+class Place(Struct, frozen=True):
+    """A file or a folder of files, on this machine or in a remote store; the target of most writers."""
 
-    def whole(self, marker: str, own: re.Pattern[str]) -> AbstractContextManager[Target]:
-        """A target for the files of one folder, of which `marker` is written last: a folder without it is incomplete.
+    address: str
+    """A path, or the address of an object; that of a folder in a store ends with a slash."""
+    is_folder: bool = False
+    """A folder is made when its first file is written."""
+    prefix: str = ""
+    """What names in the folder start with before a dot, as in `job.0.et` and `job.groups.json`; empty if nothing."""
+    only: str = ""
+    """The name of the file of the only rank, if the user gave the complete one."""
+    base: str = ""
+    """The folder from which a path counts: another process may work in another one."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        base = self.base if self.is_remote else os.path.abspath(self.base)
+        return Place, (self.address, self.is_folder, self.prefix, self.only, base)
+
+    def file(self, name: str = "") -> AbstractContextManager[BinaryIO]:
+        """The file to write: the place itself, or `name` or `folder/name` in it as a folder."""
+        address = self._address(name)
+        if self.is_remote:
+            return whole_object(address)
+        path = Path(self.base, address)
+        if self.is_folder:
+            try:
+                path.parent.mkdir(parents=True, exist_ok=True)
+            except OSError as error:
+                raise unwritable(path.parent, error) from error
+        return whole_file(path)
+
+    def path(self, name: str = "") -> str:
+        """The path of that file, without secrets; that of the folder without a name."""
+        return shown(self._address(name) if name else self.address)
+
+    def size(self, name: str = "") -> int:
+        """The size of that file now; 0 of an object that was removed since."""
+        address = self._address(name)
+        if not self.is_remote:
+            return Path(self.base, address).stat().st_size
+        from tracelink._io.remote.stores import store_of
+
+        found = store_of(address).find(address)
+        return found.bytes if found else 0
+
+    @property
+    def is_remote(self) -> bool:
+        """True in a store."""
+        return is_remote(self.address)
+
+    @property
+    def local(self) -> Path | None:
+        """The path if it is on this machine."""
+        return None if self.is_remote else Path(self.base, self.address)
+
+    def as_folder(self) -> Place:
+        """A folder in place of the file."""
+        return folder_target(self.address)
+
+    def with_prefix(self, suffix: str, ranks: int) -> Place:
+        """The files that a path means: `et/job`, `et/job.et`, `et/job.0.et`, or a folder."""
+        if self.is_folder:
+            return replace(self, prefix=USUAL_PREFIX)
+        folder, name = os.path.split(self.address)
+        if self.is_remote:
+            folder, _, name = self.address.rpartition("/")
+        prefix = re.sub(r"(\.\d+)?$", "", name.removesuffix(suffix)) if name.endswith(suffix) else name
+        only = name if name.endswith(suffix) and ranks == 1 else ""
+        return replace(folder_target(folder), prefix=prefix or USUAL_PREFIX, only=only)
+
+    @contextmanager
+    def whole(self, marker: str, own: re.Pattern[str]) -> Iterator[Place]:
+        """A place for the files of one folder, of which `marker` is written last: without it a folder is incomplete.
 
         On this machine nothing is visible before the end. An earlier folder with such a marker is replaced, if
         `own` fits to the names of all of its files. Any other folder with files is refused.
         """
-        ...
+        folder = self.as_folder()
+        if self.is_remote:
+            _remove_former(folder.address, marker, own)
+            yield folder
+            return
+        with replacing_folder(Path(self.address), marker, own) as temporary:
+            yield folder_target(temporary)
 
-
-class FileTarget(Struct, frozen=True):
-    """One file."""
-
-    location: Path
-    base: Path = Path()
-    """The folder from which the location counts."""
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return FileTarget, (self.location, self.base.absolute())
-
-    def file(self, name: str = "") -> AbstractContextManager[BinaryIO]:
-        """The file itself; `name` would be its name in a directory."""
-        return whole_file(self.base / self.location)
-
-    def path(self, name: str = "") -> str:
-        """The file's path."""
-        return str(self.location)
-
-    def size(self, name: str = "") -> int:
-        """The file's size now."""
-        return (self.base / self.location).stat().st_size
-
-    def as_folder(self) -> DirectoryTarget:
-        """A directory in place of the file."""
-        return DirectoryTarget(self.location)
-
-
-class DirectoryTarget(Struct, frozen=True):
-    """Files in a directory, which is created if it does not exist."""
-
-    location: Path
-    base: Path = Path()
-    """The folder from which the location counts."""
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return DirectoryTarget, (self.location, self.base.absolute())
-
-    def file(self, name: str = "") -> AbstractContextManager[BinaryIO]:
-        """The file `name` in the directory, or `folder/name` in a folder of it."""
+    def _address(self, name: str) -> str:
+        """The address of the place itself, or of a file in it."""
+        if not self.is_folder:
+            return self.address
         if not name or not all(part.strip(".") for part in name.split("/")) or Path(name).is_absolute():
-            raise UsageError(f"{name!r} is not the name of a file in {self.location}")
-        path = self.base / self.location / name
-        try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise unwritable(path.parent, error) from error
-        return whole_file(path)
-
-    @contextmanager
-    def whole(self, marker: str, own: re.Pattern[str]) -> Iterator[Target]:
-        """A temporary folder, which becomes the directory at the end."""
-        with replacing_folder(self.location, marker, own) as temporary:
-            yield DirectoryTarget(temporary)
-
-    def path(self, name: str = "") -> str:
-        """The path of the file `name`."""
-        return str(self.location / name)
-
-    def size(self, name: str = "") -> int:
-        """The size of the file `name` now."""
-        return (self.base / self.location / name).stat().st_size
-
-
-class PrefixTarget(Struct, frozen=True):
-    """Files with a common prefix: `job.0.et`, `job.groups.json`."""
-
-    directory: Path
-    prefix: str
-    only: Path | None = None
-    """The file of the only rank, if the user gave its complete name."""
-    base: Path = Path()
-    """The folder from which these count."""
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return PrefixTarget, (self.directory, self.prefix, self.only, self.base.absolute())
-
-    @classmethod
-    def of(cls, target: Target, suffix: str, ranks: int) -> PrefixTarget:
-        """The files that a path means: `et/job`, `et/job.et`, `et/job.0.et`, or a directory."""
-        if not isinstance(target, FileTarget):
-            return cls(Path(target.path()), USUAL_PREFIX)
-        name = target.location.name
-        named = name.endswith(suffix) and ranks == 1
-        return cls(target.location.parent, _prefix_in(name, suffix), target.location if named else None)
-
-    def file(self, name: str = "") -> AbstractContextManager[BinaryIO]:
-        """The file with this name after the prefix."""
-        path = self.base / self._path(name)
-        try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise unwritable(path.parent, error) from error
-        return whole_file(path)
-
-    def path(self, name: str = "") -> str:
-        """The path of that file."""
-        return str(self._path(name))
-
-    def size(self, name: str = "") -> int:
-        """The size of that file now."""
-        return (self.base / self._path(name)).stat().st_size
-
-    def _path(self, name: str) -> Path:
-        if self.only and name.endswith(self.only.suffix):
-            return self.only
-        return self.directory / f"{self.prefix}.{name}"
-
-
-def _prefix_in(name: str, suffix: str) -> str:
-    """The prefix that the name of a file means."""
-    prefix = re.sub(r"(\.\d+)?$", "", name.removesuffix(suffix)) if name.endswith(suffix) else name
-    return prefix or USUAL_PREFIX
-
-
-class RemoteTarget(Struct, frozen=True):
-    """One object in a remote store."""
-
-    url: str
-
-    def file(self, name: str = "") -> AbstractContextManager[BinaryIO]:
-        """The object itself; `name` would be its name in a folder."""
-        return whole_object(self.url)
-
-    def path(self, name: str = "") -> str:
-        """The object's address, without secrets."""
-        return shown(self.url)
-
-    def size(self, name: str = "") -> int:
-        """The object's size now."""
-        return size_of(self.url)
-
-    def as_folder(self) -> RemoteFolderTarget:
-        """A folder in place of the object."""
-        return RemoteFolderTarget(folder_of(self.url))
-
-    def whole(self, marker: str, own: re.Pattern[str]) -> AbstractContextManager[RemoteFolderTarget]:
-        """A folder in place of the object."""
-        return self.as_folder().whole(marker, own)
-
-
-class RemoteFolderTarget(Struct, frozen=True):
-    """Objects in a folder of a remote store, or with a common prefix in it."""
-
-    url: str
-    """Ends with a slash."""
-    prefix: str = ""
-    """What names start with before a dot; empty if there is none."""
-    only: str = ""
-    """The address of the object of the only rank, if the user gave its complete name."""
-
-    @classmethod
-    def with_prefix(
-        cls, target: RemoteTarget | RemoteFolderTarget, suffix: str, ranks: int
-    ) -> RemoteFolderTarget:
-        """The objects that an address means, as of a local path: `et/job`, `et/job.et`, `et/job.0.et`, or a folder."""
-        if isinstance(target, RemoteFolderTarget):
-            return cls(target.url, USUAL_PREFIX)
-        folder, _, name = target.url.rpartition("/")
-        named = name.endswith(suffix)
-        only = target.url if named and ranks == 1 else ""
-        return cls(folder_of(folder), _prefix_in(name, suffix), only)
-
-    def file(self, name: str = "") -> AbstractContextManager[BinaryIO]:
-        """The object `name` in the folder, or `folder/name` in a folder of it."""
-        return whole_object(self._url(name))
-
-    def path(self, name: str = "") -> str:
-        """The address of that object, without secrets; that of the folder without a name."""
-        return shown(self._url(name) if name else self.url)
-
-    def size(self, name: str = "") -> int:
-        """The size of that object now."""
-        return size_of(self._url(name))
-
-    @contextmanager
-    def whole(self, marker: str, own: re.Pattern[str]) -> Iterator[RemoteFolderTarget]:
-        """The folder itself, complete when `marker` is written; an earlier one with a marker is removed before."""
-        from tracelink._io.remote.stores import MOST_OBJECTS, store_of
-
-        store = store_of(self.url)
-        former = [entry.url for entry in store.folder(self.url, deep=True, most=MOST_OBJECTS).entries]
-        names = [url.removeprefix(self.url) for url in former]
-        if former and (marker not in names or not all(map(own.fullmatch, names))):
-            raise UsageError(
-                f"{shown(self.url)} is a folder with other objects, and would be overwritten",
-                advice="Name a new folder.",
-            )
-        for url in sorted(former, key=lambda url: url != self.url + marker):
-            store.remove(url)
-        yield self
-
-    def _url(self, name: str) -> str:
-        if not name or not all(part.strip(".") for part in name.split("/")):
-            raise UsageError(f"{name!r} is not the name of an object in {shown(self.url)}")
+            kind = "an object" if self.is_remote else "a file"
+            raise UsageError(f"{name!r} is not the name of {kind} in {shown(self.address)}")
         if self.only and name.endswith(PurePosixPath(self.only).suffix):
-            return self.only
-        return f"{self.url}{self.prefix}.{name}" if self.prefix else self.url + name
+            name = self.only
+        elif self.prefix:
+            name = f"{self.prefix}.{name}"
+        return self.address + name if self.is_remote else str(Path(self.address, name))
 
 
-def size_of(url: str) -> int:
-    """The size of an object that was written; 0 if it was removed since."""
-    from tracelink._io.remote.stores import store_of
+def _remove_former(folder: str, marker: str, own: re.Pattern[str]) -> None:
+    """Removes the objects of an earlier folder with a marker; the marker is the first."""
+    from tracelink._io.remote.stores import MOST_OBJECTS, store_of
 
-    found = store_of(url).find(url)
-    return found.bytes if found else 0
+    store = store_of(folder)
+    former = [entry.url for entry in store.folder(folder, deep=True, most=MOST_OBJECTS).entries]
+    names = [url.removeprefix(folder) for url in former]
+    if former and (marker not in names or not all(map(own.fullmatch, names))):
+        raise UsageError(
+            f"{shown(folder)} is a folder with other objects, and would be overwritten",
+            advice="Name a new folder.",
+        )
+    for url in sorted(former, key=lambda url: url != folder + marker):
+        store.remove(url)
 
 
 class StreamTarget(Struct):
@@ -318,14 +214,20 @@ def target_of(path: str) -> Target:
     return file_target(path)
 
 
-def file_target(path: str) -> FileTarget | RemoteTarget:
-    """The target of one file."""
-    return RemoteTarget(path) if is_remote(path) else FileTarget(Path(plain_path(path)))
+def file_target(path: str | os.PathLike[str]) -> Place:
+    """The place of one file."""
+    return Place(_address_of(path))
 
 
-def folder_target(path: str) -> DirectoryTarget | RemoteFolderTarget:
-    """The target of files in a folder."""
-    return RemoteFolderTarget(folder_of(path)) if is_remote(path) else DirectoryTarget(Path(plain_path(path)))
+def folder_target(path: str | os.PathLike[str]) -> Place:
+    """The place of files in a folder."""
+    address = _address_of(path)
+    return Place(folder_of(address) if is_remote(address) else address, is_folder=True)
+
+
+def _address_of(path: str | os.PathLike[str]) -> str:
+    address = os.fspath(path)
+    return address if is_remote(address) else str(Path(plain_path(address)))
 
 
 def is_folder(path: str) -> bool:

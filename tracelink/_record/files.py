@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from tracelink._io.system import machine
-from tracelink._io.targets import DirectoryTarget
+from tracelink._io.targets import Place, folder_target
 from tracelink._io.temporary import abandoned_files_removed
 from tracelink.converters.capture import schema
 
@@ -74,9 +74,9 @@ class Files:
         usage = shutil.disk_usage(self.folder)
         return min(self.max_bytes - self.bytes, usage.free - int(usage.total * FREE))
 
-    def _target(self, name: str) -> tuple[DirectoryTarget, str]:
+    def _target(self, name: str) -> tuple[Place, str]:
         path = self.folder / name
-        return DirectoryTarget(path.parent), path.name
+        return folder_target(path.parent), path.name
 
     def _note(self, name: str, kind: str) -> str:
         size = (self.folder / name).stat().st_size

@@ -15,7 +15,7 @@ from msgspec import Struct
 from tracelink._io.engine import Engine
 from tracelink._io.sources import Discovery, Paths, again
 from tracelink._io.system import cores
-from tracelink._io.targets import DirectoryTarget
+from tracelink._io.targets import folder_target
 from tracelink._io.temporary import scratch_folder_for
 from tracelink._join.job_reader import read_job, separated
 from tracelink._join.ranks import FoundTasks
@@ -266,7 +266,7 @@ def _write_dataset(discovery: Discovery, reading: _Reading, folder: Path) -> Seq
 
     job = read_job(discovery, reading.engine, clock=reading.clock)
     writer = DatasetWriter(ALL if reading.arguments else NONE)
-    writer.write(job, DirectoryTarget(folder), reading.engine.for_events(job.events))
+    writer.write(job, folder_target(folder), reading.engine.for_events(job.events))
     return job.findings
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 
 from msgspec import Struct, field
 
-from tracelink._io.targets import DirectoryTarget, RemoteFolderTarget, Target
+from tracelink._io.targets import Place, Target
 from tracelink._model.errors import UsageError
 from tracelink._store.schema import Batch, Column, Table, Type, stored
 
@@ -130,11 +130,11 @@ def write(target: Target, name: str, table: Table, rows: pyarrow.Table) -> int:
 def write_folder(
     tables: Iterable[Table],
     batches: Iterable[Batch],
-    target: DirectoryTarget | RemoteFolderTarget,
+    target: Place,
     version: int,
 ) -> None:
     """Writes a file for each table; the files appear when all of them are complete. `version` is of the tables."""
-    location = target.location if isinstance(target, DirectoryTarget) else None
+    location = target.local
     new = location is not None and not location.exists()
     try:
         with ExitStack() as stack:

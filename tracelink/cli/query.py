@@ -16,7 +16,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from tracelink._io.engine import Engine
-from tracelink._io.targets import STDOUT, FileTarget, RemoteTarget, target_of
+from tracelink._io.targets import STDOUT, Place, target_of
 from tracelink._model.errors import UsageError
 from tracelink._model.findings import Severity
 from tracelink._model.text import counted
@@ -245,7 +245,7 @@ class _Written(Struct, frozen=True):
             return
         if self.form:
             target = target_of(self.output)
-            if not isinstance(target, FileTarget | RemoteTarget):
+            if not isinstance(target, Place) or target.is_folder:
                 raise UsageError(f"{target.path()} is a folder", advice="Name a file: rows.parquet")
             with target.file() as stream:
                 self._write(rows, stream)

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from builders.job import START, JobBuilder
 from builders.perfetto import nanoseconds, write
-from tracelink._io.targets import FileTarget
+from tracelink._io.targets import file_target
 from tracelink._model.clock import Clock
 from tracelink._model.events import EventKind, Key, Relation, TrackKind
 from tracelink._model.graph import EventGraph, Rank
@@ -262,7 +262,7 @@ def test_parts_written_side_by_side_are_the_same_bytes(
     contents = []
     for jobs in (1, 2, 3, 4):
         path = tmp_path / f"{jobs}{suffix}"
-        PerfettoJsonWriter().write(Job.of(graph), FileTarget(path), Processes(jobs))
+        PerfettoJsonWriter().write(Job.of(graph), file_target(path), Processes(jobs))
         contents.append(path.read_bytes())
     assert contents[0] == contents[1] == contents[2]
     text = gzip.decompress(contents[0]) if suffix.endswith(".gz") else contents[0]

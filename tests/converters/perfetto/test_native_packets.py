@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from builders.perfetto_native import unpacked
 from builders.perfetto_pb2 import Trace
 from tracelink._io.framing import varint_at
-from tracelink._io.targets import FileTarget, StreamTarget
+from tracelink._io.targets import StreamTarget, file_target
 from tracelink.converters.perfetto.facts import NUL_SIGN
 from tracelink.converters.perfetto.native_arguments import as_recorded, for_viewers
 from tracelink.converters.perfetto.native_packets import Packing, bundle, bundle_time, repacked
@@ -138,7 +138,7 @@ def test_there_are_marks_all_along() -> None:
 
 @pytest.mark.parametrize("packing", [Packing.BUNDLED, Packing.DENSE])
 def test_a_file_that_is_gzip_holds_the_packets_themselves(packing: Packing, tmp_path: Path) -> None:
-    target = TimeOrderedTarget(FileTarget(tmp_path / "job.pftrace.gz"), packing)
+    target = TimeOrderedTarget(file_target(tmp_path / "job.pftrace.gz"), packing)
     with target.file() as file:
         file.write(bundle(1, event(1) + event(2)))
     data = (tmp_path / "job.pftrace.gz").read_bytes()

@@ -17,8 +17,7 @@ import pytest
 import tracelink
 from builders.stores import BUCKET, S3, Web, forwarded
 from tracelink._io.targets import (
-    RemoteFolderTarget,
-    RemoteTarget,
+    Place,
     check_folder,
     check_not_read,
     common_folder,
@@ -44,11 +43,11 @@ def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def test_what_addresses_mean(s3: S3) -> None:
     s3.client().put_object(Bucket=BUCKET, Key="run/a.json", Body=b"{}")
-    assert target_of(f"{ROOT}/a.json") == RemoteTarget(f"{ROOT}/a.json")
-    assert target_of(f"{ROOT}/run/a.json") == RemoteTarget(f"{ROOT}/run/a.json")
-    assert target_of(f"{ROOT}/new/") == RemoteFolderTarget(f"{ROOT}/new/")
-    assert target_of(f"{ROOT}/run") == RemoteFolderTarget(f"{ROOT}/run/")
-    assert target_of(ROOT) == RemoteFolderTarget(f"{ROOT}/")
+    assert target_of(f"{ROOT}/a.json") == Place(f"{ROOT}/a.json")
+    assert target_of(f"{ROOT}/run/a.json") == Place(f"{ROOT}/run/a.json")
+    assert target_of(f"{ROOT}/new/") == Place(f"{ROOT}/new/", is_folder=True)
+    assert target_of(f"{ROOT}/run") == Place(f"{ROOT}/run/", is_folder=True)
+    assert target_of(ROOT) == Place(f"{ROOT}/", is_folder=True)
 
 
 @pytest.mark.parametrize(
@@ -63,8 +62,8 @@ def test_what_addresses_mean(s3: S3) -> None:
 )
 def test_prefixes_are_those_of_local_paths(address: str, ranks: int, written: str) -> None:
     target = target_of(f"memory://{address}")
-    assert isinstance(target, RemoteTarget | RemoteFolderTarget)
-    prefixed = RemoteFolderTarget.with_prefix(target, ".et", ranks)
+    assert isinstance(target, Place)
+    prefixed = target.with_prefix(".et", ranks)
     assert prefixed.path("0.et") == f"memory://{written}"
     assert pickle.loads(pickle.dumps(prefixed)) == prefixed
 
@@ -108,7 +107,7 @@ OWN = re.compile("_done|old/part")
 
 
 def test_a_whole_folder_replaces_only_one_with_its_marker(s3: S3) -> None:
-    folder = RemoteFolderTarget(f"{ROOT}/job/")
+    folder = folder_target(f"{ROOT}/job/")
     with folder.whole("_done", OWN) as inside:
         for name in ("old/part", "_done"):
             with inside.file(name) as stream:
