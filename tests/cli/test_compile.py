@@ -213,59 +213,6 @@ def test_no_log(tracelink: Run) -> None:
     )
 
 
-# Two runs.
-
-
-DIFF = """\
-Compiling took 2.0 s on the rank with most, before 3.0 s: 1 new or more frequent, 1 gone or less frequent, \
-0 functions slower.
-
-change  what           function  at          because                   before  after  time before (ms)  time after (ms)
-new     failure        step      train.py:7  Unsupported: print.            0      1             0.000            0.000
-gone    recompilation  step      train.py:7  tensor 'x' size mismatch       1      0         1,000.000            0.000
-
-function  defined at  compiled before  after  time before (ms)  time after (ms)  difference (ms)
-step      train.py:7                2      1         3,000.000        2,000.000       -1,000.000
-warning: after/dedicated_log_torch_trace_rank_0_x.log: no event shows the time zone and the year; \
-times are taken as UTC.
-"""
-
-
-def runs() -> tuple[str, str]:
-    Path("after").mkdir()
-    failed = metrics("0/0", seconds=2, fail_type="Unsupported", fail_reason="print.\nmore", **RECOMPILED)
-    Path("after/dedicated_log_torch_trace_rank_0_x.log").write_bytes(log(failed))
-    return str(write(0, GOOD)), "after"
-
-
-def test_diff(tracelink: Run) -> None:
-    before, after = runs()
-    result = tracelink("compile", before, "--diff", after)
-    assert (result.exit_code, result.stdout) == (NO, DIFF)
-    assert tracelink("compile", after, "--diff", after).exit_code == FINE
-
-
-def test_diff_one_line_for_each_thing_that_is_worse(tracelink: Run) -> None:
-    before, after = runs()
-    result = tracelink("compile", before, "--diff", after, "-q")
-    assert (result.exit_code, result.stdout) == (
-        NO,
-        "New failure of step (train.py:7): Unsupported: print (0 before, 1 after).\n",
-    )
-
-
-def test_diff_json(tracelink: Run) -> None:
-    before, after = runs()
-    document = json.loads(tracelink("compile", before, "--diff", after, "--json").stdout)
-    jsonschema.validate(document, schemas.load("compile"))
-    diff = document["diff"]
-    assert (diff["is_worse"], diff["before_ns"], diff["after_ns"]) == (True, 3_000_000_000, 2_000_000_000)
-    assert [(one["reason"], one["is_worse"]) for one in diff["failures"] + diff["recompiles"]] == [
-        ("Unsupported: print.", True),
-        ("tensor 'x' size mismatch", False),
-    ]
-
-
 # Files.
 
 
@@ -313,21 +260,6 @@ def test_an_input_is_not_overwritten(tracelink: Run) -> None:
     path.write_bytes(GOOD)
     result = tracelink("compile", "log.json", "--rank", "log.json=0", "-o", "log.json")
     assert (result.exit_code, path.read_bytes() == GOOD) == (USAGE, True)
-
-
-def test_files_of_two_runs_have_what_changed(tracelink: Run) -> None:
-    before, after = runs()
-    assert tracelink("compile", before, "--diff", after, "-o", "diff.csv").exit_code == NO
-    assert Path("diff.failures.csv").read_text().splitlines() == [
-        "function,file,line,before,after,before_ns,after_ns,is_worse,reason",
-        "step,train.py,7,0,1,0,0,True,Unsupported: print.",
-    ]
-    tracelink("compile", before, "--diff", after, "-o", "diff.html")
-    page = read_html(Path("diff.html").read_text())
-    assert [row[:2] for row in page.rows("New and more frequent first")] == [
-        ["new", "failure"],
-        ["gone", "recompilation"],
-    ]
 
 
 def test_caches_that_hit_on_some_ranks_only(tracelink: Run) -> None:

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
+import jsonschema
 import pytest
 
 from builders.command_line import Run
-from tracelink import samples
+from builders.compile_log import instant, log, metrics
+from builders.html_page import read_html
+from tracelink import samples, schemas
+from tracelink.cli.main import FINE, NO, USAGE
 
 RUNS = (str(samples.path("run_before")), str(samples.path("run_after")))
 
@@ -79,3 +84,111 @@ def test_output_that_is_a_run(tracelink: Run, tmp_path: Path) -> None:
     run.write_bytes(b"{}")
     assert tracelink("diff", str(run), RUNS[1], "-o", str(run)).exit_code != 0
     assert run.read_bytes() == b"{}"
+
+
+# Logs of torch.compile: alone, and next to profiles.
+
+
+LOG = "dedicated_log_torch_trace_rank_0_x.log"
+STEP = {"co_name": "step", "co_filename": "/home/me/train.py", "co_firstlineno": 7, "graph_op_count": 2}
+GUARD = "0/0: tensor 'x' size mismatch   # x"
+COMPILED = """\
+Compiling took 2.0 s on the rank with most, before 3.0 s: 1 new or more frequent, 1 gone or less frequent, \
+0 functions slower.
+
+change  what           function  at          because                   before  after  time before (ms)  time after (ms)
+new     failure        step      train.py:7  Unsupported: print.            0      1             0.000            0.000
+gone    recompilation  step      train.py:7  tensor 'x' size mismatch       1      0         1,000.000            0.000
+
+function  defined at  compiled before  after  time before (ms)  time after (ms)  difference (ms)
+step      train.py:7                2      1         3,000.000        2,000.000       -1,000.000
+warning: after/dedicated_log_torch_trace_rank_0_x.log: no event shows the time zone and the year; \
+times are taken as UTC.
+"""
+
+
+@pytest.fixture
+def logs(tmp_path: Path) -> tuple[str, str]:
+    """A run that compiles a function twice, and one in which that fails."""
+    twice = metrics("0/0", seconds=2, **STEP), metrics("0/1", seconds=1, recompile_reason=GUARD, **STEP)
+    failed = metrics("0/0", seconds=2, fail_type="Unsupported", fail_reason="print.\nmore", **STEP)
+    for name, content in (("before", log(*twice, instant("x", at=4))), ("after", log(failed))):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / LOG).write_bytes(content)
+    return "before", "after"
+
+
+def test_logs_alone(tracelink: Run, logs: tuple[str, str]) -> None:
+    before, after = logs
+    result = tracelink("diff", before, after)
+    assert (result.exit_code, result.stdout) == (NO, COMPILED)
+    assert tracelink("diff", after, after).exit_code == FINE
+
+
+def test_one_line_for_each_thing_that_is_worse(tracelink: Run, logs: tuple[str, str]) -> None:
+    result = tracelink("diff", *logs, "-q")
+    assert (result.exit_code, result.stdout, result.stderr) == (
+        NO,
+        "",
+        "tracelink: New failure of step (train.py:7): Unsupported: print (0 before, 1 after).\n",
+    )
+
+
+def test_logs_as_json(tracelink: Run, logs: tuple[str, str]) -> None:
+    document = json.loads(tracelink("diff", *logs, "--json").stdout)
+    jsonschema.validate(document, schemas.load("diff"))
+    diff = document["compile"]
+    assert (diff["is_worse"], diff["before_ns"], diff["after_ns"]) == (True, 3_000_000_000, 2_000_000_000)
+    assert [(one["reason"], one["is_worse"]) for one in diff["failures"] + diff["recompiles"]] == [
+        ("Unsupported: print.", True),
+        ("tensor 'x' size mismatch", False),
+    ]
+
+
+def test_files_have_what_changed(tracelink: Run, logs: tuple[str, str]) -> None:
+    assert tracelink("diff", *logs, "-o", "diff.csv").exit_code == NO
+    assert Path("diff.failures.csv").read_text().splitlines() == [
+        "function,file,line,before,after,before_ns,after_ns,is_worse,reason",
+        "step,train.py,7,0,1,0,0,True,Unsupported: print.",
+    ]
+    tracelink("diff", *logs, "-o", "diff.html")
+    page = read_html(Path("diff.html").read_text())
+    assert [row[:2] for row in page.rows("New and more frequent first")] == [
+        ["new", "failure"],
+        ["gone", "recompilation"],
+    ]
+
+
+def test_logs_next_to_profiles_give_both_parts(tracelink: Run, logs: tuple[str, str]) -> None:
+    for name, run in zip(logs, RUNS, strict=True):
+        shutil.copytree(run, name, dirs_exist_ok=True)
+    result = tracelink("diff", *logs)
+    assert result.exit_code == NO
+    assert result.stdout.splitlines()[0].startswith(
+        "A step takes 1.401 ms, 0.329 ms (31 %) longer than before"
+    )
+    for line in COMPILED.splitlines()[:3]:
+        assert line in result.stdout
+    document = json.loads(tracelink("diff", *logs, "--json").stdout)
+    jsonschema.validate(document, schemas.load("diff"))
+    assert (document["step"]["before_steps"], document["compile"]["is_worse"]) == (6, True)
+
+
+def test_logs_in_one_run_only_are_not_compared(tracelink: Run, logs: tuple[str, str]) -> None:
+    shutil.copytree(RUNS[0], "before", dirs_exist_ok=True)
+    result = tracelink("diff", "before", RUNS[1], "--json")
+    assert (result.exit_code, json.loads(result.stdout)["compile"]) == (FINE, None)
+
+
+def test_one_of_several_starts_in_the_logs_of_the_first_run(tracelink: Run, logs: tuple[str, str]) -> None:
+    assert tracelink("diff", *logs, "--run", "1").stdout == COMPILED
+    result = tracelink("diff", *logs, "--run", "2")
+    assert (result.exit_code, "there is no run 2" in result.stderr) == (USAGE, True)
+
+
+def test_gates_need_profiles(tracelink: Run, logs: tuple[str, str]) -> None:
+    result = tracelink("diff", *logs, "--gate", "step_time > +5%")
+    assert (result.exit_code, "there are only logs of torch.compile. Name folders" in result.stderr) == (
+        USAGE,
+        True,
+    )

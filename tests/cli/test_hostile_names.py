@@ -191,7 +191,7 @@ RUNS = (
     ("compile", "LOGS"),
     ("compile", "LOGS", "-v"),
     ("compile", "LOGS", "-q"),
-    ("compile", "LOGS", "--diff", "LOGS"),
+    ("diff", "LOGS", "LOGS"),
     ("compile", "LOGS", "-o", f"page{HOSTILE}.html", "--artifacts", f"folder{HOSTILE}"),
     ("merge", "ONE", "-o", "one.pftrace"),
     ("merge", "ONE", "-o", f"one{HOSTILE}.json"),
@@ -246,7 +246,7 @@ def test_every_command_is_run() -> None:
 @pytest.mark.parametrize("run", [run for run in RUNS if {"HUNG", "LOGS"} & {*run}])
 def test_hostile_names_are_in_these_outputs(run: tuple[str, ...], inputs: Path, tracelink: Run) -> None:
     """Else the test of control characters would not test anything."""
-    if "--diff" not in run:
+    if "diff" not in run:
         assert "\\x1b]52;" in tracelink(*arguments(run, inputs)).output.replace("\\u001b", "\\x1b")
 
 

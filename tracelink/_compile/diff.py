@@ -22,7 +22,7 @@ from tracelink._compile.summary import cause, place_of
 from tracelink._model.columns import SECOND
 from tracelink._model.fields import Shown, SignedNanoseconds
 from tracelink._model.text import counted, duration, number
-from tracelink._show.document import Report, Section, Table, Tone
+from tracelink._show.document import Section, Table, Tone
 
 RESUMED = re.compile(r"(?<=_at)_\d+$")
 SLOWER_BY, SLOWER_THAN = SECOND, 1.2
@@ -248,8 +248,8 @@ class Compared(FunctionTime, frozen=True):
     difference_ns: Annotated[SignedNanoseconds, Shown(signed=True)] = 0
 
 
-def report_of_diff(report: CompileReport, diff: CompileDiff) -> Report:
-    """The document of what changed; findings are those of both runs."""
+def sections_of(diff: CompileDiff) -> list[Section]:
+    """The parts of a document on what changed."""
     ordered = sorted(diff.changes, key=lambda item: not item[1].is_worse)
     changes = Table(
         [
@@ -280,13 +280,7 @@ def report_of_diff(report: CompileReport, diff: CompileDiff) -> Report:
         thing="function",
         together=("before_ns", "after_ns", "difference_ns"),
     )
-    return Report(
-        "compile --diff",
-        _sentence(diff),
-        Tone.PROBLEM if diff.is_worse else Tone.GOOD,
-        sections=[Section("Changes", [changes]), Section("Functions", [functions])],
-        findings=report.findings,
-    )
+    return [Section("Changes", [changes]), Section("Functions", [functions])]
 
 
 def _direction(one: Change) -> str:
@@ -295,7 +289,7 @@ def _direction(one: Change) -> str:
     return "fewer" if one.after else "gone"
 
 
-def _sentence(diff: CompileDiff) -> str:
+def in_a_sentence(diff: CompileDiff) -> str:
     worse = sum(one.is_worse for _, one in diff.changes)
     slower = sum(one.is_worse for one in diff.functions)
     return (

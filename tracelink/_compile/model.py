@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from enum import StrEnum
-from typing import Annotated, Any
+from typing import Annotated
 
 from tracelink._model.fields import (
     Count,
@@ -23,7 +23,7 @@ from tracelink._model.fields import (
 )
 from tracelink._model.findings import Finding
 from tracelink._model.records import Frame
-from tracelink._model.results import Result, ResultTable
+from tracelink._model.results import Result
 from tracelink._model.trace import Source
 
 
@@ -270,7 +270,7 @@ class Change(FunctionTime, frozen=True):
     reason: Annotated[Reason, Shown("because", longest=100)] = ""
 
 
-class CompileDiff(Result, frozen=True):
+class CompileDiff(Row, frozen=True):
     """What changed from one run to another; tables have only what differs, except that of functions."""
 
     is_worse: Annotated[
@@ -329,22 +329,13 @@ class CompileReport(Result, frozen=True):
     exports: Annotated[Sequence[Export], Doc("What draft export met.")]
     sources: Annotated[Sequence[Source], Doc("The logs.")]
     findings: Sequence[Finding]
-    diff: Annotated[
-        CompileDiff | None, Doc("With --diff only; the other tables are those of the run in PATHS.")
-    ] = None
 
     drawn_by = "tracelink._compile.report"
 
     @property
     def is_clean(self) -> bool:
-        """Whether nothing failed, differs between ranks, or is open; of two runs, whether the later one is no worse."""
-        if self.diff:
-            return not self.diff.is_worse
+        """True if nothing failed, differs between ranks, or is open."""
         return not (self.failures or self.open or self.divergences)
-
-    def tables(self) -> dict[str, ResultTable[Any]]:
-        """Returns the tables by name; of two runs those with what changed."""
-        return self.diff.tables() if self.diff else super().tables()
 
 
 def caller_in_words(stack: Sequence[Frame], function: str) -> str:

@@ -120,14 +120,10 @@ def read(
     discovery, chosen = inputs_of(paths, reading), engine_of(reading)
     findings = list(discovery.findings)
     tasks = tasks_of(discovery, findings)
-    logs = read_logs(tasks, chosen, findings)
+    starts, logs = _started(read_logs(tasks, chosen, findings), run)
     if not logs:
         errors = [finding for finding in findings if finding.severity is Severity.ERROR]
         raise nothing_readable(errors) if errors else _no_logs(discovery)
-    starts = runs_of(logs)
-    if run is not None:
-        starts = [_chosen(starts, run)]
-        logs = starts[0].logs
     runs: Mapping[str, RunsOfLog] = {}
     delays: Sequence[Delay] = ()
     world_size = None
@@ -139,10 +135,35 @@ def read(
         recorded = recorded_by(tasks, logs, discovery, chosen, findings)
         delays, world_size = recorded.delays, recorded.world_size
     findings += findings_of_runs(starts, world_size, chosen=run is not None)
+    report = replace(_explained(discovery, tables_of(logs, findings, runs, starts), starts), delays=delays)
+    return Read(report, logs, {source.path: source for source in discovery.sources}, runs)
+
+
+def read_tables(discovery: Discovery, engine: Engine, run: int | None = None) -> CompileReport | None:
+    """Reads the compile logs among other sources, without what profiles say of them; None if there is no log."""
+    findings: list[Finding] = []
+    starts, logs = _started(read_logs(tasks_of(discovery, []), engine, findings), run)
+    if not logs:
+        return None
+    findings += findings_of_runs(starts, None, chosen=run is not None)
+    return _explained(discovery, tables_of(logs, findings, None, starts), starts)
+
+
+def _explained(discovery: Discovery, report: CompileReport, starts: Sequence[Run]) -> CompileReport:
     sources = {source.path: source for source in discovery.sources}
-    report = tables_of(logs, findings, runs, starts)
-    divergences = explained(report.divergences, {start.number: start.logs for start in starts}, sources)
-    return Read(replace(report, divergences=divergences, delays=delays), logs, sources, runs)
+    logs = {start.number: start.logs for start in starts}
+    return replace(report, divergences=explained(report.divergences, logs, sources))
+
+
+def _started(logs: Logs, run: int | None) -> tuple[Sequence[Run], Logs]:
+    """The runs that these logs are of, or the wanted one with its logs."""
+    if not logs:
+        return [], logs
+    starts = runs_of(logs)
+    if run is None:
+        return starts, logs
+    chosen = _chosen(starts, run)
+    return [chosen], chosen.logs
 
 
 def _chosen(starts: Sequence[Run], number: int) -> Run:

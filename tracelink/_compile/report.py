@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from msgspec.structs import asdict, replace
 
-from tracelink._compile.diff import report_of_diff, worse_in_words
 from tracelink._compile.graphs import (
     EstimatedGraph,
     estimated_graphs,
@@ -109,8 +108,6 @@ class Page:
 
 def report_of(report: CompileReport, logs: Read | None = None) -> Report:
     """The document of a report; with its logs, a page has each compilation with its artifacts."""
-    if report.diff:
-        return report_of_diff(report, report.diff)
     lines, sentence = headlines(report), summary(report)
     page = Page(report, logs)
     return Report(
@@ -122,11 +119,6 @@ def report_of(report: CompileReport, logs: Read | None = None) -> Report:
         report.findings,
         "tracelink._compile" if logs else "",
     )
-
-
-def problems(report: CompileReport) -> list[str]:
-    """A line for each thing that went wrong; of two runs, for each that is worse in the later one."""
-    return worse_in_words(report.diff) if report.diff else headlines(report)
 
 
 # What to act on: functions, guards, collectives, graph breaks, caches.

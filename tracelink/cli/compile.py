@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import click
-from msgspec.structs import replace
 
-from tracelink._compile.diff import compared
 from tracelink._compile.reading import Read, read
-from tracelink._compile.report import problems, report_of
+from tracelink._compile.report import report_of
+from tracelink._compile.summary import headlines
 from tracelink._io.engine import Engine
 from tracelink._io.remote.addresses import shown
 from tracelink._model.errors import UsageError
@@ -24,18 +23,12 @@ from tracelink.cli.terminal import watching
     "tracelink compile samples/compile_job -v                      every compilation, with its stages",
     "tracelink compile samples/compile_job -q || alert-me          one line for each thing that went wrong",
     "tracelink compile samples/compile_job -o report.html          a page with graphs, guards and generated code",
-    "tracelink compile before/ --diff after/                       what is new, gone, slower or faster",
+    "tracelink diff before/ after/                                 what is new, gone, slower or faster in a later run",
     "tracelink compile samples/compile_job --json | jq '.compiles[] | select(.recompile_of != \"\")'",
 )
 @click.argument("paths", nargs=-1, required=True, type=click.Path())
 @takes_ranks_of_files
 @takes_output
-@click.option(
-    "--diff",
-    "after",
-    type=click.Path(),
-    help="Logs of a later run: shows what is new, gone, slower or faster there.",
-)
 @click.option(
     "--run",
     type=click.IntRange(min=1),
@@ -52,7 +45,6 @@ def compile(  # noqa: A001  its name as a command
     paths: tuple[str, ...],
     rank_of: tuple[tuple[str, int], ...],
     output: str | None,
-    after: str | None,
     run: int | None,
     artifacts: str | None,
     engine: Engine,
@@ -66,28 +58,19 @@ def compile(  # noqa: A001  its name as a command
     their compilation took. The exit code is 1 if something failed, is open at the end of a log, or differs between
     ranks.
 
-    With --diff it shows what changed from the run in PATHS to the run after it. Functions are matched by name and
-    definition; counts and times are those of the rank with most. The exit code is 1 if something is worse: a
-    recompilation, graph break, failure, difference between ranks or open work is new or more frequent, or a function
-    takes more than 1 s and 20 % longer.
+    To compare two runs: tracelink diff BEFORE AFTER
     """
     if artifacts == "-":
         raise UsageError("files cannot be written to standard output", advice="Name a folder.")
     with watching(console, paths) as watch:
         logs = read(paths, rank_of=dict(rank_of), engine=engine, watch=watch, run=run)
-        later = read([after], engine=engine, watch=watch).report if after is not None else None
     report = logs.report
-    if later:
-        findings = [*report.findings, *later.findings]
-        report = replace(report, diff=compared(report, later), findings=findings)
     if artifacts:
         _write_artifacts(console, logs, artifacts)
-    if console.quiet and (lines := problems(report)):
+    if console.quiet and (lines := headlines(report)):
         console.result(*lines)
-    files = [*logs.sources, *([after] if after else [])]
-    code = print_answer(
-        console, report, output, read=files, report=report_of(report, logs) if output else None
-    )
+    page = report_of(report, logs) if output else None
+    code = print_answer(console, report, output, read=list(logs.sources), report=page)
     click.get_current_context().exit(code if code != FINE else FINE if report.is_clean else NO)
 
 

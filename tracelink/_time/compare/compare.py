@@ -8,11 +8,16 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Unpack
 
 import numpy as np
+from msgspec import Struct
 from msgspec.structs import asdict, replace
 
+from tracelink._compile.diff import compared
+from tracelink._compile.model import CompileDiff, CompileReport
+from tracelink._compile.reading import read_tables
 from tracelink._io.engine import Engine
-from tracelink._io.sources import Paths
+from tracelink._io.sources import Discovery, Paths
 from tracelink._join.job_reader import read_job
+from tracelink._join.reading import tasks_of
 from tracelink._match.clock import clock_choice
 from tracelink._model.clock import ClockMode, Clocks
 from tracelink._model.columns import Float64s
@@ -39,6 +44,7 @@ from tracelink._time.compare.model import (
 from tracelink._time.compare.side import Series, Side, What, side_of
 from tracelink._time.model.results import WorkIn
 from tracelink._time.rank.costs import StepPart
+from tracelink.plugins import Content
 
 SAME_BYTES = 0.1
 """Two runs move the same bytes if they differ by less than this share."""
@@ -65,9 +71,12 @@ def compare(
     clock: str | os.PathLike[str] | Clocks = ClockMode.HOST,
     ranks: Numbers | str | Iterable[int] | None = None,
     steps: Numbers | str | Iterable[int] | None = None,
+    run: int | None = None,
     **reading: Unpack[ReadOptions],
 ) -> Comparison:
     """Compares two runs of a job: how much longer a step takes, and what takes the time.
+
+    If both runs have logs of torch.compile, it also compares what was compiled, and how long that took.
 
     Args:
         before: Files, directories, globs and archives of the first run; or its graph.
@@ -77,6 +86,7 @@ def compare(
         clock: How the clocks of ranks are corrected, as for `load`.
         ranks: Only these ranks of both runs, such as "0-7,64" or [0, 1].
         steps: Only these steps of both runs, such as "3-5,7" or range(3, 6).
+        run: If the compile logs of the first run are of several starts of the job, the one to compare: 1 is the first.
         **reading: What is read, as what, and where the work runs: see `ReadOptions`.
 
     Returns:
@@ -92,23 +102,76 @@ def compare(
         tracelink.compare("monday/", "friday/", gates=["step_time > +5%"]).causes
     """
     limits = [Limit.parsed(text) for text in _texts(gates)]
-    runs = [("first", before), ("second", after)]
-    for (_, run), argument in zip(runs, ("before", "after"), strict=True):
-        _check_type(run, argument)
+    for one, argument in ((before, "before"), (after, "after")):
+        _check_type(one, argument)
     chosen = engine_of(reading)
+    runs = [_Run.of("first", before, reading), _Run.of("second", after, reading)]
+    first, second = (one.compile_report(chosen, start) for one, start in zip(runs, (run, None), strict=True))
+    compiled = compared(first, second) if first and second else None
+    of_logs = [*first.findings, *second.findings] if first and second else []
+    if compiled and not any(one.has_more_than_logs() for one in runs):
+        return _of_logs(compiled, of_logs, limits)
     selection = Selection(ranks=ranks, steps=steps)
     sides = []
-    for which, run in runs:
-        job = (
-            Job.of(run)
-            if isinstance(run, EventGraph)
-            else _read(run, reading, chosen, clock, selection.ranks)
-        )
-        side = side_of(job, chosen, selection.steps)
-        if not side.steps:
-            raise _nothing_to_compare(side, which, _path(run), selection.steps)
+    for each in runs:
+        side = side_of(each.job(chosen, clock, selection.ranks), chosen, selection.steps)
+        if not side.steps and not (compiled and not side.recorded):
+            raise _nothing_to_compare(side, each.which, _path(each.run), selection.steps)
         sides.append(side)
-    return comparison_of(sides[0], sides[1], limits, anyway=anyway, steps=selection.steps)
+    if compiled and not any(side.recorded for side in sides):
+        return _of_logs(compiled, of_logs, limits)
+    for each, side in zip(runs, sides, strict=True):
+        if not side.steps:
+            raise _nothing_to_compare(side, each.which, _path(each.run), selection.steps)
+    comparison = comparison_of(sides[0], sides[1], limits, anyway=anyway, steps=selection.steps)
+    return replace(comparison, compile=compiled) if compiled else comparison
+
+
+class _Run(Struct, frozen=True):
+    """One of the two runs: its graph, or its files."""
+
+    which: str
+    run: Run
+    sources: Discovery | None
+
+    @classmethod
+    def of(cls, which: str, run: Run, options: ReadOptions) -> _Run:
+        return cls(which, run, None if isinstance(run, EventGraph) else inputs_of(run, options))
+
+    def compile_report(self, engine: Engine, start: int | None) -> CompileReport | None:
+        """The tables of the logs of torch.compile; None if there is none."""
+        return read_tables(self.sources, engine, start) if self.sources else None
+
+    def has_more_than_logs(self) -> bool:
+        """True if there are files other than logs of torch.compile."""
+        tasks = tasks_of(self.sources, []) if self.sources else []
+        return not all(task.content is Content.COMPILATIONS for task in tasks)
+
+    def job(self, engine: Engine, clock: str | os.PathLike[str] | Clocks, ranks: Numbers | None) -> Job:
+        if isinstance(self.run, EventGraph):
+            return Job.of(self.run)
+        assert self.sources
+        try:
+            return read_job(self.sources, engine, clock=clock_choice(clock), selection=Selection(ranks=ranks))
+        except RankConflictError as conflict:
+            conflict.advice = (
+                "Name the folder of one job, with one file of each format for each rank, and rename files whose names "
+                "have another rank."
+            )
+            raise
+
+
+def _of_logs(diff: CompileDiff, findings: Sequence[Finding], limits: Sequence[Limit]) -> Comparison:
+    """The comparison of two runs that recorded nothing but their compilations."""
+    if limits:
+        raise UsageError(
+            f"the gate {limits[0].text!r} is for the time of steps, and there are only logs of torch.compile",
+            advice="Name folders with profiles too, or leave the gate out: the exit code is 1 if compiling is worse.",
+        )
+    step = StepChange(0, 0, before_ns=0, after_ns=0, delta_ns=0)
+    return Comparison(
+        comparable=True, why_not=[], step=step, parts=[], causes=[], gates=[], findings=findings, compile=diff
+    )
 
 
 def _texts(gates: object) -> list[str]:
@@ -132,25 +195,6 @@ def _check_type(run: object, argument: str) -> None:
         )
     if not isinstance(run, EventGraph) and any(isinstance(path, EventGraph) for path in paths):
         raise UsageError(f"{argument}: a list of graphs", advice="Give one graph, of all ranks of the run.")
-
-
-def _read(
-    paths: Paths,
-    options: ReadOptions,
-    engine: Engine,
-    clock: str | os.PathLike[str] | Clocks,
-    ranks: Numbers | None,
-) -> Job:
-    try:
-        return read_job(
-            inputs_of(paths, options), engine, clock=clock_choice(clock), selection=Selection(ranks=ranks)
-        )
-    except RankConflictError as conflict:
-        conflict.advice = (
-            "Name the folder of one job, with one file of each format for each rank, and rename files whose names have "
-            "another rank."
-        )
-        raise
 
 
 def _path(run: Run) -> str:

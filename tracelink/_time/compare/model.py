@@ -8,6 +8,7 @@ from typing import Annotated, Any
 
 from msgspec import Struct
 
+from tracelink._compile.model import CompileDiff
 from tracelink._model.fields import Count, Doc, Nanoseconds, Row, Shown, SignedNanoseconds
 from tracelink._model.findings import Finding
 from tracelink._model.results import Result, rows_of
@@ -124,20 +125,22 @@ class Comparison(Result, frozen=True):
 
     comparable: bool
     why_not: Sequence[str]
-    step: StepChange
+    step: Annotated[StepChange, Doc("Of no steps if only logs of torch.compile are compared.")]
     parts: Sequence[PartChange]
     causes: Annotated[Sequence[CauseChange], Doc("Add up to the change of the step; the largest first.")]
     gates: Sequence[Gate]
     findings: Annotated[Sequence[Finding], Doc("What must be known to read the numbers.")]
+    compile: Annotated[CompileDiff | None, Doc("Null unless both runs have logs of torch.compile.")] = None
 
     drawn_by = "tracelink._time.compare.report"
 
     @property
     def failed(self) -> bool:
-        """True if a gate failed; gates of runs that are not comparable are not decided."""
-        return any(gate.failed for gate in self.gates)
+        """True if a gate failed, or torch.compile does worse; gates of runs that differ too much are not decided."""
+        return any(gate.failed for gate in self.gates) or bool(self.compile and self.compile.is_worse)
 
     def table_rows(self) -> dict[str, tuple[type[Struct], Sequence[Any]]]:
-        """Returns the rows of each table by name: causes, their kernels, parts, gates and findings."""
+        """Returns the rows of each table by name: causes, kernels, parts, gates, findings, compilations."""
         kernels = [kernel for cause in self.causes for kernel in cause.kernels]
-        return {**rows_of(self), "kernels": (KernelChange, kernels)}
+        compiled = rows_of(self.compile) if self.compile else {}
+        return {**rows_of(self), "kernels": (KernelChange, kernels), **compiled}

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Annotated
 
+from tracelink._compile.diff import in_a_sentence, sections_of
+from tracelink._compile.model import CompileDiff
 from tracelink._model.fields import Shown
 from tracelink._model.text import counted, shortened, span
 from tracelink._show.document import Block, Paragraph, Report, Section, Table, Tone
@@ -98,7 +100,13 @@ class Part(Change, frozen=True):
 
 
 def report_of(result: Comparison) -> Report:
-    """The document of a comparison."""
+    """The document of a comparison: of steps, of compilations, or of both."""
+    compiled = result.compile
+    changes = sections_of(compiled) if compiled else []
+    compiling = [_compiling(compiled)] if compiled else []
+    if compiled and not result.step.before_steps:
+        tone = Tone.PROBLEM if compiled.is_worse else Tone.GOOD
+        return Report("diff", compiling[0].text, tone, sections=changes, findings=result.findings)
     return Report(
         "diff",
         headline(result),
@@ -106,14 +114,20 @@ def report_of(result: Comparison) -> Report:
         summary=[
             *(Paragraph(f"Not comparable: {reason}.", Tone.PROBLEM) for reason in result.why_not),
             *(Paragraph(gate_in_words(gate), GATE_TONES.get(gate.state, Tone.GOOD)) for gate in result.gates),
+            *compiling,
         ],
         sections=[
             Section("Parts", [_parts(result)]),
             Section("Causes", list(_causes(result))),
             Section("Kernels of causes", [_kernels(result)], "kernels", verbose=True, titled=True),
+            *changes,
         ],
         findings=result.findings,
     )
+
+
+def _compiling(diff: CompileDiff) -> Paragraph:
+    return Paragraph(in_a_sentence(diff), Tone.PROBLEM if diff.is_worse else Tone.GOOD)
 
 
 SIDES = ("before_ns", "after_ns", "delta_ns")

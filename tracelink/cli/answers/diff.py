@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import click
 
+from tracelink._compile.diff import worse_in_words
 from tracelink._io.engine import Engine
 from tracelink._model.ranges import Numbers
 from tracelink._time.compare.compare import compare
@@ -26,6 +27,7 @@ GATES = (
     "tracelink diff samples/run_before samples/run_after",
     "tracelink diff samples/run_before samples/run_after --gate 'step_time > +5%' --gate 'idle > +100us'",
     "tracelink diff samples/run_before samples/run_after -o comment.md",
+    "tracelink diff samples/compile_job samples/compile_job     with logs of torch.compile: what was compiled, too",
 )
 @click.argument("before", type=click.Path())
 @click.argument("after", type=click.Path())
@@ -36,6 +38,12 @@ GATES = (
     "--ranks", "only_ranks", metavar="N-M,...", help="Only these ranks of both runs, such as 0-7,64."
 )
 @click.option("--steps", metavar="N-M,...", help="Only these steps of both runs, such as 3-5,7.")
+@click.option(
+    "--run",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="If the compile logs of BEFORE are of several starts of the job, compare this one: 1 is the first.",
+)
 @takes_clock
 @takes_engine
 def diff(
@@ -47,6 +55,7 @@ def diff(
     anyway: bool,
     only_ranks: str | None,
     steps: str | None,
+    run: int | None,
     clock: str,
     engine: Engine,
 ) -> None:
@@ -56,9 +65,13 @@ def diff(
     time; together they are the change of the step. A change that is not larger than the variation between steps is
     marked as the same.
 
-    The exit code is 0 if all gates pass, 1 if one fails, 2 if an argument is wrong, and 3 if the runs are not
-    comparable: another number of ranks, no steps in one of them, collectives of other sizes, or damaged files. Then
-    gates are not decided, except with --anyway.
+    If both runs have logs of torch.compile (TORCH_TRACE), what was compiled is compared too, or alone: recompilations,
+    graph breaks, failures and differences between ranks that are new or gone, and the time of each function. Compiling
+    is worse if something is new or more frequent, or if a function takes more than 1 s and 20 % longer.
+
+    The exit code is 0 if all gates pass, 1 if one fails or compiling is worse, 2 if an argument is wrong, and 3 if the
+    runs are not comparable: another number of ranks, no steps in one of them, collectives of other sizes, or damaged
+    files. Then gates are not decided, except with --anyway.
 
     BEFORE and AFTER are directories, files or archives.
     """
@@ -68,6 +81,7 @@ def diff(
             after,
             gates=gates,
             anyway=anyway,
+            run=run,
             clock=clock,
             engine=engine,
             watch=watch,
@@ -81,6 +95,8 @@ def diff(
         for gate in result.gates:
             if gate.failed:
                 console.error(gate_in_words(gate))
+        for line in worse_in_words(result.compile) if result.compile else ():
+            console.error(line)
     click.get_current_context().exit(_exit_code(result, anyway=anyway))
 
 
