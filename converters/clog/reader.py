@@ -20,8 +20,16 @@ from tracelink._model.operations import POINT_TO_POINT, ROOTED, Operation, opera
 from tracelink._model.records import Entry, EntryPayloads, Recording, Records, Requests, State
 from tracelink._model.text import counted, subject
 from tracelink._model.trace import Payload, ProcessGroup, RankTrace, SourceInfo
-from tracelink.converters.clog.instances import Found, Instances, instances_of
-from tracelink.converters.clog.log import VERSION, Communicator, Log, Signature, read_log
+from tracelink.converters.clog.log import (
+    VERSION,
+    Communicator,
+    Found,
+    Instances,
+    Log,
+    Signature,
+    instances_of,
+    read_log,
+)
 
 TYPES = {
     "f32": "Float",

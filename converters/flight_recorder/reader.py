@@ -12,8 +12,9 @@ from msgspec.structs import replace
 from tracelink._io.engine import Engine
 from tracelink._io.pickles import collector_paused
 from tracelink._io.sources import Source
-from tracelink._model.columns import NO_TIME, UNKNOWN, StringTable
+from tracelink._model.columns import NO_TIME, UNKNOWN, Bools, Int64s, StringTable
 from tracelink._model.findings import Finding, NewerVersion, Severity
+from tracelink._model.operations import POINT_TO_POINT, operation_of
 from tracelink._model.records import Recording, Records
 from tracelink._model.text import subject
 from tracelink._model.trace import RankTrace, SourceInfo
@@ -76,7 +77,9 @@ class FlightRecorderReader:
             communications=communications_of(records, fields.requests, groups, strings),
             payloads=[RecorderPayloads(source)],
             findings=decoded.findings
-            + _findings(decoded.dump, fields, holds_only_active(decoded.dump, fields, records), source.path)
+            + _dump_findings(
+                decoded.dump, fields, holds_only_active(decoded.dump, fields, records), source.path
+            )
             + list(recorded.findings)
             + too_large
             + invalid_groups,
@@ -111,7 +114,7 @@ class FlightRecorderReader:
             broken_off=decoded.truncated,
             payloads=RecorderPayloads(source),
             findings=decoded.findings
-            + _findings(decoded.dump, fields, only_active, source.path)
+            + _dump_findings(decoded.dump, fields, only_active, source.path)
             + list(recorded.findings)
             + invalid_groups,
             retires_early=recorded.is_torchcomms,
@@ -141,8 +144,6 @@ def _recorded(dump: schema.Dump, fields: Fields, strings: StringTable, path: str
     first = strings.texts()[fields.requests.distinct.operation[0]] if len(fields) else ""
     if not fields.groups or not first.startswith(f"{fields.groups[0][1]}:"):
         return Recorded(fields)
-    from tracelink.converters.flight_recorder.torchcomms import numbered
-
     config = dump.header.get(schema.GROUP_CONFIG)
     found = numbered(fields, strings, len(config) if isinstance(config, dict) else 0, path)
     return Recorded(fields) if found is None else Recorded(found.fields, True, found.findings)
@@ -178,7 +179,7 @@ def _header(header: Mapping[str, Any], path: str) -> tuple[dict[str, Any], list[
     return kept, [Finding(Severity.WARNING, "too-large", message, len(too_large), path)]
 
 
-def _findings(dump: schema.Dump, fields: Fields, only_active: bool, path: str) -> list[Finding]:
+def _dump_findings(dump: schema.Dump, fields: Fields, only_active: bool, path: str) -> list[Finding]:
     findings: list[Finding] = []
     if schema.is_newer(dump.version):
         newest = ".".join(map(str, schema.NEWEST_VERSION))
@@ -201,3 +202,84 @@ def _findings(dump: schema.Dump, fields: Fields, only_active: bool, path: str) -
         message = f"the ring buffer wrapped: the first {fields.first_record} entries were overwritten before the dump"
         findings.append(Finding(Severity.INFO, "wrapped", message, fields.first_record, path))
     return findings
+
+
+# Dumps of the recorder of torchcomms: the same layout, but one count of operations for all communicators of a process.
+
+_BATCH_OF_MESSAGES = "batch_op_issue"
+"""Sends and receives that are issued together, and are recorded as one operation of the rank alone."""
+
+
+class Numbered(Struct, frozen=True):
+    """Fields with numbers within each group, and what is not numbered."""
+
+    fields: Fields
+    findings: tuple[Finding, ...]
+
+
+def numbered(fields: Fields, strings: StringTable, described: int, path: str) -> Numbered | None:
+    """The fields of a dump whose header describes so many groups; None if torchcomms did not write it."""
+    if not _is_of_torchcomms(fields, strings):
+        return None
+    message = _messages(fields, strings)
+    counted = _counted(fields, message)
+    if counted is None and max(described, len(fields.groups)) == 1 and not message.any():
+        counted = fields.collective + 1
+    unnumbered = 0 if counted is not None else int(np.count_nonzero(~message))
+    collective = np.full(len(fields), UNKNOWN) if counted is None else np.where(message, UNKNOWN, counted)
+    found = replace(
+        fields,
+        collective=collective,
+        p2p=np.full(len(fields), UNKNOWN),
+        is_message=fields.is_message | message,
+    )
+    return Numbered(found, tuple(_findings(unnumbered, path)))
+
+
+def _is_of_torchcomms(fields: Fields, strings: StringTable) -> bool:
+    """Whether each group is described by the backend of its operations, and one count runs through all groups."""
+    if not len(fields) or (fields.p2p > 0).any() or fields.is_message.any():
+        return False
+    names = strings.texts()
+    operation = fields.requests.distinct.operation[fields.requests.request]
+    pairs = np.unique(fields.group << 32 | operation.astype(np.int64)).tolist()
+    described = all(
+        (backend := fields.groups[pair >> 32][1]) and names[pair & 0xFFFFFFFF].startswith(f"{backend}:")
+        for pair in pairs
+    )
+    numbers = fields.collective
+    counts_from_1 = len(fields.groups) == 1 and int(numbers[0]) == fields.first_record + 1
+    return described and not counts_from_1 and bool((np.diff(numbers) > 0).all())
+
+
+def _messages(fields: Fields, strings: StringTable) -> Bools:
+    names = strings.texts()
+    of_messages = (*POINT_TO_POINT, _BATCH_OF_MESSAGES)
+    distinct = [
+        operation_of(names[code]) in of_messages for code in fields.requests.distinct.operation.tolist()
+    ]
+    found: Bools = np.array(distinct, np.bool_)[fields.requests.request]
+    return found
+
+
+def _counted(fields: Fields, message: Bools) -> Int64s | None:
+    """The number of each collective within its group, from 1; None if earlier entries are not in the dump."""
+    if fields.first_record or int(fields.collective[0]) or fields.skipped:
+        return None
+    order = np.argsort(fields.group, kind="stable")
+    counts = np.cumsum(~message[order])
+    first = np.searchsorted(fields.group[order], fields.group[order])
+    before = np.where(first > 0, counts[first - 1], 0)
+    numbers = np.empty(len(fields), np.int64)
+    numbers[order] = counts - before
+    return numbers
+
+
+def _findings(unnumbered: int, path: str) -> list[Finding]:
+    if not unnumbered:
+        return []
+    text = (
+        f"{subject(unnumbered, 'collective', 'are')} not matched with other ranks: torchcomms counts the operations of "
+        "all communicators together, and earlier ones are not in the dump. Set a larger TORCHCOMM_FR_BUFFER_SIZE."
+    )
+    return [Finding(Severity.WARNING, "unnumbered", text, unnumbered, path)]

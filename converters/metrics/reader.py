@@ -12,8 +12,8 @@ from tracelink._model.columns import StringTable
 from tracelink._model.events import Events, Track, TrackKind
 from tracelink._model.metrics import Readings
 from tracelink._model.trace import NoPayloads, RankTrace
-from tracelink.converters.metrics import dialect_of, objects, prometheus, tables
-from tracelink.converters.metrics.samples import FORMAT, Samples
+from tracelink.converters.metrics import dialect_of, prometheus, tables
+from tracelink.converters.metrics.cells import FORMAT, Samples
 
 
 class MetricsFileReader:
@@ -69,8 +69,8 @@ _READERS: Mapping[str, DialectReader] = {
     "vmstat": _of_lines(tables.read_vmstat),
     "prometheus": _of_lines(prometheus.read_text),
     "query-range": prometheus.read_query_range,
-    "smi-json": objects.read_smi,
-    "dynolog": _of_lines(objects.read_dynolog),
+    "smi-json": prometheus.read_smi,
+    "dynolog": _of_lines(prometheus.read_dynolog),
 }
 
 

@@ -23,14 +23,14 @@ from tracelink._model.operations import Operation, operation_of
 from tracelink._model.text import counted, subject
 from tracelink._model.trace import Payload, ProcessGroup, RankTrace, SourceInfo
 from tracelink.converters.nccl_inspector import schema
-from tracelink.converters.nccl_inspector.records import (
+from tracelink.converters.nccl_inspector.schema import (
+    Communicator,
     Operations,
     has_several_processes,
     lines_in,
     operations_in,
     process_of,
 )
-from tracelink.converters.nccl_inspector.schema import Communicator
 
 FORMAT = "nccl-inspector"
 BACKEND = "nccl"

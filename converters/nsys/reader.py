@@ -16,12 +16,16 @@ from tracelink._model.events import EventKind, Events, Track, TrackKind
 from tracelink._model.findings import Finding, Severity
 from tracelink._model.text import subject
 from tracelink._model.trace import RankTrace, SourceInfo
-from tracelink.converters.nsys.collected import Stored
-from tracelink.converters.nsys.contents import ProcessSource, Session, unpack
+from tracelink.converters.nsys.activities import Stored
+from tracelink.converters.nsys.contents import Process, ProcessSource, Session, unpack
 from tracelink.converters.nsys.database import Database
-from tracelink.converters.nsys.nccl import LibraryCalls, Payloads, is_library_call, library_calls
-from tracelink.converters.nsys.payloads import RowPayloads
-from tracelink.converters.nsys.processes import Process
+from tracelink.converters.nsys.payloads import (
+    LibraryCalls,
+    Payloads,
+    RowPayloads,
+    is_library_call,
+    library_calls,
+)
 
 
 class NsysReader:

@@ -23,8 +23,7 @@ from tracelink._model.text import counted
 from tracelink._model.trace import SourceInfo
 from tracelink.converters.pytorch.arguments import decimal_nanoseconds
 from tracelink.converters.torch_trace import schema
-from tracelink.converters.torch_trace.clock import LogClock
-from tracelink.converters.torch_trace.records import Damage, Record, records_in
+from tracelink.converters.torch_trace.schema import Damage, LogClock, Record, records_in
 
 FORMAT = "torch-trace"
 LARGEST_KEPT = 64 << 10

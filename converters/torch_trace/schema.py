@@ -1,8 +1,22 @@
-"""What the records of a compile log contain: the only place with their field names."""
+"""Records of a compile log: the only place with their field names, how they are found, and their clock."""
 
 from __future__ import annotations
 
+import hashlib
+import re
+from bisect import bisect_right
+from calendar import isleap
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
+from functools import lru_cache
+from itertools import pairwise
+
 import msgspec
+from msgspec import Struct, field
+
+from tracelink._io.sources import Opened, Source
+from tracelink._model.columns import MILLISECOND, SECOND
+from tracelink._model.errors import UnreadableError
 
 COMMON = frozenset(
     {
@@ -200,3 +214,249 @@ class PhaseArguments(msgspec.Struct, frozen=True, gc=False):
     fn_name: str | None = None
     key: str | None = None
     """Of the cache that was asked for a graph, at the end of the phase."""
+
+
+# The clock of a compile log: times of records are local and have no year; times of events show both.
+
+QUARTER_HOUR = 900 * SECOND
+"""Time zones differ by multiples of it."""
+DAY = 86400 * SECOND
+YEAR = 365 * DAY
+"""Days are counted without the leap day: the last one of a year is always the 365th."""
+_DAYS_BEFORE = (0, 0, 31, 59, 90, 120, 151, 181, 212, 243, 273, 304, 334)
+"""Days of a year before each month, without the leap day."""
+TOLERANCE = SECOND
+"""How much earlier or later than the events around it a record can be."""
+
+
+@lru_cache(maxsize=16)
+def local_seconds(date_time: bytes) -> int:
+    """`1118 06:08:23` since the last day before a year; a month that is none has no days before it."""
+    month, day, hour, minute, second = (int(date_time[at : at + 2]) for at in (0, 2, 5, 8, 11))
+    days = _DAYS_BEFORE[month] + day if 1 <= month <= 12 else 0
+    return ((days * 24 + hour) * 60 + minute) * 60 + second
+
+
+class _Stretch(Struct):
+    """Records of a log between which the zone did not change."""
+
+    before: int
+    """The number of records at the last event of the stretch before; those between may be of either."""
+    position: int
+    """The number of records at its first event."""
+    offset: int
+    """What to add to local times."""
+    first_ns: int
+    """Since 1970, of its first event."""
+    last_ns: int
+    events: int = 1
+
+
+class LogClock(Struct):
+    """Collects local times and events in the order of the log."""
+
+    stretches: list[_Stretch] = field(default_factory=list)
+    years: int = 0
+    """How often a year ended within the log."""
+    latest: int = 0
+    """The latest local time since the zone changed."""
+    _last: int = 0
+    _position: int = 0
+    """The number of records at the last event."""
+
+    def continued(self, local: int) -> int:
+        """The local time of the next record, counted on over the end of a year."""
+        local += self.years * YEAR
+        if self._last - local > 300 * DAY:
+            self.years += 1
+            local += YEAR
+        self._last = local
+        self.latest = max(self.latest, local)
+        return local
+
+    def add_event(self, local: int, event_ns: int, position: int) -> None:
+        """An event that was logged when it happened; `position` records with a time were before it."""
+        offset = round((event_ns - local) / QUARTER_HOUR) * QUARTER_HOUR
+        if self.stretches and self.stretches[-1].offset == offset:
+            self.stretches[-1].events += 1
+            self.stretches[-1].last_ns = event_ns
+        else:
+            self.stretches.append(_Stretch(self._position, position, offset, event_ns, event_ns))
+            self.latest = local
+        self._position = position
+
+    def settle(self, source: Source) -> bool:
+        """Decides what the stretches are; false if no event shows the time zone and the year."""
+        self.stretches = _without_delays(self.stretches)
+        if self.stretches:
+            return True
+        written = source.modified_ns // 10**9 if source.is_whole else 0
+        start = _new_year(datetime.fromtimestamp(written, UTC).year - self.years)
+        self.stretches = [_Stretch(0, 0, start, 0, 0)]
+        return False
+
+    def since_1970(self, local: int, position: int) -> int:
+        """The time of the record with this number, after `settle`."""
+        index = max(bisect_right(self.stretches, position, key=lambda one: one.position) - 1, 0)
+        time = local + self.stretches[index].offset
+        if index + 1 < len(self.stretches) and position >= self.stretches[index + 1].before:
+            after = self.stretches[index + 1]
+            begin, end = self.stretches[index].last_ns - TOLERANCE, after.first_ns + TOLERANCE
+            changed = local + after.offset
+            if begin <= changed <= end and not begin <= time <= end:
+                return changed
+        return time
+
+    @property
+    def behind_utc(self) -> int:
+        """What to add to local times with their year for times since 1970, at the first event; after `settle`."""
+        first = self.stretches[0]
+        begun = datetime.fromtimestamp(first.first_ns / SECOND, UTC)
+        leap_day = DAY if isleap(begun.year) and begun.month > 2 else 0
+        starts = (_new_year(begun.year + years) for years in (-1, 0, 1))
+        return min((first.offset - leap_day - start for start in starts), key=abs)
+
+    @property
+    def end_ns(self) -> int:
+        """The time of the last record, after `settle`."""
+        return self.latest + self.stretches[-1].offset
+
+
+def _without_delays(stretches: list[_Stretch]) -> list[_Stretch]:
+    """Without single events that were logged minutes late, and the stretches around them joined."""
+    kept: list[_Stretch] = []
+    for one in stretches:
+        if one.events == 1 and len(stretches) > 1:
+            continue
+        if kept and kept[-1].offset == one.offset:
+            kept[-1].last_ns = one.last_ns
+            kept[-1].events += one.events
+        else:
+            kept.append(one)
+    return kept or stretches[:1]
+
+
+def _new_year(year: int) -> int:
+    """The last day of the year before, from which days are counted."""
+    return int(datetime(year, 1, 1, tzinfo=UTC).timestamp()) * SECOND - DAY
+
+
+# Records of a compile log: a prefix with time and process, an envelope of JSON, and indented lines of payload.
+
+BLOCK = 1 << 17
+LONGEST = 256 << 20
+"""Bytes of a record that is held in memory."""
+
+PREFIX = re.compile(rb"\n[VIWEC](\d{4} \d\d:\d\d:\d\d)\.(\d{6}) (\d{1,10}) ([^:\n]{0,1000}):(\d{1,8})\] ")
+INDENT = b"\t"
+
+
+class Record(Struct, frozen=True):
+    """One record; its time is local, and has no year."""
+
+    offset: int
+    """Of its first byte in the uncompressed file."""
+    time_ns: int
+    """Since the last day before a year, without its leap day."""
+    pid: int
+    where: bytes
+    """The file that wrote it."""
+    line: int
+    envelope: bytes
+    payload: bytes
+    """Without the indent of its lines."""
+    payload_offset: int
+    payload_bytes: int
+    """As stored, with the indent."""
+    noise: int
+    """Lines that are no part of it."""
+
+    def has_digest(self, digest: str) -> bool:
+        """Whether the payload is complete."""
+        return hashlib.md5(self.payload, usedforsecurity=False).hexdigest() == digest
+
+
+class Damage(Struct):
+    """What of a log is no record."""
+
+    before: int = 0
+    """Bytes before the first record."""
+    cut: bool = False
+    """Whether the last line does not end."""
+
+
+def records_in(stream: Opened, damage: Damage, advanced: Callable[[int], None]) -> Iterator[Record]:
+    """The records of a log, in order; `held` begins with the newline before the first one that may continue."""
+    held, offset, searched = bytearray(b"\n"), -1, 0
+    begun = False
+    while block := stream.read(BLOCK):
+        advanced(len(block))
+        held += block
+        complete = held.rfind(b"\n")
+        starts = [match.start() for match in PREFIX.finditer(held, searched, complete + 1)]
+        if starts and not begun:
+            damage.before, begun = starts[0], True
+        elif begun:
+            starts.insert(0, 0)
+        if len(starts) > 1:
+            text = bytes(held)
+            for start, stop in pairwise(starts):
+                yield _record(text, start, stop, offset)
+        if starts:
+            del held[: starts[-1]]
+            offset += starts[-1]
+            complete -= starts[-1]
+        if len(held) > LONGEST:
+            raise UnreadableError(
+                f"a record is longer than {LONGEST >> 20} MB", advice="Is it a compile log?"
+            )
+        searched = max(complete, 1 if begun else 0)
+    damage.cut = len(held) > 1 and held[-1:] != b"\n"
+    if begun:
+        yield _record(bytes(held), 0, _end_of_last(held, cut=damage.cut), offset)
+    else:
+        damage.before = len(held) - 1
+
+
+def _end_of_last(held: bytearray, *, cut: bool) -> int:
+    """Where the last record ends: before the newline, and before the beginning of another one."""
+    last = held.rfind(b"\n")
+    continues = held[last + 1 : last + 2] == INDENT
+    return len(held) if cut and (last == 0 or continues) else last
+
+
+def _record(text: bytes, start: int, stop: int, offset: int) -> Record:
+    """The record after the newline at `start`; that before the next one is at `stop`."""
+    match = PREFIX.match(text, start)
+    assert match
+    date_time, micros, pid, where, line = match.groups()
+    begin = match.end()
+    line_end = text.find(b"\n", begin, stop)
+    line_end = stop if line_end < 0 else line_end
+    stored = text[line_end + 1 : stop]
+    payload, noise = _payload(stored)
+    return Record(
+        offset + start + 1,
+        local_seconds(date_time) * SECOND + int(micros) * MILLISECOND // 1000,
+        int(pid),
+        where,
+        int(line),
+        text[begin:line_end],
+        payload,
+        offset + line_end + 1,
+        len(stored),
+        noise,
+    )
+
+
+def _payload(stored: bytes) -> tuple[bytes, int]:
+    """The payload without its indent, and how many lines between belong to something else."""
+    if not stored:
+        return b"", 0
+    if stored.startswith(INDENT):
+        payload = stored[1:].replace(b"\n\t", b"\n")
+        if payload.count(b"\n") == len(stored) - 1 - len(payload):
+            return payload, 0
+    lines = stored.split(b"\n")
+    indented = [line[1:] for line in lines if line.startswith(INDENT)]
+    return b"\n".join(indented), len(lines) - len(indented)

@@ -23,7 +23,7 @@ from tracelink._compile.reading import Read, read
 from tracelink._compile.report import report_of
 from tracelink._model.columns import SECOND
 from tracelink._show.html import draw
-from tracelink.converters.torch_trace.records import Damage, records_in
+from tracelink.converters.torch_trace.schema import Damage, records_in
 
 SCHEDULE = "inductor_collective_schedule"
 

@@ -14,7 +14,7 @@ from builders.nsys import MIDDLE, SESSION_NS, Export
 from tracelink._model.communications import Communications
 from tracelink._model.trace import RankTrace
 from tracelink._run.processes import Processes
-from tracelink.converters.nsys.nccl import COMMUNICATOR, Payloads
+from tracelink.converters.nsys.payloads import COMMUNICATOR, Payloads
 from tracelink.converters.nsys.reader import NsysReader
 
 INIT, REDUCE, SEND = 1 << 24 | 11, 1 << 24 | 5, 1 << 24 | 9

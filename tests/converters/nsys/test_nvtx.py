@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tracelink._model.columns import StringTable
-from tracelink.converters.nsys.labels import SEPARATOR, NameCodes, labels_of
+from tracelink.converters.nsys.nvtx import SEPARATOR, NameCodes, labels_of
 
 
 def parsed(*texts: str) -> list[tuple[str, int, int]]:

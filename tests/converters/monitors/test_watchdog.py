@@ -12,8 +12,15 @@ from builders.monitors import Group, c10, gloo_lost, gloo_timeout, hung, passed,
 from tracelink._io.sources import discover_inputs
 from tracelink._model.witnesses import Report, Sign, WatchdogLog
 from tracelink._run.processes import Processes
-from tracelink.converters.monitors.lines import AFTER, BLOCK, TOKENS, report_of
-from tracelink.converters.monitors.watchdog import FROM_END, FROM_START, WatchdogLogReader
+from tracelink.converters.monitors.watchdog import (
+    AFTER,
+    BLOCK,
+    FROM_END,
+    FROM_START,
+    TOKENS,
+    WatchdogLogReader,
+    report_of,
+)
 
 DAY = 323 * 86_400 * 10**9
 """The 19th of November in a leap year."""
