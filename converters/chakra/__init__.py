@@ -136,6 +136,7 @@ CHAKRA = Format(
         is_chakra,
         "tracelink.converters.chakra.read:ChakraReader",
         inspects=True,
+        companions=(".groups.json", "comm_group.json", "comm_groups.json"),
     ),
     writer=WriterSpec(
         "Chakra traces (.et) for simulators, one file for each rank, and their process groups",

@@ -84,9 +84,7 @@ def _folder() -> tempfile.TemporaryDirectory[str]:
 def _generated(name: str) -> tuple[Path, Any]:
     folder = Path(_folder().name) / name
     folder.mkdir(parents=True)
-    made = GENERATED[name](folder)
-    (folder / "truth.json").unlink(missing_ok=True)
-    return folder, made
+    return folder, GENERATED[name](folder)
 
 
 SETTLED = Snapshot()

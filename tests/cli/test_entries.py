@@ -256,7 +256,7 @@ class TestSelectionOfDumps:
         for file in dumps(Path("other"), hang(2, culprit=1)).iterdir():
             file.rename(Path("dumps") / file.name.replace("comm_lib_trace_rank_", "job7."))
         assert tracelink("diagnose", "dumps", "--prefix", "comm_lib").exit_code == FINE
-        result = tracelink("diagnose", "dumps", "-p", "job7.")
+        result = tracelink("diagnose", "dumps", "--prefix", "job7.")
         assert (result.exit_code, result.stdout.partition(";")[0]) == (
             NO,
             "Rank 1 never joined all_reduce #3 of group 0 (default_pg)",

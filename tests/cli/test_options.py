@@ -1,12 +1,16 @@
-"""The options of writers."""
+"""The options of commands: those of writers, short flags, and their order in the help."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Iterator, Mapping
 
 import click
+import pytest
 
+from builders.command_line import Run
 from tracelink import plugins
+from tracelink.cli.main import COMMANDS, main
 from tracelink.cli.merge import merge
 
 
@@ -34,10 +38,63 @@ def test_every_value_of_a_writer_option_is_a_choice() -> None:
 
 
 def test_help_names_the_formats_of_every_option() -> None:
-    formats: dict[str, list[str]] = {}
     for name, options in options_of_writers().items():
-        for option in options:
-            formats.setdefault(option, []).append(name)
-    assert {option: (shown(option).help or "").partition(":")[0] for option in formats} == {
-        option: ", ".join(names) for option, names in formats.items()
-    }
+        for option in map(shown, options):
+            assert name in f"{getattr(option, 'heading', '')} {option.help}"
+
+
+SHORT = {
+    "-b": "--before",
+    "-e": "--et",
+    "-f": "--fr",
+    "-g": "--group",
+    "-j": "--jobs",
+    "-k": "--kineto",
+    "-n": "--limit",
+    "-o": "--output",
+    "-p": "--param",
+    "-q": "--quiet",
+    "-r": "--rank",
+    "-s": "--sort",
+    "-t": "--to",
+    "-v": "--verbose",
+}
+
+
+def test_a_short_flag_means_one_thing_in_every_command() -> None:
+    """The table is what users learn: a new flag is added to it, and none changes its meaning."""
+    used: dict[str, set[str]] = {}
+    for option in every_option():
+        for short in (name for name in option.opts if not name.startswith("--")):
+            used.setdefault(short, set()).update(name for name in option.opts if name.startswith("--"))
+    assert used == {short: {long} for short, long in SHORT.items()}
+
+
+def every_option() -> Iterator[click.Option]:
+    for name in COMMANDS:
+        command = main.get_command(click.Context(main), name)
+        assert command
+        yield from (option for option in command.params if isinstance(option, click.Option))
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_options_of_metrics_are_where_metrics_are_read(name: str) -> None:
+    command = main.get_command(click.Context(main), name)
+    assert command
+    assert ("device_map" in {option.name for option in command.params}) == (
+        name in {"merge", "summary", "collectives", "query", "inspect", "diagnose"}
+    )
+
+
+def test_help_has_the_common_options_first(tracelink: Run) -> None:
+    headings = re.findall(r"^(\w.*):$", tracelink("merge", "--help").stdout, re.MULTILINE)
+    assert headings == [
+        "Options",
+        "Inputs",
+        "Metrics (sampled by other programs)",
+        "Timelines (perfetto, perfetto-json)",
+        "Chakra traces (chakra)",
+        "Drawings of Chakra traces (svg, dot, graphml)",
+        "Large jobs",
+        "Examples",
+    ]

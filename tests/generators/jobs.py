@@ -26,7 +26,7 @@ WHOLE = Kept()
 
 
 def write(job: Job, folder: Path, kept: Kept = WHOLE, **how: Any) -> dict[str, Any]:
-    """Writes a job, or what is kept of it, with `truth.json` next to it; returns the whole truth."""
+    """Writes a job, or what is kept of it, with its truth next to the folder; returns the whole truth."""
     recordings = simulate(job)
     write_files(job, recordings, folder, kept, **how)
     facts = truth(job, recordings, kept)
@@ -66,10 +66,15 @@ def hung_job(folder: Path, *, fault: str = "", ranks: int = 8, seed: int = 0) ->
     return recorded
 
 
+def truth_file(folder: Path) -> Path:
+    """The file with the truth of a job: next to its folder, which has only what a job leaves."""
+    return folder.with_name(f"{folder.name}.truth.json")
+
+
 def _write_json(folder: Path, facts: dict[str, Any], indent: int | None = 1) -> None:
-    folder.mkdir(parents=True, exist_ok=True)
+    folder.parent.mkdir(parents=True, exist_ok=True)
     text = json.dumps(facts, indent=indent, default=sorted)
-    (folder / "truth.json").write_text(f"{text}\n", "utf-8")
+    truth_file(folder).write_text(f"{text}\n", "utf-8")
 
 
 # What is true of a job: links, collectives, messages and clock offsets, by the ids in the files.

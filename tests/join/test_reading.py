@@ -146,6 +146,17 @@ def test_an_unknown_format_matters_where_the_file_is_named(tmp_path: Path) -> No
     assert findings(readings(found(tmp_path))) == [(Severity.INFO, "skipped", "notes.txt")]
 
 
+def test_files_that_come_with_traces_are_none(tmp_path: Path) -> None:
+    write(tmp_path / "a.json", profile(0))
+    for name in ("job.groups.json", "comm_group.json", "groups.json"):
+        write(tmp_path / name, b'{"0": [0, 1]}')
+    assert findings(readings(found(tmp_path))) == [
+        (Severity.INFO, "companion", "comm_group.json"),
+        (Severity.INFO, "skipped", "groups.json"),
+        (Severity.INFO, "companion", "job.groups.json"),
+    ]
+
+
 XPLANE = b"\x0a\xa1\xf0\x08\x12\x0e/host:metadata" + bytes(3000)
 ROCPD = b"SQLite format 3\0" + bytes(500) + b"CREATE TABLE rocpd_kernel_dispatch" + bytes(500)
 KERNELS = (

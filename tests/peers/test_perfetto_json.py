@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from jsonschema import Draft202012Validator
 
+from generators.jobs import truth_file
 from peers.merged_case import CASES, Merged, Profile, merge
 from peers.perfetto_process import Loaded, PerfettoEngine
 from tracelink import samples, schemas
@@ -111,7 +112,7 @@ def synthetic(engine: PerfettoEngine, tmp_path_factory: pytest.TempPathFactory) 
 @pytest.fixture(scope="module")
 def truth() -> dict[str, Any]:
     """Every link of the synthetic job."""
-    truth: dict[str, Any] = json.loads((samples.path("gpu_pair") / "truth.json").read_bytes())
+    truth: dict[str, Any] = json.loads(truth_file(samples.path("gpu_pair")).read_bytes())
     return truth
 
 

@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
-from generators.jobs import hung_job
+from generators.jobs import hung_job, truth_file
 from tracelink import diagnose, samples
 
 SAMPLE = samples.path("hung_job")
-TRUTH: dict[str, Any] = json.loads((SAMPLE / "truth.json").read_text("utf-8"))
+TRUTH: dict[str, Any] = json.loads(truth_file(SAMPLE).read_text("utf-8"))
 TESTS = Path(__file__).parents[1]
 
 
@@ -25,6 +25,7 @@ def files(folder: Path) -> dict[str, bytes]:
 def test_the_sample_is_what_the_generator_writes(tmp_path: Path) -> None:
     hung_job(tmp_path)
     assert files(tmp_path) == files(SAMPLE)
+    assert truth_file(tmp_path).read_bytes() == truth_file(SAMPLE).read_bytes()
 
 
 def test_the_diagnosis_is_the_truth() -> None:
@@ -42,5 +43,5 @@ def test_the_diagnosis_is_the_truth() -> None:
 def test_other_faults_are_asked_for_by_name(tmp_path: Path, fault: str) -> None:
     command = [sys.executable, "-m", "generators", "hung_job", str(tmp_path), "--fault", fault]
     subprocess.run(command, cwd=TESTS, check=True, timeout=60)
-    assert json.loads((tmp_path / "truth.json").read_text("utf-8"))["fault"] == fault
+    assert json.loads(truth_file(tmp_path).read_text("utf-8"))["fault"] == fault
     assert len(list((tmp_path / "dumps").iterdir())) == 8

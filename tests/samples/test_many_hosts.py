@@ -12,7 +12,7 @@ import pytest
 
 from generators.files import KINETO, RECORDER, Kept, Missing
 from generators.job import Cluster, HostClock
-from generators.jobs import write
+from generators.jobs import truth_file, write
 from generators.jobs import write_cluster as job
 from generators.training import simulate
 
@@ -29,7 +29,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def truth(folder: Path) -> dict[str, Any]:
-    truth: dict[str, Any] = json.loads((folder / "truth.json").read_bytes())
+    truth: dict[str, Any] = json.loads(truth_file(folder).read_bytes())
     return truth
 
 
@@ -67,8 +67,9 @@ def ends(truth: dict[str, Any]) -> list[dict[str, Any]]:
 def test_equal_parameters_give_equal_bytes(folder: Path, tmp_path: Path) -> None:
     job(tmp_path, **SMALL, sequence_numbers=True, straggler_ns=3_000_000)
     files = [path.relative_to(folder) for path in folder.rglob("*") if path.is_file()]
-    assert len(files) == 3 * 16 + 1
+    assert len(files) == 3 * 16
     assert all((tmp_path / file).read_bytes() == (folder / file).read_bytes() for file in files)
+    assert truth_file(tmp_path).read_bytes() == truth_file(folder).read_bytes()
 
 
 def test_every_kernel_stands_where_the_clock_of_its_rank_showed_it(
@@ -222,7 +223,7 @@ def test_a_ring_buffer_keeps_the_newest_entries(folder: Path, tmp_path: Path) ->
 def test_ranks_and_sources_can_be_left_out(tmp_path: Path) -> None:
     truth = job(tmp_path, Kept(sources=[KINETO], absent_ranks=[1, 5]), **SMALL)
     names = {path.name for path in tmp_path.iterdir()}
-    assert names == {f"kineto_{rank}.json" for rank in range(16) if rank not in (1, 5)} | {"truth.json"}
+    assert names == {f"kineto_{rank}.json" for rank in range(16) if rank not in (1, 5)}
     assert not any(member["sources"] for member in ends(truth) if member["rank"] in (1, 5))
 
 

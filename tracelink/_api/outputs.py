@@ -121,7 +121,8 @@ def merge(
     output: str | os.PathLike[str] | None = None,
     to: str | None = None,
     options: Mapping[str, str] | None = None,
-    view: View | None = None,
+    depth: int | None = None,
+    limit: int | None = None,
     clock: str | os.PathLike[str] | Clocks = ClockMode.HOST,
     selection: Selection | None = None,
     on_forecast: OnForecast | None = None,
@@ -141,7 +142,8 @@ def merge(
         to: The format, such as "perfetto", "chakra", "chakra-json" or "svg"; by default the one that the output's
             name means, else "perfetto-json".
         options: Options of the writer by name, such as {"variant": "astra-sim"} of chakra.
-        view: What a drawing shows: depth, number of nodes.
+        depth: The levels of nesting of a drawing; deeper nodes become part of the box around them.
+        limit: The most nodes of a drawing; by default 2000, and all in .graphml.
         clock: How the clocks of ranks are corrected: "host" (ranks of one host share a clock), "collectives" (every
             rank has its own), "none" (no correction), a file written by `tracelink clocks --json`, or known `Clocks`.
         selection: Keeps only some ranks, a time window, some steps or some kinds of events; see `Selection`. A drawing
@@ -167,7 +169,8 @@ def merge(
     if not writer or plugins.writer_spec(name).files in (Files.ONE, Files.FOLDER):
         check_folder(path)
     correction = clock_choice(clock)
-    changes = _Changes(options or {}, selection or Selection(), view or View(), correction != ClockMode.HOST)
+    view = View(depth=depth, limit=limit)
+    changes = _Changes(options or {}, selection or Selection(), view, correction != ClockMode.HOST)
     copying = writer is not None and plugins.writer_spec(name).copies
     if writer and copying and changes.selection.cuts:
         raise _uncuttable(writer, changes.selection)

@@ -315,6 +315,8 @@ def _unknown(source: Source, *, empty: bool) -> Finding:
     if source.named:
         known = ", ".join(plugins.readers())
         return unreadable(path, f"{path}: no reader recognises it. Known formats: {known}.", "unknown_format")
+    if source.name.endswith(tuple(end for spec in plugins.readers().values() for end in spec.companions)):
+        return Finding(Severity.INFO, "companion", f"{path}: comes with traces, and is none.", source=path)
     return Finding(Severity.INFO, "skipped", f"{path}: skipped, unknown format.", source=path)
 
 

@@ -9,7 +9,7 @@ from tracelink._io.engine import Engine
 from tracelink.cli.answer import print_answer, takes_output
 from tracelink.cli.console import Console
 from tracelink.cli.main import UNREADABLE
-from tracelink.cli.options import Inputs, command, takes_clock, takes_engine, takes_inputs
+from tracelink.cli.options import Inputs, command, takes_clock, takes_engine, takes_files
 from tracelink.cli.terminal import watching
 
 
@@ -19,7 +19,7 @@ from tracelink.cli.terminal import watching
     "tracelink clocks samples/gpu_pair -o clocks.json",
     "tracelink merge samples/gpu_pair --clock clocks.json",
 )
-@takes_inputs
+@takes_files
 @takes_output
 @takes_clock
 @takes_engine

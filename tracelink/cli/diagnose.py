@@ -70,7 +70,6 @@ takes_dumps = collected(
             help="Earlier dumps of the same job: ranks that recorded nothing since then are stuck. Repeatable.",
         ),
         click.option(
-            "-p",
             "--prefix",
             default="",
             metavar="TEXT",

@@ -18,21 +18,23 @@ import tracelink._api as api
 from tracelink._io.engine import Engine
 from tracelink._io.targets import STDOUT
 from tracelink._model.findings import Finding, Severity
-from tracelink._model.selection import Selection, View
+from tracelink._model.selection import Selection
 from tracelink._model.text import about, counted, size
 from tracelink.cli.answer import print_errors, show
 from tracelink.cli.console import Console, is_terminal
 from tracelink.cli.main import FINE, NO, Terminated
 from tracelink.cli.options import (
+    DRAWINGS,
+    WORK,
     Inputs,
     command,
+    option,
     takes_bundle,
     takes_clock,
     takes_engine,
     takes_format,
     takes_inputs,
     takes_selection,
-    takes_view,
     takes_writing,
 )
 from tracelink.cli.terminal import Bar, watching
@@ -71,23 +73,38 @@ if TYPE_CHECKING:
     help="Output file or directory; - is standard output. Default: merged, with the suffix of the format.",
 )
 @takes_format
-@takes_bundle
-@takes_writing
-@takes_selection
-@takes_view
-@takes_clock
-@takes_engine
-@click.option(
-    "--resume",
-    is_flag=True,
-    help="Keep finished ranks in OUTPUT.resume until the output is complete; after an interruption, the same command "
-    "goes on with them.",
-)
 @click.option(
     "--open",
     "opening",
     is_flag=True,
     help="Open the output in Perfetto's UI, as `tracelink open` does. Then --to defaults to perfetto.",
+)
+@takes_selection
+@takes_clock
+@takes_writing
+@takes_bundle
+@option(
+    "--depth",
+    type=int,
+    metavar="N",
+    help="Draw N levels of nesting; deeper nodes become part of the box around them.",
+    heading=DRAWINGS,
+)
+@option(
+    "-n",
+    "--limit",
+    type=int,
+    metavar="N",
+    help="Draw at most N nodes. Default: 2000; no limit for .graphml.",
+    heading=DRAWINGS,
+)
+@takes_engine
+@option(
+    "--resume",
+    is_flag=True,
+    help="Keep finished ranks in OUTPUT.resume until the output is complete; after an interruption, the same command "
+    "goes on with them.",
+    heading=WORK,
 )
 def merge(
     console: Console,
@@ -96,7 +113,8 @@ def merge(
     to: str | None,
     options: dict[str, str],
     selection: Selection | None,
-    view: View,
+    depth: int | None,
+    limit: int | None,
     clock: str,
     engine: Engine,
     resume: bool,
@@ -129,7 +147,8 @@ def merge(
                 output=output,
                 to=to,
                 options=options,
-                view=view,
+                depth=depth,
+                limit=limit,
                 clock=clock,
                 selection=selection,
                 engine=engine,

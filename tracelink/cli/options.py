@@ -16,7 +16,7 @@ import tracelink.plugins as plugins
 from tracelink._io.engine import Engine
 from tracelink._model.errors import did_you_mean
 from tracelink._model.ranges import Numbers
-from tracelink._model.selection import KINDS, Selection, View, Window, words
+from tracelink._model.selection import KINDS, Selection, Window, words
 from tracelink._model.text import counted
 from tracelink._run import engine_for
 from tracelink._run.reading import InputOptions
@@ -39,8 +39,33 @@ FLAGS = (
 """The options of every command."""
 
 
+class Under(click.Option):
+    """An option that the help lists under a heading, after the common ones."""
+
+    def __init__(self, *args: Any, heading: str, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.heading = heading
+
+
+def option(*names: str, heading: str = "", **attributes: Any) -> Decorator:
+    """Adds an option; one with a heading is less common."""
+    if heading:
+        attributes |= {"cls": Under, "heading": heading}
+    return click.option(*names, **attributes)
+
+
 class CommandWithExamples(click.Command):
-    """A command whose help ends with examples, which are not wrapped."""
+    """A command whose help has the common options first, and ends with examples, which are not wrapped."""
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Writes the common options, then those under each heading."""
+        under: dict[str, list[tuple[str, str]]] = {"Options": []}
+        for param in self.get_params(ctx):
+            if isinstance(param, click.Option) and (record := param.get_help_record(ctx)):
+                under.setdefault(getattr(param, "heading", "Options"), []).append(record)
+        for heading, records in under.items():
+            with formatter.section(heading):
+                formatter.write_dl(records)
 
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Writes the examples."""
@@ -112,6 +137,18 @@ class Words(click.Choice):  # type: ignore[type-arg]  # it is generic from click
 # Inputs.
 
 
+INPUTS, METRICS, TIMELINES = (
+    "Inputs",
+    "Metrics (sampled by other programs)",
+    "Timelines (perfetto, perfetto-json)",
+)
+CHAKRA, DRAWINGS, WORK = (
+    "Chakra traces (chakra)",
+    "Drawings of Chakra traces (svg, dot, graphml)",
+    "Large jobs",
+)
+"""Headings of the help."""
+
 SIZE = re.compile(r"(\d{1,6}(?:\.\d{1,3})?)\s*(MB|GB|TB)", re.IGNORECASE)
 UNIT = {"MB": 10**6, "GB": 10**9, "TB": 10**12}
 
@@ -149,17 +186,13 @@ def _rank_of_file(ctx: click.Context, param: click.Parameter, value: str) -> tup
     return file, int(rank)
 
 
-def _inputs(
+def _files(
     paths: tuple[str, ...],
     et: tuple[str, ...],
     kineto: tuple[str, ...],
     fr: tuple[str, ...],
     rank_of: tuple[tuple[str, int], ...],
     max_unpacked: int | None,
-    tz: str | None,
-    metrics_start: str | None,
-    interval: str | None,
-    device_map: tuple[str, ...],
     include: tuple[str, ...],
 ) -> Inputs:
     named = paths + et + kineto + fr
@@ -172,7 +205,6 @@ def _inputs(
         "fr": fr,
         "rank_of": dict(rank_of),
         "max_unpacked": max_unpacked,
-        "metrics": _metrics(tz, metrics_start, interval, device_map),
         "include": include,
     }
     return Inputs(named, options)
@@ -189,7 +221,8 @@ def _metrics(
 
 
 def _path_option(short: str, long: str, text: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    return click.option(short, long, multiple=True, type=click.Path(), metavar="PATH", help=text)
+    names, path = (short, long), click.Path()
+    return option(*names, heading=INPUTS, multiple=True, type=path, metavar="PATH", help=text)
 
 
 def size_in_bytes(ctx: click.Context, param: click.Parameter, value: str | None) -> int | None:
@@ -200,15 +233,16 @@ def size_in_bytes(ctx: click.Context, param: click.Parameter, value: str | None)
     return int(float(found[1]) * UNIT[found[2].upper()]) if found else None
 
 
-takes_max_unpacked = click.option(
+takes_max_unpacked = option(
     "--max-unpacked",
     callback=size_in_bytes,
     metavar="SIZE",
     help="Refuse an input with more uncompressed bytes, such as 200GB. Default: 64GB.",
+    heading=INPUTS,
 )
 
 
-takes_ranks_of_files = click.option(
+takes_ranks_of_files = option(
     "-r",
     "--rank",
     "rank_of",
@@ -216,32 +250,37 @@ takes_ranks_of_files = click.option(
     callback=_ranks_of_files,
     metavar="FILE=N",
     help="Rank of a file; it overrules what its content and name say. Repeatable.",
+    heading=INPUTS,
 )
 
 
 METRICS_OPTIONS: Sequence[Decorator] = (
-    click.option(
+    option(
         "--map",
         "device_map",
         multiple=True,
         metavar="DEVICE=RANK,...",
-        help="Metrics: ranks of GPUs by index, host and index, or UUID, such as 0-7=8-15, node1:0=3 or GPU-1bdee8b4=3. "
+        help="Ranks of GPUs by index, host and index, or UUID, such as 0-7=8-15, node1:0=3 or GPU-1bdee8b4=3. "
         "Repeatable.",
+        heading=METRICS,
     ),
-    click.option(
+    option(
         "--tz",
         metavar="ZONE",
-        help="Metrics: the time zone of local times, such as Europe/Berlin or +02:00.",
+        help="The time zone of local times, such as Europe/Berlin or +02:00.",
+        heading=METRICS,
     ),
-    click.option(
+    option(
         "--metrics-start",
         metavar="TIME",
-        help="Metrics without times: the time of the first sample, such as '2026-11-18 06:42:10'.",
+        help="If there are no times: the time of the first sample, such as '2026-11-18 06:42:10'.",
+        heading=METRICS,
     ),
-    click.option(
+    option(
         "--interval",
         metavar="SECONDS",
-        help="Metrics without times: the time between two samples, such as 0.5.",
+        help="If there are no times: the time between two samples, such as 0.5.",
+        heading=METRICS,
     ),
 )
 """The options on metrics that other programs sampled."""
@@ -250,29 +289,37 @@ takes_metrics = collected("metrics", _metrics, METRICS_OPTIONS)
 """Adds these options; the function gets them as `metrics`, None if none is given."""
 
 
-takes_include = click.option(
+takes_include = option(
     "--include",
     multiple=True,
     metavar="PART",
     help="Read what is left out by default: osrt (calls of the operating system in Nsight Systems). Repeatable.",
+    heading=INPUTS,
 )
 
 
-takes_inputs = collected(
-    "inputs",
-    _inputs,
-    (
-        click.argument("paths", nargs=-1, type=click.Path()),
-        _path_option("-e", "--et", "Execution trace. Repeatable."),
-        _path_option("-k", "--kineto", "Kineto profile. Repeatable."),
-        _path_option("-f", "--fr", "Flight-recorder dump, or a directory of dumps. Repeatable."),
-        takes_ranks_of_files,
-        takes_max_unpacked,
-        *METRICS_OPTIONS,
-        takes_include,
-    ),
+FILES: Sequence[Decorator] = (
+    click.argument("paths", nargs=-1, type=click.Path()),
+    _path_option("-e", "--et", "Execution trace. Repeatable."),
+    _path_option("-k", "--kineto", "Kineto profile. Repeatable."),
+    _path_option("-f", "--fr", "Flight-recorder dump, or a directory of dumps. Repeatable."),
+    takes_ranks_of_files,
+    takes_max_unpacked,
+    takes_include,
 )
-"""Adds the arguments that name inputs; the function gets them as `inputs`."""
+
+takes_files = collected("inputs", _files, FILES)
+"""Adds the arguments that name inputs without metrics; the function gets them as `inputs`."""
+
+
+def takes_inputs(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Adds the arguments that name inputs and the options on metrics; the function gets them as `inputs`."""
+
+    def with_metrics(*args: Any, inputs: Inputs, metrics: Metrics | None, **kwargs: Any) -> None:
+        named = Inputs(inputs.named, {**inputs.options, "metrics": metrics})
+        function(*args, inputs=named, **kwargs)
+
+    return takes_files(takes_metrics(update_wrapper(with_metrics, function)))
 
 
 def _engine(jobs: int | None, engine_name: str | None) -> Engine:
@@ -292,19 +339,21 @@ takes_engine = collected(
     "engine",
     _engine,
     (
-        click.option(
+        option(
             "-j",
             "--jobs",
             type=click.IntRange(min=1),
             metavar="N",
             help="Use at most N processes. Default: one per core.",
+            heading=WORK,
         ),
-        click.option(
+        option(
             "--engine",
             "engine_name",
             metavar="dask|dask://HOST:PORT",
             help="Work on a Dask cluster: dask starts workers on this machine, an address names a scheduler. "
             "Default: processes of this machine.",
+            heading=WORK,
         ),
     ),
 )
@@ -347,39 +396,50 @@ takes_writing = collected(
     "options",
     _writing,
     (
-        click.option(
-            "--variant",
-            type=Words(["full", "astra-sim"]),
-            help="chakra: write everything (default), or only device work and communication, as ASTRA-sim runs them.",
-        ),
-        click.option(
-            "--deps",
-            type=Words(["both", "time", "data"]),
-            help="chakra: let nodes depend on what ran before them (time), on what produced their tensors (data), or "
-            "both (default).",
-        ),
-        click.option("--gaps", is_flag=True, help="chakra: write pauses between operators as idle nodes."),
-        click.option(
+        option(
             "--args",
             "arguments",
             type=Words(["all", "link", "none"]),
-            help="duckdb, parquet, perfetto, perfetto-json: write all arguments of events (default of perfetto), only "
-            "those that linking adds, or none (default of tables).",
+            help="Write all arguments of events (default), only those that linking adds, or none (default of "
+            "duckdb and parquet).",
+            heading=TIMELINES,
         ),
-        click.option(
+        option(
             "--python/--no-python",
             default=None,
-            help="perfetto, perfetto-json: write calls of Python functions (default), or leave them out.",
+            help="Write calls of Python functions (default), or leave them out.",
+            heading=TIMELINES,
         ),
-        click.option(
+        option(
             "--compress",
             is_flag=True,
-            help="perfetto, perfetto-json: write a smaller file: gzip for JSON, stronger deflate for native traces.",
+            help="Write a smaller file: gzip for JSON, stronger deflate for native traces.",
+            heading=TIMELINES,
         ),
-        click.option(
+        option(
             "--critical-path",
             is_flag=True,
-            help="perfetto, perfetto-json: draw the critical path: a track of each rank, and arrows between ranks.",
+            help="Draw the critical path: a track of each rank, and arrows between ranks.",
+            heading=TIMELINES,
+        ),
+        option(
+            "--variant",
+            type=Words(["full", "astra-sim"]),
+            help="Write everything (default), or only device work and communication, as ASTRA-sim runs them.",
+            heading=CHAKRA,
+        ),
+        option(
+            "--deps",
+            type=Words(["both", "time", "data"]),
+            help="Let nodes depend on what ran before them (time), on what produced their tensors (data), or "
+            "both (default).",
+            heading=CHAKRA,
+        ),
+        option(
+            "--gaps",
+            is_flag=True,
+            help="Write pauses between operators as idle nodes.",
+            heading=CHAKRA,
         ),
     ),
 )
@@ -399,11 +459,12 @@ takes_bundle = collected(
     "to",
     _format,
     (
-        click.option(
+        option(
             "--bundle",
             is_flag=True,
             help="Write the profiles unchanged into one TAR, with the clock offsets of all ranks; Perfetto (v58 and "
             f"later) merges them. Short for --to {BUNDLE}.",
+            heading=TIMELINES,
         ),
     ),
 )
@@ -499,28 +560,3 @@ takes_selection = collected(
     ),
 )
 """Adds the options that select events; the function gets them as `selection`, None if none is given."""
-
-
-def _view(depth: int | None, limit: int | None) -> View:
-    return View(depth=depth, limit=limit)
-
-
-takes_view = collected(
-    "view",
-    _view,
-    (
-        click.option(
-            "--depth",
-            type=int,
-            metavar="N",
-            help="Drawings: draw N levels of nesting; deeper nodes become part of the box around them.",
-        ),
-        click.option(
-            "--limit",
-            type=int,
-            metavar="N",
-            help="Drawings: draw at most N nodes. Default: 2000; no limit for .graphml.",
-        ),
-    ),
-)
-"""Adds the options of drawings; the function gets them as `view`."""

@@ -111,7 +111,6 @@ takes_request = collected(
     (
         click.argument("arguments", nargs=-1, metavar="SOURCE... [SQL]", type=click.Path()),
         click.option(
-            "-n",
             "--name",
             metavar="QUERY",
             shell_complete=_complete_name,

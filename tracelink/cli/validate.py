@@ -27,7 +27,6 @@ from tracelink.converters.chakra.validation.validate import SHOWN
     "tracelink validate et/ --json | jq '.violations[] | {rule, rank, node}'",
 )
 @click.option(
-    "-g",
     "--groups",
     type=click.Path(),
     metavar="FILE",

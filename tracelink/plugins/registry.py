@@ -100,6 +100,8 @@ class ReaderSpec:
     """True if it is recorded next to a profiler, whose operators are in it once more."""
     shown_unchanged: bool = False
     """True if Perfetto's UI shows these files as they are."""
+    companions: tuple[str, ...] = ()
+    """Ends of the names of files that come with traces of this format and are none: they are left out with a note."""
 
 
 @dataclass(frozen=True, slots=True)
