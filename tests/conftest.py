@@ -61,7 +61,7 @@ def pytest_unconfigure() -> None:
 def bugs_are_raised(monkeypatch: pytest.MonkeyPatch) -> None:
     """A bug of a format is an error of the test that finds it; users get a finding (tests/test_plugins.py)."""
 
-    def raise_error(name: str, role: str, error: Exception, source: str = "") -> NoReturn:
+    def raise_error(name: str, role: str, error: Exception) -> NoReturn:
         raise error
 
     monkeypatch.setattr("tracelink.plugins.registry.crash", raise_error)

@@ -18,7 +18,7 @@ from builders import execution_trace as et
 from builders import recorder
 from builders.data import foreign, traces
 from builders.kineto import arrow, cpu_op, kernel, launch, trace, write
-from builders.plugin import CODE, NOTES, installed
+from builders.plugin import notes_installed
 from tracelink import (
     EventKind,
     RankConflictError,
@@ -449,13 +449,7 @@ LISTED = b"- 1000 wake\n- 5000 think\n"
 @pytest.fixture
 def notes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A file of somebody's format, from which a conversion leads to lists."""
-    site = installed(
-        tmp_path / "site",
-        "somebody-notes",
-        {"converted_notes": NOTES, "notes_code": CODE},
-        {"notes": "converted_notes:FORMAT", "notes-markdown": "converted_notes:MARKDOWN"},
-    )
-    monkeypatch.syspath_prepend(str(site))
+    monkeypatch.syspath_prepend(str(notes_installed(tmp_path / "site")))
     monkeypatch.setattr(registry, "installed", cache(plugins.installed.__wrapped__))
     return write(tmp_path / "a.notes", WOKEN)
 

@@ -1,88 +1,26 @@
-"""A distribution with formats of its own, laid out by hand as an installer would: no network, no build."""
+"""The plugin of docs/plugins.md, and others, laid out by hand as an installer would: no network, no build."""
 
 from __future__ import annotations
 
+import tomllib
 from collections.abc import Mapping
 from pathlib import Path
 from textwrap import dedent
 
-NOTES = dedent(
+from builders.documentation import PYTHON, ROOT
+
+PAGE = ROOT / "docs" / "plugins.md"
+
+LIST = dedent(
     '''
-    """One event on each line: `<nanoseconds> <name>`."""
+    """Notes as a list: a conversion from one format to another."""
 
-    from tracelink.plugins import ConversionSpec, Files, Format, ReaderSpec, WriterSpec
+    from tracelink.plugins import ConversionSpec, Format, Output
 
-
-    def is_notes(head, name):
-        return head.startswith(b"#notes")
-
-
-    FORMAT = Format(
-        "notes",
-        ReaderSpec("Notes: one event on each line", is_notes, "notes_code:NotesReader"),
-        WriterSpec("Notes: one event on each line", (".notes",), "notes_code:NotesWriter", Files.IN_DIRECTORY),
-    )
     MARKDOWN = Format(
         "notes-markdown",
-        conversion=ConversionSpec("Notes as a list", ("notes",), (".md", ".list.json"), "notes_code:NotesAsMarkdown"),
+        conversion=ConversionSpec("Notes as a list", ("notes",), (".md", ".list.json"), "notes_list:NotesAsMarkdown"),
     )
-    '''
-)
-"""What is known of the format before it is used."""
-
-CODE = dedent(
-    '''
-    """Reads and writes notes."""
-
-    from tracelink._model.errors import UnreadableError
-    from tracelink._model.events import EventKind, Events, Track, TrackKind
-    from tracelink.plugins import Output
-    from tracelink._model.columns import StringTable
-    from tracelink._model.trace import ListedPayloads, RankTrace, SourceInfo
-
-
-    class NotesReader:
-        name = "notes"
-
-        def read(self, source, engine):
-            with source.open() as stream:
-                first, *lines = stream.read_all(1 << 20).decode().splitlines()
-            if not lines:
-                raise UnreadableError("no notes", source=source.path, advice="Write some.")
-            times, names = zip(*(line.split(" ", 1) for line in lines))
-            strings, count = StringTable(), len(lines)
-            rank = int(first.split()[1])
-            events = Events.of(
-                kind=[EventKind.ANNOTATION] * count,
-                name=[strings[name] for name in names],
-                track=[0] * count,
-                start=[int(time) for time in times],
-                duration=[1000] * count,
-                source=[0] * count,
-                payload=range(count),
-            )
-            return RankTrace(
-                [SourceInfo(source.path, self.name, rank=rank, events=count)],
-                strings,
-                events,
-                [Track(TrackKind.THREAD, "1", "1", "notes", rank)],
-                payloads=[ListedPayloads([b'{"line": %d}' % line for line in range(2, count + 2)])],
-            )
-
-
-    class NotesWriter:
-        name = "notes"
-
-        def write(self, job, target, engine):
-            outputs = []
-            for part in job.parts:
-                graph = part.load()
-                file = f"rank{part.rank}.notes" if len(job.parts) > 1 else ""
-                notes = [f"{graph.events.start[row]} {graph.name(row)}" for row in range(len(graph))]
-                with target.file(file) as stream:
-                    stream.write("\\n".join([f"#notes {part.rank}", *notes]).encode())
-                outputs.append(Output(target.path(file), self.name, part.rank, target.size(file), len(graph)))
-            return outputs
 
 
     class NotesAsMarkdown:
@@ -97,11 +35,34 @@ CODE = dedent(
 )
 
 
+def page_modules() -> dict[str, str]:
+    """The modules of the page; the first line of each is its name."""
+    blocks = PYTHON.findall(PAGE.read_text("utf-8"))
+    return {block.partition("\n")[0].removeprefix("# ").removesuffix(".py"): block for block in blocks}
+
+
+def page_entry_points() -> dict[str, dict[str, str]]:
+    """The entry points of the page by their groups."""
+    text = PAGE.read_text("utf-8").partition("```toml\n")[2].partition("```")[0]
+    found: dict[str, dict[str, str]] = tomllib.loads(text)["project"]["entry-points"]
+    return found
+
+
+def notes_installed(folder: Path) -> Path:
+    """The plugin of the page, and one with a conversion, in a folder for the module path."""
+    points = page_entry_points()
+    installed(folder, "somebody-list", {"notes_list": LIST}, {"notes-markdown": "notes_list:MARKDOWN"})
+    return installed(
+        folder, "somebody-notes", page_modules(), points["tracelink.formats"], points["tracelink.engines"]
+    )
+
+
 def installed(
     folder: Path,
     name: str,
     modules: Mapping[str, str],
     formats: Mapping[str, str],
+    engines: Mapping[str, str] | None = None,
 ) -> Path:
     """Puts a distribution with these modules and entry points into a folder for the module path."""
     information = folder / f"{name.replace('-', '_')}-1.2.dist-info"
@@ -110,5 +71,6 @@ def installed(
         (folder / f"{module}.py").write_text(text)
     (information / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.2\n")
     lines = ["[tracelink.formats]", *(f"{point} = {value}" for point, value in formats.items())]
+    lines += ["[tracelink.engines]", *(f"{point} = {value}" for point, value in (engines or {}).items())]
     (information / "entry_points.txt").write_text("\n".join(lines))
     return folder

@@ -27,6 +27,7 @@ from tracelink.plugins import (
     PluginError,
     ReaderMethods,
     ReaderSpec,
+    check_trace,
     isolated,
     recognised,
 )
@@ -167,7 +168,13 @@ def _skipped(path: str, message: str) -> Finding:
 
 def read(task: Task, engine: Engine) -> RankTrace | Finding:
     """The trace of one source, or why it cannot be read."""
-    return attempted(task, lambda: task.reader.read(task.source, engine))
+
+    def read_checked() -> RankTrace:
+        trace = task.reader.read(task.source, engine)
+        check_trace(trace, task.format, task.source.path)
+        return trace
+
+    return attempted(task, read_checked)
 
 
 def read_each(
@@ -287,7 +294,7 @@ def _task(source: Source, first: str, findings: list[Finding], crashes: dict[str
 
 def _count_crashes(failed: Sequence[CrashError], source: Source, crashes: dict[str, Finding]) -> None:
     """Adds a warning for each format that failed at the recognition of a file; one for all files."""
-    for error in failed:
+    for error in {error.problem: error for error in failed}.values():
         before = crashes.get(error.problem)
         count, error.source = (before.count + 1, before.source) if before else (1, source.path)
         crashes[error.problem] = Finding(Severity.WARNING, "plugin", str(error), count, error.source)

@@ -27,6 +27,7 @@ from tracelink.plugins.protocols import ConversionMethods, ReaderMethods, Writer
 
 if TYPE_CHECKING:
     from tracelink._io.engine import Engine
+    from tracelink._model.trace import RankTrace
 
 FORMATS, ENGINES = "tracelink.formats", "tracelink.engines"
 """The groups of entry points."""
@@ -319,7 +320,7 @@ def _writer(name: str) -> WriterMethods:
 # Bugs of plugins, and of our own formats.
 
 
-def isolated(name: str, role: str, work: Callable[[], Result], source: str = "") -> Result:
+def isolated(name: str, role: str, work: Callable[[], Result]) -> Result:
     """Does `work` with code of a format: whatever it raises by mistake becomes a `CrashError` that names the plugin.
 
     Errors that say what is wrong with an input or with the system pass, as does the end of memory.
@@ -329,20 +330,33 @@ def isolated(name: str, role: str, work: Callable[[], Result], source: str = "")
     except (TraceError, OSError, MemoryError):
         raise
     except Exception as error:
-        raise crash(name, role, error, source) from error
+        raise crash(name, role, error) from error
 
 
-def crash(name: str, role: str, error: Exception, source: str = "") -> CrashError:
+def check_trace(trace: RankTrace, name: str, path: str) -> None:
+    """Raises `CrashError` if the reader of another distribution returned what others cannot work with."""
+    if reader_spec(name).implementation.startswith("tracelink."):
+        return
+    from tracelink.plugins.traces import trace_problems
+
+    if problem := next(trace_problems(trace, path, name), ""):
+        raise _bug(name, "reader", f"returned an invalid trace: {problem}")
+
+
+def crash(name: str, role: str, error: Exception) -> CrashError:
     """The error for a bug of a format: which plugin, what, where it arose, and what to do."""
-    plugin = installed()[name]
     frame = traceback.extract_tb(error.__traceback__)[-1]
     place = "/".join(Path(frame.filename).parts[-3:])
     text = f"{type(error).__name__}: {printable(str(error))[:LONGEST]}".rstrip(": ")
+    return _bug(name, role, f"failed: {text} (line {frame.lineno} of {place}, in {frame.name})")
+
+
+def _bug(name: str, role: str, what: str) -> CrashError:
+    origin = installed()[name].origin
     kind = ReaderCrashError if role in ("reader", "recognition") else CrashError
     return kind(
-        f"the {role} of {name!r} ({plugin.origin}) failed: {text} (line {frame.lineno} of {place}, in {frame.name})",
-        source=source,
-        advice=f"This is a bug of {plugin.origin.partition(' ')[0]}: report it with this message.",
+        f"the {role} of {name!r} ({origin}) {what}",
+        advice=f"This is a bug of {origin.partition(' ')[0]}: report it with this message.",
     )
 
 
