@@ -32,9 +32,8 @@ from tracelink.converters.perfetto.facts import (
 from tracelink.converters.perfetto.timeline.drawing import Drawing, drawn_samples
 from tracelink.converters.perfetto.timeline.flows import BoundFlows, SliceFlow
 from tracelink.converters.perfetto.timeline.groups import GROUPS_PROCESS
-from tracelink.converters.perfetto.timeline.job import ArgumentChoice
+from tracelink.converters.perfetto.timeline.job import ArgumentChoice, RankTimeline, payload_runs
 from tracelink.converters.perfetto.timeline.layout import Layout, OutputThreads, Process
-from tracelink.converters.perfetto.timeline.rank import RankTimeline, payload_runs
 from tracelink.converters.perfetto.timeline.schema import FLOW_NAMES, LINK, RECORDER, SCOPES, Categories
 
 # The document.

@@ -7,15 +7,12 @@ from functools import partial
 from itertools import pairwise
 
 import numpy as np
-from msgspec import Struct, field
+from msgspec import Struct
 from msgspec.structs import replace
 
-from tracelink._io.engine import Engine
-from tracelink._io.targets import Target
 from tracelink._model.columns import Int64s
 from tracelink._model.events import InstantScope, Relation
 from tracelink._model.findings import Finding
-from tracelink._model.job import Job
 from tracelink.converters.perfetto import json_events
 from tracelink.converters.perfetto.facts import (
     PartsByCollective,
@@ -45,8 +42,6 @@ from tracelink.converters.perfetto.json_events import (
 )
 from tracelink.converters.perfetto.timeline import schema
 from tracelink.converters.perfetto.timeline.blocks import Block, Section, row_ranges
-from tracelink.converters.perfetto.timeline.counters import GroupCounters, group_counters
-from tracelink.converters.perfetto.timeline.drawing import base_of
 from tracelink.converters.perfetto.timeline.flows import (
     BoundFlows,
     CrossRankEnds,
@@ -55,50 +50,24 @@ from tracelink.converters.perfetto.timeline.flows import (
 )
 from tracelink.converters.perfetto.timeline.groups import (
     WAITS_NAME,
+    GroupCounters,
     GroupTracks,
     collective_names,
+    group_counters,
     group_tracks,
 )
 from tracelink.converters.perfetto.timeline.hangs import LastArrivals
 from tracelink.converters.perfetto.timeline.job import (
+    MAX_SECTIONS,
+    SECTION_ROWS,
     ArgumentChoice,
-    OutputFile,
+    RankTimeline,
     Timeline,
-    TimelineOptions,
-    with_findings,
-    write_timeline,
+    TimelineFormat,
+    TimelineWriter,
 )
 from tracelink.converters.perfetto.timeline.layout import world_size
-from tracelink.converters.perfetto.timeline.rank import MAX_SECTIONS, SECTION_ROWS, RankTimeline
 from tracelink.converters.perfetto.timeline.summary import ALL_RANKS, Waits
-from tracelink.plugins import Forecast, Output
-
-FILE_NAME = "trace.json"
-"""The name of the file in a directory."""
-
-TYPICAL = schema.TypicalSizes(
-    track=250,
-    flow=180,
-    cross_rank_flow=235,
-    participation_arguments=75,
-    node_argument=47,
-    collective=280,
-    participation=14,
-    arrival=132,
-    sample=108,
-)
-BARE = schema.TypicalSizes(
-    track=250,
-    flow=180,
-    cross_rank_flow=205,
-    participation_arguments=0,
-    node_argument=0,
-    collective=114,
-    participation=0,
-    arrival=97,
-    sample=108,
-)
-"""Sizes without arguments."""
 
 PID_SHIFT = 31
 """Numbers of threads have fewer bits."""
@@ -107,41 +76,8 @@ COLLECTIVES_PER_SECTION = 1 << 14
 """Fewer collectives are not worth a process."""
 
 
-class PerfettoJsonWriter(Struct, frozen=True):
-    """One trace of all ranks, in the JSON that Perfetto's UI and other readers of Kineto traces load."""
-
-    choices: TimelineOptions = field(default_factory=TimelineOptions)
-
-    name = "perfetto-json"
-
-    def configured(self, **options: str) -> PerfettoJsonWriter:
-        """A writer with these options."""
-        return PerfettoJsonWriter(self.choices.with_options(options))
-
-    def forecast(self, job: Job, engine: Engine, *, compressed: bool) -> Forecast:
-        """The expected size of the trace."""
-        # Few traces are forecast: only those that a person waits for.
-        from tracelink.converters.perfetto.timeline.forecast import SizeModel, forecast_of
-
-        sizes = BARE if self.choices.args == ArgumentChoice.NONE else TYPICAL
-        compressed = compressed or self.choices.compressed
-        plain = PerfettoJsonWriter(replace(self.choices, compressed=False))
-        model = SizeModel(plain.write, sizes, self.choices.args == ArgumentChoice.ALL)
-        return forecast_of(job, engine, model, compressed=compressed)
-
-    def write(self, job: Job, target: Target, engine: Engine) -> list[Output]:
-        """Writes the whole job; at most one rank for each process of the engine is in memory."""
-        job, undrawn = self.choices.drawn(job, engine)
-        timeline = Timeline.of(job, base_of(job), self.choices.excluded)
-        output = OutputFile(self.name, FILE_NAME, self.choices.compressed)
-        written = write_timeline(timeline, _JsonFormat(timeline, self.choices.args), output, target, engine)
-        return with_findings(written, undrawn)
-
-
-class _JsonFormat(Struct, frozen=True):
-    timeline: Timeline
-    args: ArgumentChoice
-    separator: bytes = json_events.NEXT
+class _JsonFormat(TimelineFormat, frozen=True):
+    separator = json_events.NEXT
 
     @property
     def summarizes(self) -> bool:
@@ -186,6 +122,25 @@ class _JsonFormat(Struct, frozen=True):
 
     def cross_rank(self, ends: CrossRankEnds) -> tuple[list[Section], list[Finding]]:
         return _cross_rank_sections(self.timeline, ends, self.args)
+
+
+class PerfettoJsonWriter(TimelineWriter, frozen=True):
+    """One trace of all ranks, in the JSON that Perfetto's UI and other readers of Kineto traces load."""
+
+    name = "perfetto-json"
+    file_name = "trace.json"
+    format = _JsonFormat
+    sizes = schema.TypicalSizes(
+        track=(250, 0),
+        flow=(180, 0),
+        cross_rank_flow=(205, 30),
+        participating=(0, 75),
+        node=(0, 47),
+        collective=(114, 166),
+        participation=(0, 14),
+        arrival=(97, 35),
+        sample=(108, 0),
+    )
 
 
 def _flow_and_counter_sections(rank_timeline: RankTimeline, flows: BoundFlows) -> Iterator[Section]:

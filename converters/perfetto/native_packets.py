@@ -19,7 +19,7 @@ from tracelink._model.columns import Bools, Int64s, Table
 from tracelink.converters.perfetto.facts import clean_text
 from tracelink.converters.perfetto.packets import schema
 from tracelink.converters.perfetto.timeline.drawing import in_half_nanoseconds
-from tracelink.converters.perfetto.timeline.rank import RankTimeline
+from tracelink.converters.perfetto.timeline.job import RankTimeline
 
 # Bundles: compressed packets within a packet of their own, whose time is that of the first of them.
 

@@ -38,7 +38,7 @@ from tracelink.converters.perfetto.native_trace import (
     unprofiled_finding,
 )
 from tracelink.converters.perfetto.timeline import schema
-from tracelink.converters.perfetto.timeline.counters import OUTSTANDING
+from tracelink.converters.perfetto.timeline.groups import OUTSTANDING
 from tracelink.converters.perfetto.timeline.layout import OVERHEAD, SUMMARY
 from tracelink.plugins import Inspected, reader
 

@@ -32,11 +32,20 @@ from tracelink.converters.perfetto.native_packets import (
 from tracelink.converters.perfetto.packets import schema
 from tracelink.converters.perfetto.timeline import schema as timeline_schema
 from tracelink.converters.perfetto.timeline.blocks import Section, row_ranges
-from tracelink.converters.perfetto.timeline.counters import GroupCounters
 from tracelink.converters.perfetto.timeline.drawing import drawn_samples
 from tracelink.converters.perfetto.timeline.flows import Flows
-from tracelink.converters.perfetto.timeline.groups import GROUPS_PROCESS, WAITS_NAME, GroupTracks
-from tracelink.converters.perfetto.timeline.job import ArgumentChoice
+from tracelink.converters.perfetto.timeline.groups import (
+    GROUPS_PROCESS,
+    WAITS_NAME,
+    GroupCounters,
+    GroupTracks,
+)
+from tracelink.converters.perfetto.timeline.job import (
+    MAX_SECTIONS,
+    ArgumentChoice,
+    RankTimeline,
+    payload_runs,
+)
 from tracelink.converters.perfetto.timeline.layout import (
     SUMMARY,
     Layout,
@@ -46,7 +55,6 @@ from tracelink.converters.perfetto.timeline.layout import (
     ProcessKind,
     Thread,
 )
-from tracelink.converters.perfetto.timeline.rank import MAX_SECTIONS, RankTimeline, payload_runs
 
 # Events: slices and instants in order of time, then the samples of counters.
 

@@ -11,7 +11,7 @@ from functools import partial
 from typing import BinaryIO, cast
 
 import numpy as np
-from msgspec import Struct, field
+from msgspec import Struct
 from msgspec.structs import replace
 
 from tracelink._io.engine import Engine
@@ -72,8 +72,6 @@ from tracelink.converters.perfetto.native_rank import (
 from tracelink.converters.perfetto.packets.schema import PACKET, Packet, Service, TextTable, Type
 from tracelink.converters.perfetto.timeline import schema
 from tracelink.converters.perfetto.timeline.blocks import Block, Section
-from tracelink.converters.perfetto.timeline.counters import GroupCounters, group_counters
-from tracelink.converters.perfetto.timeline.drawing import base_of
 from tracelink.converters.perfetto.timeline.flows import (
     CrossRankEnds,
     SharedEvents,
@@ -82,49 +80,22 @@ from tracelink.converters.perfetto.timeline.flows import (
 )
 from tracelink.converters.perfetto.timeline.groups import (
     GROUPS_PROCESS,
+    GroupCounters,
     GroupTracks,
     collective_names,
+    group_counters,
     group_tracks,
 )
 from tracelink.converters.perfetto.timeline.job import (
     ArgumentChoice,
-    OutputFile,
+    RankTimeline,
     Timeline,
-    TimelineOptions,
-    with_findings,
-    write_timeline,
+    TimelineFormat,
+    TimelineWriter,
 )
 from tracelink.converters.perfetto.timeline.layout import Numbering, world_size
-from tracelink.converters.perfetto.timeline.rank import RankTimeline
 from tracelink.converters.perfetto.timeline.summary import ALL_RANKS
 from tracelink.plugins import Forecast, Output
-
-FILE_NAME = "trace.pftrace"
-"""The name of the file in a directory."""
-
-TYPICAL = schema.TypicalSizes(
-    track=55,
-    flow=20,
-    cross_rank_flow=60,
-    participation_arguments=65,
-    node_argument=36,
-    collective=150,
-    participation=8,
-    arrival=55,
-    sample=26,
-)
-BARE = schema.TypicalSizes(
-    track=55,
-    flow=20,
-    cross_rank_flow=40,
-    participation_arguments=0,
-    node_argument=0,
-    collective=22,
-    participation=0,
-    arrival=24,
-    sample=26,
-)
-"""Sizes without arguments."""
 
 MOST_BUNDLED_TRACKS = 1 << 14
 """Readers take bundles of at most four times as many packets."""
@@ -133,50 +104,12 @@ DENSE_SHARE = 0.8
 """Measured size of bundles that are compressed harder, compared to the default."""
 
 
-class PerfettoWriter(Struct, frozen=True):
-    """One trace of all ranks, exact to the nanosecond."""
-
-    choices: TimelineOptions = field(default_factory=TimelineOptions)
-    packing: Packing = Packing.BUNDLED
-
-    name = "perfetto"
-
-    def configured(self, **options: str) -> PerfettoWriter:
-        """A writer with these options."""
-        return replace(self, choices=self.choices.with_options(options))
-
-    def forecast(self, job: Job, engine: Engine, *, compressed: bool) -> Forecast:
-        """The expected size of the trace."""
-        # Few traces are forecast: only those that a person waits for.
-        from tracelink.converters.perfetto.timeline.forecast import SizeModel, forecast_of
-
-        sizes = BARE if self.choices.args == ArgumentChoice.NONE else TYPICAL
-        compressed = compressed or self.choices.compressed or self.packing is not Packing.PLAIN
-        plain = PerfettoWriter(replace(self.choices, compressed=False), Packing.PLAIN)
-        model = SizeModel(plain.write, sizes, self.choices.args == ArgumentChoice.ALL)
-        forecast = forecast_of(job, engine, model, compressed=compressed)
-        if self.choices.compressed:
-            return dataclasses.replace(forecast, bytes=round(forecast.bytes * DENSE_SHARE))
-        return forecast
-
-    def write(self, job: Job, target: Target, engine: Engine) -> list[Output]:
-        """Writes the whole job; at most one rank for each process of the engine is in memory."""
-        job, undrawn = self.choices.drawn(job, engine)
-        timeline = Timeline.of(job, base_of(job), self.choices.excluded)
-        starts = CrossRankStarts.of(timeline.shared_events, timeline.common)
-        native = _NativeFormat(timeline, self.choices.args, starts)
-        packing = Packing.DENSE if self.choices.compressed else self.packing
-        ordered = TimeOrderedTarget(target, packing)
-        written = write_timeline(timeline, native, OutputFile(self.name, FILE_NAME), ordered, engine)
-        return with_findings(written, undrawn)
-
-
-class _NativeFormat(Struct, frozen=True):
-    timeline: Timeline
-    args: ArgumentChoice
+class _NativeFormat(TimelineFormat, frozen=True):
     cross_rank_starts: CrossRankStarts
-    separator: bytes = b""
-    summarizes: bool = True
+
+    @classmethod
+    def of(cls, timeline: Timeline, args: ArgumentChoice) -> _NativeFormat:
+        return cls(timeline, args, CrossRankStarts.of(timeline.shared_events, timeline.common))
 
     def opening(self) -> bytes:
         job, base = self.timeline.job, self.timeline.base
@@ -184,12 +117,6 @@ class _NativeFormat(Struct, frozen=True):
         if base is None:
             return head
         return head + clock_packets(job, base, _sequence(self.timeline, 5)) + overview_process(job)
-
-    def closing(self, started: bool) -> bytes:
-        return b""
-
-    def numbered(self, rank_timeline: RankTimeline) -> RankTimeline:
-        return rank_timeline
 
     def rank(self, index: int, rank_timeline: RankTimeline) -> Block[Sequence[Finding]]:
         """Facts and tracks, then slices and instants with their flows, and counters."""
@@ -233,6 +160,50 @@ class _NativeFormat(Struct, frozen=True):
         causes, numbers = self.cross_rank_starts.of_part(self.timeline.shared_events, index)
         between = flow_field(OUTGOING, numbers)
         return FieldsByRow.of(np.concatenate([rows, causes]), np.concatenate([within, between])), counts
+
+
+class PerfettoWriter(TimelineWriter, frozen=True):
+    """One trace of all ranks, exact to the nanosecond."""
+
+    packing: Packing = Packing.BUNDLED
+
+    name = "perfetto"
+    file_name = "trace.pftrace"
+    format = _NativeFormat
+    sizes = schema.TypicalSizes(
+        track=(55, 0),
+        flow=(20, 0),
+        cross_rank_flow=(40, 20),
+        participating=(0, 65),
+        node=(0, 36),
+        collective=(22, 128),
+        participation=(0, 8),
+        arrival=(24, 31),
+        sample=(26, 0),
+    )
+
+    @property
+    def uncompressed(self) -> PerfettoWriter:
+        """The same without compression."""
+        return PerfettoWriter(replace(self.choices, compressed=False), Packing.PLAIN)
+
+    def forecast(self, job: Job, engine: Engine, *, compressed: bool) -> Forecast:
+        """The expected size of the trace."""
+        packed = self.packing is not Packing.PLAIN
+        forecast = super().forecast(job, engine, compressed=compressed or packed)
+        if self.choices.compressed:
+            return dataclasses.replace(forecast, bytes=round(forecast.bytes * DENSE_SHARE))
+        return forecast
+
+    def write(self, job: Job, target: Target, engine: Engine) -> list[Output]:
+        """Writes the whole job; at most one rank for each process of the engine is in memory."""
+        packing = Packing.DENSE if self.choices.compressed else self.packing
+        return super().write(job, TimeOrderedTarget(target, packing), engine)
+
+    @contextmanager
+    def _stream(self, plain: BinaryIO) -> Iterator[BinaryIO]:
+        """The stream of the file, whose bundles are compressed."""
+        yield plain
 
 
 def _marked(rows: Collection[int], count: int) -> Bools:

@@ -2,7 +2,6 @@
 
 __all__ = [
     "blocks",
-    "counters",
     "critical_path",
     "drawing",
     "flows",
@@ -11,9 +10,7 @@ __all__ = [
     "hangs",
     "job",
     "layout",
-    "rank",
     "schema",
-    "stuck",
     "summary",
     "view",
 ]

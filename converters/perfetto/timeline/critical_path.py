@@ -11,7 +11,7 @@ from msgspec.structs import asdict, replace
 
 from tracelink._io.engine import Engine
 from tracelink._model.columns import UNKNOWN, Int64s, Table
-from tracelink._model.events import Edges, EventKind, Events, Key, KeyColumn, Relation, Track, TrackKind
+from tracelink._model.events import Edges, Relation, Track, TrackKind
 from tracelink._model.findings import Finding, Severity
 from tracelink._model.graph import EventGraph
 from tracelink._model.job import Job, Part, Ties
@@ -20,6 +20,7 @@ from tracelink._time.path.rank import RankPieces, contracted
 from tracelink._time.path.report import PathOfJob, path_of
 from tracelink._time.path.times import unusable_times
 from tracelink.converters.perfetto.timeline.schema import PATH_CATEGORY
+from tracelink.converters.perfetto.timeline.summary import add_track
 
 TRACK = "critical path"
 """Identity and name of the track."""
@@ -135,39 +136,14 @@ def _name(key: int, names: Sequence[str]) -> str:
 
 def _with_segments(graph: EventGraph, segments: DrawnSegments, names: tuple[str, ...]) -> EventGraph:
     """The graph of a rank with one more track, whose events come after all others."""
-    count, first = len(segments), len(graph)
-    used, name = np.unique(segments.name, return_inverse=True)
     rank = graph.ranks[0].rank
     earlier = sum(track.identity.startswith(TRACK) for track in graph.tracks)
     identity = f"{TRACK} {earlier + 1}" if earlier else TRACK
     track = Track(TrackKind.THREAD, _process(graph), identity, identity, rank, sort=-1)
-    added = Events(
-        np.full(count, EventKind.OTHER, np.uint8),
-        (len(graph.strings) + 1 + name).astype(np.int32),
-        np.full(count, len(graph.tracks), np.int32),
-        segments.start,
-        segments.end - segments.start,
-        np.full(count, len(graph.bounds) - 1, np.int32),
-        np.full(count, UNKNOWN, np.int64),
-    )
-    rows = first + np.arange(count)
-    categories = graph.key(Key.CATEGORY)
-    column = KeyColumn(
-        np.concatenate([categories.rows, rows]),
-        np.concatenate([categories.values, np.full(count, len(graph.strings))]),
-    )
-    known = segments.row != UNKNOWN
-    return replace(
-        graph,
-        strings=[*graph.strings, PATH_CATEGORY, *(names[index] for index in used.tolist())],
-        events=Events.concatenate([graph.events, added]),
-        edges=Edges.concatenate(
-            [graph.edges, Edges.of_relation(Relation.SAME, segments.row[known], rows[known])]
-        ),
-        tracks=[*graph.tracks, track],
-        bounds=[*graph.bounds, first + count],
-        keys={**graph.keys, Key.CATEGORY: column},
-    )
+    whole = add_track(graph, track, PATH_CATEGORY, segments.start, segments.end, segments.name, names)
+    known = np.flatnonzero(segments.row != UNKNOWN)
+    same = Edges.of_relation(Relation.SAME, segments.row[known], len(graph) + known)
+    return replace(whole, edges=Edges.concatenate([graph.edges, same]))
 
 
 def _process(graph: EventGraph) -> str:

@@ -490,7 +490,7 @@ def side_by_side(lanes: Lanes, track: Int64s, start: Int64s, end: Int64s, entrie
     for low, high in pairwise(bounds.tolist()):
         mine = rows[low:high]
         if _most_at_once(start[mine], end[mine]) <= MOST_PENDING:
-            lane[mine] = _first_free(start[mine].tolist(), end[mine].tolist())
+            lane[mine] = first_free_lanes(start[mine].tolist(), end[mine].tolist())
     return Lanes(lane, lanes.order)
 
 
@@ -499,7 +499,7 @@ def _most_at_once(start: Int64s, end: Int64s) -> int:
     return int((np.arange(1, len(start) + 1) - np.searchsorted(np.sort(end), start, side="right")).max())
 
 
-def _first_free(starts: list[int], ends: list[int]) -> list[int]:
+def first_free_lanes(starts: list[int], ends: list[int]) -> list[int]:
     """For intervals sorted by start, the first lane that is free."""
     free: list[int] = []
     chosen = []

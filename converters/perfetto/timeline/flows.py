@@ -14,7 +14,6 @@ from tracelink._model.graph import EventGraph
 from tracelink._model.job import Job
 from tracelink.converters.perfetto.timeline.drawing import Drawing, OpeningOrder
 from tracelink.converters.perfetto.timeline.layout import FIRST_SLICE_FLOW, Numbering
-from tracelink.converters.perfetto.timeline.rank import RankTimeline
 from tracelink.converters.perfetto.timeline.schema import EFFECT_FIRST, FLOW_NAMES
 
 # Flows within a rank.
@@ -303,22 +302,6 @@ def shared_events_of(job: Job) -> SharedEvents:
     distinct, which = np.unique(events, return_inverse=True)
     bounds = np.searchsorted(distinct, np.arange(len(job.parts) + 1) * ROWS).tolist()
     return SharedEvents(distinct % ROWS, bounds, which[: len(ties)], which[len(ties) :])
-
-
-def cross_rank_ends(rank_timeline: RankTimeline, rows: Int64s) -> CrossRankEnds:
-    """Thread and time of these rows of one rank."""
-    drawing, threads = rank_timeline.drawing, rank_timeline.threads
-    start = drawing.start[rows]
-    thread = np.where(drawing.shown[rows], rank_timeline.thread[rows], len(threads.tid))
-    return CrossRankEnds(
-        np.array([*threads.pid, 0], np.int64)[thread],
-        np.array([*threads.tid, 0], np.int64)[thread],
-        start,
-        np.maximum(start + drawing.duration[rows] - 1, start),
-        drawing.shown[rows],
-        ~np.isin(rows, drawing.open_ended),
-        rank_timeline.opening_order.last[rows],
-    )
 
 
 def drawable_flows(

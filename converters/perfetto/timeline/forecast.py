@@ -18,11 +18,12 @@ from tracelink._io.targets import Target
 from tracelink._io.temporary import GzipStream
 from tracelink._model.columns import UNKNOWN, Int64s
 from tracelink._model.events import GPU_WORK, Counters, Edges, Key, KeyColumn, Relation, Track, TrackKind
-from tracelink._model.graph import EventGraph
+from tracelink._model.graph import EventGraph, recorded_payloads
 from tracelink._model.job import Job
-from tracelink._model.trace import TEXT_KEYS, ListedPayloads, Payload, payloads_near
+from tracelink._model.trace import TEXT_KEYS, ListedPayloads
 from tracelink._run.processes import Processes
-from tracelink.converters.perfetto.timeline.counters import EVENTS_PER_SAMPLE, MIN_SAMPLES
+from tracelink.converters.perfetto.timeline.groups import EVENTS_PER_SAMPLE, MIN_SAMPLES
+from tracelink.converters.perfetto.timeline.job import ArgumentChoice
 from tracelink.converters.perfetto.timeline.schema import FLOW_NAMES, TypicalSizes
 from tracelink.plugins import Forecast, Output
 
@@ -59,10 +60,9 @@ def excerpt_of(graph: EventGraph, rows: Int64s, *, arguments: bool) -> EventGrap
     chosen = subset(graph, rows)
     if not arguments:
         return replace(chosen, payloads=[])
-    payloads = [
-        ListedPayloads(_texts(graph, source, chosen.events.payload[low:high]))
-        for source, (low, high) in enumerate(pairwise(chosen.bounds))
-    ]
+    texts = {row: bytes(text) for row, text in recorded_payloads(graph, rows)}
+    listed = [texts.get(row, b"") for row in rows.tolist()]
+    payloads = [ListedPayloads(listed[low:high]) for low, high in pairwise(chosen.bounds)]
     first = np.repeat(chosen.bounds[:-1], np.diff(chosen.bounds))
     indexes = np.arange(len(rows)) - first
     return replace(chosen, events=replace(chosen.events, payload=indexes), payloads=payloads)
@@ -105,15 +105,6 @@ def _recoded(key: Key, column: KeyColumn, used: Int64s) -> KeyColumn:
     return replace(column, values=np.where(given, np.searchsorted(used, column.values), column.values))
 
 
-def _texts(graph: EventGraph, source: int, numbers: Int64s) -> list[Payload]:
-    """The recorded arguments of these events."""
-    wanted, texts = np.unique(numbers[numbers >= 0]), dict[int, Payload]()
-    for first, run in payloads_near(graph.payloads[source], wanted) if source < len(graph.payloads) else ():
-        low, high = np.searchsorted(wanted, [first, first + len(run)]).tolist()
-        texts |= {number: bytes(run[number - first]) for number in wanted[low:high].tolist()}
-    return [texts.get(number, b"") for number in numbers.tolist()]
-
-
 # Sizes.
 
 
@@ -138,8 +129,13 @@ class SizeModel(Struct, frozen=True):
     write: Write
     """Writes without compression."""
     typical: TypicalSizes
-    arguments: bool
-    """Whether recorded arguments are written."""
+    args: ArgumentChoice
+
+    def size(self, **counts: int) -> int:
+        """The size of so many of each thing of `TypicalSizes`."""
+        added = self.args != ArgumentChoice.NONE
+        sizes = ((count, *getattr(self.typical, name)) for name, count in counts.items())
+        return sum(count * (plain + arguments * added) for count, plain, arguments in sizes)
 
 
 class _RankSize(Struct, frozen=True):
@@ -157,7 +153,7 @@ def forecast_of(job: Job, engine: Engine, model: SizeModel, *, compressed: bool)
     ranks = engine.map(partial(_rank_size, job, model), chosen)
     seen = sum(weights[job.parts[index].rank] for index in chosen)
     share = sum(weights[part.rank] for part in job.parts) / seen if seen else 0.0
-    size = round(sum(rank.bytes for rank in ranks) * share) + _common(job, model.typical)
+    size = round(sum(rank.bytes for rank in ranks) * share) + _common(job, model)
     written = sum(rank.written for rank in ranks)
     if not compressed or not written:
         return Forecast(size, size)
@@ -178,18 +174,21 @@ def _spread(parts: int, most: int) -> list[int]:
     return [parts * (2 * number + 1) // (2 * count) for number in range(count)]
 
 
-def _common(job: Job, typical: TypicalSizes) -> int:
+def _common(job: Job, model: SizeModel) -> int:
     """The size of everything that does not belong to a single rank, and of the arguments of participations."""
     parts, collectives = job.participations, job.collectives
     rows = sum(int(np.count_nonzero(getattr(parts, name) != UNKNOWN)) for name in parts.event_columns())
-    size = rows * typical.participation_arguments
-    if len(job.parts) > 1:
-        size += len(job.ties) * typical.cross_rank_flow
-        size += len(collectives) * typical.collective + len(parts) * typical.participation
-        size += int(np.count_nonzero(collectives.skew > 0)) * typical.arrival
-        changes = 2 * (len(collectives) + int(np.count_nonzero(np.isfinite(collectives.bus_gb_s))))
-        size += _most_samples(changes, job.events) * typical.sample
-    return size
+    if len(job.parts) < 2:
+        return model.size(participating=rows)
+    changes = 2 * (len(collectives) + int(np.count_nonzero(np.isfinite(collectives.bus_gb_s))))
+    return model.size(
+        participating=rows,
+        cross_rank_flow=len(job.ties),
+        collective=len(collectives),
+        participation=len(parts),
+        arrival=int(np.count_nonzero(collectives.skew > 0)),
+        sample=_most_samples(changes, job.events),
+    )
 
 
 def _rank_size(job: Job, model: SizeModel, index: int) -> _RankSize:
@@ -197,14 +196,14 @@ def _rank_size(job: Job, model: SizeModel, index: int) -> _RankSize:
     groups = _rows_by_kind(graph)
     chosen = [_spread_rows(rows) for rows in groups]
     every = np.sort(np.concatenate([np.empty(0, np.int64), *chosen]))
-    excerpt = excerpt_of(graph, every, arguments=model.arguments)
+    excerpt = excerpt_of(graph, every, arguments=model.args == ArgumentChoice.ALL)
 
     def written(rows: Int64s) -> bytes:
         some = subset(excerpt, np.searchsorted(every, rows))
         return _written(excerpt_job(job, some, min(index, RANKS_BEFORE)), model.write)
 
     empty, texts = written(every[:0]), list[bytes]()
-    size = float(len(empty) + _links(graph, model.typical))
+    size = float(len(empty) + _links(graph, model))
     for rows, some in zip(groups, chosen, strict=True):
         text = written(some)
         if len(some) == len(rows):
@@ -239,7 +238,7 @@ def _first_halves(rows: Int64s) -> Int64s:
     return rows.reshape(RUNS, RUN_LENGTH)[:, : RUN_LENGTH // 2].ravel()
 
 
-def _links(graph: EventGraph, typical: TypicalSizes) -> int:
+def _links(graph: EventGraph, model: SizeModel) -> int:
     """The size of tracks, flows, arguments of nodes, and samples."""
     edges, timed = graph.edges, graph.events.timed
     both = timed[edges.source] & timed[edges.target]
@@ -247,11 +246,11 @@ def _links(graph: EventGraph, typical: TypicalSizes) -> int:
     nodes = (edges.relation == Relation.SAME) & ~both
     work = graph.events.of_kind(*GPU_WORK) & timed
     samples = len(graph.counters) + _most_samples(2 * int(np.count_nonzero(work)), len(graph))
-    return (
-        len(np.unique(graph.events.track[timed])) * typical.track
-        + int(np.count_nonzero(flows)) * typical.flow
-        + int(np.count_nonzero(nodes)) * typical.node_argument
-        + samples * typical.sample
+    return model.size(
+        track=len(np.unique(graph.events.track[timed])),
+        flow=int(np.count_nonzero(flows)),
+        node=int(np.count_nonzero(nodes)),
+        sample=samples,
     )
 
 

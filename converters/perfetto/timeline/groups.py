@@ -1,4 +1,4 @@
-"""Tracks of process groups: what their ranks did together, from the first entry to the last exit."""
+"""Tracks of process groups, which show what their ranks did together, and the counters that tracelink derives."""
 
 from __future__ import annotations
 
@@ -6,15 +6,19 @@ from collections.abc import Sequence
 
 import numpy as np
 from msgspec import Struct
+from msgspec.structs import replace
 
 from tracelink._model.collectives import Collectives
-from tracelink._model.columns import NO_TIME, UNKNOWN, Bools, Int64s
+from tracelink._model.columns import NO_TIME, UNKNOWN, Bools, Float64s, Int64s, Table
+from tracelink._model.events import COUNT, GPU_WORK, Counters, Relation, Track, TrackKind
 from tracelink._model.findings import Finding, Severity
+from tracelink._model.graph import EventGraph
 from tracelink._model.job import Job
 from tracelink._model.ranges import Numbers
 from tracelink._model.trace import ProcessGroup
+from tracelink.converters.perfetto.timeline.drawing import first_free_lanes
 from tracelink.converters.perfetto.timeline.hangs import Hangs, LastArrivals, last_arrivals_of
-from tracelink.converters.perfetto.timeline.layout import Numbering
+from tracelink.converters.perfetto.timeline.layout import Numbering, stream_name
 from tracelink.converters.perfetto.timeline.schema import CAUSE_SUFFIX, HUNG_SUFFIX
 
 # Names of groups and collectives.
@@ -167,19 +171,8 @@ def _lanes(group: Int64s, start: Int64s, end: Int64s) -> Int64s:
     latest_end = np.maximum.accumulate(closes)
     for number in np.unique(group[1:][opens[1:] < latest_end[:-1]]).tolist():
         low, high = np.searchsorted(group, [number, number + 1]).tolist()
-        lane[low:high] = _free_lanes(start[low:high].tolist(), end[low:high].tolist())
+        lane[low:high] = first_free_lanes(start[low:high].tolist(), end[low:high].tolist())
     return lane
-
-
-def _free_lanes(starts: list[int], ends: list[int]) -> list[int]:
-    """For intervals sorted by start, the first lane that is free."""
-    free: list[int] = []
-    chosen = []
-    for start, end in zip(starts, ends, strict=True):
-        lane = next((lane for lane, until in enumerate(free) if until <= start), len(free))
-        free[lane : lane + 1] = [end]
-        chosen.append(lane)
-    return chosen
 
 
 def _titles(job: Job, groups: Sequence[int]) -> list[str]:
@@ -206,3 +199,218 @@ def _hung_findings(job: Job, hangs: Hangs) -> list[Finding]:
     names, which = collective_names(job, rows, hangs)
     message = "collectives hang and are drawn to the end of the trace; `tracelink diagnose` explains why"
     return [Finding(Severity.WARNING, "hung_collectives", message, len(rows), example=names[which[0]])]
+
+
+# Levels: the values of counters after changes, several of which may be simultaneous.
+
+
+MIN_SAMPLES = 4096
+"""A job always keeps this many samples."""
+
+
+EVENTS_PER_SAMPLE = 32
+"""Of more samples, one for this many events is kept: to a viewer two samples weigh as much as a slice."""
+
+
+KEPT_PER_STRETCH = 3
+"""Of a run of samples that is thinned, the lowest, the highest and the last are kept."""
+
+
+class Levels(Table, frozen=True):
+    """Samples by counter and time. A counter is 0 before its first sample; no sample repeats the value before it."""
+
+    counter: Int64s
+    time: Int64s
+    value: Int64s
+
+
+def levels_of(counter: Int64s, time: Int64s, change: Int64s) -> Levels:
+    """The values of counters after these changes; simultaneous changes are added up."""
+    order = np.lexsort((time, counter))
+    counter, time = counter[order], time[order]
+    last = np.flatnonzero((np.diff(counter, append=-1) != 0) | (np.diff(time, append=0) != 0))
+    total = np.cumsum(change[order])[last]
+    levels = Levels(counter[last], time[last], total)
+    begins = _begins(levels)
+    before = np.append(0, total)[begins]
+    value = total - np.repeat(before, np.diff(begins, append=len(levels)))
+    return _without_repeats(Levels(levels.counter, levels.time, value))
+
+
+def thinned(levels: Levels, events: int) -> Levels:
+    """At most as many samples as are worth it for so many events; counters with few samples keep all of them."""
+    most = max(MIN_SAMPLES, events // EVENTS_PER_SAMPLE)
+    if len(levels) <= most:
+        return levels
+    begins = _begins(levels)
+    counts = np.diff(begins, append=len(levels))
+    shares = _shares(counts, most)
+    samples_per_stretch = np.where(
+        counts <= shares, 1, -(-KEPT_PER_STRETCH * counts // np.maximum(shares, 1))
+    )
+    index = (np.arange(len(levels)) - np.repeat(begins, counts)) // np.repeat(samples_per_stretch, counts)
+    last = (np.diff(levels.counter, append=-1) != 0) | (np.diff(index, append=-1) != 0)
+    ends = np.flatnonzero(last)
+    by_value = np.lexsort((levels.value, np.cumsum(last) - last))
+    keep = last
+    keep[by_value[ends]] = True
+    keep[by_value[np.append(0, ends[:-1] + 1)]] = True
+    return _without_repeats(levels.take(keep))
+
+
+def _shares(counts: Int64s, most: int) -> Int64s:
+    """How many samples each counter may keep: a counter with few leaves the rest to the others."""
+    shares, left = np.zeros_like(counts), most
+    for number, index in enumerate(np.argsort(counts).tolist()):
+        shares[index] = min(int(counts[index]), left // (len(counts) - number))
+        left -= int(shares[index])
+    return shares
+
+
+def _begins(levels: Levels) -> Int64s:
+    """The index of the first sample of each counter."""
+    return np.flatnonzero(np.diff(levels.counter, prepend=-1))
+
+
+def _without_repeats(levels: Levels) -> Levels:
+    before = np.append(0, levels.value)[: len(levels)]
+    before[_begins(levels)] = 0
+    return levels.take(levels.value != before)
+
+
+# Counters of all ranks together: collectives in flight, and the bus bandwidth of each group.
+
+
+GIGABYTES_A_SECOND = "GB/s"
+
+
+IN_FLIGHT = "collectives in flight"
+
+
+KILOBYTES_PER_GIGABYTE = 10**6
+HIGHEST_RATE = 1 << 53
+"""Higher rates, in KB/s, come from damaged sizes."""
+"""Kilobytes in a gigabyte: rates are added up as integers, so that exactly 0 is left after the last one ends."""
+
+
+class GroupCounters(Struct, frozen=True):
+    """Counters in the process of all groups, and their samples."""
+
+    numbers: Sequence[int]
+    """Numbers of their tracks, after those of all lanes."""
+    names: Sequence[str]
+    units: Sequence[str]
+    counter: Int64s
+    """For each sample the index of its counter."""
+    time: Int64s
+    value: Float64s
+
+
+def group_counters(job: Job, tracks: GroupTracks, numbering: Numbering) -> GroupCounters:
+    """Collectives of all groups in flight, and the bus bandwidth of each group with a known one."""
+    open_now = _in_flight(tracks)
+    speed, groups = _bus_bandwidth(job, tracks)
+    levels = thinned(
+        Levels(
+            np.concatenate([open_now.counter, speed.counter + 1]),
+            np.concatenate([open_now.time, speed.time]),
+            np.concatenate([open_now.value, speed.value]),
+        ),
+        job.events,
+    )
+    counters = [(IN_FLIGHT, COUNT)]
+    counters += [(f"bus {GIGABYTES_A_SECOND}, {group}", GIGABYTES_A_SECOND) for group in groups]
+    used, counter = np.unique(levels.counter, return_inverse=True)
+    first = 2 + len(tracks.tids)
+    return GroupCounters(
+        [numbering.id_of(number) for number in range(first, first + len(used))],
+        [counters[index][0] for index in used.tolist()],
+        [counters[index][1] for index in used.tolist()],
+        counter,
+        levels.time,
+        np.where(levels.counter == 0, levels.value, levels.value / KILOBYTES_PER_GIGABYTE),
+    )
+
+
+def _in_flight(tracks: GroupTracks) -> Levels:
+    """+1 when the first rank enters, -1 when the last one leaves; a collective that never ends stays in flight."""
+    drawn = tracks.drawn
+    ends = drawn.end[~drawn.open_ended]
+    return levels_of(
+        np.zeros(len(drawn.start) + len(ends), np.int64),
+        np.concatenate([drawn.start, ends]),
+        np.repeat([1, -1], [len(drawn.start), len(ends)]),
+    )
+
+
+def _bus_bandwidth(job: Job, tracks: GroupTracks) -> tuple[Levels, list[str]]:
+    """The rate from the last entry to the last exit, over which it was measured; 0 between collectives."""
+    rows = tracks.drawn.row
+    kilobytes = (job.collectives.bus_gb_s[rows] * KILOBYTES_PER_GIGABYTE).round()
+    rate = np.where(kilobytes < HIGHEST_RATE, kilobytes, 0).astype(np.int64)
+    rated = np.flatnonzero(rate)
+    _, first, counter = np.unique(job.collectives.group[rows[rated]], return_index=True, return_inverse=True)
+    end, duration = job.collectives.end[rows[rated]], job.collectives.duration[rows[rated]]
+    levels = levels_of(
+        np.tile(counter, 2),
+        np.concatenate([end - duration, end]),
+        np.concatenate([rate[rated], -rate[rated]]),
+    )
+    return levels, [tracks.titles[track] for track in tracks.track[rated[first]].tolist()]
+
+
+# Outstanding kernels of each stream: launched and not yet ended.
+
+
+OUTSTANDING = "outstanding kernels"
+
+
+def with_outstanding(graph: EventGraph, numbering: Numbering) -> EventGraph:
+    """The graph of one rank with a counter for each stream that has work: +1 at its launch, -1 at its end."""
+    work = np.flatnonzero(graph.events.of_kind(*GPU_WORK) & graph.events.timed)
+    counters, counter_of_track = _counters(graph, work, numbering)
+    if not counters:
+        return graph
+    counter = counter_of_track[graph.events.track[work]]
+    work, counter = work[counter >= 0], counter[counter >= 0]
+    ended = graph.events.duration[work] != UNKNOWN
+    levels = levels_of(
+        np.concatenate([counter, counter[ended]]),
+        np.concatenate([_launched(graph)[work], graph.events.end[work[ended]]]),
+        np.repeat([1, -1], [len(work), int(np.count_nonzero(ended))]),
+    )
+    levels = thinned(levels, len(graph))
+    first = len(graph.tracks)
+    samples = Counters(
+        (first + levels.counter).astype(np.int32), levels.time, levels.value.astype(np.float64)
+    )
+    return replace(
+        graph,
+        tracks=[*graph.tracks, *counters],
+        counters=Counters.concatenate([graph.counters, samples]),
+    )
+
+
+def _launched(graph: EventGraph) -> Int64s:
+    """When each event was launched: at the start of its innermost launch, or at its own start if none is known."""
+    events, launches = graph.events, graph.edges.where(Relation.LAUNCHES)
+    launched = np.full(len(events), NO_TIME)
+    np.maximum.at(launched, launches.target, events.start[launches.source])
+    known = launched != NO_TIME
+    return np.where(known, np.minimum(launched, events.start), events.start)
+
+
+def _counters(graph: EventGraph, work: Int64s, numbering: Numbering) -> tuple[Sequence[Track], Int64s]:
+    """A counter for each stream with work, and the counter of each track or -1; two tracks can be the same stream."""
+    counters: dict[tuple[str, str], Track] = {}
+    numbers = np.full(len(graph.tracks), -1, np.int64)
+    for row in np.unique(graph.events.track[work]).tolist():
+        track = graph.tracks[row]
+        if track.kind != TrackKind.STREAM:
+            continue
+        stream = track.process, track.identity
+        if stream not in counters:
+            label = f"rank {numbering.rank(track.rank)} {OUTSTANDING}, {stream_name(track)}"
+            counters[stream] = Track(TrackKind.COUNTER, *stream, label, track.rank, unit=COUNT)
+        numbers[row] = list(counters).index(stream)
+    return list(counters.values()), numbers

@@ -171,22 +171,26 @@ class Categories(Struct, frozen=True):
 # Sizes, for the forecast of how much will be written.
 
 
+Bytes = tuple[int, int]
+"""Without arguments, and of the arguments that tracelink adds."""
+
+
 class TypicalSizes(Struct, frozen=True):
     """Bytes of what is counted, as measured on many jobs."""
 
-    track: int
+    track: Bytes
     """The name of a track."""
-    flow: int
-    cross_rank_flow: int
+    flow: Bytes
+    cross_rank_flow: Bytes
     """A flow between ranks."""
-    participation_arguments: int
-    """Arguments of an event that takes part in a collective."""
-    node_argument: int
-    """The argument of an event that is the same as a node."""
-    collective: int
-    participation: int
+    participating: Bytes
+    """An event that takes part in a collective: only its arguments."""
+    node: Bytes
+    """An event that is the same as a node: only its argument."""
+    collective: Bytes
+    participation: Bytes
     """A rank in the arguments of a collective."""
-    arrival: int
+    arrival: Bytes
     """A last arrival."""
-    sample: int
+    sample: Bytes
     """A sample of a counter."""

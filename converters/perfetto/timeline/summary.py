@@ -136,36 +136,43 @@ class _Slices(Struct, frozen=True):
 def with_summary(graph: EventGraph, all_waits: AllWaits) -> tuple[EventGraph, Sequence[int]]:
     """The graph of a rank with the events of its summary after all others, and the rows of those that hang."""
     slices = _slices(graph, all_waits)
-    count = len(slices.start)
-    if not count or any(track.identity == SUMMARY for track in graph.tracks):
+    if not len(slices.start) or any(track.identity == SUMMARY for track in graph.tracks):
         return graph, ()
-    rank, first = graph.ranks[0].rank, len(graph)
-    used, name = np.unique(slices.name, return_inverse=True)
-    track = Track(TrackKind.THREAD, "", SUMMARY, SUMMARY, rank)
+    track = Track(TrackKind.THREAD, "", SUMMARY, SUMMARY, graph.ranks[0].rank)
+    whole = add_track(graph, track, SUMMARY_CATEGORY, slices.start, slices.end, slices.name, slices.names)
+    return whole, (len(graph) + np.flatnonzero(slices.hung)).tolist()
+
+
+def add_track(
+    graph: EventGraph,
+    track: Track,
+    category: str,
+    start: Int64s,
+    end: Int64s,
+    name: Int64s,
+    names: Sequence[str],
+) -> EventGraph:
+    """The graph of a rank with one more track, whose slices come after all other events, as of one more source."""
+    count, first = len(start), len(graph)
+    used, which = np.unique(name, return_inverse=True)
     added = Events(
         np.full(count, EventKind.OTHER, np.uint8),
-        (len(graph.strings) + 1 + name).astype(np.int32),
+        (len(graph.strings) + 1 + which).astype(np.int32),
         np.full(count, len(graph.tracks), np.int32),
-        slices.start,
-        slices.end - slices.start,
+        start,
+        end - start,
         np.full(count, len(graph.bounds) - 1, np.int32),
         np.full(count, UNKNOWN, np.int64),
     )
-    categories = graph.key(Key.CATEGORY)
-    rows = first + np.arange(count)
-    column = KeyColumn(
-        np.concatenate([categories.rows, rows]),
-        np.concatenate([categories.values, np.full(count, len(graph.strings))]),
-    )
-    with_it = replace(
+    own = KeyColumn(first + np.arange(count), np.full(count, len(graph.strings)))
+    return replace(
         graph,
-        strings=[*graph.strings, SUMMARY_CATEGORY, *(slices.names[index] for index in used.tolist())],
+        strings=[*graph.strings, category, *(names[index] for index in used.tolist())],
         events=Events.concatenate([graph.events, added]),
         tracks=[*graph.tracks, track],
         bounds=[*graph.bounds, first + count],
-        keys={**graph.keys, Key.CATEGORY: column},
+        keys={**graph.keys, Key.CATEGORY: KeyColumn.concatenate([graph.key(Key.CATEGORY), own])},
     )
-    return with_it, rows[slices.hung].tolist()
 
 
 def _slices(graph: EventGraph, all_waits: AllWaits) -> _Slices:

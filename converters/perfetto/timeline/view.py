@@ -11,7 +11,7 @@ from msgspec import Struct
 
 from tracelink._model.columns import NO_TIME, UNKNOWN
 from tracelink._model.job import Job
-from tracelink.converters.perfetto.timeline.stuck import hung_of, missing_from
+from tracelink.converters.perfetto.timeline.hangs import hung_of, missing_from
 
 GROUP_TRACKS = "^group "
 """Tracks of process groups over all ranks; the names of those of one rank start with the rank."""

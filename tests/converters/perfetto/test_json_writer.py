@@ -247,7 +247,7 @@ def test_parts_written_side_by_side_are_the_same_bytes(
     suffix: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("tracelink.converters.perfetto.json_writer.SECTION_ROWS", 7)
-    monkeypatch.setattr("tracelink.converters.perfetto.timeline.rank.LARGE", 7)
+    monkeypatch.setattr("tracelink.converters.perfetto.timeline.job.LARGE", 7)
     built = JobBuilder()
     for rank in range(3):
         thread, stream = built.track(rank=rank), built.track(TrackKind.STREAM, rank, "0", "7")
