@@ -211,6 +211,18 @@ def unclosed(events: Iterable[dict[str, Any]]) -> bytes:
     return text.getvalue()
 
 
+Column = Sequence[Payload] | bytes
+"""A text for each row, or one for all."""
+
+
+def interleave(rows: int, *columns: Column) -> list[Payload]:
+    """The texts of all columns row by row."""
+    texts: list[Payload] = [b""] * (rows * len(columns))
+    for place, column in enumerate(columns):
+        texts[place :: len(columns)] = [column] * rows if isinstance(column, bytes) else column
+    return texts
+
+
 # Slices and instants: the arguments that sources recorded are copied unchanged.
 
 
@@ -295,15 +307,18 @@ def write_slices(texts: SliceTexts, source: int, low: int, high: int) -> Iterato
 
 
 def _slices(texts: SliceTexts, rows: Int64s, payloads: Sequence[Payload]) -> bytes:
-    column: list[Payload] = [ARGUMENTS] * (TEXTS_PER_EVENT * len(rows))
     payloads = _in_recorder_argument(texts.graph.events.kind[rows] == EventKind.RECORD, payloads)
     codes = _opening_codes(texts.graph, texts.drawing, texts.thread, texts.categories, texts.scope, rows)
-    column[0::TEXTS_PER_EVENT] = texts.openings[codes].tolist()
-    column[1::TEXTS_PER_EVENT] = texts.names[texts.graph.events.name[rows]].tolist()
-    column[2::TEXTS_PER_EVENT] = micros(texts.drawing.start[rows])
-    column[3::TEXTS_PER_EVENT] = [DURATION] * len(rows)
-    column[4::TEXTS_PER_EVENT] = micros(texts.drawing.duration[rows])
-    column[6::TEXTS_PER_EVENT] = payloads
+    column = interleave(
+        len(rows),
+        texts.openings[codes].tolist(),
+        texts.names[texts.graph.events.name[rows]].tolist(),
+        micros(texts.drawing.start[rows]),
+        DURATION,
+        micros(texts.drawing.duration[rows]),
+        ARGUMENTS,
+        payloads,
+    )
     if not all(payloads):
         column[5::TEXTS_PER_EVENT] = [ARGUMENTS if text else b"" for text in payloads]
     for at in (TEXTS_PER_EVENT * np.flatnonzero(texts.drawing.instant[rows])).tolist():
@@ -431,11 +446,8 @@ def flow_events(openings: Texts, codes: Int64s, number: Int64s, times: Int64s) -
     """Starts or ends of flows; `openings[code]` is the text up to the number."""
     for at in range(0, len(codes), CHUNK):
         some = slice(at, at + CHUNK)
-        column = [TIME] * (4 * len(codes[some]))
-        column[0::4] = openings[codes[some]].tolist()
-        column[1::4] = numbers(number[some])
-        column[3::4] = micros(times[some])
-        yield b"".join(column)
+        opened = openings[codes[some]].tolist()
+        yield b"".join(interleave(len(opened), opened, numbers(number[some]), TIME, micros(times[some])))
 
 
 def flow_events_at_instants(
@@ -444,17 +456,10 @@ def flow_events_at_instants(
     """Ends of flows, each after an instant of its own; `instants[code]` is its text up to its argument, if any."""
     for at in range(0, len(codes), CHUNK):
         some = slice(at, at + CHUNK)
-        column = [TIME] * (8 * len(codes[some]))
-        column[0::8] = instants[codes[some]].tolist()
-        if argument is None:
-            column[1::8] = [b""] * len(codes[some])
-        else:
-            column[1::8] = numbers(argument[some])
-            column[2::8] = [AFTER_ARGUMENT] * len(codes[some])
-        column[3::8] = column[7::8] = micros(times[some])
-        column[4::8] = openings[codes[some]].tolist()
-        column[5::8] = numbers(number[some])
-        yield b"".join(column)
+        time, opened = micros(times[some]), openings[codes[some]].tolist()
+        argued: list[Column] = [b"", b""] if argument is None else [numbers(argument[some]), AFTER_ARGUMENT]
+        instant = [instants[codes[some]].tolist(), *argued, time]
+        yield b"".join(interleave(len(time), *instant, opened, numbers(number[some]), TIME, time))
 
 
 # Samples of counters.
@@ -489,10 +494,6 @@ def sample_events(
     """Samples; `openings[counter]` is the text up to the time."""
     for at in range(0, len(counter), CHUNK):
         some = slice(at, at + CHUNK)
-        column = [TIME] * (6 * len(counter[some]))
-        column[0::6] = openings[counter[some]].tolist()
-        column[2::6] = micros(times[some])
-        column[3::6] = [COUNTER_VALUE] * len(counter[some])
-        column[4::6] = numbers(values[some])
-        column[5::6] = [b"}"] * len(counter[some])
-        yield b"".join(column)
+        opened = openings[counter[some]].tolist()
+        value = numbers(values[some])
+        yield b"".join(interleave(len(opened), opened, TIME, micros(times[some]), COUNTER_VALUE, value, b"}"))

@@ -10,7 +10,7 @@ import numpy as np
 from msgspec import Struct
 from msgspec.structs import replace
 
-from tracelink._model.columns import Int64s
+from tracelink._model.columns import Bools, Int64s
 from tracelink._model.events import InstantScope, Relation
 from tracelink._model.findings import Finding
 from tracelink.converters.perfetto import json_events
@@ -28,10 +28,12 @@ from tracelink.converters.perfetto.facts import (
 from tracelink.converters.perfetto.json_events import (
     RELATIONS,
     SLICES_PER_CHUNK,
+    Column,
     NamedThread,
     ShownProcess,
     flow_events,
     flow_events_at_instants,
+    interleave,
     process_of,
     sample_events,
     slice_texts,
@@ -56,7 +58,6 @@ from tracelink.converters.perfetto.timeline.groups import (
     group_counters,
     group_tracks,
 )
-from tracelink.converters.perfetto.timeline.hangs import LastArrivals
 from tracelink.converters.perfetto.timeline.job import (
     MAX_SECTIONS,
     SECTION_ROWS,
@@ -155,20 +156,6 @@ def _flow_and_counter_sections(rank_timeline: RankTimeline, flows: BoundFlows) -
 # Tracks of process groups.
 
 
-class _CollectiveTexts(Struct, frozen=True):
-    """The data of which the text of collectives is made."""
-
-    timeline: Timeline
-    tracks: GroupTracks
-    openings: Sequence[bytes]
-    parts: PartsByCollective
-    args: ArgumentChoice
-
-    @property
-    def base(self) -> int:
-        return self.timeline.base or 0
-
-
 def _group_block(timeline: Timeline, args: ArgumentChoice) -> Block[list[Finding]]:
     job = timeline.job
     tracks = group_tracks(job, timeline.hangs, timeline.common)
@@ -176,15 +163,14 @@ def _group_block(timeline: Timeline, args: ArgumentChoice) -> Block[list[Finding
     counters = group_counters(job, tracks, timeline.common)
     process, tracks = _in_one_process(timeline, tracks, summarized=bool(len(waits)))
     head = unclosed(process.metadata()) if tracks.tids else b""
-    openings = _openings(json_events.SLICE, schema.COLLECTIVE_CATEGORY, tracks)
-    texts = _CollectiveTexts(timeline, tracks, openings, PartsByCollective.of(job), args)
+    parts = PartsByCollective.of(job)
     sections: list[Section] = [
-        partial(_collectives, texts, low, high)
+        partial(_collectives, timeline, tracks, parts, args, low, high)
         for low, high in row_ranges(0, len(tracks.track), COLLECTIVES_PER_SECTION)
     ]
     large = len(sections) > 1
     if tracks.tids:
-        sections.append(partial(_group_samples, counters, tracks.process, texts.base))
+        sections.append(partial(_group_samples, counters, tracks.process, timeline.base or 0))
         sections.append(partial(_waits, timeline, tracks, waits))
     return Block(head, sections, large, tracks.findings)
 
@@ -202,54 +188,65 @@ def _in_one_process(
     )
 
 
-def _openings(phase: bytes, category: str, tracks: GroupTracks) -> list[bytes]:
-    """For each thread the text of an event up to its name."""
-    return [
-        json_events.event_opening(phase, b'"%s"' % category.encode(), b"%d" % tracks.process, b"%d" % tid)
-        for tid in tracks.tids
-    ]
-
-
-def _collectives(texts: _CollectiveTexts, low: int, high: int) -> Iterator[bytes]:
+def _collectives(
+    timeline: Timeline,
+    tracks: GroupTracks,
+    parts: PartsByCollective,
+    args: ArgumentChoice,
+    low: int,
+    high: int,
+) -> Iterator[bytes]:
     """The slices of the collectives from `low` to `high`, and their last arrivals."""
-    drawn, job = texts.tracks.drawn, texts.timeline.job
+    drawn, job, base = tracks.drawn, timeline.job, timeline.base or 0
+    with_arguments = args != ArgumentChoice.NONE
     for at in range(low, high, SLICES_PER_CHUNK):
         some = slice(at, min(at + SLICES_PER_CHUNK, high))
-        rows = drawn.row[some]
-        column = [b""] * (7 * len(rows))
-        column[0::7] = [texts.openings[track] for track in texts.tracks.track[some].tolist()]
-        names, which = collective_names(job, rows, texts.timeline.hangs)
-        name_texts = [quoted(name) for name in names]
-        column[1::7] = [name_texts[number] for number in which.tolist()]
-        column[2::7] = [json_events.TIME] * len(rows)
-        column[3::7] = micros(drawn.start[some] - texts.base)
-        column[4::7] = [json_events.DURATION] * len(rows)
-        column[5::7] = micros(drawn.end[some] - drawn.start[some])
-        if texts.args != ArgumentChoice.NONE:
-            arguments = collective_arguments(job, texts.parts, rows, drawn.open_ended[some])
-            column[6::7] = [json_events.ARGUMENTS + text for text in arguments]
-        for index in np.flatnonzero(drawn.hung[some]).tolist():
-            column[7 * index + 6] = json_events.HUNG_COLOUR + column[7 * index + 6]
-        yield b"".join([*column, *_arrivals(texts, texts.tracks.arrivals.within(some.start, some.stop))])
+        rows, start = drawn.row[some], drawn.start[some]
+        of_slices = collective_arguments(job, parts, rows, drawn.open_ended[some]) if with_arguments else ()
+        yield _event_texts(
+            _openings(json_events.SLICE, schema.COLLECTIVE_CATEGORY, tracks, tracks.track[some]),
+            *collective_names(job, rows, timeline.hangs),
+            [*_times(start - base, drawn.end[some] - start), _hung(drawn.hung[some])],
+            of_slices,
+        )
+        if len(arrivals := tracks.arrivals.within(some.start, some.stop)):
+            yield _event_texts(
+                _openings(json_events.INSTANT, schema.ARRIVAL_CATEGORY, tracks, tracks.track[arrivals.index]),
+                *arrivals.names(),
+                _times(arrivals.time - base),
+                arrival_arguments(arrivals) if with_arguments else (),
+            )
 
 
-def _arrivals(texts: _CollectiveTexts, arrivals: LastArrivals) -> list[bytes]:
-    """The text of the instants of last arrivals."""
-    if not len(arrivals):
-        return []
-    openings = _openings(json_events.INSTANT, schema.ARRIVAL_CATEGORY, texts.tracks)
-    names, which = arrivals.names()
-    name_texts = [quoted(name) for name in names]
-    column = [json_events.TIME] * (5 * len(arrivals))
-    column[0::5] = [openings[track] for track in texts.tracks.track[arrivals.index].tolist()]
-    column[1::5] = [name_texts[number] for number in which.tolist()]
-    column[3::5] = micros(arrivals.time - texts.base)
-    column[4::5] = (
-        [b""] * len(arrivals)
-        if texts.args == ArgumentChoice.NONE
-        else [json_events.ARGUMENTS + text for text in arrival_arguments(arrivals)]
-    )
-    return column
+def _openings(phase: bytes, category: str, tracks: GroupTracks, track: Int64s) -> list[bytes]:
+    """The texts of events on these threads up to their names."""
+    opening = partial(json_events.event_opening, phase, quoted(category), b"%d" % tracks.process)
+    of_threads = [opening(b"%d" % tid) for tid in tracks.tids]
+    return [of_threads[thread] for thread in track.tolist()]
+
+
+def _times(start: Int64s, duration: Int64s | None = None) -> list[Column]:
+    """Columns with the time of slices, or of instants without a duration."""
+    start_texts: list[Column] = [json_events.TIME, micros(start)]
+    return start_texts if duration is None else [*start_texts, json_events.DURATION, micros(duration)]
+
+
+def _hung(hung: Bools) -> list[bytes]:
+    return [json_events.HUNG_COLOUR if one else b"" for one in hung.tolist()]
+
+
+def _event_texts(
+    openings: Sequence[bytes],
+    names: Sequence[str],
+    name: Int64s,
+    times: Sequence[Column],
+    arguments: Sequence[bytes],
+) -> bytes:
+    """The texts of events on tracks of groups, by the index of each one's name; `arguments` can be missing."""
+    quoted_names = [quoted(text) for text in names]
+    named = [quoted_names[number] for number in name.tolist()]
+    argued: list[Column] = [json_events.ARGUMENTS, arguments] if arguments else []
+    return b"".join(interleave(len(openings), openings, named, *times, *argued))
 
 
 def _group_samples(counters: GroupCounters, process: int, base: int) -> Iterator[bytes]:
@@ -263,14 +260,9 @@ def _waits(timeline: Timeline, tracks: GroupTracks, waits: Waits) -> Iterator[by
         return
     process, thread = b"%d" % tracks.process, b"%d" % tracks.summary
     opening = json_events.event_opening(json_events.SLICE, quoted(schema.SUMMARY_CATEGORY), process, thread)
-    names = [quoted(name) for name in timeline.waits.names]
-    column = [opening] * (6 * len(waits))
-    column[1::6] = [names[index] + json_events.TIME for index in waits.name.tolist()]
-    column[2::6] = micros(waits.start - (timeline.base or 0))
-    column[3::6] = [json_events.DURATION] * len(waits)
-    column[4::6] = micros(waits.end - waits.start)
-    column[5::6] = [json_events.HUNG_COLOUR if hung else b"" for hung in waits.hung.tolist()]
-    yield b"".join(column)
+    times = _times(waits.start - (timeline.base or 0), waits.end - waits.start)
+    names = timeline.waits.names, waits.name
+    yield _event_texts([opening] * len(waits), *names, [*times, _hung(waits.hung)], ())
 
 
 # Flows between ranks.
