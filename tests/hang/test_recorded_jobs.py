@@ -83,6 +83,9 @@ def test_running_job(plan: Plan, at: float, skew_ms: int) -> None:
     ] == []
 
 
+FIRST_OF_A_RING = Plan(
+    4, 1, kind="ring", steps=1, layers=1, microbatches=1, buffer=LARGE, seed=1, timing=False
+)
 ONE_STEP = Plan(microbatches=1, buffer=LARGE, seed=41, timing=False, ranks_per_host=2)
 """Rank 4 leaves out the last call of the first step: no rank shows what comes after it."""
 
@@ -90,20 +93,17 @@ ONE_STEP = Plan(microbatches=1, buffer=LARGE, seed=41, timing=False, ranks_per_h
 @few
 @given(faulty_plans(*COLLECTIVE_FAULTS), st.sampled_from(HANGING))
 @example((ONE_STEP, Fault("skipped")), Snapshot("settled"))
+@example((replace(FIRST_OF_A_RING, tensor=2, seed=0), Fault("skipped")), Snapshot("settled"))
 def test_of_a_broken_job_its_fault_and_nothing_else(case: tuple[Plan, Fault], snapshot: Snapshot) -> None:
     recorded = broken(*case, snapshot)
     assert_its_fault_alone(recorded)
-
-
-FIRST_OF_A_RING = Plan(
-    4, 1, kind="ring", steps=1, layers=1, microbatches=1, buffer=LARGE, seed=1, timing=False
-)
 
 
 @few
 @given(faulty_plans(*MESSAGE_FAULTS), st.sampled_from(HANGING))
 @example((FIRST_OF_A_RING, Fault("wrong_target")), Snapshot("settled"))
 @example((replace(FIRST_OF_A_RING, seed=2), Fault("wrong_target")), Snapshot("settled"))
+@example((replace(FIRST_OF_A_RING, layers=2), Fault("wrong_target")), Snapshot("settled"))
 def test_faulty_messages(case: tuple[Plan, Fault], snapshot: Snapshot) -> None:
     recorded = broken(*case, snapshot)
     assert_its_fault_alone(recorded)

@@ -389,10 +389,11 @@ class _Programs(Struct, frozen=True, dict=True):
         if journal.records.point_to_point[row] or operation_of(journal.operation(row)) == Operation.COALESCED:
             return 0
         last = self._last_sequences(self._group(row))
-        third = np.setdiff1d(np.delete(last, sides), [UNKNOWN])
-        if not len(third):
+        third, others = np.setdiff1d(np.delete(last, sides), [UNKNOWN]), np.setdiff1d(sides, side)
+        members = journal.groups[self._group(row)].ranks
+        if not len(third) or (members and not set(journal.ranks[others].tolist()) <= set(members)):
             return 0
-        own, opposite = np.unique(last[side]), np.unique(last[np.setdiff1d(sides, side)])
+        own, opposite = np.unique(last[side]), np.unique(last[others])
         if len(third) == 1 and not np.array_equal(own, opposite):
             return int(np.array_equal(own, third))
         return int(third.max() >= int(journal.records.sequence[row]) > opposite.max())

@@ -21,6 +21,7 @@ from tracelink._hang.model import Kind
 from tracelink._hang.stalls import Clues, Stalls, is_cycle
 from tracelink._hang.verdicts.absence import FewJoined, LateArrival, NeverJoined
 from tracelink._hang.verdicts.base import Verdict
+from tracelink._hang.verdicts.deadlocks import Deadlock
 from tracelink._hang.verdicts.hangs import InFlight, NotStarted, TimedOut
 from tracelink._hang.verdicts.mismatches import OtherProgram
 from tracelink._hang.waits import (
@@ -31,7 +32,7 @@ from tracelink._hang.waits import (
     distinct_causes,
     with_device_waits,
 )
-from tracelink._model.columns import MILLISECOND, NO_TIME, Bools
+from tracelink._model.columns import MILLISECOND, NO_TIME, UNKNOWN, Bools
 from tracelink._model.operations import POINT_TO_POINT, operation_of
 from tracelink._model.text import (
     collective_in_words,
@@ -138,7 +139,9 @@ def _problems(
     problems, causes = _deviations_behind(elapsed, causes, deviating, mismatches)
     for cause in causes:
         if len(cause.waits) > 1:
-            problems.append(deadlock_of(messages, order, cause, deviating))
+            deadlock = deadlock_of(messages, order, cause, deviating)
+            problems.append(deadlock)
+            mismatches[:] = [each for each in mismatches if not _follows(each, deadlock)]
         elif cause.culprits and cause.waits[0].queued:
             problems.append(_of_cause(NotStarted, elapsed, cause))
         elif cause.culprits:
@@ -152,6 +155,14 @@ def _problems(
     if stuck and not problems and not _in_dispute(stalls.journal, stuck[0].waits[0], mismatches):
         problems.append(_timed_out(stalls, stuck))
     return problems
+
+
+def _follows(mismatch: Verdict, deadlock: Deadlock) -> bool:
+    """Whether ends are paired with wrong ones, because the other end of an earlier message is missing."""
+    of_messages = mismatch.group == deadlock.group and operation_of(mismatch.operation) in POINT_TO_POINT
+    own = [rank for rank in deadlock.culprits if rank in deadlock.rows]
+    earlier = any(deadlock.rows[rank] < mismatch.rows.get(rank, UNKNOWN) for rank in own)
+    return bool(deadlock.gone_on) and of_messages and earlier
 
 
 def _timed_out(stalls: Stalls, stuck: Sequence[Cause]) -> TimedOut:
