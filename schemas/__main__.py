@@ -12,7 +12,7 @@ import msgspec
 from tracelink._api.inspection import Inspection
 from tracelink._api.outputs import Merged
 from tracelink._compile.model import CompileReport
-from tracelink._hang.model import Diagnosis
+from tracelink._hang.facts.model import Diagnosis
 from tracelink._hang.report.entries import Entries
 from tracelink._model.clock import Clocks
 from tracelink._sql.results import Queries, Query

@@ -30,8 +30,6 @@ MOST_LINES = 700
 SMALL_MODULES = {
     "tracelink.converters.chakra.validation.job_rules": "the rules across ranks, next to those of files and of nodes",
     "tracelink.converters.flight_recorder.recognition": "imports the standard library only, for every command",
-    "tracelink._hang.deadlocks": "one kind of verdict, as each module of this family",
-    "tracelink._hang.hangs": "the causes of waiting in words: too much for the order of questions",
     "tracelink._link.execution": "one relation, as each module of this package",
     "tracelink._order.tensors": "one order, as each module of this package",
 }

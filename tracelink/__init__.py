@@ -31,9 +31,9 @@ if TYPE_CHECKING:
     from tracelink._hang.examine import Examined as Examined
     from tracelink._hang.examine import diagnose as diagnose
     from tracelink._hang.examine import examine as examine
-    from tracelink._hang.model import Diagnosis as Diagnosis
-    from tracelink._hang.model import Kind as Kind
-    from tracelink._hang.model import Problem as Problem
+    from tracelink._hang.facts.model import Diagnosis as Diagnosis
+    from tracelink._hang.facts.model import Kind as Kind
+    from tracelink._hang.facts.model import Problem as Problem
     from tracelink._join.during import sampled_during as sampled_during
     from tracelink._model.clock import Clock as Clock
     from tracelink._model.clock import ClockMode as ClockMode
@@ -94,7 +94,7 @@ _EXPORTS = {
     "converters.chakra.validation.rules": ("Validation", "Violation"),
     "converters.chakra.validation.validate": ("validate",),
     "_hang.examine": ("Examined", "diagnose", "examine"),
-    "_hang.model": ("Diagnosis", "Kind", "Problem"),
+    "_hang.facts.model": ("Diagnosis", "Kind", "Problem"),
     "_run.reading": ("ReadOptions",),
     "_model.findings": ("Finding", "Severity"),
     "_model.errors": (

@@ -23,7 +23,7 @@ from unittest import mock
 import click
 
 from tracelink import samples
-from tracelink._hang.database import schema
+from tracelink._hang.report import schema
 from tracelink._show import frames
 from tracelink._store.schema import Column, Table
 from tracelink.cli import main

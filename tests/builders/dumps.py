@@ -17,9 +17,9 @@ from pathlib import Path
 from typing import Any
 
 from builders.recorder import CREATED, as_source, collective, dump, frame, pickled, process_group
-from tracelink._hang.database.tables import database_at
 from tracelink._hang.examine import Examined, diagnosis_of
-from tracelink._hang.journal import Journal, journal_of
+from tracelink._hang.facts.journal import Journal, journal_of
+from tracelink._hang.report.database import database_at
 from tracelink._model.records import Recording
 from tracelink._run.processes import Processes
 from tracelink.converters.flight_recorder.reader import FlightRecorderReader

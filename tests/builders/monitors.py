@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from tracelink._hang.journal import Journal
+from tracelink._hang.facts.journal import Journal
 from tracelink._model.operations import operation_of
 from tracelink._model.records import Frame, State
 

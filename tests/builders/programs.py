@@ -29,9 +29,9 @@ from builders.dumps import journal, stack
 from builders.recorder import CREATED, collective, dump, pickled, process_group
 from tracelink import load
 from tracelink._hang.examine import diagnosis_of
-from tracelink._hang.journal import Journal
-from tracelink._hang.model import Diagnosis
-from tracelink._hang.stalls import Clues
+from tracelink._hang.facts.journal import Journal
+from tracelink._hang.facts.model import Diagnosis
+from tracelink._hang.facts.stalls import Clues
 from tracelink._model.job import Job
 
 MS = 1_000_000

@@ -12,9 +12,9 @@ from builders.dumps import recording
 from generators.recorded_jobs import Fault, Plan, RecordedJob, faults
 from generators.recorded_plan import KINDS
 from tracelink._hang.examine import diagnosis_of
-from tracelink._hang.journal import journal_of
-from tracelink._hang.model import Diagnosis
-from tracelink._hang.stalls import Clues
+from tracelink._hang.facts.journal import journal_of
+from tracelink._hang.facts.model import Diagnosis
+from tracelink._hang.facts.stalls import Clues
 from tracelink._model.errors import UnreadableError
 
 BACKENDS = ["nccl", "nccl2", "nccl-lazy", "gloo", "ucc", "xccl", "own"]

@@ -26,7 +26,7 @@ from builders.kineto import cpu_op, trace, write
 from builders.recorder import collective, dump, pickled, process_group
 from builders.witnesses import LOADER, call, loading, profile
 from tracelink import schemas
-from tracelink._hang.model import Kind, Stage
+from tracelink._hang.facts.model import Kind, Stage
 from tracelink.cli import main
 from tracelink.cli.main import FINE, IN_FLIGHT, NO, UNREADABLE, USAGE
 

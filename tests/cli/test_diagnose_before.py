@@ -14,7 +14,7 @@ from builders.dumps import Entries, dumps, hang, steps
 from builders.html_page import read_html
 from builders.recorder import CREATED
 from tracelink import schemas
-from tracelink._hang.dumps.movement import Movement
+from tracelink._hang.facts.model import Movement
 from tracelink.cli.main import IN_FLIGHT, NO, UNREADABLE, USAGE
 
 SECOND = 1_000_000_000

@@ -17,7 +17,7 @@ from builders.dumps import dumps, hang, healthy, steps
 from builders.recorded_jobs import faulty_plans
 from generators.recorded_jobs import FAULTS, Fault, Plan, Snapshot, job
 from tracelink import diagnose, schemas
-from tracelink._hang.model import Kind, Stage
+from tracelink._hang.facts.model import Kind, Stage
 from tracelink._show.json import document_text
 from tracelink.cli.main import FINE, IN_FLIGHT, NO
 

@@ -19,10 +19,9 @@ from builders.dumps import dumps, hang, healthy, stack, steps
 from builders.recorder import CREATED, collective, process_group
 from tracelink import schemas
 from tracelink._hang.examine import examine
-from tracelink._hang.matrix import matrix_of
-from tracelink._hang.report.calls import tensors_in_words
-from tracelink._hang.report.entries import side_by_side
-from tracelink._hang.report.table import Column, Shown, folded
+from tracelink._hang.report.diagnosis import tensors_in_words
+from tracelink._hang.report.entries import Column, Shown, folded, side_by_side
+from tracelink._hang.report.matrix import matrix_of
 from tracelink._model.records import Entry
 from tracelink._show import terminal
 from tracelink.cli.main import FINE, NO, USAGE

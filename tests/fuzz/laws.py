@@ -19,7 +19,7 @@ from typing import NamedTuple
 
 from fuzz.simulated_jobs import EPOCH_NS, FAULTS, RUNNING, SLOW, Case, View
 from tracelink._hang.examine import examine_sources
-from tracelink._hang.model import Diagnosis, Kind, Problem, Stage
+from tracelink._hang.facts.model import Diagnosis, Kind, Problem, Stage
 from tracelink._io.sources import Discovery, Source
 from tracelink._run.reading import engine_of
 

@@ -11,7 +11,7 @@ import tracelink
 from builders.dumps import dumps, hang, stack, steps
 from builders.recorder import as_json, collective, dump, frame
 from tracelink._hang.explain import MOST_CALLS, MOST_CULPRITS, MOST_PROBLEMS
-from tracelink._hang.model import Diagnosis, Evidence, Role
+from tracelink._hang.facts.model import Diagnosis, Evidence, Role
 from tracelink._model.records import Entry, Frame
 
 STEP, MAIN = Frame("step", "/home/me/train.py", 20), Frame("main", "/home/me/train.py", 200)

@@ -13,7 +13,7 @@ import tracelink
 from builders import data
 from builders.data import foreign, shared, traces
 from tracelink import Diagnosis, Kind
-from tracelink._hang.model import Category
+from tracelink._hang.facts.model import Category
 
 Told = tuple[Kind, str, int | None, tuple[int, ...]]
 

@@ -22,8 +22,8 @@ from builders.trace import TraceBuilder
 from builders.witnesses import LOADER, RING, loading, profile
 from builders.witnesses import call as profiled_call
 from tracelink import Diagnosis, Kind
-from tracelink._hang.model import CallSeen, Problem, Role, Running, Sighting, Stretch, WorkSeen
-from tracelink._hang.model import Kind as ProblemKind
+from tracelink._hang.facts.model import CallSeen, Problem, Role, Running, Sighting, Stretch, WorkSeen
+from tracelink._hang.facts.model import Kind as ProblemKind
 from tracelink._hang.profiles import MOST_BYTES, MOST_TRACKS, activity_between
 from tracelink._join.ranks import graph_of_rank
 from tracelink._link.rank import link_rank

@@ -9,7 +9,7 @@ import pytest
 from builders.recorded_jobs import diagnosed
 from generators.recorded_jobs import Fault, Plan, RecordedJob, Snapshot, job
 from generators.recorded_plan import CONTEXT, DATA, PIPELINE, PIPELINES, QUEUED_KINDS, TENSOR, WORLD
-from tracelink._hang.model import Category, Kind
+from tracelink._hang.facts.model import Category, Kind
 
 
 def plan(kind: str, stages: int = 2, **more: Any) -> Plan:

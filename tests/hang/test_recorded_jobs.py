@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from builders.recorded_jobs import LARGE, diagnosed, faulty_plans, plans
 from generators.recorded_jobs import Fault, Plan, RecordedJob, Snapshot, Truth, job
 from generators.recorded_plan import KINDS
-from tracelink._hang.model import Diagnosis, Kind, Problem
+from tracelink._hang.facts.model import Diagnosis, Kind, Problem
 
 HANGING = Snapshot("settled"), Snapshot("timed_out")
 COLLECTIVE_FAULTS = (

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tracelink import Diagnosis, diagnose
-from tracelink._hang.model import Category, Kind
+from tracelink._hang.facts.model import Category, Kind
 
 pytest.importorskip("torch")
 pytestmark = pytest.mark.peer

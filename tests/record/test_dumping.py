@@ -11,7 +11,7 @@ import pytest
 import tracelink
 from builders import fake_torch
 from builders.fake_torch import FakeTorch
-from tracelink._hang.witnesses.stacks import main_thread
+from tracelink._hang.facts.bundle import main_thread
 from tracelink._record.dumping import stacks_text
 
 

@@ -1,13 +1,3 @@
-"""Why a job hangs: recordings, participation, disagreements, waits, lateness, evidence and advice."""
+"""Why a job hangs: facts, verdicts on them, evidence and advice."""
 
-__all__ = [
-    "database",
-    "dumps",
-    "examine",
-    "journal",
-    "matrix",
-    "model",
-    "report",
-    "verdicts",
-    "witnesses",
-]
+__all__ = ["examine", "facts", "report", "verdicts"]

@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 
 from msgspec.structs import replace
 
-from tracelink._hang.model import Kind, Standing
+from tracelink._hang.facts.bundle import Bundle, Stacks, is_in_call, with_folded_skips
+from tracelink._hang.facts.model import Kind, Stage, Standing
+from tracelink._hang.facts.watchdog import standings_of
 from tracelink._hang.verdicts.base import Verdict
 from tracelink._hang.verdicts.drafts import Draft
 from tracelink._hang.verdicts.logs import notes_on_logs, verdicts_of_logs
-from tracelink._hang.verdicts.monitor import OfMonitor, StacksAlone, verdicts_of_monitor
-from tracelink._hang.witnesses.bundle import Bundle, with_folded_skips
-from tracelink._hang.witnesses.communicators import Answers
-from tracelink._hang.witnesses.conflicts import log_conflicts, stack_conflicts
-from tracelink._hang.witnesses.watchdog import standings_of
+from tracelink._hang.verdicts.monitor import Answers, OfMonitor, StacksAlone, verdicts_of_monitor
 from tracelink._model.errors import UnreadableError
-from tracelink._model.text import counted
-from tracelink._model.witnesses import Conflict, Use
+from tracelink._model.text import counted, group_in_words, name_in_words, ranks_in_words
+from tracelink._model.witnesses import Conflict, RankReport, Sign, Use
 
 
 def without_dumps(
@@ -152,3 +151,73 @@ def _missed_calls(verdicts: Sequence[Verdict]) -> dict[int, str]:
         if verdict.sequence is not None
         for rank in verdict.culprits
     }
+
+
+SHOWN_SOURCES = 4
+
+
+def stack_conflicts(stacks: Stacks, paths: Mapping[int, str], missing: Mapping[int, str]) -> list[Conflict]:
+    """Where ranks that did not make a call are in one.
+
+    Args:
+        stacks: Stacks of ranks.
+        paths: The file from which it is known how far a rank is, by rank.
+        missing: By culprit the call that it did not make, as the diagnosis says.
+    """
+    found = []
+    for stack in stacks.folded:
+        ranks = tuple(rank for rank in stack.ranks if rank in missing)
+        frame = next(filter(is_in_call, stack.frames), None)
+        if not ranks or frame is None:
+            continue
+        its = "their stacks are" if len(ranks) > 1 else "its stack is"
+        line = f":{frame.line}" if frame.line else ""
+        place = f"{name_in_words(frame.name)} ({name_in_words(frame.filename.rpartition('/')[2])}{line})"
+        message = (
+            f"{ranks_in_words(ranks)} did not join {missing[ranks[0]]}, and {its} in {place}: what was recorded is "
+            "older than the stack, or this is another call."
+        )
+        sources = [path for rank in ranks for path in (paths.get(rank, ""), stacks.by_rank[rank].source)]
+        found.append(Conflict(ranks, message, tuple(dict.fromkeys(filter(None, sources)))[:SHOWN_SOURCES]))
+    return found
+
+
+def log_conflicts(
+    standings: Sequence[Standing], paths: Mapping[int, str], reports: Sequence[RankReport]
+) -> tuple[list[Conflict], bool]:
+    """Where watchdog lines and dumps differ in how far ranks got; and whether they are surely of the same run."""
+    places = {(standing.group, rank): standing for standing in standings for rank in standing.ranks}
+    last = {
+        (one.group, one.rank): one
+        for one in reports
+        if one.sign is Sign.STATUS and one.group and one.enqueued is not None and one.rank in paths
+    }
+    apart: dict[tuple[str, str, int, int], list[RankReport]] = defaultdict(list)
+    agree = False
+    for (group, rank), one in last.items():
+        place = places.get((group, rank or 0))
+        if place is None or place.stage is Stage.UNKNOWN:
+            continue
+        recorded, enqueued = place.sequence or 0, max(one.enqueued or 0, 0)
+        if enqueued == recorded:
+            agree = True
+        # a dump contains a call from its start, a log counts it from its end
+        elif enqueued != recorded - 1 or place.stage is not Stage.WAITING:
+            apart[group, place.description, recorded, enqueued].append(one)
+    conflicts = [_apart(key, own, paths) for key, own in sorted(apart.items(), key=lambda item: item[0])]
+    return conflicts, agree and not conflicts
+
+
+def _apart(
+    key: tuple[str, str, int, int], reports: Sequence[RankReport], paths: Mapping[int, str]
+) -> Conflict:
+    group, description, recorded, enqueued = key
+    ranks = tuple(sorted(one.rank or 0 for one in reports))
+    older, newer = ("dump", "log") if enqueued > recorded else ("log", "dump")
+    dump, log = ("dumps end", "logs say") if len(ranks) > 1 else ("dump ends", "log says")
+    message = (
+        f"{ranks_in_words(ranks)}: the {dump} at #{recorded} of {group_in_words(group, description)}, the {log} that "
+        f"#{enqueued} was enqueued. The {older} is older than the {newer}, or they are of different runs."
+    )
+    sources = [path for one in reports for path in (paths[one.rank or 0], one.source)]
+    return Conflict(ranks, message, tuple(dict.fromkeys(sources))[:SHOWN_SOURCES])

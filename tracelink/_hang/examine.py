@@ -13,17 +13,21 @@ from typing import TYPE_CHECKING, Unpack, cast
 from msgspec import Struct
 from msgspec.structs import replace
 
-from tracelink._hang.absence import Absence, absent_culprits, absent_members
-from tracelink._hang.deviations import Deviations
-from tracelink._hang.disagreements import (
+from tracelink._hang.explain import judged_by_line, with_compilations, with_evidence
+from tracelink._hang.facts.deviations import Deviations
+from tracelink._hang.facts.disagreements import (
     NO_ROOTS,
     Roots,
     disagreements_of,
     exchange_disagreements,
     hangs_with_a_root,
 )
-from tracelink._hang.dumps.movement import Earlier, earlier_of
-from tracelink._hang.dumps.recordings import (
+from tracelink._hang.facts.journal import Journal, journal_of, last_unusable_entries, unusable_findings
+from tracelink._hang.facts.messages import messages_of
+from tracelink._hang.facts.model import Checked, Diagnosis, Kind, RanksOfDumps
+from tracelink._hang.facts.participation import Parts, parts_of, positions_of
+from tracelink._hang.facts.programs import comparisons_of
+from tracelink._hang.facts.recordings import (
     UNREADABLE,
     Recordings,
     compile_logs_among,
@@ -32,23 +36,17 @@ from tracelink._hang.dumps.recordings import (
     read_recordings,
     sources_of_jobs,
 )
-from tracelink._hang.dumps.sets import Run, SeveralJobsError
-from tracelink._hang.explain import judged_by_line, with_compilations, with_evidence
-from tracelink._hang.hangs import hangs_of
-from tracelink._hang.journal import Journal, journal_of, last_unusable_entries, unusable_findings
-from tracelink._hang.lateness import lateness_report
-from tracelink._hang.lost_waits import lost_waits
-from tracelink._hang.message_problems import differing_payloads, peers_outside
-from tracelink._hang.messages import messages_of
-from tracelink._hang.mismatches import mismatches_of
-from tracelink._hang.model import Checked, Diagnosis, Kind, RanksOfDumps
-from tracelink._hang.participation import Parts, parts_of, positions_of
-from tracelink._hang.programs import comparisons_of
-from tracelink._hang.stalls import NO_CLUES, Clues, hint_of_file_times
-from tracelink._hang.unrecorded import with_unrecorded, with_unseen
+from tracelink._hang.facts.sets import Earlier, Run, SeveralJobsError, earlier_of
+from tracelink._hang.facts.stalls import NO_CLUES, Clues, hint_of_file_times
+from tracelink._hang.facts.waits import collective_waits, lost_waits, standings_of
+from tracelink._hang.verdicts.absence import Absence, absent_culprits, absent_members
 from tracelink._hang.verdicts.base import WHERE_DUMPS_ARE, Verdict
 from tracelink._hang.verdicts.drafts import Draft, folded, lawful, worst_first
-from tracelink._hang.waits import collective_waits, standings_of
+from tracelink._hang.verdicts.hangs import hangs_of
+from tracelink._hang.verdicts.lateness import lateness_report
+from tracelink._hang.verdicts.messages import differing_payloads, peers_outside
+from tracelink._hang.verdicts.mismatches import mismatches_of
+from tracelink._hang.verdicts.unrecorded import with_unrecorded, with_unseen
 from tracelink._io.engine import Engine
 from tracelink._io.remote.addresses import is_remote
 from tracelink._io.sources import RECORDER_FORMAT, Discovery, Paths, Source, only_with_prefix
@@ -62,7 +60,7 @@ from tracelink._run.reading import ReadOptions, engine_of, inputs_of
 from tracelink.plugins import Content
 
 if TYPE_CHECKING:
-    from tracelink._hang.witnesses.bundle import Bundle
+    from tracelink._hang.facts.bundle import Bundle
 
 WORST_FIRST = ("problem", "in_flight", "ok")
 LEFT = frozenset({"skipped", "unknown_format", UNREADABLE})
@@ -528,7 +526,7 @@ def _with_others(draft: Draft, inputs: _Inputs) -> Draft:
     if inputs.others is None:
         return draft
     from tracelink._hang.evidence import next_to_dumps
-    from tracelink._hang.witnesses.bundle import uses_of
+    from tracelink._hang.facts.bundle import uses_of
 
     paths = {rank: recording.source.path for rank, recording in inputs.recordings.by_rank.items()}
     uses = uses_of(inputs.recordings.tasks, list(paths.values()))
@@ -557,7 +555,7 @@ def _bundle_of(sources: Sequence[Source], tasks: Sequence[Task], engine: Engine)
     texts = [task.source for task in tasks if task.content is Content.METRICS and not task.source.format]
     if not sources and not texts:
         return None
-    from tracelink._hang.witnesses.bundle import bundle_of
+    from tracelink._hang.facts.bundle import bundle_of
 
     return bundle_of(sources, engine, texts)
 
@@ -572,7 +570,7 @@ def _without_dumps(discovery: Discovery, engine: Engine, clues: Clues, error: Un
     if others is None:
         raise error
     from tracelink._hang.evidence import without_dumps
-    from tracelink._hang.witnesses.bundle import uses_of
+    from tracelink._hang.facts.bundle import uses_of
 
     rest = Diagnosis(checked=Checked(ranks=len(others.ranks_with_logs)), findings=findings)
     draft = without_dumps(Draft((), rest), others, uses_of(tasks, ()), error, hung=clues.hung)

@@ -10,8 +10,8 @@ import numpy as np
 from msgspec import Struct
 from msgspec.structs import replace
 
-from tracelink._hang.journal import Journal, reread_entries
-from tracelink._hang.model import Evidence, Kind, Role
+from tracelink._hang.facts.journal import Journal, reread_entries
+from tracelink._hang.facts.model import Evidence, Kind, Role
 from tracelink._hang.verdicts.base import Verdict
 from tracelink._hang.verdicts.deadlocks import Deadlock
 from tracelink._hang.verdicts.drafts import Draft
@@ -25,7 +25,7 @@ from tracelink._model.text import operation_in_words
 
 if TYPE_CHECKING:
     from tracelink._compile.divergences import Logs
-    from tracelink._hang.witnesses.compile_logs import Delay
+    from tracelink._hang.compile_logs import Delay
 
 MOST_PROBLEMS = 5
 MOST_CULPRITS = 3
@@ -209,7 +209,7 @@ def _is_further_on(own: Sequence[Frame], others: Sequence[Frame]) -> bool:
 
 def with_compilations(draft: Draft, journal: Journal, tasks: Sequence[Task], engine: Engine) -> Draft:
     """The draft with what the compiler did in the processes of culprits while other ranks waited."""
-    from tracelink._hang.witnesses.compile_logs import logs_of  # most users have no compile logs
+    from tracelink._hang.compile_logs import logs_of
 
     culprits = [rank for verdict in draft.verdicts if verdict.not_reached for rank in verdict.culprits]
     logs, findings = logs_of(list(dict.fromkeys(culprits))[:MOST_LOGGED], tasks, engine)
@@ -221,7 +221,7 @@ def with_compilations(draft: Draft, journal: Journal, tasks: Sequence[Task], eng
 
 
 def _with_compilations(verdict: Verdict, journal: Journal, logs: Logs) -> Verdict:
-    from tracelink._hang.witnesses.compile_logs import compilation_of
+    from tracelink._hang.compile_logs import compilation_of
 
     waits = {rank: _wait_for(rank, verdict, journal) for rank in verdict.culprits if rank in logs}
     found = [one for rank, wait in waits.items() if (one := compilation_of(rank, logs[rank], wait))]
@@ -233,7 +233,7 @@ def _with_compilations(verdict: Verdict, journal: Journal, logs: Logs) -> Verdic
 
 
 def _wait_for(rank: int, verdict: Verdict, journal: Journal) -> Delay:
-    from tracelink._hang.witnesses.compile_logs import Delay
+    from tracelink._hang.compile_logs import Delay
 
     records = journal.records
     rows = [row for other, row in verdict.rows.items() if other not in verdict.culprits]

@@ -14,19 +14,11 @@ import numpy as np
 from msgspec import Struct
 from msgspec.structs import replace
 
-from tracelink._hang.disagreements import Roots, rooted_entries
-from tracelink._hang.dumps.recordings import profiles_among
 from tracelink._hang.explain import MOST_CULPRITS
-from tracelink._hang.journal import Journal
-from tracelink._hang.model import (
-    CallSeen,
-    Kind,
-    Role,
-    Running,
-    Sighting,
-    Stretch,
-    WorkSeen,
-)
+from tracelink._hang.facts.disagreements import Roots, rooted_entries
+from tracelink._hang.facts.journal import Journal
+from tracelink._hang.facts.model import CallSeen, Kind, Role, Running, Sighting, Stretch, WorkSeen
+from tracelink._hang.facts.recordings import profiles_among
 from tracelink._hang.verdicts.base import Verdict
 from tracelink._io.engine import Engine
 from tracelink._io.sources import Discovery, Source

@@ -12,7 +12,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from tracelink._hang.examine import Examined, examine
-from tracelink._hang.model import Diagnosis, Verdict
+from tracelink._hang.facts.model import Diagnosis, Verdict
 from tracelink._hang.report import MOST_PROBLEMS, report_of, verdict_of
 from tracelink._io.engine import Engine
 from tracelink._io.remote.addresses import shown
@@ -25,8 +25,8 @@ from tracelink.cli.options import RANKS_OR_RANK, Inputs, collected, command, tak
 from tracelink.cli.terminal import watching
 
 if TYPE_CHECKING:
-    from tracelink._hang.database.tables import Database
-    from tracelink._hang.journal import Journal
+    from tracelink._hang.facts.journal import Journal
+    from tracelink._hang.report.database import Database
     from tracelink._model.columns import Bools
     from tracelink._model.results import Result
     from tracelink._show.document import Report
@@ -241,7 +241,7 @@ def _database_at(output: str | None) -> Database | None:
 
         check_output(output)
         return None
-    from tracelink._hang.database.tables import database_at
+    from tracelink._hang.report.database import database_at
     from tracelink._io.targets import check_folder
 
     check_folder(output)
@@ -271,9 +271,8 @@ def _entries_of(
     console: Console, examined: Examined, selection: EntrySelection, limit: int | None, output: str | None
 ) -> tuple[Result, Report]:
     """The selected entries as rows, and side by side."""
-    from tracelink._hang.matrix import matrix_of
-    from tracelink._hang.report.entries import entries_of, side_by_side
-    from tracelink._hang.report.table import Shown
+    from tracelink._hang.report.entries import Shown, entries_of, side_by_side
+    from tracelink._hang.report.matrix import matrix_of
 
     journal, ranks, default = examined.journal, selection.ranks, ON_PAGE if output else SHOWN
     every = console.json or _suffix(output) in (".csv", ".json")

@@ -23,8 +23,8 @@ from builders.programs import diagnosis_of_programs, journal_of_programs
 from builders.witnesses import call, loading, profile
 from tracelink import _show as show
 from tracelink._hang.examine import diagnosis_of
-from tracelink._hang.journal import Journal
-from tracelink._hang.model import (
+from tracelink._hang.facts.journal import Journal
+from tracelink._hang.facts.model import (
     Checked,
     Diagnosis,
     Evidence,

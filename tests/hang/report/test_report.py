@@ -8,7 +8,7 @@ import pytest
 from msgspec.structs import replace
 
 from builders.programs import journal_of_programs
-from tracelink._hang.model import (
+from tracelink._hang.facts.model import (
     Category,
     Checked,
     Diagnosis,

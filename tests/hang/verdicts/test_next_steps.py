@@ -7,11 +7,12 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from tracelink._hang.model import Category, Evidence, Link, Role
+from tracelink._hang.facts.model import Category, Evidence, Link, Role
 from tracelink._hang.verdicts.absence import LateArrival, NeverJoined, NoDump
 from tracelink._hang.verdicts.base import WHERE_DUMPS_ARE, Verdict
 from tracelink._hang.verdicts.deadlocks import Deadlock
-from tracelink._hang.verdicts.hangs import InFlight, NotStarted, Straggling, TimedOut
+from tracelink._hang.verdicts.hangs import InFlight, NotStarted, TimedOut
+from tracelink._hang.verdicts.lateness import Straggling
 from tracelink._hang.verdicts.mismatches import OtherOperation, OtherPeer, OtherTensor, Skipped
 from tracelink._hang.verdicts.unrecorded import NotRecorded
 from tracelink._model.records import Entry, Frame

@@ -2,4 +2,4 @@
 
 from tracelink._hang.report.diagnosis import MOST_PROBLEMS, report_of, verdict_of
 
-__all__ = ["MOST_PROBLEMS", "entries", "report_of", "table", "verdict_of"]
+__all__ = ["MOST_PROBLEMS", "database", "entries", "matrix", "report_of", "verdict_of"]

@@ -7,10 +7,10 @@ makes it with `of_call`. Each witness sets fields of its own with `replace`; tex
 __all__ = [
     "absence",
     "base",
-    "compilations",
     "deadlocks",
     "drafts",
     "hangs",
+    "lateness",
     "logs",
     "messages",
     "mismatches",

@@ -8,7 +8,7 @@ from typing import Any
 from msgspec import Struct
 from msgspec.structs import replace
 
-from tracelink._hang.model import Diagnosis, Kind, Stage, Standing
+from tracelink._hang.facts.model import Diagnosis, Kind, Stage, Standing
 from tracelink._hang.verdicts.absence import NoDump
 from tracelink._hang.verdicts.base import Verdict, facts_of_all
 from tracelink._hang.verdicts.hangs import InFlight

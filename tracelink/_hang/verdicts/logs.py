@@ -9,10 +9,10 @@ from collections import Counter, defaultdict
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
-from tracelink._hang.model import Category, Kind, Link
+from tracelink._hang.facts.model import Category, Kind, Link
+from tracelink._hang.facts.watchdog import LogGroup, groups_of, waited_ns
 from tracelink._hang.verdicts.base import Verdict
 from tracelink._hang.verdicts.deadlocks import Deadlock
-from tracelink._hang.witnesses.watchdog import LogGroup, groups_of, waited_ns
 from tracelink._model.columns import MILLISECOND
 from tracelink._model.operations import Operation, operation_of
 from tracelink._model.text import (

@@ -2,15 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Sequence
 from typing import Any
 
+import numpy as np
 from msgspec import Struct
+from msgspec.structs import replace
 
-from tracelink._hang.model import Category, Kind
+from tracelink._hang.facts.deviations import Deviation, Deviations
+from tracelink._hang.facts.disagreements import Disagreement, Split
+from tracelink._hang.facts.journal import Journal, reread_entries
+from tracelink._hang.facts.model import Category, Kind
+from tracelink._hang.facts.participation import Outcome, Parts
+from tracelink._hang.facts.programs import Aspect, Comparison, similar_groups
+from tracelink._hang.facts.waits import Wait, with_device_waits
 from tracelink._hang.verdicts.base import Verdict
-from tracelink._model.columns import UNKNOWN
-from tracelink._model.operations import ROOTED, operation_of
-from tracelink._model.text import capitalized, counted, lowered, operation_in_words
+from tracelink._model.columns import UNKNOWN, Int64s
+from tracelink._model.operations import ROOTED, Operation, operation_of
+from tracelink._model.records import line_in_words, own_frames
+from tracelink._model.text import capitalized, collective_in_words, counted, lowered, operation_in_words
+from tracelink._model.trace import ProcessGroup
 
 
 class OtherProgram(Verdict, frozen=True, kw_only=True):
@@ -215,16 +226,6 @@ class OtherTensor(Mismatch, frozen=True, kw_only=True):
         return f"{look} Usual causes: {causes}."
 
 
-class Split(Struct, frozen=True):
-    """What ranks of an all-to-all send, and what the receivers expect."""
-
-    sent: int
-    expected: int
-    sender: int = UNKNOWN
-    """UNKNOWN if only the sums of all ranks are known."""
-    receiver: int = UNKNOWN
-
-
 class OtherSplit(OtherTensor, frozen=True, kw_only=True):
     """Ranks of an all-to-all send another size than the receivers expect."""
 
@@ -271,3 +272,236 @@ class OtherPeer(Mismatch, frozen=True, kw_only=True):
             f"Compare source, destination and order of the calls{self.lines}: each send needs a receive between the "
             "same two ranks, in the same order."
         )
+
+
+KIND_OF_ASPECT = {
+    Aspect.OPERATION: Kind.OPERATION_MISMATCH,
+    Aspect.DTYPE: Kind.DTYPE_MISMATCH,
+    Aspect.SIZE: Kind.SIZE_MISMATCH,
+    Aspect.ROOT: Kind.PEER_MISMATCH,
+}
+
+
+# Deviations as verdicts.
+
+
+def deviation_verdict(
+    journal: Journal, deviations: Sequence[Deviation], waiting: Collection[int], **facts: Any
+) -> OtherProgram:
+    """The verdict that ranks have skipped the same calls of a group, or made the same extra ones."""
+    deviations = sorted(deviations, key=lambda deviation: deviation.rank)
+    first, ranks = deviations[0], [deviation.rank for deviation in deviations]
+    number = int(journal.records.group[first.first])
+    own = [
+        each for each in similar_groups(journal.groups, number) if first.rank in journal.groups[each].ranks
+    ]
+    group = journal.groups[number if number in own or not own else own[0]]
+    kind: type[OtherProgram] = ExtraCall
+    if first.skipped:
+        kind, facts = Skipped, _around(journal, first, group) | facts
+    else:
+        facts = {"other": first.other} | facts
+    rows = {first.other: first.usual, **{each.rank: each.row for each in deviations}}
+    return kind.of_call(
+        group,
+        int(journal.records.sequence[first.first]),
+        journal.operation(first.first),
+        culprits=ranks,
+        waiting=set(waiting).difference(ranks),
+        **{"number": first.skipped or first.extra, "rows": rows, **facts},
+    )
+
+
+def _around(journal: Journal, deviation: Deviation, group: ProcessGroup) -> dict[str, str]:
+    """What the rank continued with; and the lines of both calls, if only these tell them apart."""
+    rows = (deviation.usual, deviation.row)
+    continued = journal.groups[journal.records.group[deviation.row]]
+    skipped, after = (
+        collective_in_words(journal.operation(row), int(journal.records.sequence[row]), own)
+        for row, own in zip(rows, (group, continued), strict=True)
+    )
+    entries, _ = reread_entries(journal, np.array(rows)) if skipped == after else ({}, [])
+    frames = [own_frames(entries[row].frames) for row in rows if row in entries]
+    lines = [line_in_words(own[0]) for own in frames if own]
+    return (
+        {"continued": f"{after} at {lines[1]}", "line": lines[0]} if len(lines) > 1 else {"continued": after}
+    )
+
+
+# Disagreements as verdicts.
+
+
+def mismatches_of(
+    journal: Journal,
+    parts: Parts,
+    disagreements: Sequence[Disagreement],
+    comparisons: Sequence[Comparison],
+    waits: Sequence[Wait],
+    deviations: Deviations,
+) -> list[Verdict]:
+    """A verdict for each group and set of culprits, however many collectives show it.
+
+    A rank that skipped a call, or made an extra one, disagrees with all later ones of the group: that is one problem.
+    """
+    found = _first_ones(disagreements)
+    disputed = [(rank, each.group) for each in found for rank in parts.rank[_parts_of(parts, each)].tolist()]
+    deviating = (
+        deviations.behind(with_device_waits(journal, waits, lambda _: True), disputed) if disputed else []
+    )
+    verdicts: list[Verdict] = []
+    shown: dict[tuple[int, int, int], list[tuple[Deviation, Disagreement]]] = {}
+    for each in found:
+        before = _before(journal, parts, each, deviating)
+        before = before or _before(journal, parts, each, deviations.in_group(each.group))
+        for deviation in before:
+            alike = deviation.usual, deviation.skipped, deviation.extra
+            shown.setdefault(alike, []).append((deviation, each))
+        if not before:
+            verdicts.append(_mismatch(journal, parts, comparisons, _decided(parts, deviations, each), waits))
+    return [*(_shift(journal, parts, each, waits) for each in shown.values()), *verdicts]
+
+
+def _first_ones(disagreements: Sequence[Disagreement]) -> list[Disagreement]:
+    """The first disagreement of each group and set of culprits, with the number of all."""
+    alike: dict[tuple[int, tuple[int, ...]], list[Disagreement]] = {}
+    for each in sorted(disagreements, key=lambda each: each.sequence):
+        alike.setdefault((each.group, each.culprits), []).append(each)
+    return [replace(first, count=1 + len(others)) for first, *others in alike.values()]
+
+
+def _before(
+    journal: Journal, parts: Parts, disagreement: Disagreement, deviations: Sequence[Deviation]
+) -> list[Deviation]:
+    """The deviations in calls of the group that the ranks made before they disagreed; a root is an argument."""
+    if disagreement.aspect is Aspect.ROOT:
+        return []
+    rows = _parts_of(parts, disagreement)
+    last = dict(zip(parts.rank[rows].tolist(), parts.row[rows].tolist(), strict=True))
+    groups = similar_groups(journal.groups, disagreement.group)
+    return [
+        each
+        for each in deviations
+        if each.agreeing
+        and each.row <= last.get(each.rank, UNKNOWN)
+        and int(journal.records.group[each.first]) in groups
+    ]
+
+
+def _shift(
+    journal: Journal,
+    parts: Parts,
+    shown: Sequence[tuple[Deviation, Disagreement]],
+    waits: Sequence[Wait],
+) -> OtherProgram:
+    """The verdict on skipped or extra calls, and all disagreements that show them."""
+    by_rank = {deviation.rank: deviation for deviation, _ in shown}
+    groups = {disagreement.group for _, disagreement in shown}
+    waiting = {rank for _, disagreement in shown for rank in _waiting(parts, disagreement, waits)}
+    for wait in waits:
+        if wait.group in groups and not wait.message and not by_rank.keys().isdisjoint(wait.awaited):
+            waiting.update(wait.rows)
+    count = sum(disagreement.count for _, disagreement in shown)
+    return deviation_verdict(journal, list(by_rank.values()), waiting, count=count)
+
+
+def _decided(parts: Parts, deviations: Deviations, disagreement: Disagreement) -> Disagreement:
+    """Without a majority in the group, programs of ranks elsewhere and earlier steps decide which ranks are wrong."""
+    rows = _parts_of(parts, disagreement)
+    undecided = disagreement.tie and not disagreement.detail
+    wrong = np.isin(parts.row[rows], deviations.wrong_among(parts.row[rows]) if undecided else [])
+    if not wrong.any():
+        return disagreement
+    culprits = tuple(parts.rank[rows[wrong]].tolist())
+    typical, deviating = int(rows[~wrong][0]), int(rows[wrong][0])
+    return replace(disagreement, culprits=culprits, tie=False, typical=typical, deviating=deviating)
+
+
+def _mismatch(
+    journal: Journal,
+    parts: Parts,
+    comparisons: Sequence[Comparison],
+    first: Disagreement,
+    waits: Sequence[Wait],
+) -> Mismatch:
+    typical, deviating, within = _shown_entries(journal, parts, comparisons, first)
+    facts: dict[str, Any] = {"own": _request(journal, deviating), "others": _request(journal, typical)}
+    match first.detail:
+        case Split():
+            verdict: type[Mismatch] = OtherSplit
+            facts = {"split": first.detail}
+        case tuple():
+            verdict, facts = OtherPeer, {"roots": first.detail}
+        case _ if first.aspect is Aspect.OPERATION:
+            verdict = OtherOperation
+        case _:
+            verdict, facts["kind"] = OtherTensor, KIND_OF_ASPECT[first.aspect]
+    return verdict.of_call(
+        journal.groups[first.group],
+        first.sequence,
+        journal.operation(typical),
+        culprits=first.culprits,
+        waiting=_waiting(parts, first, waits),
+        tie=first.tie,
+        count=first.count,
+        within=within,
+        rows={int(parts.rank[first.deviating]): deviating, int(parts.rank[first.typical]): typical},
+        **facts,
+    )
+
+
+def _request(journal: Journal, row: int) -> Request:
+    number, requests = int(journal.records.request[row]), journal.requests
+    given, received = (
+        journal.strings[code] if code != UNKNOWN else ""
+        for code in (int(requests.type_in[number]), int(requests.type_out[number]))
+    )
+    elements = int(requests.elements_in[number]), int(requests.elements_out[number])
+    return Request(journal.operation(row), *elements, given, received)
+
+
+def _shown_entries(
+    journal: Journal, parts: Parts, comparisons: Sequence[Comparison], disagreement: Disagreement
+) -> tuple[int, int, str]:
+    """The entries that show the difference, of a typical and of a deviating part, and where in a coalesced call."""
+    both = disagreement.typical, disagreement.deviating
+    first_composition = len(journal.requests)
+    requests = [int(parts.request[part]) for part in both]
+    rows, deviating_rows = (entries_of(journal, parts, part) for part in both)
+    if disagreement.detail or min(requests) < first_composition or len(rows) != len(deviating_rows):
+        return int(rows[0]), int(deviating_rows[0]), ""
+    values = [comparison.value for comparison in comparisons if comparison.aspect is disagreement.aspect]
+    members = zip(*(parts.compositions[request - first_composition] for request in requests), strict=True)
+    differ = [any(value[own] != value[other] for value in values) for own, other in members]
+    number = differ.index(True) if True in differ else 0
+    tensors = sum(operation_of(journal.operation(row)) != Operation.COALESCED for row in rows.tolist())
+    return int(rows[number]), int(deviating_rows[number]), f" in tensor {number + 1} of {tensors}"
+
+
+def entries_of(journal: Journal, parts: Parts, part: int) -> Int64s:
+    """All entries of a part; entries of other groups may be between them."""
+    rows = np.arange(parts.row[part], parts.last[part] + 1)
+    records = journal.records
+    own: Int64s = rows[
+        (records.group[rows] == parts.group[part])
+        & (records.sequence[rows] == parts.sequence[part])
+        & ~records.point_to_point[rows]
+    ]
+    return own
+
+
+def _parts_of(parts: Parts, disagreement: Disagreement) -> Int64s:
+    """The parts of all ranks in the collective."""
+    return np.arange(*np.searchsorted(parts.collective, disagreement.collective + np.arange(2)).tolist())
+
+
+def _waiting(parts: Parts, disagreement: Disagreement, waits: Sequence[Wait]) -> tuple[int, ...]:
+    """The other ranks that have not finished it, or only retired it and did nothing in the group since."""
+    for wait in waits:
+        if (wait.group, wait.sequence, wait.message) == (disagreement.group, disagreement.sequence, False):
+            return tuple(rank for rank in wait.ranks if rank not in disagreement.culprits)
+    rows = _parts_of(parts, disagreement)
+    of_group = slice(*np.searchsorted(parts.group, [disagreement.group, disagreement.group + 1]).tolist())
+    last = dict(zip(parts.rank[of_group].tolist(), parts.sequence[of_group].tolist(), strict=True))
+    retired = rows[parts.outcome[rows] == Outcome.RETIRED]
+    ranks = [rank for rank in parts.rank[retired].tolist() if last[rank] == disagreement.sequence]
+    return tuple(rank for rank in ranks if rank not in disagreement.culprits)

@@ -1,3 +1,0 @@
-"""A diagnosis and its entries as SQLite or Parquet tables."""
-
-__all__ = ["tables"]
