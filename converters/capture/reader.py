@@ -9,13 +9,13 @@ import msgspec
 
 from tracelink._io.engine import Engine
 from tracelink._io.sources import Source
-from tracelink._model.columns import MILLISECOND, StringTable
+from tracelink._model.columns import MILLISECOND
 from tracelink._model.communications import RoundTrips
 from tracelink._model.errors import UnreadableError
-from tracelink._model.events import Events
 from tracelink._model.findings import Finding, Severity
-from tracelink._model.trace import NoPayloads, ProcessGroup, RankTrace, SourceInfo, shared_ranks
+from tracelink._model.trace import ProcessGroup, RankTrace, shared_ranks
 from tracelink.converters.capture import schema
+from tracelink.plugins.traces import TraceBuilder
 
 FORMAT = "capture"
 STEADY_NS, STEADIER = MILLISECOND, 2000
@@ -30,17 +30,24 @@ class CaptureReader:
     def read(self, source: Source, engine: Engine) -> RankTrace:
         """A trace without events."""
         document = decoded(source)
-        return RankTrace(
-            sources=[_info(source, document)],
-            strings=StringTable(),
-            events=Events.empty(),
+        trace = TraceBuilder(
+            source,
+            FORMAT,
+            version=str(document.tracelink_capture),
+            rank=document.rank,
+            host=document.host,
+            world_size=document.world_size or None,
+            pid=document.pid,
+            records=1,
+            header={"outcome": document.outcome, "steps": document.steps, **document.versions},
+        )
+        return trace.build(
             groups=[
                 ProcessGroup(
                     group.name, group.description, shared_ranks(group.ranks), group.size, group.backend
                 )
                 for group in document.groups
             ],
-            payloads=[NoPayloads()],
             round_trips=_round_trips(document),
             findings=_findings(source.path, document),
         )
@@ -72,21 +79,6 @@ def _round_trips(document: schema.Capture) -> RoundTrips:
         sent=[trip.sent_ns for trip in trips],
         answered=[trip.rank0_ns for trip in trips],
         received=[trip.received_ns for trip in trips],
-    )
-
-
-def _info(source: Source, document: schema.Capture) -> SourceInfo:
-    return SourceInfo(
-        path=source.path,
-        format=FORMAT,
-        version=str(document.tracelink_capture),
-        rank=document.rank,
-        host=document.host,
-        world_size=document.world_size or None,
-        pid=document.pid,
-        records=1,
-        bytes=source.bytes,
-        header={"outcome": document.outcome, "steps": document.steps, **document.versions},
     )
 
 

@@ -15,10 +15,10 @@ from tracelink._io.json_array import ArrayDocument, ArrayFormat, RereadPayloads
 from tracelink._io.sources import Source
 from tracelink._model.columns import NO_TIME, UNKNOWN, Bools, Int32s, Int64s, int64s, lookup
 from tracelink._model.communications import Statement, text_in
-from tracelink._model.events import Edges, EventKind, Events, Key, KeyColumn, Relation, Track, TrackKind
+from tracelink._model.events import Edges, EventKind, Key, KeyColumn, Relation, Track, TrackKind
 from tracelink._model.findings import Finding, Severity
 from tracelink._model.text import counted
-from tracelink._model.trace import RankTrace, SourceInfo
+from tracelink._model.trace import RankTrace
 from tracelink.converters.chakra_json import schema
 from tracelink.converters.chakra_json.schema import BASE_TIME
 from tracelink.converters.pytorch import first_keys_of
@@ -48,6 +48,7 @@ from tracelink.converters.pytorch.nodes import (
     decode,
     integer_in,
 )
+from tracelink.plugins.traces import TraceBuilder
 
 # The reader of linked traces.
 
@@ -352,15 +353,29 @@ def _assemble(document: ArrayDocument[Piece], columns: LinkedColumns, payloads: 
     pid = integer_in(header.get(schema.PID))
     places = places_of(table, "" if pid is None else str(pid))
     parents = _parents(table, columns)
-    events = _events(table, places, base or 0)
     stated = stated_edges(table, parents, places.on_device)
     groups, unreadable_groups = groups_of(columns.group_nodes)
     problems = node_problems(document, columns, table, parents, unreadable_groups)
     path = document.source.path
-    return RankTrace(
-        sources=[_info(document.source, header, events, columns.elements)],
+    trace = TraceBuilder(
+        document.source,
+        FORMAT,
+        version=str(header.get(schema.SCHEMA, "")),
+        pid=pid,
+        records=columns.elements,
+        header={key: header[key] for key in (*traced.HEADER, schema.BASE_TIME) if key in header},
+    )
+    start = table[START]
+    trace.events(
+        table[NAME].astype(np.int32),
+        np.where(start == NO_TIME, start, start + (base or 0)),
+        table[DURATION],
+        kind=places.kind,
+        track=places.track,
+        payload=table[INDEX],
+    )
+    return trace.build(
         strings=columns.names,
-        events=events,
         tracks=places.tracks,
         keys=_keys(table, parents, places),
         groups=groups,
@@ -386,19 +401,6 @@ def _parents(table: Mapping[str, Int64s], columns: LinkedColumns) -> Parents:
     return Parents(column, rows[found.orphans], found.looping + looping)
 
 
-def _events(table: Mapping[str, Int64s], places: Places, base: int) -> Events:
-    start = table[START]
-    return Events(
-        places.kind,
-        table[NAME].astype(np.int32),
-        places.track,
-        np.where(start == NO_TIME, start, start + base),
-        table[DURATION],
-        np.zeros(len(start), np.int32),
-        table[INDEX],
-    )
-
-
 def _keys(table: Mapping[str, Int64s], parents: Parents, places: Places) -> dict[Key, KeyColumn]:
     """Device work has copies of its node's attributes, which are not its own."""
     own = dict(table)
@@ -406,19 +408,3 @@ def _keys(table: Mapping[str, Int64s], parents: Parents, places: Places) -> dict
         if name not in (traced.THREAD, traced.SCOPE):
             own[name] = np.where(places.on_device, none, table[name])
     return keys_of(own, parents)
-
-
-def _info(source: Source, header: Mapping[str, object], events: Events, elements: int) -> SourceInfo:
-    timed = events.timed
-    return SourceInfo(
-        path=source.path,
-        format=FORMAT,
-        version=str(header.get(schema.SCHEMA, "")),
-        pid=integer_in(header.get(schema.PID)),
-        events=len(events),
-        records=elements,
-        bytes=source.bytes,
-        start_ns=int(events.start[timed].min()) if timed.any() else None,
-        end_ns=int(events.end[timed].max()) if timed.any() else None,
-        header={key: header[key] for key in (*traced.HEADER, schema.BASE_TIME) if key in header},
-    )

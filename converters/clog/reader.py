@@ -121,18 +121,16 @@ class _Content(Struct, frozen=True):
         operations = strings.encode([signature.operation for signature in self.signatures])
         count = len(instances)
         start = np.where(instances.enqueued == NO_TIME, instances.started, instances.enqueued)
-        events = Events(
-            kind=np.full(count, EventKind.RECORD, np.uint8),
+        unfinished = (instances.ended == NO_TIME) | (start == NO_TIME)
+        duration = np.where(unfinished, UNKNOWN, np.maximum(instances.ended - start, 0))
+        events = Events.of(
+            kind=EventKind.RECORD,
             name=operations[self.row],
-            track=self.group.astype(np.int32),
+            track=self.group,
             start=start,
-            duration=np.where(
-                (instances.ended == NO_TIME) | (start == NO_TIME),
-                UNKNOWN,
-                np.maximum(instances.ended - start, 0),
-            ),
-            source=np.zeros(count, np.int32),
-            payload=np.arange(count),
+            duration=duration,
+            source=0,
+            payload=range(count),
         )
         number = np.flatnonzero(instances.number != UNKNOWN)
         state = self._states()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -11,9 +10,9 @@ from tracelink._io.engine import Engine
 from tracelink._io.json_array import ArrayDocument, ArrayFormat, RereadPayloads
 from tracelink._io.sources import Source
 from tracelink._model.columns import NO_TIME, SECOND, UNKNOWN, Int64s
-from tracelink._model.events import EventKind, Events, Track, TrackKind
+from tracelink._model.events import EventKind, Track, TrackKind
 from tracelink._model.findings import Finding, Severity
-from tracelink._model.trace import RankTrace, SourceInfo
+from tracelink._model.trace import RankTrace
 from tracelink.converters.pytorch import first_keys_of, is_linked
 from tracelink.converters.pytorch import node_schema as schema
 from tracelink.converters.pytorch.node_trace import (
@@ -35,6 +34,7 @@ from tracelink.converters.pytorch.nodes import (
     decode,
     integer_in,
 )
+from tracelink.plugins.traces import TraceBuilder
 
 
 class ExecutionTraceReader:
@@ -60,36 +60,31 @@ class ExecutionTraceReader:
 
 
 def _assemble(document: ArrayDocument[Piece], columns: NodeColumns, payloads: RereadPayloads) -> RankTrace:
-    table = columns.table()
-    info = _info(document.source, document.header, len(table[ID]), columns.elements)
+    table, header = columns.table(), document.header
+    pid = integer_in(header.get(schema.PID))
     threads, track = np.unique(table[schema.THREAD], return_inverse=True)
     parents = parents_of(table[ID], table[PARENT], table[schema.THREAD], table[NAME], columns.names)
     groups, unreadable_groups = groups_of(columns.group_nodes)
     problems = node_problems(document, columns, table, parents, unreadable_groups)
-    return RankTrace(
-        sources=[info],
+    trace = TraceBuilder(
+        document.source,
+        ExecutionTraceReader.name,
+        version=str(header.get(schema.SCHEMA, "")),
+        pid=pid,
+        records=columns.elements,
+        local_time_ns=_local_time(header.get(schema.TIME)),
+        header={key: header[key] for key in schema.HEADER if key in header},
+    )
+    names = table[NAME].astype(np.int32)
+    trace.events(names, NO_TIME, UNKNOWN, kind=EventKind.NODE, track=track, payload=table[INDEX])
+    return trace.build(
         strings=columns.names,
-        events=_events(table, track),
-        tracks=_tracks(threads, info.pid),
+        tracks=_tracks(threads, pid),
         keys=keys_of(table, parents),
         groups=groups,
         communications=columns.communications(),
         payloads=[payloads],
         findings=list(findings_of(problems)),
-    )
-
-
-def _info(source: Source, header: Mapping[str, Any], nodes: int, elements: int) -> SourceInfo:
-    return SourceInfo(
-        path=source.path,
-        format=ExecutionTraceReader.name,
-        version=str(header.get(schema.SCHEMA, "")),
-        pid=integer_in(header.get(schema.PID)),
-        events=nodes,
-        records=elements,
-        bytes=source.bytes,
-        local_time_ns=_local_time(header.get(schema.TIME)),
-        header={key: header[key] for key in schema.HEADER if key in header},
     )
 
 
@@ -100,19 +95,6 @@ def _local_time(text: Any) -> int | None:
     except ValueError:
         return None
     return None if np.isnat(time) else int(time.astype(np.int64)) * SECOND
-
-
-def _events(table: Mapping[str, Int64s], track: Int64s) -> Events:
-    count = len(track)
-    return Events(
-        np.full(count, EventKind.NODE, np.uint8),
-        table[NAME].astype(np.int32),
-        track.astype(np.int32),
-        np.full(count, NO_TIME, np.int64),
-        np.full(count, UNKNOWN, np.int64),
-        np.zeros(count, np.int32),
-        table[INDEX],
-    )
 
 
 def _tracks(threads: Int64s, pid: int | None) -> list[Track]:

@@ -178,18 +178,18 @@ def _lives_of_group(fields: Fields, rows: Int64s, message: Bools) -> list[int]:
 
 def events_of(fields: Fields, records: Records) -> Events:
     """One event for each entry, from its creation until its completion was observed."""
-    count = len(records)
     tracks = {name: track for track, name in enumerate(dict.fromkeys(name for name, _ in fields.groups))}
     track_of_group = np.array([tracks[name] for name, _ in fields.groups], np.int32)
     known = (records.completed != NO_TIME) & (records.created != NO_TIME)
     duration = np.maximum(records.completed - records.created, 0)
-    return Events(
-        kind=np.full(count, EventKind.RECORD, np.uint8),
+    return Events.of(
+        len(records),
+        kind=EventKind.RECORD,
         name=fields.requests.distinct.operation[records.request],
         track=track_of_group[fields.group],
         start=records.created,
         duration=np.where(known, duration, UNKNOWN),
-        source=np.zeros(count, np.int32),
+        source=0,
         payload=records.place,
     )
 

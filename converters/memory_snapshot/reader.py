@@ -6,20 +6,19 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-import msgspec
 import numpy as np
 from msgspec import Struct, field
 from msgspec.structs import replace
 
 from tracelink._io.engine import Engine
 from tracelink._io.sources import Source
-from tracelink._model.columns import UNKNOWN, Int64s, StringTable
+from tracelink._model.columns import UNKNOWN, Int64s
 from tracelink._model.errors import UnreadableError, printable
-from tracelink._model.events import BYTES, Counters, EventKind, Events, Track, TrackKind
+from tracelink._model.events import BYTES, Counters, EventKind, Track, TrackKind
 from tracelink._model.findings import Finding, Severity, Truncated
 from tracelink._model.records import Frame, frame_of, line_in_words, of_program
 from tracelink._model.text import counted, moment, size, subject
-from tracelink._model.trace import ListedPayloads, RankTrace, SourceInfo
+from tracelink._model.trace import RankTrace
 from tracelink.converters.memory_snapshot import schema
 from tracelink.converters.memory_snapshot.history import (
     Device,
@@ -32,6 +31,7 @@ from tracelink.converters.memory_snapshot.history import (
     usage_at,
 )
 from tracelink.converters.memory_snapshot.pickles import Decoded, decode
+from tracelink.plugins.traces import TraceBuilder
 
 FORMAT = "memory-snapshot"
 MOST_BLOCKS = 20
@@ -259,39 +259,29 @@ class _Assembly(Struct):
 
     def trace(self, history: History, damage: str) -> RankTrace:
         """The trace of all devices."""
-        strings = StringTable()
-        events = sorted(self.events, key=lambda event: (event.track, event.start))
-        counters = Counters.concatenate(self.counters)
         times = np.concatenate(
             [_NO_TIMES, *(device.trace.time for device in history.devices if device.timed)]
         )
-        info = SourceInfo(
-            path=self.source.path,
-            format=FORMAT,
-            events=len(events),
+        trace = TraceBuilder(
+            self.source,
+            FORMAT,
             records=history.entries,
-            bytes=self.source.bytes,
             start_ns=int(times.min()) if len(times) else None,
             end_ns=int(times.max()) if len(times) else None,
             header={"devices": self.devices} | self._settings(),
         )
+        for event in sorted(self.events, key=lambda event: (event.track, event.start)):
+            trace.event(
+                event.name,
+                event.start,
+                event.duration,
+                kind=event.kind,
+                track=event.track,
+                args=event.arguments,
+            )
         self.findings += self._problems(history, damage)
-        return RankTrace(
-            sources=[info],
-            strings=strings,
-            events=Events(
-                np.array([event.kind for event in events], np.uint8),
-                strings.encode(event.name for event in events),
-                np.array([event.track for event in events], np.int32),
-                np.array([event.start for event in events], np.int64),
-                np.array([event.duration for event in events], np.int64),
-                np.zeros(len(events), np.int32),
-                np.arange(len(events)),
-            ),
-            tracks=self.tracks,
-            counters=counters,
-            payloads=[ListedPayloads([msgspec.json.encode(event.arguments) for event in events])],
-            findings=self.findings,
+        return trace.build(
+            tracks=self.tracks, counters=Counters.concatenate(self.counters), findings=self.findings
         )
 
     def _settings(self) -> dict[str, Any]:

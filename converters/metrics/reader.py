@@ -8,8 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 
 from tracelink._io.engine import Engine
 from tracelink._io.sources import Opened, Source
-from tracelink._model.columns import StringTable
-from tracelink._model.events import Events, Track, TrackKind
+from tracelink._model.events import Track, TrackKind
 from tracelink._model.metrics import Readings
 from tracelink._model.trace import NoPayloads, RankTrace
 from tracelink.converters.metrics import dialect_of, prometheus, tables
@@ -30,9 +29,7 @@ class MetricsFileReader:
         ]
         return RankTrace(
             [readings.source],
-            StringTable(),
-            Events.empty(),
-            tracks,
+            tracks=tracks,
             counters=readings.counters,
             payloads=[NoPayloads()],
             findings=list(readings.findings),

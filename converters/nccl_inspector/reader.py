@@ -21,7 +21,7 @@ from tracelink._model.events import Counters, EventKind, Events, Key, KeyColumn,
 from tracelink._model.findings import Finding, Severity, Truncated
 from tracelink._model.operations import Operation, operation_of
 from tracelink._model.text import counted, subject
-from tracelink._model.trace import Payload, ProcessGroup, RankTrace, SourceInfo
+from tracelink._model.trace import Payload, ProcessGroup, RankTrace
 from tracelink.converters.nccl_inspector import schema
 from tracelink.converters.nccl_inspector.schema import (
     Communicator,
@@ -31,6 +31,7 @@ from tracelink.converters.nccl_inspector.schema import (
     operations_in,
     process_of,
 )
+from tracelink.plugins.traces import TraceBuilder
 
 FORMAT = "nccl-inspector"
 BACKEND = "nccl"
@@ -110,10 +111,19 @@ class _Assembly(Struct):
         events, communications, groups = self._events(strings, rows, communicators)
         tracks = [_stream(communicator) for communicator in communicators]
         counters, counter_tracks = self._counters(communicators, timed, len(tracks))
-        ends = [events.start, events.end, counters.time]
-        times = np.concatenate([one for one in ends if len(one)] or [np.empty(0, np.int64)])
-        return RankTrace(
-            sources=[self._info(communicators, len(events), times)],
+        rank, world = _rank_of(communicators)
+        trace = TraceBuilder(
+            self.source,
+            FORMAT,
+            version=_most(found.versions),
+            rank=rank,
+            host=_most(found.hosts),
+            world_size=world,
+            pid=found.pids.most_common(1)[0][0] if found.pids else None,
+            records=found.lines,
+            header={"rec_mechanism": found.mechanism} if found.mechanism else {},
+        )
+        return trace.build(
             strings=strings,
             events=events,
             tracks=[*tracks, *counter_tracks],
@@ -141,15 +151,14 @@ class _Assembly(Struct):
         texts = found.names.texts()
         labels = strings.encode(f"{BACKEND}:{text or 'unknown'}" for text in texts)
         names = labels[name] if len(texts) else np.empty(0, np.int32)
-        kinds = np.full(len(rows), EventKind.KERNEL, np.uint8)
-        events = Events(
-            kinds,
-            names,
-            communicator.astype(np.int32),
-            start,
-            stop - start,
-            np.zeros(len(rows), np.int32),
-            np.arange(len(rows)),
+        events = Events.of(
+            kind=EventKind.KERNEL,
+            name=names,
+            track=communicator,
+            start=start,
+            duration=stop - start,
+            source=0,
+            payload=range(len(rows)),
         )
         pairs, pair = np.unique(np.stack([communicator, name], axis=1), axis=0, return_inverse=True)
         used = [_group(communicators[one], texts[text]) for one, text in pairs.tolist()]
@@ -209,25 +218,6 @@ class _Assembly(Struct):
                 parts.append(_samples(first_track + len(tracks), time[rows], values[rows]))
                 tracks.append(_counter(one, title, unit))
         return Counters.concatenate(parts), tracks
-
-    def _info(self, communicators: Sequence[Communicator], events: int, times: Int64s) -> SourceInfo:
-        found = self.operations
-        rank, world = _rank_of(communicators)
-        return SourceInfo(
-            path=self.source.path,
-            format=FORMAT,
-            version=_most(found.versions),
-            rank=rank,
-            host=_most(found.hosts),
-            world_size=world,
-            pid=found.pids.most_common(1)[0][0] if found.pids else None,
-            events=events,
-            records=found.lines,
-            bytes=self.source.bytes,
-            start_ns=int(times.min()) if len(times) else None,
-            end_ns=int(times.max()) if len(times) else None,
-            header={"rec_mechanism": found.mechanism} if found.mechanism else {},
-        )
 
 
 def _elements(

@@ -15,7 +15,7 @@ from tracelink._model.errors import UnreadableError
 from tracelink._model.events import EventKind, Events, Track, TrackKind
 from tracelink._model.findings import Finding, Severity
 from tracelink._model.text import subject
-from tracelink._model.trace import RankTrace, SourceInfo
+from tracelink._model.trace import RankTrace
 from tracelink.converters.nsys.activities import Stored
 from tracelink.converters.nsys.contents import Process, ProcessSource, Session, unpack
 from tracelink.converters.nsys.database import Database
@@ -26,6 +26,7 @@ from tracelink.converters.nsys.payloads import (
     is_library_call,
     library_calls,
 )
+from tracelink.plugins.traces import TraceBuilder
 
 
 class NsysReader:
@@ -66,39 +67,24 @@ def _trace(source: ProcessSource) -> RankTrace:
     for text in texts:
         strings[text]
     start, duration = stored.column("start"), stored.column("duration")
-    events = Events(
-        cast(Any, stored.column("kind")),
-        name,
-        track,
-        cast(Any, start),
-        cast(Any, duration),
-        np.zeros(stored.count, np.int32),
-        np.arange(stored.count),
-    )
-    calls = _library_calls(source, session, stored, events, strings)
-    info = SourceInfo(
-        source.path,
+    trace = TraceBuilder(
+        source,
         NsysReader.name,
-        session.version,
-        process.rank,
-        session.host,
-        process.world_size,
-        process.pid,
-        events=stored.count,
-        records=stored.count,
-        bytes=source.bytes,
-        start_ns=int(events.start.min()),
-        end_ns=int(events.end.max()),
+        version=session.version,
+        rank=process.rank,
+        host=session.host,
+        world_size=process.world_size,
+        pid=process.pid,
         device=process.device,
         zero_ns=session.zero_ns,
     )
-    return RankTrace(
-        [info],
-        strings,
-        events,
-        [*(_of_process(track, process) for track in tracks), *source.samples.tracks],
-        {key: stored.key(key) for key in stored.keys},
-        source.samples.counters(len(tracks)),
+    trace.events(name, start, duration, kind=stored.column("kind"), track=track)
+    calls = _library_calls(source, session, stored, trace.build().events, strings)
+    return trace.build(
+        strings=strings,
+        tracks=[*(_of_process(track, process) for track in tracks), *source.samples.tracks],
+        keys={key: stored.key(key) for key in stored.keys},
+        counters=source.samples.counters(len(tracks)),
         groups=calls.groups if calls else [],
         communications=communications(calls.rows, calls.statements, strings)
         if calls

@@ -6,7 +6,6 @@ from array import array
 from collections.abc import Iterator, Sequence
 
 import msgspec
-import numpy as np
 from msgspec import Struct
 
 from tracelink._io.engine import Engine
@@ -42,22 +41,18 @@ def _trace(whole: Decoded, source: Source) -> RankTrace:
     strings = StringTable()
     overlaps = _overlaps(log.phases)
     process = str(log.source.pid)
-    count = len(log.phases)
     last = log.last_ns or 0
     return RankTrace(
         sources=[log.source],
         strings=strings,
-        events=Events(
-            np.array(
-                [EventKind.INSTANT if phase.instant else EventKind.COMPILATION for phase in log.phases],
-                np.uint8,
-            ),
-            strings.encode(phase.name for phase in log.phases),
-            np.array([int(overlap) for overlap in overlaps], np.int32),
-            np.array([phase.start_ns for phase in log.phases], np.int64),
-            np.array([_duration(phase, last) for phase in log.phases], np.int64),
-            np.zeros(count, np.int32),
-            np.array([phase.number for phase in log.phases], np.int64),
+        events=Events.of(
+            kind=[EventKind.INSTANT if phase.instant else EventKind.COMPILATION for phase in log.phases],
+            name=strings.encode(phase.name for phase in log.phases),
+            track=overlaps,
+            start=[phase.start_ns for phase in log.phases],
+            duration=[_duration(phase, last) for phase in log.phases],
+            source=0,
+            payload=[phase.number for phase in log.phases],
         ),
         tracks=[
             Track(TrackKind.THREAD, process, label, label) for label in (MAIN, WORKERS)[: 1 + any(overlaps)]

@@ -13,8 +13,8 @@ from tracelink._io.engine import Engine
 from tracelink._io.sources import Source, host_in_path
 from tracelink._join.metric_times import Witness, timed
 from tracelink._join.reading import Task, read_each
-from tracelink._model.columns import Int64s, StringTable
-from tracelink._model.events import Counters, Events, Track, TrackKind
+from tracelink._model.columns import Int64s
+from tracelink._model.events import Counters, Track, TrackKind
 from tracelink._model.findings import Finding, Severity
 from tracelink._model.metrics import Basis, Gauge, Metrics, Readings
 from tracelink._model.text import counted
@@ -343,11 +343,7 @@ def _traces(
         counters = Counters(own_track.astype(np.int32), time[mine], readings.counters.value[rows[mine]])
         hosts = {gauges[number].host for number in used.tolist()}
         info = _info(readings.source, rank, min(hosts) if len(hosts) == 1 else "", counters)
-        found.append(
-            RankTrace(
-                [info], StringTable(), Events.empty(), tracks, counters=counters, payloads=[NoPayloads()]
-            )
-        )
+        found.append(RankTrace([info], tracks=tracks, counters=counters, payloads=[NoPayloads()]))
     return found
 
 

@@ -32,10 +32,10 @@ from tracelink._match.groups import names_by_backend, with_suffix
 from tracelink._match.job import StoredCalls
 from tracelink._match.outlines import with_common_texts
 from tracelink._model.collectives import RankCalls
-from tracelink._model.columns import UNKNOWN, StringTable
+from tracelink._model.columns import UNKNOWN
 from tracelink._model.communications import Calls
 from tracelink._model.errors import UnreadableError, UsageError
-from tracelink._model.events import Events, Key, KeyColumn
+from tracelink._model.events import Key, KeyColumn
 from tracelink._model.findings import Finding, Severity, Truncated
 from tracelink._model.graph import EventGraph, LinkReport, Rank, source_bounds
 from tracelink._model.ranges import Numbers
@@ -198,7 +198,7 @@ class _RankReader(Struct, frozen=True):
 
     def without_events(self, info: SourceInfo) -> StoredRank:
         """A rank of which there are only metrics."""
-        rank = self.link([RankTrace([info], StringTable(), Events.empty())])
+        rank = self.link([RankTrace([info])])
         graph = rank.graph and self.store.put(replace(self.store.get(rank.graph), sources=[], bounds=[0]))
         return replace(rank, sources=(), graph=graph)
 

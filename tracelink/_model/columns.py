@@ -94,17 +94,23 @@ class Table(Struct, frozen=True):
 
     @classmethod
     def of(cls, count: int | None = None, /, **columns: Any) -> Self:
-        """A table with `count` rows, else as many as the columns have; a column that is not given is unknown."""
+        """A table with `count` rows, else as many as the columns have.
+
+        A column that is not given is unknown; a number in place of one is the value of all rows.
+        """
         declared = _COLUMNS[cls]
         if unexpected := columns.keys() - {column.name for column in declared}:
             raise TypeError(f"{cls.__name__} has no columns {', '.join(sorted(unexpected))}")
+        single = {
+            name: value for name, value in columns.items() if isinstance(value, int | float | np.generic)
+        }
         if count is None:
-            count = len(next(iter(columns.values()), ()))
+            count = len(next((values for name, values in columns.items() if name not in single), ()))
         return cls(
             *(
                 np.asarray(columns[column.name], column.dtype)
-                if column.name in columns
-                else np.full(count, column.unknown, column.dtype)
+                if column.name in columns.keys() - single.keys()
+                else np.full(count, single.get(column.name, column.unknown), column.dtype)
                 for column in declared
             )
         )

@@ -173,9 +173,9 @@ class RankTrace(Struct):
 
     sources: list[SourceInfo]
     """The inputs; `events.source` is an index of this list."""
-    strings: StringTable
+    strings: StringTable = field(default_factory=StringTable)
     """Names of events and all other strings that columns refer to by code."""
-    events: Events
+    events: Events = field(default_factory=Events.empty)
     """What happened, grouped by source and in the order of each source."""
     tracks: list[Track] = field(default_factory=list)
     """Threads, streams and so on; `events.track` is an index of this list."""
@@ -224,7 +224,7 @@ def combine(traces: Sequence[RankTrace]) -> RankTrace:
     """One trace with the events of several: rows, tracks, strings and sources are renumbered."""
     if len(traces) == 1:
         return traces[0]
-    whole = RankTrace([], StringTable(), Events.empty())
+    whole = RankTrace([])
     events: list[Events] = []
     edges: list[Edges] = []
     counters: list[Counters] = []

@@ -10,8 +10,21 @@ import msgspec
 import numpy as np
 
 from tracelink._model.columns import NO_TIME, UNKNOWN, Codes, StringTable, Table
-from tracelink._model.communications import LARGEST_NUMBER, Statement, communications
-from tracelink._model.events import Counters, Edges, EventKind, Events, Relation, Track, TrackKind, member
+from tracelink._model.communications import (
+    LARGEST_NUMBER,
+    Statement,
+    communications,
+)
+from tracelink._model.events import (
+    Counters,
+    Edges,
+    EventKind,
+    Events,
+    Relation,
+    Track,
+    TrackKind,
+    member,
+)
 from tracelink._model.findings import Finding, Severity, Truncated
 from tracelink._model.trace import ListedPayloads, NoPayloads, ProcessGroup, RankTrace, SourceInfo
 
@@ -35,7 +48,7 @@ class Stated(TypedDict, total=False):
     """Everything that the file lists; by default its events."""
     start_ns: int | None
     end_ns: int | None
-    """The first and the last time; by default those of events and samples."""
+    """The first and the last time, both or none; by default those of events and samples."""
     local_time_ns: int | None
     zero_ns: int
     header: Mapping[str, Any]
@@ -127,8 +140,8 @@ class TraceBuilder:
                 _kind(kind),
                 self.strings[name],
                 where,
-                NO_TIME if start_ns is None else _time(start_ns, -LARGEST_NUMBER, "time"),
-                UNKNOWN if duration_ns is None else _time(duration_ns, 0, "duration"),
+                NO_TIME if start_ns in (None, NO_TIME) else _time(start_ns, -LARGEST_NUMBER, "time"),
+                UNKNOWN if duration_ns in (None, UNKNOWN) else _time(duration_ns, 0, "duration"),
             )
         )
         self._count += 1
@@ -158,14 +171,14 @@ class TraceBuilder:
             track: Numbers that `track` returned.
             payload: By which number the payloads that `build` gets know each event; by default its row.
         """
+        self._close_part()
         if isinstance(name, str):
             name = np.full(np.size(start_ns), self.strings[name], np.int32)
-        self._close_part()
-        rows = range(self._count, self._count + np.size(start_ns))
         codes = name if isinstance(name, np.ndarray) else self.strings.encode(name)
         where = self.track(track) if isinstance(track, str) else track
-        self._add_part((kind, codes, where, start_ns, duration_ns), rows, payload)
+        rows = range(self._count, self._count + len(codes))
         self._count = rows.stop
+        self._add_part((kind, codes, where, start_ns, duration_ns), rows, payload)
         return rows
 
     def sample(self, counter: int | str, time_ns: int, value: float) -> None:
@@ -199,36 +212,31 @@ class TraceBuilder:
             self.findings.append(Truncated(self.stated["path"], why, self._count, "event").finding())
 
     def build(self, **parts: Any) -> RankTrace:
-        """The trace; `parts` are fields of it that the reader has made itself: `keys`, `communications`, `payloads`."""
+        """The trace; `parts` are fields of a `RankTrace` that the reader has made itself: `keys`, `payloads`, ..."""
         self._close_part()
-        events = Events.concatenate(self._parts)
-        counters = Counters.of(**_columns(self._samples, Counters.__struct_fields__))
+        statements = list(self._statements), list(self._statements.values())
         own = {
-            "counters": counters,
-            "edges": Edges.of(**_columns(self._edges, Edges.__struct_fields__)),
+            "strings": self.strings,
+            "events": self._parts[0] if len(self._parts) == 1 else Events.concatenate(self._parts),
+            "tracks": self.tracks,
+            "counters": Counters.of(**_columns(self._samples, Counters.__struct_fields__)),
             "groups": self.groups,
-            "communications": communications(
-                list(self._statements), list(self._statements.values()), self.strings
-            ),
+            "communications": communications(*statements, self.strings),
+            "edges": Edges.of(**_columns(self._edges, Edges.__struct_fields__)),
             "payloads": [self._payloads()],
+            "findings": self.findings,
         }
         known = {**own, **parts}
-        return RankTrace(
-            sources=[self._info(events, known["counters"])],
-            strings=self.strings,
-            events=events,
-            tracks=self.tracks,
-            findings=self.findings,
-            **known,
-        )
+        return RankTrace(sources=[self._info(known["events"], known["counters"])], **known)
 
     def _info(self, events: Events, counters: Counters) -> SourceInfo:
-        start, end = events.start[events.timed], events.end[events.timed]
-        first = [int(one.min()) for one in (start, counters.time) if len(one)]
-        last = [int(one.max()) for one in (end, counters.time) if len(one)]
-        count = len(events)
-        times = {"start_ns": min(first, default=None), "end_ns": max(last, default=None)}
-        return SourceInfo(**{"events": count, "records": count, **times, **self.stated})
+        known = {"events": len(events), "records": len(events), **self.stated}
+        if "start_ns" not in known:
+            start, end = events.start[events.timed], events.end[events.timed]
+            first = [int(one.min()) for one in (start, counters.time) if len(one)]
+            last = [int(one.max()) for one in (end, counters.time) if len(one)]
+            known |= {"start_ns": min(first, default=None), "end_ns": max(last, default=None)}
+        return SourceInfo(**known)
 
     def _payloads(self) -> ListedPayloads | NoPayloads:
         if not self._arguments:
@@ -244,21 +252,16 @@ class TraceBuilder:
 
     def _add_part(self, columns: Sequence[Any], rows: range, payload: Any = None) -> None:
         kind, name, track, start, duration = columns
-        given = {
-            "kind": kind,
-            "name": name,
-            "track": track,
-            "start": _whole_numbers(start, "start_ns"),
-            "duration": _whole_numbers(duration, "duration_ns"),
-            "source": 0,
-            "payload": rows if payload is None else payload,
-        }
         self._parts.append(
             Events.of(
-                **{
-                    key: values if np.ndim(values) else np.full(len(rows), values)
-                    for key, values in given.items()
-                }
+                len(rows),
+                kind=kind,
+                name=name,
+                track=track,
+                start=_whole_numbers(start, "start_ns"),
+                duration=_whole_numbers(duration, "duration_ns"),
+                source=0,
+                payload=rows if payload is None else payload,
             )
         )
 
@@ -267,7 +270,7 @@ def _kind(kind: EventKind | str) -> int:
     return EventKind[kind.upper()] if isinstance(kind, str) else kind
 
 
-def _time(value: int, least: int, what: str) -> int:
+def _time(value: Any, least: int, what: str) -> int:
     if not least <= index(value) <= LARGEST_NUMBER:
         raise ValueError(f"{value} is no {what} in nanoseconds")
     return index(value)
@@ -277,7 +280,7 @@ def _whole_numbers(values: Any, name: str) -> Any:
     found = np.asarray(values)
     if found.size and found.dtype.kind not in "iu":
         raise TypeError(f"{name}: times are integers, in nanoseconds, not {found.dtype}")
-    return found
+    return found if found.ndim else found[()]
 
 
 def _columns(rows: Sequence[tuple[Any, ...]], names: Sequence[str]) -> dict[str, Sequence[Any]]:

@@ -15,7 +15,7 @@ from tracelink._io.sources import LARGEST_RANK, Source
 from tracelink._model.columns import NO_TIME, UNKNOWN, Bools, Int32s, Int64s, distinct, lookup, values_at
 from tracelink._model.communications import Communications, Statement, communications
 from tracelink._model.errors import UnreadableError
-from tracelink._model.events import GPU_WORK, EventKind, Events, Key, KeyColumn, Track, TrackKind
+from tracelink._model.events import GPU_WORK, EventKind, Key, KeyColumn, Track, TrackKind
 from tracelink._model.findings import Finding, Severity, Truncated
 from tracelink._model.operations import (
     COLLECTIVE_ANNOTATION,
@@ -25,7 +25,7 @@ from tracelink._model.operations import (
     RECORD_OPERATOR,
 )
 from tracelink._model.text import subject
-from tracelink._model.trace import RankTrace, SourceInfo
+from tracelink._model.trace import RankTrace
 from tracelink.converters.perfetto.packets.reading import PacketFile
 from tracelink.converters.perfetto.packets.schema import Type
 from tracelink.converters.perfetto.track_events import schema
@@ -39,6 +39,7 @@ from tracelink.converters.perfetto.track_events.tracks import (
     queue_number,
 )
 from tracelink.converters.pytorch.arguments import CATEGORY_OF_KIND, DRIVER_CATEGORY
+from tracelink.plugins.traces import TraceBuilder
 
 OPERATOR_NAME = re.compile(rf"::|Backward\d*$|^{RECORD_OPERATOR}$")
 """Names of operators, where no category tells them from annotations: the first traces of PyTorch have none."""
@@ -258,36 +259,32 @@ def _assembled(file: PacketFile, packets: Packets, table: _Table) -> RankTrace:
     _submitted(packets, table, keys)
     launches = _flows(packets, table, keys)
     statements = _communications(packets, table)
-    events = Events(
-        table.kind,
-        table.name.astype(np.int32),
-        track.astype(np.int32),
-        table.start,
-        table.duration,
-        np.zeros(len(table.kind), np.int32),
-        table.packet,
-    )
     rank = packets.ranks.pop() if len(packets.ranks) == 1 else None
-    timed = ~events.of_kind(EventKind.SPAN, EventKind.OVERHEAD)
-    start, end = events.start[timed], events.end[timed]
-    info = SourceInfo(
-        path=source.path,
-        format=TrackEventReader.name,
+    timed = ~np.isin(table.kind, (EventKind.SPAN, EventKind.OVERHEAD))
+    start = table.start[timed]
+    end = start + np.maximum(table.duration[timed], 0)
+    trace = TraceBuilder(
+        source,
+        TrackEventReader.name,
         rank=rank if rank is not None and rank <= LARGEST_RANK else None,
         pid=_process(tracks, track, table.kind),
-        events=len(events),
         records=file.packets,
-        bytes=source.bytes,
         start_ns=int(start.min()) if len(start) else None,
         end_ns=int(end.max()) if len(end) else None,
     )
-    return RankTrace(
-        [info],
-        packets.strings,
-        events,
-        tracks + counter_tracks,
-        {key: column for key, column in keys.items() if len(column)},
-        counters,
+    trace.events(
+        table.name.astype(np.int32),
+        table.start,
+        table.duration,
+        kind=table.kind,
+        track=track,
+        payload=table.packet,
+    )
+    return trace.build(
+        strings=packets.strings,
+        tracks=tracks + counter_tracks,
+        keys={key: column for key, column in keys.items() if len(column)},
+        counters=counters,
         communications=statements,
         launch_flows=launches,
         payloads=[TrackEventPayloads(source, file.starts, table.packet, table.state, packets.states.texts)],
