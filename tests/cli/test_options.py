@@ -81,7 +81,7 @@ def every_option() -> Iterator[click.Option]:
 def test_options_of_metrics_are_where_metrics_are_read(name: str) -> None:
     command = main.get_command(click.Context(main), name)
     assert command
-    assert ("device_map" in {option.name for option in command.params}) == (
+    assert ("--map" in {name for option in command.params for name in option.opts}) == (
         name in {"merge", "summary", "collectives", "query", "inspect", "diagnose"}
     )
 
@@ -90,11 +90,11 @@ def test_help_has_the_common_options_first(tracelink: Run) -> None:
     headings = re.findall(r"^(\w.*):$", tracelink("merge", "--help").stdout, re.MULTILINE)
     assert headings == [
         "Options",
-        "Inputs",
-        "Metrics (sampled by other programs)",
         "Timelines (perfetto, perfetto-json)",
         "Chakra traces (chakra)",
         "Drawings of Chakra traces (svg, dot, graphml)",
+        "Inputs",
+        "Metrics (sampled by other programs)",
         "Large jobs",
         "Examples",
     ]

@@ -144,7 +144,7 @@ def _absent(ranks: Sequence[RankLinks]) -> Iterator[Block]:
 
 
 def _matches(merged: Merged) -> Iterator[Block]:
-    """What was matched across ranks, by how much clocks were corrected, what was left out, and what was kept."""
+    """The matches across ranks, the correction of clocks, what was left out, and what was kept."""
     counts = [
         counted(count, thing)
         for count, thing in ((merged.collectives, "collective"), (merged.messages, "message"))

@@ -321,7 +321,7 @@ def _write(writer: WriterMethods, job: Job, target: Target, engine: Engine) -> l
 
 
 def _with_arguments(writer: WriterMethods, options: Mapping[str, str]) -> bool:
-    """Whether a writer writes the arguments of all events."""
+    """True if a writer writes the arguments of all events."""
     choices = plugins.writer_spec(writer.name).options.get("args", ("all",))
     return options.get("args", choices[0]) == "all"
 
@@ -342,7 +342,7 @@ def _target(writer: WriterMethods, path: str, ranks: int) -> Target:
 
 
 class _Changes(Struct, frozen=True):
-    """What the user changes on the way: options of the writer, what is selected, what a drawing shows, the clock."""
+    """Changes on the way: options of the writer, what is selected, what a drawing shows, the clock."""
 
     options: Mapping[str, str]
     selection: Selection

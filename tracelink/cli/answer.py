@@ -1,4 +1,4 @@
-"""What commands that answer have in common: `-o FILE`, `--json`, and the report on the terminal."""
+"""Answers of commands: `-o FILE`, `--json`, and the report on the terminal."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ def print_errors(console: Console, findings: Sequence[Finding]) -> None:
             console.error(paragraph(finding))
 
 
-# What every command prints with --json if it fails.
+# Failures.
 
 
 class Failure(Row, frozen=True):
@@ -123,6 +123,6 @@ class Failure(Row, frozen=True):
 
 
 class Failed(Row, frozen=True):
-    """What every command prints with --json if it fails."""
+    """The document that every command prints with --json if it fails."""
 
     error: Failure

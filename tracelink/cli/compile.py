@@ -7,15 +7,13 @@ import click
 from tracelink._compile.reading import Read, read
 from tracelink._compile.report import report_of
 from tracelink._compile.summary import headlines
-from tracelink._io.engine import Engine
 from tracelink._io.remote.addresses import shown
 from tracelink._model.errors import UsageError
 from tracelink._model.text import counted, size
 from tracelink.cli.answer import print_answer, takes_output
 from tracelink.cli.console import Console
 from tracelink.cli.main import FINE, NO
-from tracelink.cli.options import command, takes_engine, takes_ranks_of_files
-from tracelink.cli.terminal import watching
+from tracelink.cli.options import Traces, command, reads
 
 
 @command(
@@ -26,8 +24,6 @@ from tracelink.cli.terminal import watching
     "tracelink diff before/ after/                                 what is new, gone, slower or faster in a later run",
     "tracelink compile samples/compile_job --json | jq '.compiles[] | select(.recompile_of != \"\")'",
 )
-@click.argument("paths", nargs=-1, required=True, type=click.Path())
-@takes_ranks_of_files
 @takes_output
 @click.option(
     "--run",
@@ -39,15 +35,13 @@ from tracelink.cli.terminal import watching
     type=click.Path(file_okay=False),
     help="Also write all artifacts to a new folder, by rank and compile id.",
 )
-@takes_engine
+@reads(without=("metrics",))
 def compile(  # noqa: A001  its name as a command
     console: Console,
-    paths: tuple[str, ...],
-    rank_of: tuple[tuple[str, int], ...],
+    traces: Traces,
     output: str | None,
     run: int | None,
     artifacts: str | None,
-    engine: Engine,
 ) -> None:
     """Show what torch.compile compiled, why, at what cost, and what failed.
 
@@ -62,8 +56,8 @@ def compile(  # noqa: A001  its name as a command
     """
     if artifacts == "-":
         raise UsageError("files cannot be written to standard output", advice="Name a folder.")
-    with watching(console, paths) as watch:
-        logs = read(paths, rank_of=dict(rank_of), engine=engine, watch=watch, run=run)
+    with traces.watched(console) as reading:
+        logs = read(traces.paths, **reading, run=run)
     report = logs.report
     if artifacts:
         _write_artifacts(console, logs, artifacts)

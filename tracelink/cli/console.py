@@ -90,7 +90,7 @@ def _page(text: str) -> str:
 
 
 def shows(text: str) -> bool:
-    """Whether standard output is a terminal that has all characters of the text."""
+    """True if standard output is a terminal that has all characters of the text."""
     if not is_terminal():
         return False
     try:
@@ -107,7 +107,7 @@ def is_terminal(*, stderr: bool = False) -> bool:
 
 
 def progress_canvas() -> RichConsole:
-    """What draws a progress bar, which has no text of an input, on standard error."""
+    """Returns the console that draws a progress bar, without any text of an input, on standard error."""
     from rich.console import Console as RichConsole
 
     return RichConsole(stderr=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import PurePath
-from typing import TYPE_CHECKING, TypedDict
+from typing import TYPE_CHECKING
 
 import click
 import numpy as np
@@ -14,15 +14,13 @@ from msgspec.structs import replace
 from tracelink._hang.examine import Examined, examine
 from tracelink._hang.facts.model import Diagnosis, Verdict
 from tracelink._hang.report import MOST_PROBLEMS, report_of, verdict_of
-from tracelink._io.engine import Engine
 from tracelink._io.remote.addresses import shown
 from tracelink._model.errors import UsageError
 from tracelink._model.ranges import Numbers
 from tracelink.cli.answer import print_answer
 from tracelink.cli.console import Console
 from tracelink.cli.main import FINE, IN_FLIGHT, NO
-from tracelink.cli.options import RANKS_OR_RANK, Inputs, collected, command, takes_engine, takes_inputs
-from tracelink.cli.terminal import watching
+from tracelink.cli.options import RANKS_OR_RANK, Traces, collected, command, reads
 
 if TYPE_CHECKING:
     from tracelink._hang.facts.journal import Journal
@@ -44,51 +42,6 @@ ANSWERS = (".html", ".md", ".csv", ".json")
 """Suffixes of files with the answer; all others are databases of entries."""
 
 
-class DumpKeywords(TypedDict):
-    """Arguments of `tracelink.diagnose` that select dumps."""
-
-    before: tuple[str, ...]
-    prefix: str
-    replica_size: int | None
-    hung: bool
-
-
-def _dumps(before: tuple[str, ...], prefix: str, replica_size: int | None, hung: bool) -> DumpKeywords:
-    return DumpKeywords(before=before, prefix=prefix, replica_size=replica_size, hung=hung)
-
-
-takes_dumps = collected(
-    "dumps",
-    _dumps,
-    (
-        click.option(
-            "-b",
-            "--before",
-            multiple=True,
-            type=click.Path(),
-            metavar="PATH",
-            help="Earlier dumps of the same job: ranks that recorded nothing since then are stuck. Repeatable.",
-        ),
-        click.option(
-            "--prefix",
-            default="",
-            metavar="TEXT",
-            help="Read only files whose names start with TEXT; a number after it is the rank.",
-        ),
-        click.option(
-            "--replica-size",
-            type=click.IntRange(min=1),
-            metavar="N",
-            help="Number of ranks in each replica, if groups number the ranks of a replica from 0 (torchft).",
-        ),
-        click.option(
-            "--hung", is_flag=True, help="The job is known to hang: do not leave open whether it still runs."
-        ),
-    ),
-)
-"""Adds the options that select dumps; the function gets them as `dumps`."""
-
-
 class EntrySelection(Struct, frozen=True):
     """The entries that the options select."""
 
@@ -103,7 +56,7 @@ def _entries(
     options = {"--ranks": only_ranks, "--group": groups, "--stacks": stacks}
     given = [name for name, value in options.items() if value]
     if given and not entries:
-        raise click.UsageError(f"{given[0]} needs --entries.")
+        raise click.UsageError(f"{given[0]} needs --entries: add it, or leave {given[0]} out.")
     if "=" in (only_ranks or ""):
         raise click.UsageError(RANKS_OR_RANK)
     if not entries:
@@ -161,8 +114,29 @@ takes_entries = collected(
     "tracelink diagnose samples/hung_job/dumps --hung               what is in flight is a problem",
     "tracelink diagnose samples/hung_job/dumps --prefix comm_lib_trace_rank_",
 )
-@takes_inputs
-@takes_dumps
+@click.option(
+    "-b",
+    "--before",
+    multiple=True,
+    type=click.Path(),
+    metavar="PATH",
+    help="Earlier dumps of the same job: ranks that recorded nothing since then are stuck. Repeatable.",
+)
+@click.option(
+    "--prefix",
+    default="",
+    metavar="TEXT",
+    help="Read only files whose names start with TEXT; a number after it is the rank.",
+)
+@click.option(
+    "--replica-size",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="Number of ranks in each replica, if groups number the ranks of a replica from 0 (torchft).",
+)
+@click.option(
+    "--hung", is_flag=True, help="The job is known to hang: do not leave open whether it still runs."
+)
 @takes_entries
 @click.option(
     "-n",
@@ -180,15 +154,17 @@ takes_entries = collected(
     help="Write the answer to FILE.html, .md, .csv or .json; or all entries to a database: FILE.sqlite, "
     "FILE.duckdb, or Parquet files in DIR/ or DIR.parquet.",
 )
-@takes_engine
+@reads()
 def diagnose(
     console: Console,
-    inputs: Inputs,
-    dumps: DumpKeywords,
+    traces: Traces,
+    before: tuple[str, ...],
+    prefix: str,
+    replica_size: int | None,
+    hung: bool,
     entries: EntrySelection | None,
     limit: int | None,
     output: str | None,
-    engine: Engine,
 ) -> None:
     """Find out why a job hangs: which rank, which collective.
 
@@ -202,8 +178,15 @@ def diagnose(
     be read, and 4 if ranks are in calls, late or without a dump, and nothing shows whether the job hangs or runs.
     """
     database = _database_at(output)
-    with watching(console, [*inputs.named, *dumps["before"]]) as watch:
-        examined = examine(**inputs.keywords(), **dumps, engine=engine, watch=watch)
+    with traces.watched(console, *before) as reading:
+        examined = examine(
+            traces.paths,
+            **reading,
+            before=before,
+            prefix=prefix,
+            replica_size=replica_size,
+            hung=hung,
+        )
     diagnosis = examined.diagnosis
     if examined.others and (database or entries):
         jobs = ", ".join([diagnosis.job, *(other.job for other in diagnosis.other_jobs)])
@@ -222,7 +205,7 @@ def diagnose(
         if lines := _verdict(diagnosis, limit):
             console.result(*lines)
         report = replace(report, findings=diagnosis.findings)
-    print_answer(console, result, None if database else output, read=inputs.named, report=report)
+    print_answer(console, result, None if database else output, read=traces.named, report=report)
     if database:
         console.info(f"Wrote {shown(database.path)}: {len(examined.journal):,} entries.", to_stderr=True)
     click.get_current_context().exit(EXIT_CODES[diagnosis.verdict])

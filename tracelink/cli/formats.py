@@ -69,7 +69,7 @@ class Formats(Result, frozen=True):
 
     @classmethod
     def of(cls, known: Sequence[tuple[Format, str]]) -> Formats:
-        """What these formats declare, each with its distribution."""
+        """Returns the declarations of these formats, each with its distribution."""
         return cls(
             [ReadFormat(one.name, origin, one.reader.summary) for one, origin in known if one.reader],
             [

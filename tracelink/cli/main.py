@@ -32,9 +32,6 @@ from tracelink._model.errors import (
 )
 from tracelink.cli.console import Console, drop_output, open_missing_streams
 
-# SIGINT of a user, SIGTERM, which schedulers send before they kill a job, and SIGHUP of a closed terminal.
-
-
 SIGNALLED = 128
 """The exit code after a signal, without its number."""
 
@@ -72,9 +69,8 @@ def ended_cleanly() -> Iterator[None]:
     finally:
         for number, old in replaced.items():
             signal.signal(number, old)
-        if (
-            received
-        ):  # also if the interpreter raised another error instead, as it does while it imports a module
+        # also if the interpreter raised another error instead, as it does while it imports a module
+        if received:
             raise _ending(received[0])
 
 
@@ -258,14 +254,14 @@ def _without_threads_of_blas() -> Iterator[None]:
 
 COMMANDS = {
     "merge": ("merge", "Merge the traces of all ranks into one, or write a trace in another form."),
-    "summary": ("answers.summary", "Show where the time went, on every rank and step."),
-    "diff": ("answers.diff", "Compare two runs: how much longer a step takes, and why."),
+    "summary": ("times", "Show where the time went, on every rank and step."),
+    "diff": ("diff", "Compare two runs: how much longer a step takes, and why."),
     "diagnose": ("diagnose", "Find out why a job hangs: which rank, which collective."),
     "compile": ("compile", "Show what torch.compile compiled, why, at what cost, and what failed."),
-    "collectives": ("collectives", "List collectives with skew, duration and bandwidth."),
-    "clocks": ("clocks", "Show the clock offset of each rank."),
+    "collectives": ("times", "List collectives with skew, duration and bandwidth."),
+    "clocks": ("inputs", "Show the clock offset of each rank."),
     "query": ("query", "Run SQL on the tables of a job."),
-    "inspect": ("inspect", "Show the format, rank, time and problems of each trace."),
+    "inspect": ("inputs", "Show the format, rank, time and problems of each trace."),
     "validate": (
         "validate",
         "Check that simulators can load Chakra traces.",
@@ -330,9 +326,8 @@ class LazyGroup(click.Group):
         atexit.register(_keep_garbage)
         try:
             return super().main(*args, **kwargs)
-        except (
-            OSError
-        ):  # only click's message on wrong arguments is printed here: standard error is full or closed
+        except OSError:
+            # only click's message on wrong arguments is printed here: standard error is full or closed
             sys.exit(USAGE)
 
 

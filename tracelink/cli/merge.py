@@ -6,36 +6,35 @@ import os
 import shlex
 import shutil
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
+from click.shell_completion import CompletionItem
 from msgspec import Struct
 from msgspec.structs import replace
 
 import tracelink._api as api
-from tracelink._io.engine import Engine
+import tracelink.plugins as plugins
 from tracelink._io.targets import STDOUT
 from tracelink._model.findings import Finding, Severity
 from tracelink._model.selection import Selection
 from tracelink._model.text import about, counted, size
+from tracelink._run import Watch
 from tracelink.cli.answer import print_errors, show
 from tracelink.cli.console import Console, is_terminal
 from tracelink.cli.main import FINE, NO, Terminated
 from tracelink.cli.options import (
-    DRAWINGS,
     WORK,
-    Inputs,
+    Traces,
+    Words,
+    collected,
     command,
     option,
-    takes_bundle,
+    reads,
     takes_clock,
-    takes_engine,
-    takes_format,
-    takes_inputs,
     takes_selection,
-    takes_writing,
 )
 from tracelink.cli.terminal import Bar, watching
 
@@ -44,6 +43,108 @@ if TYPE_CHECKING:
     from tracelink._join.forecast import OutputForecast
     from tracelink._show.document import Report
     from tracelink.plugins.outputs import Output
+
+
+# Options of outputs.
+
+
+BUNDLE = "perfetto-bundle"
+
+TIMELINES, CHAKRA = "Timelines (perfetto, perfetto-json)", "Chakra traces (chakra)"
+DRAWINGS = "Drawings of Chakra traces (svg, dot, graphml)"
+
+
+def takes_format(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Adds the option for the output format."""
+    return click.option(
+        "-t",
+        "--to",
+        metavar="FORMAT",
+        shell_complete=_complete_format,
+        help="Output format; see `tracelink formats`. Default: from the name of the output, else perfetto-json.",
+    )(function)
+
+
+def _writing(
+    variant: str | None,
+    deps: str | None,
+    gaps: bool,
+    arguments: str | None,
+    python: bool | None,
+    compress: bool,
+    critical_path: bool,
+) -> dict[str, str]:
+    given = {
+        "variant": variant,
+        "deps": deps,
+        "gaps": "yes" if gaps else None,
+        "args": arguments,
+        "python": None if python is None else "yes" if python else "no",
+        "compress": "yes" if compress else None,
+        "critical_path": "yes" if critical_path else None,
+    }
+    return {name: value for name, value in given.items() if value is not None}
+
+
+takes_writing = collected(
+    "options",
+    _writing,
+    (
+        option(
+            "--args",
+            "arguments",
+            type=Words(["all", "link", "none"]),
+            help="Write all arguments of events (default), only those that linking adds, or none (default of "
+            "duckdb and parquet).",
+            heading=TIMELINES,
+        ),
+        option(
+            "--python/--no-python",
+            default=None,
+            help="Write calls of Python functions (default), or leave them out.",
+            heading=TIMELINES,
+        ),
+        option(
+            "--compress",
+            is_flag=True,
+            help="Write a smaller file: gzip for JSON, stronger deflate for native traces.",
+            heading=TIMELINES,
+        ),
+        option(
+            "--critical-path",
+            is_flag=True,
+            help="Draw the critical path: a track of each rank, and arrows between ranks.",
+            heading=TIMELINES,
+        ),
+        option(
+            "--variant",
+            type=Words(["full", "astra-sim"]),
+            help="Write everything (default), or only device work and communication, as ASTRA-sim runs them.",
+            heading=CHAKRA,
+        ),
+        option(
+            "--deps",
+            type=Words(["both", "time", "data"]),
+            help="Let nodes depend on what ran before them (time), on what produced their tensors (data), or "
+            "both (default).",
+            heading=CHAKRA,
+        ),
+        option(
+            "--gaps",
+            is_flag=True,
+            help="Write pauses between operators as idle nodes.",
+            heading=CHAKRA,
+        ),
+    ),
+)
+"""Adds the options of writers; the function gets them as `options`."""
+
+
+def _complete_format(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    return [CompletionItem(name) for name in plugins.writers() if name.startswith(incomplete)]
+
+
+# `tracelink merge`.
 
 
 @command(
@@ -64,7 +165,6 @@ if TYPE_CHECKING:
     "tracelink merge --kineto samples/gpu_pair/kineto_0.json.gz --fr samples/gpu_pair/dumps",
     "tracelink merge samples/gpu_pair/kineto_1.json.gz --rank kineto_1.json.gz=1 -o - | gzip > rank_1.json.gz",
 )
-@takes_inputs
 @click.option(
     "-o",
     "--output",
@@ -82,7 +182,13 @@ if TYPE_CHECKING:
 @takes_selection
 @takes_clock
 @takes_writing
-@takes_bundle
+@option(
+    "--bundle",
+    is_flag=True,
+    help="Write the profiles unchanged into one TAR, with the clock offsets of all ranks; Perfetto (v58 and later) "
+    f"merges them. Short for --to {BUNDLE}.",
+    heading=TIMELINES,
+)
 @option(
     "--depth",
     type=int,
@@ -98,7 +204,7 @@ if TYPE_CHECKING:
     help="Draw at most N nodes. Default: 2000; no limit for .graphml.",
     heading=DRAWINGS,
 )
-@takes_engine
+@reads()
 @option(
     "--resume",
     is_flag=True,
@@ -108,15 +214,15 @@ if TYPE_CHECKING:
 )
 def merge(
     console: Console,
-    inputs: Inputs,
+    traces: Traces,
     output: str | None,
     to: str | None,
     options: dict[str, str],
+    bundle: bool,
     selection: Selection | None,
     depth: int | None,
     limit: int | None,
     clock: str,
-    engine: Engine,
     resume: bool,
     opening: bool,
 ) -> None:
@@ -132,6 +238,9 @@ def merge(
     Before a large timeline is written, its estimated size is printed, with advice if a browser cannot load it.
     """
     to_stderr = _writes_to_stdout(console, output)
+    if bundle and to not in (None, BUNDLE):
+        raise click.UsageError(f"--bundle writes {BUNDLE}, but --to is {to}: use only one of them.")
+    to = BUNDLE if bundle else to
     with ExitStack() as stack:
         if opening:
             from tracelink._open.server import reserved_port
@@ -140,10 +249,11 @@ def merge(
             check_openable(output, to)
             to = to or (None if output else BEST_SHOWN)
             listener = stack.enter_context(reserved_port())
-        with _resumption_explained(console, resume), watching(console, inputs.named) as watch:
-            announcement = _Announcement(console, watch, to_stderr)
+        with _resumption_explained(console, resume), traces.watched(console) as reading:
+            announcement = _Announcement(console, reading.get("watch"), to_stderr)
             merged = api.merge(
-                **inputs.keywords(),
+                traces.paths,
+                **reading,
                 output=output,
                 to=to,
                 options=options,
@@ -151,8 +261,6 @@ def merge(
                 limit=limit,
                 clock=clock,
                 selection=selection,
-                engine=engine,
-                watch=watch,
                 on_forecast=None if console.silent else announcement,
                 resume=resume,
             )
@@ -202,14 +310,14 @@ class _Announcement(Struct):
     """Prints the estimated size of an output before it is written, and remembers what it printed."""
 
     console: Console
-    bar: Bar | None
+    watch: Watch | None
     to_stderr: bool = False
     findings: Sequence[Finding] = ()
 
     def __call__(self, output: OutputForecast) -> None:
         """Prints the estimate."""
-        if self.bar:
-            self.bar.now_writing()
+        if isinstance(self.watch, Bar):
+            self.watch.now_writing()
         from tracelink._show.document import Paragraph, Report
 
         self.findings = output.findings

@@ -106,7 +106,7 @@ NOT_FETCHED = (
 
 
 class Opened(Row, frozen=True):
-    """What `tracelink open --json` prints before it serves the file."""
+    """The document that `tracelink open --json` prints before it serves the file."""
 
     url: Annotated[str, Doc("The page to open: the UI, with the address of the file that it fetches.")]
     file: str

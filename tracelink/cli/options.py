@@ -1,31 +1,30 @@
-"""Options that several commands share."""
+"""Options that several commands share: those of every command, and those of reading."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import update_wrapper
 from inspect import signature
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, cast
 
 import click
 from click.shell_completion import CompletionItem
 from msgspec import Struct
 
-import tracelink.plugins as plugins
-from tracelink._io.engine import Engine
-from tracelink._model.errors import did_you_mean
+from tracelink._model.errors import UsageError, did_you_mean
 from tracelink._model.ranges import Numbers
 from tracelink._model.selection import KINDS, Selection, Window, words
 from tracelink._model.text import counted
 from tracelink._run import engine_for
-from tracelink._run.reading import InputOptions
+from tracelink._run.reading import ReadOptions
 from tracelink.cli.console import Console
+from tracelink.cli.terminal import watching
 
 if TYPE_CHECKING:
     from tracelink._model.metrics import Metrics
 
-Function = TypeVar("Function", bound=Callable[..., Any])
 Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
 
 # Commands: each has -v, -q, --json and examples.
@@ -99,7 +98,7 @@ def _set_flag(ctx: click.Context, param: click.Parameter, value: bool) -> None:
     if value:
         setattr(console, param.name, True)
     if console.quiet and console.verbose:
-        raise click.UsageError("--quiet and --verbose cannot be combined.", ctx)
+        raise click.UsageError("--quiet and --verbose cannot be combined: leave one of them out.", ctx)
 
 
 def collected(name: str, collect: Callable[..., Any], options: Sequence[Decorator]) -> Decorator:
@@ -134,345 +133,235 @@ class Words(click.Choice):  # type: ignore[type-arg]  # it is generic from click
             raise click.BadParameter(f"{error.message} {question}".strip(), ctx, param) from None
 
 
-# Inputs.
+# Options of reading, as they are declared for the library.
 
 
-INPUTS, METRICS, TIMELINES = (
-    "Inputs",
-    "Metrics (sampled by other programs)",
-    "Timelines (perfetto, perfetto-json)",
-)
-CHAKRA, DRAWINGS, WORK = (
-    "Chakra traces (chakra)",
-    "Drawings of Chakra traces (svg, dot, graphml)",
-    "Large jobs",
-)
-"""Headings of the help."""
+class Flag(Struct, frozen=True):
+    """How the command line takes an option of reading, whose text is its help."""
 
+    names: tuple[str, ...]
+    metavar: str
+    heading: str = ""
+    """The heading under which the help lists it; empty for the most common ones."""
+    parse: Callable[[str, str], Any] | None = None
+    """Makes the value of a text, for the flag of this name; raises `UsageError`."""
+    collect: Callable[[Sequence[Any]], Any] | None = None
+    """Makes the value of all that were given, if the flag can be given several times."""
+    field: str = ""
+    """The argument of the option's class, if several flags make one value."""
+    text: str = ""
+    """The help of such a flag."""
+    example: str = ""
+    """A value, for the help."""
+
+
+INPUTS, METRICS, WORK = "Inputs", "Metrics (sampled by other programs)", "Large jobs"
 SIZE = re.compile(r"(\d{1,6}(?:\.\d{1,3})?)\s*(MB|GB|TB)", re.IGNORECASE)
 UNIT = {"MB": 10**6, "GB": 10**9, "TB": 10**12}
 
 
-class InputKeywords(InputOptions, total=False):
-    """The inputs as arguments of the functions of the library."""
-
-    paths: tuple[str, ...]
-
-
-class Inputs(Struct, frozen=True):
-    """The inputs that the command line names."""
-
-    named: tuple[str, ...]
-    """All paths, of every format."""
-    options: InputKeywords
-
-    def keywords(self) -> InputKeywords:
-        """The inputs as arguments of the functions of the library."""
-        return self.options
+def parse_size(text: str, flag: str) -> int:
+    """Returns the bytes of a size such as 200GB."""
+    found = SIZE.fullmatch(text.strip())
+    if not found:
+        raise UsageError(
+            f"{flag}: {text!r} is not a size, such as 200GB", advice="Write a number with MB, GB or TB."
+        )
+    return int(float(found[1]) * UNIT[found[2].upper()])
 
 
-def _ranks_of_files(
-    ctx: click.Context, param: click.Parameter, values: tuple[str, ...]
-) -> tuple[tuple[str, int], ...]:
-    return tuple(_rank_of_file(ctx, param, value) for value in values)
-
-
-def _rank_of_file(ctx: click.Context, param: click.Parameter, value: str) -> tuple[str, int]:
-    file, _, rank = value.rpartition("=")
+def parse_rank(text: str, flag: str) -> tuple[str, int]:
+    """Returns a file and its rank."""
+    file, _, rank = text.rpartition("=")
     if not (file and rank.isascii() and rank.isdigit()):
-        ranks = f"; to read only some ranks, use --ranks {value}" if value[:1].isdigit() else ""
-        message = f"{value!r} is not of the form FILE=N, such as --rank trace.json=3{ranks}"
-        raise click.BadParameter(message, ctx, param)
+        raise UsageError(
+            f"{flag}: {text!r} is not of the form FILE=N",
+            advice=f"Write, for example, --rank trace.json=3; to read only some ranks, use --ranks {text}"
+            if text[:1].isdigit()
+            else "Write, for example, --rank trace.json=3",
+        )
     return file, int(rank)
 
 
-def _files(
-    paths: tuple[str, ...],
-    et: tuple[str, ...],
-    kineto: tuple[str, ...],
-    fr: tuple[str, ...],
-    rank_of: tuple[tuple[str, int], ...],
-    max_unpacked: int | None,
-    include: tuple[str, ...],
-) -> Inputs:
-    named = paths + et + kineto + fr
-    if not named:
-        raise click.UsageError("No input: name files or directories, or use --et, --kineto or --fr.")
-    options: InputKeywords = {
-        "paths": paths,
-        "et": et,
-        "kineto": kineto,
-        "fr": fr,
-        "rank_of": dict(rank_of),
-        "max_unpacked": max_unpacked,
-        "include": include,
-    }
-    return Inputs(named, options)
+READING: Mapping[str, tuple[str, Sequence[Flag]]] = {
+    "et": ("Execution traces.", [Flag(("-e", "--et"), "PATH", INPUTS, collect=tuple)]),
+    "kineto": ("Kineto profiles.", [Flag(("-k", "--kineto"), "PATH", INPUTS, collect=tuple)]),
+    "fr": (
+        "Flight-recorder dumps, or directories of dumps.",
+        [Flag(("-f", "--fr"), "PATH", INPUTS, collect=tuple)],
+    ),
+    "rank_of": (
+        "The rank of a file, by its path or name; it overrules what its content and name say.",
+        [Flag(("-r", "--rank"), "FILE=N", INPUTS, parse_rank, dict)],
+    ),
+    "max_unpacked": (
+        "Refuse an input with more uncompressed bytes. Default: 64 GB.",
+        [Flag(("--max-unpacked",), "SIZE", INPUTS, parse_size, example="200GB")],
+    ),
+    "include": (
+        "Read what is left out by default: osrt (calls of the operating system in Nsight Systems).",
+        [Flag(("--include",), "PART", INPUTS, collect=tuple)],
+    ),
+    "metrics": (
+        "Zone, start and interval of metrics that do not contain them, and ranks of devices; see `Metrics`.",
+        [
+            Flag(
+                ("--map",),
+                "DEVICE=RANK,...",
+                METRICS,
+                collect=tuple,
+                field="map",
+                text="Ranks of GPUs by index, host and index, or UUID.",
+                example="0-7=8-15, node1:0=3 or GPU-1bdee8b4=3",
+            ),
+            Flag(
+                ("--tz",),
+                "ZONE",
+                METRICS,
+                field="tz",
+                text="The time zone of local times.",
+                example="Europe/Berlin or +02:00",
+            ),
+            Flag(
+                ("--metrics-start",),
+                "TIME",
+                METRICS,
+                field="start",
+                text="If there are no times: the time of the first sample.",
+                example="'2026-11-18 06:42:10'",
+            ),
+            Flag(
+                ("--interval",),
+                "SECONDS",
+                METRICS,
+                field="interval",
+                text="If there are no times: the time between two samples.",
+                example="0.5",
+            ),
+        ],
+    ),
+    "jobs": (
+        "The most processes that work at once. Default: one for each core.",
+        [Flag(("-j", "--jobs"), "N", WORK)],
+    ),
+    "engine": (
+        "Where the work runs: `dask` starts workers of Dask on this machine, an address names its scheduler. Default: "
+        "processes of this machine.",
+        [Flag(("--engine",), "dask|dask://HOST:PORT", WORK)],
+    ),
+}
+"""The text and the flags of each option of reading."""
 
 
-def _metrics(
-    tz: str | None, metrics_start: str | None, interval: str | None, device_map: tuple[str, ...]
-) -> Metrics | None:
-    if tz is metrics_start is interval is None and not device_map:
+class Traces(Struct, frozen=True):
+    """The inputs that the command line names, and how they are read."""
+
+    paths: tuple[str, ...]
+    options: ReadOptions
+
+    @property
+    def named(self) -> tuple[str, ...]:
+        """All paths, of every format."""
+        return (
+            *self.paths,
+            *(path for name in OF_FORMATS for path in cast(Sequence[str], self.options.get(name, ()))),
+        )
+
+    @contextmanager
+    def watched(self, console: Console, *more: str) -> Iterator[ReadOptions]:
+        """The options of reading for a function of the library, with a progress bar while it runs."""
+        with watching(console, (*self.named, *more)) as watch:
+            yield {**self.options, "watch": watch}
+
+
+OF_FORMATS: Sequence[Literal["et", "kineto", "fr"]] = ("et", "kineto", "fr")
+"""The options of reading that name inputs of one format."""
+
+
+def reads(*, paths: bool = True, without: Collection[str] = ()) -> Decorator:
+    """Adds the options of reading; the function gets them as `traces`.
+
+    Args:
+        paths: Whether the command has the argument PATHS, or names its inputs itself.
+        without: The options that the command has no use for.
+    """
+    names = [name for name in READING if name not in without]
+    flags = {(name, flag.field): flag for name in names for flag in READING[name][1]}
+
+    def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
+        def with_traces(*args: Any, **kwargs: Any) -> None:
+            values = {key: kwargs.pop(_parameter(*key)) for key in flags}
+            given = kwargs.pop("paths") if paths else ()
+            traces = Traces(given, _read_options(names, values))
+            if paths and not traces.named:
+                options = ", ".join(f"--{name}" for name in OF_FORMATS if name in names)
+                or_use = f", or use {options}" if options else ""
+                raise click.UsageError(f"No input: name files or directories{or_use}.")
+            function(*args, **kwargs, traces=traces)
+
+        decorated: Callable[..., Any] = update_wrapper(with_traces, function)
+        for (name, field), flag in reversed(flags.items()):
+            decorated = _read_option(name, field, flag)(decorated)
+        return click.argument("paths", nargs=-1, type=click.Path())(decorated) if paths else decorated
+
+    return decorate
+
+
+def _parameter(name: str, field: str) -> str:
+    return f"{name}_{field}" if field else name
+
+
+def _read_option(name: str, field: str, flag: Flag) -> Decorator:
+    def parse(ctx: click.Context, param: click.Parameter, given: Any) -> Any:
+        if not flag.parse or given is None:
+            return given
+        return (
+            tuple(flag.parse(one, flag.names[-1]) for one in given)
+            if flag.collect
+            else flag.parse(given, flag.names[-1])
+        )
+
+    more = [f"For example {flag.example}."] if flag.example else []
+    more += ["Repeatable."] if flag.collect else []
+    return option(
+        *flag.names,
+        _parameter(name, field),
+        heading=flag.heading,
+        metavar=flag.metavar,
+        type=click.IntRange(min=1) if name == "jobs" else click.Path() if name in OF_FORMATS else None,
+        multiple=flag.collect is not None,
+        callback=parse,
+        help=" ".join([flag.text or READING[name][0], *more]),
+    )
+
+
+def _read_options(names: Sequence[str], values: Mapping[tuple[str, str], Any]) -> ReadOptions:
+    """The options with these values, by their names and the fields of which they are made."""
+    options: dict[str, Any] = {}
+    for name in names:
+        found = {
+            flag.field: flag.collect(values[name, flag.field]) if flag.collect else values[name, flag.field]
+            for flag in READING[name][1]
+        }
+        options[name] = found[""] if "" in found else _metrics(found)
+    jobs, engine = options.pop("jobs", None), options.get("engine")
+    options["engine"] = engine_for(jobs, None, engine, _report_connection)
+    return cast(ReadOptions, options)
+
+
+def _metrics(fields: Mapping[str, Any]) -> Metrics | None:
+    if not any(fields.values()):
         return None
     from tracelink._model.metrics import Metrics
 
-    return Metrics(tz, metrics_start, interval, device_map)
+    return Metrics(**fields)
 
 
-def _path_option(short: str, long: str, text: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    names, path = (short, long), click.Path()
-    return option(*names, heading=INPUTS, multiple=True, type=path, metavar="PATH", help=text)
-
-
-def size_in_bytes(ctx: click.Context, param: click.Parameter, value: str | None) -> int | None:
-    """The bytes of a size such as 200GB; the error of click if it is none."""
-    found = SIZE.fullmatch(value.strip()) if value else None
-    if value and not found:
-        raise click.BadParameter(f"{value!r} is not a size, such as 200GB", ctx, param)
-    return int(float(found[1]) * UNIT[found[2].upper()]) if found else None
-
-
-takes_max_unpacked = option(
-    "--max-unpacked",
-    callback=size_in_bytes,
-    metavar="SIZE",
-    help="Refuse an input with more uncompressed bytes, such as 200GB. Default: 64GB.",
-    heading=INPUTS,
-)
-
-
-takes_ranks_of_files = option(
-    "-r",
-    "--rank",
-    "rank_of",
-    multiple=True,
-    callback=_ranks_of_files,
-    metavar="FILE=N",
-    help="Rank of a file; it overrules what its content and name say. Repeatable.",
-    heading=INPUTS,
-)
-
-
-METRICS_OPTIONS: Sequence[Decorator] = (
-    option(
-        "--map",
-        "device_map",
-        multiple=True,
-        metavar="DEVICE=RANK,...",
-        help="Ranks of GPUs by index, host and index, or UUID, such as 0-7=8-15, node1:0=3 or GPU-1bdee8b4=3. "
-        "Repeatable.",
-        heading=METRICS,
-    ),
-    option(
-        "--tz",
-        metavar="ZONE",
-        help="The time zone of local times, such as Europe/Berlin or +02:00.",
-        heading=METRICS,
-    ),
-    option(
-        "--metrics-start",
-        metavar="TIME",
-        help="If there are no times: the time of the first sample, such as '2026-11-18 06:42:10'.",
-        heading=METRICS,
-    ),
-    option(
-        "--interval",
-        metavar="SECONDS",
-        help="If there are no times: the time between two samples, such as 0.5.",
-        heading=METRICS,
-    ),
-)
-"""The options on metrics that other programs sampled."""
-
-takes_metrics = collected("metrics", _metrics, METRICS_OPTIONS)
-"""Adds these options; the function gets them as `metrics`, None if none is given."""
-
-
-takes_include = option(
-    "--include",
-    multiple=True,
-    metavar="PART",
-    help="Read what is left out by default: osrt (calls of the operating system in Nsight Systems). Repeatable.",
-    heading=INPUTS,
-)
-
-
-FILES: Sequence[Decorator] = (
-    click.argument("paths", nargs=-1, type=click.Path()),
-    _path_option("-e", "--et", "Execution trace. Repeatable."),
-    _path_option("-k", "--kineto", "Kineto profile. Repeatable."),
-    _path_option("-f", "--fr", "Flight-recorder dump, or a directory of dumps. Repeatable."),
-    takes_ranks_of_files,
-    takes_max_unpacked,
-    takes_include,
-)
-
-takes_files = collected("inputs", _files, FILES)
-"""Adds the arguments that name inputs without metrics; the function gets them as `inputs`."""
-
-
-def takes_inputs(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Adds the arguments that name inputs and the options on metrics; the function gets them as `inputs`."""
-
-    def with_metrics(*args: Any, inputs: Inputs, metrics: Metrics | None, **kwargs: Any) -> None:
-        named = Inputs(inputs.named, {**inputs.options, "metrics": metrics})
-        function(*args, inputs=named, **kwargs)
-
-    return takes_files(takes_metrics(update_wrapper(with_metrics, function)))
-
-
-def _engine(jobs: int | None, engine_name: str | None) -> Engine:
-    console = click.get_current_context().find_object(Console)
-
-    def report(engine: Any) -> None:
-        if console:
-            workers = counted(engine.jobs, "worker")
-            page = getattr(engine, "dashboard", "")
-            dashboard = f"; dashboard: {page}" if page else ""
-            console.info(f"Cluster: {workers}{dashboard}", to_stderr=True)
-
-    return engine_for(jobs, None, engine_name, report)
-
-
-takes_engine = collected(
-    "engine",
-    _engine,
-    (
-        option(
-            "-j",
-            "--jobs",
-            type=click.IntRange(min=1),
-            metavar="N",
-            help="Use at most N processes. Default: one per core.",
-            heading=WORK,
-        ),
-        option(
-            "--engine",
-            "engine_name",
-            metavar="dask|dask://HOST:PORT",
-            help="Work on a Dask cluster: dask starts workers on this machine, an address names a scheduler. "
-            "Default: processes of this machine.",
-            heading=WORK,
-        ),
-    ),
-)
-"""Adds the options that say where the work runs; the function gets them as `engine`."""
-
-
-def takes_format(function: Function) -> Function:
-    """Adds the option for the output format."""
-    return click.option(
-        "-t",
-        "--to",
-        metavar="FORMAT",
-        shell_complete=_complete_format,
-        help="Output format; see `tracelink formats`. Default: from the name of the output, else perfetto-json.",
-    )(function)
-
-
-def _writing(
-    variant: str | None,
-    deps: str | None,
-    gaps: bool,
-    arguments: str | None,
-    python: bool | None,
-    compress: bool,
-    critical_path: bool,
-) -> dict[str, str]:
-    given = {
-        "variant": variant,
-        "deps": deps,
-        "gaps": "yes" if gaps else None,
-        "args": arguments,
-        "python": None if python is None else "yes" if python else "no",
-        "compress": "yes" if compress else None,
-        "critical_path": "yes" if critical_path else None,
-    }
-    return {name: value for name, value in given.items() if value is not None}
-
-
-takes_writing = collected(
-    "options",
-    _writing,
-    (
-        option(
-            "--args",
-            "arguments",
-            type=Words(["all", "link", "none"]),
-            help="Write all arguments of events (default), only those that linking adds, or none (default of "
-            "duckdb and parquet).",
-            heading=TIMELINES,
-        ),
-        option(
-            "--python/--no-python",
-            default=None,
-            help="Write calls of Python functions (default), or leave them out.",
-            heading=TIMELINES,
-        ),
-        option(
-            "--compress",
-            is_flag=True,
-            help="Write a smaller file: gzip for JSON, stronger deflate for native traces.",
-            heading=TIMELINES,
-        ),
-        option(
-            "--critical-path",
-            is_flag=True,
-            help="Draw the critical path: a track of each rank, and arrows between ranks.",
-            heading=TIMELINES,
-        ),
-        option(
-            "--variant",
-            type=Words(["full", "astra-sim"]),
-            help="Write everything (default), or only device work and communication, as ASTRA-sim runs them.",
-            heading=CHAKRA,
-        ),
-        option(
-            "--deps",
-            type=Words(["both", "time", "data"]),
-            help="Let nodes depend on what ran before them (time), on what produced their tensors (data), or "
-            "both (default).",
-            heading=CHAKRA,
-        ),
-        option(
-            "--gaps",
-            is_flag=True,
-            help="Write pauses between operators as idle nodes.",
-            heading=CHAKRA,
-        ),
-    ),
-)
-"""Adds the options of writers; the function gets them as `options`."""
-
-
-BUNDLE = "perfetto-bundle"
-
-
-def _format(bundle: bool, to: str | None) -> str | None:
-    if bundle and to not in (None, BUNDLE):
-        raise click.UsageError(f"--bundle writes {BUNDLE}, but --to is {to}: use only one of them.")
-    return BUNDLE if bundle else to
-
-
-takes_bundle = collected(
-    "to",
-    _format,
-    (
-        option(
-            "--bundle",
-            is_flag=True,
-            help="Write the profiles unchanged into one TAR, with the clock offsets of all ranks; Perfetto (v58 and "
-            f"later) merges them. Short for --to {BUNDLE}.",
-            heading=TIMELINES,
-        ),
-    ),
-)
-"""Adds `--bundle`, which is short for a value of `to`."""
-
-
-def _complete_format(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    return [CompletionItem(name) for name in plugins.writers() if name.startswith(incomplete)]
+def _report_connection(engine: Any) -> None:
+    """Prints where the work runs, if that is a cluster."""
+    if console := click.get_current_context().find_object(Console):
+        dashboard = f"; dashboard: {engine.dashboard}" if engine.dashboard else ""
+        console.info(f"Dask: {counted(engine.jobs, 'worker')}{dashboard}", to_stderr=True)
 
 
 # Clock correction, and the selection of events.
@@ -486,7 +375,7 @@ CLOCKS = {
 """The values of `--clock`, next to a file."""
 
 
-def takes_clock(function: Function) -> Function:
+def takes_clock(function: Callable[..., Any]) -> Callable[..., Any]:
     """Adds the option for clock correction."""
     words = "\n".join(f"{word:<11}  {meaning}" for word, meaning in CLOCKS.items())
     return click.option(

@@ -15,7 +15,6 @@ from click.shell_completion import CompletionItem
 from msgspec import Struct
 from msgspec.structs import replace
 
-from tracelink._io.engine import Engine
 from tracelink._io.targets import STDOUT, Place, target_of
 from tracelink._model.errors import UsageError
 from tracelink._model.findings import Severity
@@ -29,35 +28,21 @@ from tracelink._store.results import save
 from tracelink.cli.answer import page_of, print_answer, print_errors, takes_output
 from tracelink.cli.console import Console, is_terminal
 from tracelink.cli.main import FINE, NO
-from tracelink.cli.options import (
-    Words,
-    collected,
-    command,
-    size_in_bytes,
-    takes_clock,
-    takes_engine,
-    takes_include,
-    takes_max_unpacked,
-    takes_metrics,
-    takes_ranks_of_files,
-)
-from tracelink.cli.terminal import watching
+from tracelink.cli.options import Traces, Words, collected, command, parse_size, reads, takes_clock
 
 if TYPE_CHECKING:
     from pyarrow import RecordBatch
-
-    from tracelink._model.metrics import Metrics
 
 TABLE, CSV, JSON, PARQUET = FORMATS = ("table", "csv", "json", "parquet")
 SUFFIXES = {".csv": CSV, ".json": JSON, ".parquet": PARQUET}
 """Forms that are written while rows are found."""
 
 STATEMENT = re.compile(r"\s*(select|from|with|describe|summarize|show|values|pivot)\s", re.IGNORECASE)
-"""What no name of an input starts with."""
+"""The beginning of a statement, as no name of an input begins."""
 
 
 class Request(Struct, frozen=True):
-    """What is queried, and how."""
+    """A query and its inputs."""
 
     paths: tuple[str, ...]
     sql: str
@@ -68,7 +53,7 @@ class Request(Struct, frozen=True):
 def _request(
     arguments: tuple[str, ...], name: str | None, parameters: tuple[tuple[str, Value], ...], names: bool
 ) -> Request | None:
-    """What the user wants to know; None if only the names of queries."""
+    """The query that the user asks for; None if only the names of queries."""
     if names:
         return None
     if len(arguments) > 1 and STATEMENT.match(arguments[0]) and not STATEMENT.match(arguments[-1]):
@@ -149,29 +134,21 @@ takes_request = collected(
 )
 @click.option(
     "--memory",
-    callback=size_in_bytes,
+    callback=lambda ctx, param, text: text and parse_size(text, "--memory"),
     metavar="SIZE",
     help="Memory before temporary files are used, such as 4GB. Default: 80 % of all.",
 )
-@takes_ranks_of_files
-@takes_max_unpacked
-@takes_metrics
-@takes_include
 @takes_clock
-@takes_engine
+@reads(paths=False)
 def query(
     console: Console,
+    traces: Traces,
     request: Request | None,
     form: str | None,
     output: str | None,
     with_arguments: bool,
     memory: int | None,
-    rank_of: tuple[tuple[str, int], ...],
-    max_unpacked: int | None,
-    metrics: Metrics | None,
-    include: tuple[str, ...],
     clock: str,
-    engine: Engine,
 ) -> None:
     """Run SQL on the tables of a job.
 
@@ -181,28 +158,23 @@ def query(
     if request is None:
         print_answer(console, Queries(list(shipped_queries().values())), output)
         return
-    written = _Written.of(form, output, console)
+    destination = _Destination.of(form, output, console)
     with ExitStack() as stack:
-        with watching(console, request.paths) as watch:
+        with traces.watched(console, *request.paths) as reading:
             rows = stack.enter_context(
                 open_query(
                     request.paths,
                     request.sql,
+                    **reading,
                     name=request.name,
                     parameters=request.parameters,
-                    rank_of=dict(rank_of),
-                    max_unpacked=max_unpacked,
-                    metrics=metrics,
-                    include=include,
                     arguments=with_arguments,
                     memory=memory,
-                    engine=engine,
-                    watch=watch,
                     clock=clock,
-                    cells=written.cells(console),
+                    cells=destination.cells(console),
                 )
             )
-        written.write(rows, console)
+        destination.write(rows, console)
     print_errors(console, rows.findings)
     failed = any(finding.severity is Severity.ERROR for finding in rows.findings)
     click.get_current_context().exit(NO if failed else FINE)
@@ -211,7 +183,7 @@ def query(
 # The rows.
 
 
-class _Written(Struct, frozen=True):
+class _Destination(Struct, frozen=True):
     """Where rows go, and how."""
 
     form: str
@@ -219,7 +191,7 @@ class _Written(Struct, frozen=True):
     output: str | None
 
     @classmethod
-    def of(cls, form: str | None, output: str | None, console: Console) -> _Written:
+    def of(cls, form: str | None, output: str | None, console: Console) -> _Destination:
         """From the options."""
         if output is not None:
             if form:
@@ -230,7 +202,7 @@ class _Written(Struct, frozen=True):
         return cls(form or TABLE, None)
 
     def cells(self, console: Console) -> Cells:
-        """What rows are made of."""
+        """The kind of values of which rows are made."""
         if self.form == PARQUET:
             return Cells.VALUES
         return Cells.JSON if self.form == JSON or (console.json and not self.output) else Cells.TEXTS

@@ -42,7 +42,7 @@ LAUNCHERS = frozenset(
 
 
 class RecordedRank(Row, frozen=True):
-    """What one rank recorded."""
+    """The recording of one rank."""
 
     rank: RankNumber
     host: str
@@ -55,7 +55,7 @@ class RecordedRank(Row, frozen=True):
 
 
 class Run(Row, frozen=True):
-    """What `tracelink run --json` prints when the program has ended."""
+    """The document that `tracelink run --json` prints when the program has ended."""
 
     output: Annotated[Text, Doc("The folder.")]
     exit_code: Annotated[int, Doc("The exit code of the program.")]

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import click
 
-from tracelink._io.engine import Engine
 from tracelink.cli.answer import print_answer, takes_output
 from tracelink.cli.console import Console
 from tracelink.cli.main import FINE, NO
-from tracelink.cli.options import Words, command, takes_engine
-from tracelink.cli.terminal import watching
+from tracelink.cli.options import Traces, Words, command, reads
 from tracelink.converters.chakra.schema import Variant
 from tracelink.converters.chakra.validation import validate as validated
 from tracelink.converters.chakra.validation.report import EXAMPLES, report_of
@@ -46,16 +44,14 @@ from tracelink.converters.chakra.validation.validate import SHOWN
     help=f"Show at most N violations of each rule; 0 shows all. Default: {EXAMPLES}; in JSON {SHOWN} for each rank.",
 )
 @takes_output
-@takes_engine
-@click.argument("paths", nargs=-1, type=click.Path(), required=True)
+@reads(without=("et", "kineto", "fr", "include", "metrics"))
 def validate(
     console: Console,
-    paths: tuple[str, ...],
+    traces: Traces,
     groups: str | None,
     variant: str | None,
     limit: int | None,
     output: str | None,
-    engine: Engine,
 ) -> None:
     """Check that simulators can load Chakra traces.
 
@@ -69,18 +65,17 @@ def validate(
     read.
     """
     everything = limit == 0 or (limit is None and console.verbose)
-    with watching(console, paths) as watch:
+    with traces.watched(console) as reading:
         validation = validated(
-            paths,
+            traces.paths,
+            **reading,
             groups=groups,
             variant=variant,
             limit=None if everything else limit or SHOWN,
-            engine=engine,
-            watch=watch,
         )
     examples = None if everything else limit or EXAMPLES
     report = report_of(validation, examples=examples, verbose=console.verbose or output is not None)
     if console.quiet and not (validation.valid or console.json):
         console.result(report.headline)
-    print_answer(console, validation, output, read=paths, report=report)
+    print_answer(console, validation, output, read=traces.named, report=report)
     click.get_current_context().exit(FINE if validation.valid else NO)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import click
 
 from tracelink._compile.diff import worse_in_words
-from tracelink._io.engine import Engine
 from tracelink._model.ranges import Numbers
 from tracelink._time.compare.compare import compare
 from tracelink._time.compare.model import Comparison
@@ -13,8 +12,7 @@ from tracelink._time.compare.report import gate_in_words
 from tracelink.cli.answer import print_answer, takes_output
 from tracelink.cli.console import Console
 from tracelink.cli.main import FINE, NO
-from tracelink.cli.options import command, takes_clock, takes_engine
-from tracelink.cli.terminal import watching
+from tracelink.cli.options import Traces, command, reads, takes_clock
 
 NOT_COMPARABLE = 3
 GATES = (
@@ -45,9 +43,10 @@ GATES = (
     help="If the compile logs of BEFORE are of several starts of the job, compare this one: 1 is the first.",
 )
 @takes_clock
-@takes_engine
+@reads(paths=False, without=("metrics",))
 def diff(
     console: Console,
+    traces: Traces,
     before: str,
     after: str,
     output: str | None,
@@ -57,7 +56,6 @@ def diff(
     steps: str | None,
     run: int | None,
     clock: str,
-    engine: Engine,
 ) -> None:
     """Compare two runs: how much longer a step takes, and why.
 
@@ -75,16 +73,15 @@ def diff(
 
     BEFORE and AFTER are directories, files or archives.
     """
-    with watching(console, (before, after)) as watch:
+    with traces.watched(console, before, after) as reading:
         result = compare(
             before,
             after,
+            **reading,
             gates=gates,
             anyway=anyway,
             run=run,
             clock=clock,
-            engine=engine,
-            watch=watch,
             ranks=None if only_ranks is None else Numbers.parse(only_ranks, "--ranks"),
             steps=None if steps is None else Numbers.parse(steps, "--steps"),
         )
