@@ -31,7 +31,7 @@ def summarize(jobs: str, *paths: str) -> Work:
     import tracelink
 
     def work() -> dict[str, Any]:
-        summary = tracelink.summarize(list(paths), jobs=int(jobs))
+        summary = tracelink.summary(list(paths), jobs=int(jobs))
         steps = [step for rank in summary.ranks for step in rank.steps]
         for step in steps:
             parts = step.compute_ns + step.exposed_communication_ns + step.exposed_copy_ns + step.idle_ns
@@ -96,10 +96,11 @@ def query(path: str, name: str) -> Work:
 
 def collectives(jobs: str, *paths: str) -> Work:
     """Reads what the ranks did together, without keeping the events."""
-    import tracelink
 
     def work() -> dict[str, Any]:
-        job = tracelink.collectives(list(paths), jobs=int(jobs))
+        from tracelink._api.functions import linked_job
+
+        job = linked_job(list(paths), jobs=int(jobs))
         return together(job) | {"findings": counted(job.findings), "alive": job}
 
     return work

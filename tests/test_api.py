@@ -23,16 +23,13 @@ from tracelink import (
     EventKind,
     RankConflictError,
     Relation,
-    Selection,
     Severity,
     UnreadableError,
     UsageError,
     plugins,
     samples,
 )
-from tracelink import (
-    _api as api,
-)
+from tracelink._api.functions import linked_job
 from tracelink.plugins import registry
 
 # What harnesses call: load, inspection, write, merge.
@@ -203,7 +200,7 @@ def test_no_frame_of_a_sample_holds_a_sentinel(sample: str) -> None:
     ("made", "begin"),
     [
         (lambda job: tracelink.load(job), "<EventGraph: "),
-        (lambda job: tracelink.collectives(job), "<Job: "),
+        (lambda job: linked_job(job), "<Job: "),
         (lambda job: tracelink.inspect(job), "<Inspection: 4 sources"),
         (lambda job: tracelink.clocks(job), "<Clocks: The clocks of 2 ranks have no offsets."),
         (lambda job: tracelink.merge(job, output=job / "m.json"), "<Merged"),
@@ -222,18 +219,14 @@ def test_results_are_a_few_lines_in_an_interpreter(
     assert len(shown) < 1_000
 
 
-@pytest.mark.parametrize(
-    ("selection", "ranks"), [(Selection(ranks="1"), [1]), (Selection(ranks=[0, 1]), [0, 1])]
-)
-def test_a_selection_of_ranks(job: Path, selection: Selection, ranks: list[int]) -> None:
-    assert [rank.rank for rank in tracelink.load(job, selection=selection).ranks] == ranks
+@pytest.mark.parametrize(("wanted", "ranks"), [("1", [1]), ([0, 1], [0, 1])])
+def test_a_selection_of_ranks(job: Path, wanted: str | list[int], ranks: list[int]) -> None:
+    assert [rank.rank for rank in tracelink.load(job, ranks=wanted).ranks] == ranks
 
 
-def test_a_selection_that_is_none_is_refused_at_once(job: Path) -> None:
-    with pytest.raises(
-        UsageError, match=r"selection: '0-1' is not a Selection\. Write, for example, selection="
-    ):
-        tracelink.load(job, selection="0-1")  # type: ignore[arg-type]
+def test_an_unknown_option_is_refused_at_once(job: Path) -> None:
+    with pytest.raises(TypeError, match=r"there is no option 'rank'\. Did you mean ranks"):
+        tracelink.load(job, rank="0-1")  # type: ignore[call-arg]
 
 
 def test_an_inspection_reports_what_load_refuses(job: Path) -> None:
@@ -269,12 +262,12 @@ def test_clocks_are_those_of_the_job_and_can_be_given_to_load(job: Path) -> None
 
 def test_a_merge_is_a_load_and_a_write(job: Path, tmp_path: Path) -> None:
     merged = tracelink.merge(job, output=tmp_path / "one.json")
-    tracelink.write(tracelink.load(job), tmp_path / "two.json")
+    tracelink.merge(tracelink.load(job), tmp_path / "two.json")
     assert (tmp_path / "one.json").read_bytes() == (tmp_path / "two.json").read_bytes()
     (output,) = merged.outputs
     assert (output.path, output.format, output.rank) == (str(tmp_path / "one.json"), "perfetto-json", None)
     assert output.bytes == (tmp_path / "one.json").stat().st_size
-    assert set(tracelink.collectives(job).findings) <= set(merged.findings)
+    assert set(linked_job(job).findings) <= set(merged.findings)
 
 
 @pytest.mark.parametrize("compressed", [False, True])
@@ -291,7 +284,7 @@ def test_an_input_that_changes_between_reading_and_writing_is_an_error_and_nothi
     folder = tmp_path / "out"
     folder.mkdir()
     with pytest.raises(UnreadableError, match="was changed since it was first read") as caught:
-        tracelink.write(graph, folder / "out", to=to)
+        tracelink.merge(graph, folder / "out", to=to)
     assert caught.value.source in (str(changed), str(tmp_path / "et_0.json"))
     assert not [path for path in folder.rglob("*") if path.is_file()]
 
@@ -302,7 +295,7 @@ def test_a_dump_that_changes_after_it_was_read_is_an_error(tmp_path: Path) -> No
     graph = tracelink.load(path)
     path.write_bytes(recorder.pickled(recorder.dump(recorder.collective(), recorder.collective(sequence=2))))
     with pytest.raises(UnreadableError, match="was changed since it was first read"):
-        tracelink.write(graph, tmp_path / "out.json")
+        tracelink.merge(graph, tmp_path / "out.json")
     assert not (tmp_path / "out.json").exists()
 
 
@@ -456,7 +449,7 @@ def notes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.mark.parametrize("name", ["a.md", "a.list.json"])
 def test_the_name_of_the_output_says_it(notes: Path, tmp_path: Path, name: str) -> None:
-    result = api.merge(notes, output=tmp_path / name)
+    result = tracelink.merge(notes, output=tmp_path / name)
     assert not result.ranks
     assert [(output.path, output.format) for output in result.outputs] == [
         (str(tmp_path / name), "notes-markdown")
@@ -465,12 +458,12 @@ def test_the_name_of_the_output_says_it(notes: Path, tmp_path: Path, name: str) 
 
 
 def test_the_format_that_is_asked_for_says_it(notes: Path, tmp_path: Path) -> None:
-    api.merge(notes, output=tmp_path / "out", to="notes-markdown")
+    tracelink.merge(notes, output=tmp_path / "out", to="notes-markdown")
     assert (tmp_path / "out").read_bytes() == LISTED
 
 
 def test_a_writer_that_is_asked_for_gets_a_graph(notes: Path, tmp_path: Path) -> None:
-    result = api.merge(notes, output=tmp_path / "a.list.json", to="perfetto-json")
+    result = tracelink.merge(notes, output=tmp_path / "a.list.json", to="perfetto-json")
     assert [rank.events for rank in result.ranks] == [2]
     assert json.loads((tmp_path / "a.list.json").read_bytes())["traceEvents"]
 
@@ -481,32 +474,32 @@ def test_inputs_of_other_formats_are_refused_in_words(
 ) -> None:
     profile = write(tmp_path / "k.json", trace(cpu_op("aten::add", 2), rank=0))
     with pytest.raises(UsageError, match=r"notes-markdown is made of notes, and .*k\.json is kineto"):
-        api.merge(profile, output=tmp_path / name, to=to)
+        tracelink.merge(profile, output=tmp_path / name, to=to)
 
 
 def test_an_unknown_format_is_refused_in_words(notes: Path, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="there is no writer 'telepathy'"):
-        api.merge(notes, output=tmp_path / "out", to="telepathy")
+        tracelink.merge(notes, output=tmp_path / "out", to="telepathy")
 
 
 def test_what_no_reader_recognises_cannot_be_rewritten(notes: Path, tmp_path: Path) -> None:
     with pytest.raises(UnreadableError, match="no reader recognises it"):
-        api.merge(write(tmp_path / "odd", b"odd"), output=tmp_path / "out.md")
+        tracelink.merge(write(tmp_path / "odd", b"odd"), output=tmp_path / "out.md")
 
 
 def test_several_files_become_one_graph(notes: Path, tmp_path: Path) -> None:
     folder = tmp_path / "both"
     write(folder / "0", WOKEN)
     write(folder / "1", WOKEN.replace(b"#notes 0", b"#notes 1"))
-    result = api.merge(folder, output=tmp_path / "out.json")
+    result = tracelink.merge(folder, output=tmp_path / "out.json")
     assert [rank.events for rank in result.ranks] == [2, 2]
     with pytest.raises(UsageError, match="notes-markdown is made of one file of notes, and there are 2"):
-        api.merge(folder, output=tmp_path / "out.list.json")
+        tracelink.merge(folder, output=tmp_path / "out.list.json")
 
 
 def test_standard_input_is_read_once(notes: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for to in ("notes-markdown", "notes"):
         monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(WOKEN)))
-        api.merge("-", output=tmp_path / to, to=to)
+        tracelink.merge("-", output=tmp_path / to, to=to)
     assert (tmp_path / "notes-markdown").read_bytes() == LISTED
     assert (tmp_path / "notes").read_bytes() == WOKEN

@@ -238,6 +238,7 @@ REPEATED = {
     ("Node", "PositionalNode"): NODES,
     ("Process", "ProcessFact"): "a process of a timeline, and as a native trace states it",
     ("Trace", "_Shape"): "columns of a history of memory, and how a pickle contains them",
+    ("SelectOptions", "Selection"): "keywords as users write them, and what they mean",
     ("Ties", "_CrossRankFlows"): "edges between ranks, and how a format writes them",
     ("Waits", "_Slices"): "waits, and the slices that they are drawn as",
 }

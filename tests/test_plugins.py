@@ -92,7 +92,7 @@ def test_many_ranks_become_a_folder_of_files(site: Path, job: Path, tmp_path: Pa
     output = tmp_path / "out.notes"
     python(
         site,
-        f"import tracelink; tracelink.write(tracelink.load({str(job)!r}), {str(output)!r}, to='notes')",
+        f"import tracelink; tracelink.merge(tracelink.load({str(job)!r}), {str(output)!r}, to='notes')",
     )
     assert {path.name: path.read_text() for path in output.iterdir()} == {
         "rank0.notes": FIRST,

@@ -18,19 +18,22 @@ from typing import TYPE_CHECKING, Any
 from tracelink._model import __version__ as __version__
 
 if TYPE_CHECKING:
-    from tracelink._api import Merged as Merged
-    from tracelink._api import clocks as clocks
-    from tracelink._api import collectives as collectives
-    from tracelink._api import inspect as inspect
-    from tracelink._api import load as load
-    from tracelink._api import merge as merge
-    from tracelink._api import write as write
+    from tracelink._api.functions import clocks as clocks
+    from tracelink._api.functions import collectives as collectives
+    from tracelink._api.functions import compile as compile  # noqa: A004  the name of the command
+    from tracelink._api.functions import diagnose as diagnose
+    from tracelink._api.functions import diff as diff
+    from tracelink._api.functions import inspect as inspect
+    from tracelink._api.functions import load as load
+    from tracelink._api.functions import merge as merge
+    from tracelink._api.functions import query as query
+    from tracelink._api.functions import summary as summary
+    from tracelink._api.functions import validate as validate
+    from tracelink._api.functions import what_if as what_if
     from tracelink._api.inspection import Inspection as Inspection
+    from tracelink._api.job import Job as Job
+    from tracelink._api.outputs import Merged as Merged
     from tracelink._compile.model import CompileReport as CompileReport
-    from tracelink._compile.reading import compile as compile  # noqa: A004  the name of the command
-    from tracelink._hang.examine import Examined as Examined
-    from tracelink._hang.examine import diagnose as diagnose
-    from tracelink._hang.examine import examine as examine
     from tracelink._hang.facts.model import Diagnosis as Diagnosis
     from tracelink._hang.facts.model import Kind as Kind
     from tracelink._hang.facts.model import Problem as Problem
@@ -48,23 +51,17 @@ if TYPE_CHECKING:
     from tracelink._model.findings import Finding as Finding
     from tracelink._model.findings import Severity as Severity
     from tracelink._model.graph import EventGraph as EventGraph
-    from tracelink._model.job import Job as Job
     from tracelink._model.metrics import Metrics as Metrics
-    from tracelink._model.selection import Selection as Selection
+    from tracelink._model.tables import Columns as Columns
     from tracelink._record.session import Capture as Capture
     from tracelink._record.session import capture as capture
     from tracelink._run.reading import ReadOptions as ReadOptions
     from tracelink._sql.session import QueryResult as QueryResult
-    from tracelink._sql.session import query as query
     from tracelink._sql.shipped import shipped_queries as shipped_queries
-    from tracelink._time.compare.compare import compare as compare
     from tracelink._time.compare.model import Comparison as Comparison
     from tracelink._time.model.results import Summary as Summary
-    from tracelink._time.summarize import summarize as summarize
-    from tracelink._time.what_if import what_if as what_if
     from tracelink.converters.chakra.validation.rules import Validation as Validation
     from tracelink.converters.chakra.validation.rules import Violation as Violation
-    from tracelink.converters.chakra.validation.validate import validate as validate
 
 
 _ROOT = dirname(dirname(__file__))
@@ -73,27 +70,29 @@ if isdir(join(_ROOT, "converters")) and not isdir(join(dirname(__file__), "conve
     __path__.append(_ROOT)
 
 _EXPORTS = {
-    "_time.compare.compare": ("compare",),
-    "_time.compare.model": ("Comparison",),
-    "_time.model.results": ("Summary",),
-    "_time.summarize": ("summarize",),
-    "_time.what_if": ("what_if",),
-    "_api": (
-        "Merged",
+    "_api.functions": (
         "clocks",
         "collectives",
+        "compile",
+        "diagnose",
+        "diff",
         "inspect",
         "load",
         "merge",
-        "write",
+        "query",
+        "summary",
+        "validate",
+        "what_if",
     ),
+    "_api.job": ("Job",),
+    "_api.outputs": ("Merged",),
+    "_model.tables": ("Columns",),
+    "_time.compare.model": ("Comparison",),
+    "_time.model.results": ("Summary",),
     "_api.inspection": ("Inspection",),
     "_record.session": ("Capture", "capture"),
     "_compile.model": ("CompileReport",),
-    "_compile.reading": ("compile",),
     "converters.chakra.validation.rules": ("Validation", "Violation"),
-    "converters.chakra.validation.validate": ("validate",),
-    "_hang.examine": ("Examined", "diagnose", "examine"),
     "_hang.facts.model": ("Diagnosis", "Kind", "Problem"),
     "_run.reading": ("ReadOptions",),
     "_model.findings": ("Finding", "Severity"),
@@ -106,11 +105,9 @@ _EXPORTS = {
     "_model.clock": ("Clock", "ClockMode", "Clocks"),
     "_model.events": ("EventKind", "Key", "Relation"),
     "_model.graph": ("EventGraph",),
-    "_model.job": ("Job",),
     "_join.during": ("sampled_during",),
     "_model.metrics": ("Metrics",),
-    "_model.selection": ("Selection",),
-    "_sql.session": ("QueryResult", "query"),
+    "_sql.session": ("QueryResult",),
     "_sql.shipped": ("shipped_queries",),
 }
 

@@ -143,13 +143,13 @@ class Recorded:
         Raises:
             UnreadableError: Nothing was recorded: see `problems`.
         """
-        from tracelink._api import load
+        from tracelink._api.functions import load
 
         return load([str(self.folder)], jobs=1, **options) if options else self._graph
 
     @cached_property
     def _graph(self) -> EventGraph:
-        from tracelink._api import load
+        from tracelink._api.functions import load
 
         return load([str(self.folder)], jobs=1)
 

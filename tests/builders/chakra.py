@@ -26,7 +26,7 @@ from typing import Any
 from builders.execution_trace import NEWEST, Node, as_json
 from builders.inputs import reasons
 from builders.job import JobBuilder
-from tracelink._api import write
+from tracelink._api.functions import merge
 from tracelink._model.events import EventKind, Key, Relation, Track, TrackKind
 from tracelink._model.graph import EventGraph
 from tracelink.converters.chakra.decode import Decoded, decode
@@ -62,7 +62,7 @@ class TracedJob(JobBuilder):
 
 def written(graph: EventGraph, folder: Path) -> tuple[dict[str, Any], Output]:
     """The file of a graph of one rank, and what the writer says of it."""
-    (output,) = write(graph, folder / "rank.et.json", to="chakra-json", jobs=1)
+    (output,) = merge(graph, folder / "rank.et.json", to="chakra-json", jobs=1).outputs
     return json.loads(Path(output.path).read_bytes()), output
 
 
@@ -179,7 +179,7 @@ class EtTrace:
 
 
 def traces(graph: EventGraph, folder: Path, **options: str) -> dict[int, EtTrace]:
-    outputs = write(graph, folder / "job", to="chakra", options=options, jobs=1)
+    outputs = merge(graph, folder / "job", to="chakra", options=options, jobs=1).outputs
     return {output.rank: EtTrace.read(output.path, output) for output in outputs if output.rank is not None}
 
 

@@ -11,9 +11,9 @@ import pytest
 from click.testing import CliRunner, Result
 from msgspec.structs import replace
 
-from tracelink import _api as api
-from tracelink._api import Merged, graphs
+import tracelink._api.functions as api
 from tracelink._api.inspection import InspectedSource, Inspection
+from tracelink._api.outputs import Merged
 from tracelink._model import job as tracelink_job
 from tracelink._model.findings import Finding
 from tracelink._model.graph import LinkReport, Rank
@@ -100,8 +100,7 @@ def tracelink(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
 @pytest.fixture
 def job(monkeypatch: pytest.MonkeyPatch) -> Job:
     made = Job()
-    monkeypatch.setattr(api, "collectives", made.collectives)
-    monkeypatch.setattr(graphs, "collectives", made.collectives)
+    monkeypatch.setattr(api, "linked_job", made.collectives)
     monkeypatch.setattr(api, "inspect", made.inspect)
     monkeypatch.setattr(api, "merge", made.merge)
     return made

@@ -11,11 +11,11 @@ import jsonschema
 import networkx as nx
 import pytest
 
+import tracelink._api.functions as api
 from builders.chakra_files import EtFile
 from builders.command_line import Run
 from builders.kineto import cpu_op, trace, write
 from builders.native_packets import Sequence
-from tracelink import _api as api
 from tracelink import samples, schemas
 
 # Drawings: what they take, what they show, what is said of the rest.

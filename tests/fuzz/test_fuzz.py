@@ -12,12 +12,12 @@ from typing import Any, NoReturn
 import numpy as np
 import pytest
 
+import tracelink._api.functions as api
 from fuzz import runs
 from fuzz.__main__ import main
 from fuzz.mutations import mutated
 from fuzz.properties import Search
 from fuzz.seeds import Seed, all_seeds
-from tracelink import _api as api
 from tracelink import plugins
 from tracelink._model.errors import UsageError
 

@@ -239,7 +239,7 @@ def test_selected_ranks_get_their_metrics_only(tmp_path: Path) -> None:
     graph = tracelink.load(
         [tmp_path / "job", tmp_path / "smi.csv"],
         metrics=Metrics(tz="UTC", map="0-1=0-1"),
-        selection=tracelink.Selection(ranks="1"),
+        ranks="1",
     )
     assert {rank for rank, _, _ in counters(graph)} == {1}
 

@@ -14,7 +14,7 @@ from builders.kineto import cpu_op, write
 from builders.kineto import trace as rank_trace
 from builders.trace import TraceBuilder
 from tracelink import load, samples
-from tracelink._api import write as write_files
+from tracelink._api.functions import merge as write_files
 from tracelink._join.ranks import StoredRanks, read_ranks, without_derived
 from tracelink._join.reading import two_jobs_findings
 from tracelink._model.errors import RankConflictError, UsageError

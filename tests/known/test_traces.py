@@ -18,9 +18,11 @@ from builders.data import shared, traces, truth
 from generators import jobs
 from generators.files import KINETO, Kept
 from generators.job import Cluster
-from tracelink import Job, RankConflictError, collectives
+from tracelink import RankConflictError
+from tracelink._api.functions import linked_job
 from tracelink._model.columns import NO_TIME, UNKNOWN
 from tracelink._model.communications import Calls
+from tracelink._model.job import Job
 
 Event = dict[str, Any]
 Member = tuple[int, int, int]
@@ -64,7 +66,7 @@ class TestGloo:
     """Two ranks: an execution trace, a profile and a recorder of each; the recorder saw earlier and later steps too."""
 
     def test_all_that_was_profiled_is_joined_to_recorder_operator_annotation_and_node(self) -> None:
-        job = collectives(traces("cpu_job"), clock="none")
+        job = linked_job(traces("cpu_job"), clock="none")
         assert (sizes(job), verdicts(job)) == ({2: 25}, {"complete": 25})
         assert takers(job) == [[0, 1]] * 25
         assert joined(job) == {ALL_OF_GLOO: 16, frozenset({"record"}): 34}
@@ -75,7 +77,7 @@ class TestGloo:
         self, sources: Sequence[str]
     ) -> None:
         files = [traces(f"cpu_job/{source}_{rank}.json.gz") for source in sources for rank in range(2)]
-        job = collectives(files, clock="none")
+        job = linked_job(files, clock="none")
         sent = job.messages
         assert sorted(zip(sent.source.tolist(), sent.target.tolist(), sent.order.tolist(), strict=True)) == [
             *((0, 1, 0), (0, 1, 1), (1, 0, 0), (1, 0, 1))
@@ -93,7 +95,7 @@ class TestGloo:
 
 def test_a_rank_that_is_not_there_is_named_and_nobody_is_blamed() -> None:
     files = [path for path in traces("cluster").rglob("*") if path.is_file() and "_7" not in path.name]
-    job = collectives(files, clock="none")
+    job = linked_job(files, clock="none")
     with_it = sum(7 in one["ranks"] for one in truth("cluster")["collectives"])
     assert verdicts(job) == {"complete": 76 - with_it, "partial": with_it}
     assert Counter(job.strings[code] for code in job.messages.verdict) == {"complete": 18, "partial": 6}
@@ -102,7 +104,7 @@ def test_a_rank_that_is_not_there_is_named_and_nobody_is_blamed() -> None:
 
 @pytest.mark.foreign
 def test_every_rank_of_a_recorded_job_takes_part_in_each_of_118_collectives() -> None:
-    job = collectives(shared("matched8"), clock="none")
+    job = linked_job(shared("matched8"), clock="none")
     assert sizes(job) == {8: 30, 4: 28, 2: 60}
     assert verdicts(job) == {"complete": 118}
     assert takers(job) == [list(job.groups[row].ranks) for row in job.collectives.group.tolist()]
@@ -112,7 +114,7 @@ def test_every_rank_of_a_recorded_job_takes_part_in_each_of_118_collectives() ->
 
 @pytest.mark.foreign
 def test_the_eight_collectives_of_dlrm_on_all_ranks_in_order_from_kernels_and_execution_traces() -> None:
-    job = collectives(shared("pairs/dlrm8"), clock="none")
+    job = linked_job(shared("pairs/dlrm8"), clock="none")
     order = np.argsort(job.collectives.order)
     assert job.collectives.sequence[order].tolist() == list(range(147, 155))
     assert [job.strings[code] for code in job.collectives.operation[order].tolist()] == [
@@ -135,7 +137,7 @@ def test_the_eight_collectives_of_dlrm_on_all_ranks_in_order_from_kernels_and_ex
 
 @pytest.mark.foreign
 def test_four_ranks_with_three_sources_each_of_which_one_does_more_alone() -> None:
-    job = collectives(shared("torch_trace/multirank_matched/matched"), clock="none")
+    job = linked_job(shared("torch_trace/multirank_matched/matched"), clock="none")
     together = [ranks for ranks in takers(job) if len(ranks) > 1]
     assert together == [[0, 1, 2, 3]] * 12
     assert [ranks for ranks in takers(job) if len(ranks) == 1] == [[2]] * 8
@@ -237,7 +239,7 @@ def profiles() -> list[dict[str, Any]]:
 
 @pytest.fixture(scope="module")
 def whole() -> Job:
-    return collectives(shared("kineto/four_ranks_derived"))
+    return linked_job(shared("kineto/four_ranks_derived"))
 
 
 @pytest.mark.foreign
@@ -306,7 +308,7 @@ class TestFourRanks:
 def saved(profiles: Sequence[dict[str, Any]], folder: Path) -> Job:
     for rank, each in enumerate(profiles):
         (folder / f"rank{rank}.json").write_bytes(msgspec.json.encode(each))
-    return collectives(folder, jobs=1)
+    return linked_job(folder, jobs=1)
 
 
 class TestNotOneJob:
@@ -316,16 +318,16 @@ class TestNotOneJob:
         with pytest.raises(
             RankConflictError, match=r"rank 0 has two files .*rank0_a\.json\.gz and .*rank0_b\.json\.gz"
         ):
-            collectives(tmp_path)
+            linked_job(tmp_path)
 
     def test_two_jobs_with_the_same_ranks_are_an_error(self) -> None:
         with pytest.raises(RankConflictError, match="rank 0 has two files of format kineto"):
-            collectives([traces("data_parallel"), traces("gpu_2021/kineto_0.json")])
+            linked_job([traces("data_parallel"), traces("gpu_2021/kineto_0.json")])
 
     def test_two_jobs_with_different_ranks_are_told_and_not_matched(self, tmp_path: Path) -> None:
         other = Cluster(ranks=8, tensor_parallel=2, start_ns=Cluster().start_ns + 10**15)
         jobs.write(other, tmp_path, Kept([KINETO], absent_ranks=range(6)))
-        job = collectives([traces("data_parallel"), *tmp_path.glob("kineto*")])
+        job = linked_job([traces("data_parallel"), *tmp_path.glob("kineto*")])
         assert [ranks for ranks in takers(job) if min(ranks) < 6] == [[0, 1, 2, 3]] * 15
         assert told(job)["two_jobs"].endswith(
             "these seem to be recordings of two jobs. Merge each by itself."

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from builders.crossings import EPOCH, MS, US, JobBuilder, S, crossings, earliest_leaving, true_offset
 from builders.data import foreign, traces
-from tracelink._api import load
+from tracelink._api.functions import load
 from tracelink._match import bounds as envelopes
 from tracelink._match.clock import Crossings, RankHosts, estimate_clocks
 from tracelink._match.observations import Crossed

@@ -357,7 +357,7 @@ def test_what_is_sorted_for_questions_is_not_pickled() -> None:
 
 def test_tables_have_texts_instead_of_codes() -> None:
     made = graph()
-    events = {name: list(column) for name, column in made.table("events").items()}
+    events = {name: list(column) for name, column in made.table("events").columns.items()}
     assert events == {
         "kind": ["operator", "runtime", "kernel", "span"],
         "name": ["aten::add", "cudaLaunchKernel", "add_kernel", "step"],
@@ -368,13 +368,13 @@ def test_tables_have_texts_instead_of_codes() -> None:
         "payload": [0, 1, 2, 0],
         "rank": [3, 3, 3, 5],
     }
-    edges = {name: list(column) for name, column in made.table("edges").items()}
+    edges = {name: list(column) for name, column in made.table("edges").columns.items()}
     assert edges == {
         "source": [0, 1, 2],
         "target": [1, 2, 3],
         "relation": ["calls", "launches", "depends_on"],
     }
-    assert {name: list(column) for name, column in made.table("ranks").items()} == {
+    assert {name: list(column) for name, column in made.table("ranks").columns.items()} == {
         "rank": [3, 5],
         "host": ["node1", None],
         "world_size": [8, np.ma.masked],
@@ -466,7 +466,7 @@ COMMUNICATIONS = {
 def test_what_ranks_did_together_has_texts_and_says_what_is_unknown(
     made: EventGraph | Job, table: str
 ) -> None:
-    columns = {name: column.tolist() for name, column in made.table(table).items()}
+    columns = {name: column.tolist() for name, column in made.table(table).columns.items()}
     for rate in ("algorithm_gb_s", "bus_gb_s"):
         if rate in columns:
             columns[rate] = [None if np.isnan(value) else value for value in columns[rate]]
@@ -495,7 +495,7 @@ def test_a_job_has_the_tables_of_its_graph_but_for_events(table: str) -> None:
     pytest.importorskip("pandas")
     pytest.importorskip("pyarrow")
     made, of_graph = Job.of(communicating()), communicating()
-    assert list(made.table(table)) == list(of_graph.table(table))
+    assert list(made.table(table).columns) == list(of_graph.table(table).columns)
     assert made.to_pandas(table).columns.tolist() == of_graph.to_arrow(table).column_names
     assert made.to_arrow(table).num_rows == len(of_graph.to_pandas(table)) > 0
     with pytest.raises(UsageError, match=r"there is no table 'events'\. There are: ranks, sources, "):
@@ -514,8 +514,8 @@ def test_there_is_no_other_table() -> None:
 
 @pytest.mark.parametrize("table", TABLES)
 def test_an_empty_table_has_the_same_columns(table: str) -> None:
-    assert list(NOTHING.table(table)) == list(graph().table(table))
-    assert all(len(column) == 0 for column in NOTHING.table(table).values())
+    assert list(NOTHING.table(table).columns) == list(graph().table(table).columns)
+    assert all(len(column) == 0 for column in NOTHING.table(table).columns.values())
 
 
 @pytest.mark.parametrize("made", [graph(), NOTHING], ids=["some", "nothing"])
@@ -523,7 +523,7 @@ def test_an_empty_table_has_the_same_columns(table: str) -> None:
 def test_every_table_is_a_pandas_frame_and_an_arrow_table(table: str, made: EventGraph) -> None:
     pytest.importorskip("pandas")
     pytest.importorskip("pyarrow")
-    columns = made.table(table)
+    columns = made.table(table).columns
     length = len(next(iter(columns.values())))
     frame, arrow = made.to_pandas(table), made.to_arrow(table)
     assert (list(frame.columns), len(frame)) == (list(columns), length)

@@ -12,7 +12,8 @@ from msgspec.structs import replace
 
 from builders.job import START, JobBuilder
 from builders.perfetto import write
-from tracelink import collectives, merge, samples
+from tracelink import merge, samples
+from tracelink._api.functions import linked_job
 from tracelink._join.forecast import TraceKind
 from tracelink._model.errors import UsageError
 from tracelink._open import browser
@@ -106,7 +107,7 @@ class TestWhatIsShownFirst:
         assert first_view(JobBuilder()) == StartupView()
 
     def test_of_a_job_that_hangs_is_who_is_missing_and_what_hangs(self) -> None:
-        job = collectives(str(samples.path("hung_job")))
+        job = linked_job(str(samples.path("hung_job")))
         assert awaited_rank(job, hung_collectives(job)) == 3
         assert slowest_rank(job) not in (None, 3)
         assert startup_view(job) == StartupView(
@@ -118,7 +119,7 @@ class TestWhatIsShownFirst:
 
     @pytest.mark.parametrize(("sample", "work"), [("cpu_job", "group "), ("gpu_pair", "stream ")])
     def test_are_tracks_that_the_timeline_has(self, sample: str, work: str) -> None:
-        job = collectives(str(samples.path(sample)))
+        job = linked_job(str(samples.path(sample)))
         mine, groups = startup_view(job).pinned
         names = threads_of(sample)
         assert all(name.startswith("group ") for name in names if re.search(groups, name))
@@ -156,7 +157,7 @@ class TestTheHeader:
     ) -> None:
         path = tmp_path / f"merged.{suffix}"
         merge(samples.path(sample), output=path)
-        expected = startup_view(collectives(samples.path(sample)))
+        expected = startup_view(linked_job(samples.path(sample)))
         summaries = (SUMMARIES,) if kind is TraceKind.JSON and sample != "hung_job" else ()
         with OpenTrace.of(path) as trace:
             assert (trace.kind, trace.view) == (

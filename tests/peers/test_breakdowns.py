@@ -18,8 +18,8 @@ from typing import Any
 
 import pytest
 
+import tracelink
 from builders.data import shared
-from tracelink import summarize
 from tracelink._model.columns import MICROSECOND
 from tracelink._time.model.results import Step
 
@@ -68,7 +68,7 @@ def answer(variable: str, module: str, program: str, path: Path, folder: Path) -
 
 def recording(path: Path) -> Step:
     """The breakdown from the first to the last work."""
-    (rank,) = summarize(path).ranks
+    (rank,) = tracelink.summary(path).ranks
     assert rank.recording
     return rank.recording
 
@@ -78,7 +78,7 @@ def test_breakdown_and_kernels_are_those_of_hta(name: str, tmp_path: Path) -> No
     """Of profiles with whole microseconds, in which each work has its launch."""
     path = shared(f"kineto/{name}.json.gz")
     theirs = answer("TRACELINK_HTA_PYTHON", "hta", HTA, path, tmp_path)
-    summary, step = summarize(path), recording(path)
+    summary, step = tracelink.summary(path), recording(path)
     assert (
         theirs["kernel_time(us)"] * MICROSECOND,
         theirs["compute_time(us)"] * MICROSECOND,

@@ -21,7 +21,7 @@ import pytest
 
 from builders.data import foreign, shared
 from tracelink import load, samples
-from tracelink._api import write
+from tracelink._api.functions import merge
 from tracelink.converters.chakra.decode import decode
 from tracelink.converters.chakra.schema import Name, NodeType
 
@@ -81,7 +81,7 @@ def run(*command: str) -> str:
 
 def test_the_converter_keeps_all_work(python: str, traces: tuple[Path, Path], tmp_path: Path) -> None:
     trace, profile = traces
-    (output,) = write(load(et=trace, kineto=profile), tmp_path / "rank.et.json")
+    (output,) = merge(load(et=trace, kineto=profile), tmp_path / "rank.et.json").outputs
     content = json.loads(Path(output.path).read_bytes())
     nodes = converted(python, Path(output.path))
     for node in content["nodes"]:
@@ -100,10 +100,10 @@ def test_the_converter_finds_the_communication_that_we_write(
 ) -> None:
     trace, profile = traces
     graph = load(et=trace, kineto=profile)
-    (linked,) = write(graph, tmp_path / "rank.et.json")
+    (linked,) = merge(graph, tmp_path / "rank.et.json")
     converted(python, Path(linked.path))
     theirs = communication(tmp_path / "rank.et.et")
-    write(graph, tmp_path / "job", to="chakra")
+    merge(graph, tmp_path / "job", to="chakra")
     ours = communication(tmp_path / "job.0.et")
     on_devices = [one for one in ours if one[0] == "kernel"]
     assert [one[1:] for one in on_devices] == [one[1:] for one in theirs]

@@ -39,7 +39,7 @@ def clicked(page: Path, browser: str, *arguments: str) -> dict[str, Any]:
 
 def test_steps_sort_filter_and_open(browser: str, tmp_path: Path) -> None:
     page = tmp_path / "report.html"
-    save(tracelink.summarize(samples.path("run_after")), page)
+    save(tracelink.summary(samples.path("run_after")), page)
     seen = clicked(page, browser, "Steps, the longest first", "idle", "1.444")
     assert (seen["complaints"], seen["requests"]) == ([], [])
     for scheme, found in seen["schemes"].items():
@@ -57,6 +57,6 @@ def test_steps_sort_filter_and_open(browser: str, tmp_path: Path) -> None:
 @pytest.mark.foreign
 def test_recorded_job(browser: str, tmp_path: Path) -> None:
     page = tmp_path / "report.html"
-    save(tracelink.summarize(shared("matched8")), page)
+    save(tracelink.summary(shared("matched8")), page)
     seen = clicked(page, browser, "Steps, the longest first", "compute", "114.752")
     assert (seen["complaints"], seen["requests"]) == ([], [])

@@ -372,13 +372,11 @@ OUTPUTS: Sequence[tuple[str, Written]] = [
     ),
     (
         "steps",
-        lambda e, p: tracelink.merge(
-            samples.path("cpu_job"), output=p / "a.json", engine=e, selection=tracelink.Selection(steps="1")
-        ),
+        lambda e, p: tracelink.merge(samples.path("cpu_job"), output=p / "a.json", engine=e, steps="1"),
     ),
     (
         "summary",
-        lambda e, p: (p / "a").write_text(repr(tracelink.summarize(samples.path("cpu_job"), engine=e))),
+        lambda e, p: (p / "a").write_text(repr(tracelink.summary(samples.path("cpu_job"), engine=e))),
     ),
     (
         "verdict",

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from generators.fleet_dumps import Fleet, write_dumps
-from tracelink import collectives
+from tracelink._api.functions import linked_job
 
 FLEET = Fleet(ranks=16, entries=60, tensor_parallel=2, stages=4)
 
@@ -90,7 +90,7 @@ def test_ranks_have_times_of_their_own_and_nobody_is_done_before_all_have_begun(
 def test_without_a_pipeline_there_are_collectives_only(tmp_path: Path) -> None:
     fleet = Fleet(ranks=16, entries=60, tensor_parallel=2, stages=4, pipelined=False)
     write_dumps(fleet, tmp_path)
-    graph = collectives([str(tmp_path)])
+    graph = linked_job([str(tmp_path)])
     words = [graph.strings[code] for code in graph.collectives.verdict.tolist()]
     assert words == ["complete"] * fleet.collectives
     assert len(graph.messages) == fleet.messages == 0

@@ -37,10 +37,12 @@ def test_traces_are_queried_without_a_file_in_between(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    found = tracelink.query(samples.path("gpu_pair"), COUNTS, parameters={"rank": 0})
+    (tmp_path / "notes.json").write_text('{"remarks": []}')
+    traces = [samples.path("gpu_pair"), tmp_path]
+    found = tracelink.query(traces, COUNTS, parameters={"rank": 0})
     assert found.rows() == [("node", 196), ("operator", 168)]
     assert {finding.reason for finding in found.findings} == {"skipped"}
-    assert list(tmp_path.iterdir()) == []
+    assert [path.name for path in tmp_path.iterdir()] == ["notes.json"]
 
 
 def test_arguments_of_traces_are_read_on_request() -> None:

@@ -16,6 +16,7 @@ pytest.importorskip("duckdb")
 import tracelink
 from builders.data import foreign, traces
 from tracelink import samples
+from tracelink._api.functions import linked_job
 from tracelink._model.errors import UsageError
 from tracelink._sql.shipped import ShippedQuery, shipped_queries, value_of
 
@@ -33,7 +34,7 @@ def only(row: Mapping[str, Any], *names: str) -> tuple[Any, ...]:
 
 @pytest.fixture(scope="module")
 def summary() -> tracelink.Summary:
-    return tracelink.summarize(GPU_PAIR)
+    return tracelink.summary(GPU_PAIR)
 
 
 def test_each_query_says_what_it_answers() -> None:
@@ -68,7 +69,7 @@ def check_breakdown(traces: Path) -> None:
         *("rank", "step", "start_ns", "duration_ns", "compute_ns", "exposed_communication_ns"),
         *("exposed_copy_ns", "idle_ns", "communication_ns", "copy_ns"),
     )
-    summary = tracelink.summarize(traces)
+    summary = tracelink.summary(traces)
     columns = summary.table("steps").columns
     work = {rank.rank: rank.work.value for rank in summary.ranks}
     expected = [(*row, work[row[0]]) for row in zip(*(columns[name].tolist() for name in names), strict=True)]
@@ -138,7 +139,7 @@ def test_operators_by_self_time(source: Path) -> None:
 
 
 def test_slowest_collectives(source: Path) -> None:
-    job = tracelink.collectives(GPU_PAIR).table("collectives")
+    job = linked_job(GPU_PAIR).table("collectives")
     order = np.argsort(-job["duration"], kind="stable")
     found = [
         only(row, "sequence", "operation", "duration_ns", "skew_ns", "last_rank")

@@ -30,8 +30,10 @@ def page(summary: Summary) -> Element:
 
 
 @pytest.fixture(scope="module")
-def summary() -> Summary:
-    found = tracelink.summarize(samples.path("gpu_pair"), what_if=["communication free"])
+def summary(tmp_path_factory: pytest.TempPathFactory) -> Summary:
+    notes = tmp_path_factory.mktemp("notes") / "notes.json"
+    notes.write_text('{"remarks": []}')
+    found = tracelink.summary([samples.path("gpu_pair"), notes.parent], what_if=["communication free"])
     return msgspec.structs.replace(found, paths=["traces/"])
 
 
@@ -123,7 +125,7 @@ def test_hostile_names_are_text(summary: Summary) -> None:
 
 
 def test_without_profiles() -> None:
-    root = page(tracelink.summarize(samples.path("hung_job")))
+    root = page(tracelink.summary(samples.path("hung_job")))
     assert root.one("h1").text == "No rank has a profile: there is no time to divide."
 
 

@@ -11,7 +11,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from tracelink import load, merge, samples, summarize, what_if
+import tracelink
+from tracelink import load, merge, samples, what_if
 from tracelink._model.errors import UsageError
 from tracelink._time.model.results import Step, Summary, WorkIn
 
@@ -29,11 +30,11 @@ def assert_parts_add_up(summary: Summary) -> None:
 
 @pytest.mark.parametrize("name", ["gpu_pair", "cpu_job", "compile_job", "hung_job"])
 def test_parts_of_steps_of_samples_add_up(name: str) -> None:
-    assert_parts_add_up(summarize(samples.path(name)))
+    assert_parts_add_up(tracelink.summary(samples.path(name)))
 
 
 def test_the_gpu_pair() -> None:
-    summary = summarize(samples.path("gpu_pair"))
+    summary = tracelink.summary(samples.path("gpu_pair"))
     assert [(rank.rank, rank.work, [step.step for step in rank.steps]) for rank in summary.ranks] == [
         (0, WorkIn.KERNELS, [1, 2]),
         (1, WorkIn.KERNELS, [1, 2]),
@@ -41,17 +42,17 @@ def test_the_gpu_pair() -> None:
 
 
 def test_only_the_wanted_steps_are_summed() -> None:
-    both, second = (summarize(samples.path("gpu_pair"), steps=wanted) for wanted in (None, "2"))
+    both, second = (tracelink.summary(samples.path("gpu_pair"), steps=wanted) for wanted in (None, "2"))
     assert steps(second) == [step for step in steps(both) if step.step == 2]
 
 
 def test_a_step_that_no_rank_has_is_an_error() -> None:
     with pytest.raises(UsageError, match=r"there is no step 7 on any rank\. There are steps 1-2\."):
-        summarize(samples.path("gpu_pair"), steps=[7])
+        tracelink.summary(samples.path("gpu_pair"), steps=[7])
 
 
 def test_some_steps_that_no_rank_has_are_a_warning() -> None:
-    notes = summarize(samples.path("gpu_pair"), steps="1,99").findings
+    notes = tracelink.summary(samples.path("gpu_pair"), steps="1,99").findings
     assert [note.message for note in notes if note.reason == "summary.missing_steps"] == [
         "There is no step 99 on any rank. There are steps 1-2."
     ]
@@ -60,18 +61,18 @@ def test_some_steps_that_no_rank_has_are_a_warning() -> None:
 @pytest.mark.parametrize("paths", [None, 5, [None]])
 def test_what_is_no_path_is_an_error_of_usage(paths: Any) -> None:
     with pytest.raises(UsageError, match="is no path and no list of paths"):
-        summarize(paths)
+        tracelink.summary(paths)
 
 
 def test_one_question_can_be_a_text() -> None:
-    (answer,) = summarize(samples.path("gpu_pair"), what_if="communication free").what_if
+    (answer,) = tracelink.summary(samples.path("gpu_pair"), what_if="communication free").what_if
     assert answer.question == "communication free"
 
 
 @pytest.mark.parametrize("questions", [5, [5]])
 def test_what_is_no_question_is_an_error_of_usage(questions: Any) -> None:
     with pytest.raises(UsageError, match="what-if question not understood: 5"):
-        summarize(samples.path("gpu_pair"), what_if=questions)
+        tracelink.summary(samples.path("gpu_pair"), what_if=questions)
 
 
 def test_what_if_without_a_question_is_an_error_of_usage() -> None:
@@ -81,7 +82,7 @@ def test_what_if_without_a_question_is_an_error_of_usage() -> None:
 
 def test_a_summary_of_chakra_traces_can_be_encoded(tmp_path: Path) -> None:
     merge(samples.path("gpu_pair"), output=tmp_path / "job", to="chakra")
-    encoded = msgspec.json.encode(summarize(tmp_path))
+    encoded = msgspec.json.encode(tracelink.summary(tmp_path))
     assert msgspec.json.encode(msgspec.json.decode(encoded, type=Summary)) == encoded
 
 
@@ -110,7 +111,7 @@ NO_ANSWER = (False, None, None)
 
 def test_an_event_decades_away_is_the_verdict(tmp_path: Path) -> None:
     profile(tmp_path / "rank0.json", 0, [0, 20, 40, 5_000 * DAY_US])
-    summary = summarize(tmp_path, what_if=["communication free"])
+    summary = tracelink.summary(tmp_path, what_if=["communication free"])
     (reason,) = summary.verdict
     assert reason == (
         "Times of rank 0 are wrong: its recording lasts from 2023-11-14 22:13:20.000 to 2037-07-23 22:13:20.000, with "
@@ -143,7 +144,7 @@ def test_an_event_decades_away_is_the_verdict(tmp_path: Path) -> None:
 def test_ranks_of_two_jobs_are_the_verdict(tmp_path: Path, base_ns: int | None, reason: str) -> None:
     profile(tmp_path / "rank0.json", 0, [0, 20, 40])
     profile(tmp_path / "rank1.json", 1, [0, 20, 40], base_ns=base_ns)
-    summary = summarize(tmp_path, what_if=["rank 1 on time"], clock="none")
+    summary = tracelink.summary(tmp_path, what_if=["rank 1 on time"], clock="none")
     assert (summary.verdict, summary.critical_path) == ([reason], None)
     assert [answer.why_not for answer in summary.what_if] == [reason]
 
@@ -155,10 +156,10 @@ def test_the_last_sentence_is_on_inputs_that_are_truncated_or_unreadable(tmp_pat
     (tmp_path / "rank1.json").write_text(whole[: at + 6_000])
     (tmp_path / "rank2.json").write_text("{")
     files = [tmp_path / f"rank{rank}.json" for rank in range(3)]
-    truncated = summarize(files[:1] + files[2:], clock="none").verdict
+    truncated = tracelink.summary(files[:1] + files[2:], clock="none").verdict
     assert truncated[-1] == "rank2.json cannot be read, and is missing."
     assert len(truncated) <= 3
-    last = summarize(files, rank_of={str(files[1]): 1}, clock="none").verdict[-1]
+    last = tracelink.summary(files, rank_of={str(files[1]): 1}, clock="none").verdict[-1]
     assert last == (
         "A file of rank 1 is truncated: what the lost end contains is missing in all numbers; rank2.json cannot be "
         "read, and is missing."
@@ -171,6 +172,6 @@ def test_runs_of_one_program_on_two_days_are_two_jobs_although_their_collectives
         document = json.loads(gzip.decompress(packed.read_bytes()))
         document["baseTimeNanoseconds"] += rank * 10 * round(DAY_US * 1000)
         (tmp_path / f"rank{rank}.json").write_text(json.dumps(document))
-    summary = summarize(tmp_path)
+    summary = tracelink.summary(tmp_path)
     assert summary.critical_path is None
     assert summary.verdict[0].startswith("Rank 0 and rank 1 were recorded 10 days apart (")

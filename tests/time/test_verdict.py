@@ -9,8 +9,9 @@ from typing import Any
 import msgspec
 import pytest
 
+import tracelink
 from builders.data import foreign, traces
-from tracelink import samples, summarize
+from tracelink import samples
 from tracelink._time.model import results
 from tracelink._time.model.results import Cause, Portion, StepTime, Summary
 from tracelink._time.verdict import verdict_on
@@ -27,7 +28,7 @@ PARTS = {
 
 def with_parts(idle: Sequence[Portion], communication: Sequence[Portion], compute: int = 0) -> Summary:
     """A summary of a job with one step of one rank."""
-    summary = summarize(samples.path("gpu_pair"), ranks=[0], steps=[1])
+    summary = tracelink.summary(samples.path("gpu_pair"), ranks=[0], steps=[1])
     (rank,) = summary.ranks
     (step,) = rank.steps
     idle_ns, exposed_ns = (sum(each.ns for each in some) for some in (idle, communication))
@@ -88,7 +89,7 @@ def test_what_is_unknown_is_said_by_why_it_is() -> None:
     ],
 )
 def test_no_sentence_has_a_larger_share_than_its_part(path: str) -> None:
-    first, *others = summarize(traces(path), jobs=1).verdict
+    first, *others = tracelink.summary(traces(path), jobs=1).verdict
     parts = {part: float(share) for share, part in re.findall(r"([\d.]+) % ([a-z ]+)", first)}
     for sentence in others:
         if match := re.search(r"([\d.]+) % of the time", sentence):
@@ -97,7 +98,7 @@ def test_no_sentence_has_a_larger_share_than_its_part(path: str) -> None:
 
 
 def test_a_recording_without_steps_has_times_of_ranks() -> None:
-    assert summarize(samples.path("compile_job")).verdict[1] == (
+    assert tracelink.summary(samples.path("compile_job")).verdict[1] == (
         "torch.compile compiles for 98 % of the time (76.857 s a rank); `tracelink compile` shows what a compile log "
         "says of it."
     )

@@ -1,12 +1,11 @@
-"""Inputs to files: merge, convert and write."""
+"""A job to files: merged, rewritten in another form, or drawn."""
 
 from __future__ import annotations
 
-import os
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path, PurePath
-from typing import TYPE_CHECKING, Annotated, Unpack
+from typing import TYPE_CHECKING, Annotated
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -15,7 +14,7 @@ import tracelink.plugins as plugins
 from tracelink._io.engine import Engine
 from tracelink._io.folders import SEPARATORS
 from tracelink._io.remote.addresses import is_remote, plain_path, shown
-from tracelink._io.sources import Discovery, Paths
+from tracelink._io.sources import Discovery
 from tracelink._io.targets import (
     Place,
     Target,
@@ -26,19 +25,16 @@ from tracelink._io.targets import (
     target_of,
 )
 from tracelink._io.temporary import abandoned_files_removed
-from tracelink._join.job_reader import read_job
+from tracelink._join.job_reader import Reading, read_job
 from tracelink._join.reading import Task, nothing_readable, tasks_of
-from tracelink._match.clock import clock_choice
-from tracelink._model.clock import ClockMode, Clocks
+from tracelink._model.clock import ClockMode
 from tracelink._model.errors import UsageError, similar_to
 from tracelink._model.fields import Count, Doc, Nanoseconds, RankNumber, Row
 from tracelink._model.findings import Finding, Severity
-from tracelink._model.graph import EventGraph, LinkReport
+from tracelink._model.graph import LinkReport
 from tracelink._model.job import Job
 from tracelink._model.results import Result
 from tracelink._model.selection import Selection, View
-from tracelink._run import EngineChoice, Watch, engine_for
-from tracelink._run.reading import ReadOptions, engine_of, inputs_of
 from tracelink.plugins import ConversionSpec, Files, Output, WriterMethods, isolated
 
 if TYPE_CHECKING:
@@ -115,71 +111,49 @@ def _by_relation(reports: Iterable[LinkReport]) -> dict[str, LinkReport]:
     return known | {report.relation: report for report in reports}
 
 
-def merge(
-    paths: Paths = (),
+def merge_inputs(
+    inputs: Callable[[], Reading],
+    output: str | None,
+    to: str | None,
+    options: Mapping[str, str] | None,
+    on_forecast: OnForecast | None,
     *,
-    output: str | os.PathLike[str] | None = None,
-    to: str | None = None,
-    options: Mapping[str, str] | None = None,
     depth: int | None = None,
     limit: int | None = None,
-    clock: str | os.PathLike[str] | Clocks = ClockMode.HOST,
-    selection: Selection | None = None,
-    on_forecast: OnForecast | None = None,
     resume: bool = False,
-    **reading: Unpack[ReadOptions],
+    job: Job | None = None,
 ) -> Merged:
-    """Reads, links and writes traces, with few ranks in memory at a time; one trace in, another form out, too.
-
-    Some formats are made of the file itself, with everything in it: a Chakra trace as JSON and back, the timeline of
-    tracelink as JSON, and drawings of Chakra traces. All others are made of the linked events.
+    """Writes inputs in another form; `Job.merge` describes the arguments.
 
     Args:
-        paths: Files, directories, globs and archives, also in remote stores (`s3://bucket/run/`); `-` is standard
-            input. Formats are found by looking inside.
-        output: The file, or the prefix or directory for formats with a file for each rank; `-` is standard output. By
-            default `merged` with the suffix of the format.
-        to: The format, such as "perfetto", "chakra", "chakra-json" or "svg"; by default the one that the output's
-            name means, else "perfetto-json".
-        options: Options of the writer by name, such as {"variant": "astra-sim"} of chakra.
-        depth: The levels of nesting of a drawing; deeper nodes become part of the box around them.
-        limit: The most nodes of a drawing; by default 2000, and all in .graphml.
-        clock: How the clocks of ranks are corrected: "host" (ranks of one host share a clock), "collectives" (every
-            rank has its own), "none" (no correction), a file written by `tracelink clocks --json`, or known `Clocks`.
-        selection: Keeps only some ranks, a time window, some steps or some kinds of events; see `Selection`. A drawing
-            takes ranks and a window.
+        inputs: Finds what is read, after the output was checked.
+        output: The file, prefix or directory.
+        to: The format.
+        options: Options of the writer by name.
         on_forecast: Is called with a forecast of the size before a large timeline is written.
-        resume: Whether finished ranks are kept in the folder `OUTPUT.resume` until the output is complete: after an
-            interruption, the same call goes on with them.
-        **reading: What is read, as what, and where the work runs: see `ReadOptions`.
-
-    Returns:
-        The files that were written, how the events of each rank were linked, and the findings.
-
-    Raises:
-        UsageError: A path does not exist, or an argument is invalid.
-        UnreadableError: No source can be read. A file that is damaged or of an unknown format is skipped and reported
-            as a finding as long as another one can be read.
-        RankConflictError: Two files are of the same rank, or sources disagree about the rank of a file.
+        depth: The levels of nesting of a drawing.
+        limit: The most nodes of a drawing.
+        resume: Whether finished ranks are kept until the output is complete.
+        job: What was read of the inputs, if they were.
     """
-    name = to or (DEFAULT_FORMAT if output is None else _format_of(os.fspath(output)))
+    name = to or (DEFAULT_FORMAT if output is None else _format_of(output))
     conversion = plugins.conversions().get(name)
     writer = plugins.writer(name, options) if name in plugins.writers() or not conversion else None
-    path = _default_path(name) if output is None else os.fspath(output)
+    path = _default_path(name) if output is None else output
     if not writer or plugins.writer_spec(name).files in (Files.ONE, Files.FOLDER):
         check_folder(path)
-    correction = clock_choice(clock)
+    reading = inputs()
+    discovery, engine = reading.discovery, reading.engine
     view = View(depth=depth, limit=limit)
-    changes = _Changes(options or {}, selection or Selection(), view, correction != ClockMode.HOST)
+    changes = _Changes(options or {}, reading.selection, view, reading.clock != ClockMode.HOST)
     copying = writer is not None and plugins.writer_spec(name).copies
     if writer and copying and changes.selection.cuts:
         raise _uncuttable(writer, changes.selection)
-    discovery, chosen = inputs_of(paths, reading), engine_of(reading)
     if conversion and conversion.draws:
-        return _drawn(name, conversion, discovery, path, chosen, changes.drawn())
+        return _drawn(name, conversion, discovery, path, engine, changes.drawn())
     if changes.view != View():
         raise _no_drawing(path if output else name, changes.view)
-    if conversion and (rewritten := _rewritten(name, conversion, discovery, path, chosen, changes)):
+    if conversion and (rewritten := _rewritten(name, conversion, discovery, path, engine, changes)):
         return rewritten
     assert writer
     kept = None
@@ -188,10 +162,8 @@ def merge(
 
         kept = kept_for(path)
     try:
-        job = read_job(
-            discovery, chosen, clock=correction, selection=selection, with_events=not copying, kept=kept
-        )
-        merged = _merged(job, path, _of_files(writer, discovery), options or {}, chosen, on_forecast)
+        job = job or read_job(reading, with_events=not copying, kept=kept)
+        merged = _merged(job, path, _of_files(writer, discovery), options or {}, engine, on_forecast)
         if kept:
             kept.remove()
             merged = replace(merged, resumed=kept.reused)
@@ -199,41 +171,6 @@ def merge(
     finally:
         if kept:
             kept.close()
-
-
-def write(
-    graph: EventGraph,
-    output: str | os.PathLike[str] = "merged.json",
-    *,
-    to: str | None = None,
-    options: Mapping[str, str] | None = None,
-    jobs: int | None = None,
-    engine: EngineChoice = None,
-    watch: Watch | None = None,
-) -> list[Output]:
-    """Writes a graph in another format.
-
-    Args:
-        graph: What `load` returns.
-        output: The file, or the prefix or directory for formats with a file for each rank; `-` is standard output.
-        to: The format, such as "perfetto", "chakra" or "chakra-json"; by default the one that the output's name
-            means.
-        options: Options of the writer by name, such as {"variant": "astra-sim"} of chakra.
-        jobs: The number of processes that work at once; by default one for each core.
-        engine: Where the work runs: by default in processes of this machine; "dask", the address of a Dask scheduler
-            such as "dask://host:8786", or a `distributed.Client`.
-        watch: Is called with the total number of bytes processed so far, as work goes on.
-
-    Returns:
-        The files that were written.
-
-    Raises:
-        UsageError: The format, an option or the output is invalid.
-    """
-    path = os.fspath(output)
-    job, writer = Job.of(graph), plugins.writer(to or _format_of(path), options)
-    with abandoned_files_removed(path):
-        return _write(writer, job, _target(writer, path, len(job.ranks)), engine_for(jobs, watch, engine))
 
 
 def _default_path(name: str) -> str:

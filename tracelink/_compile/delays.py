@@ -13,7 +13,7 @@ from tracelink._compile.model import Delay
 from tracelink._compile.runtime import Compiling
 from tracelink._io.engine import Engine
 from tracelink._io.sources import Discovery
-from tracelink._join.job_reader import read_job
+from tracelink._join.job_reader import Reading, read_job
 from tracelink._join.reading import Task
 from tracelink._model.clock import Clock
 from tracelink._model.columns import MILLISECOND, NO_TIME, UNKNOWN, Int64s
@@ -47,7 +47,7 @@ def recorded_by(
     if not sources:
         return Recorded()
     try:
-        job = read_job(replace(discovery, sources=sources, findings=[]), engine, with_events=False)
+        job = read_job(Reading(replace(discovery, sources=sources, findings=[]), engine), with_events=False)
     except (RankConflictError, UnreadableError) as error:
         message = f"delays of collectives are unknown: {error}"
         findings.append(Finding(Severity.WARNING, "no_collectives", message))

@@ -6,7 +6,7 @@ import os.path
 import re
 from collections import ChainMap, Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Unpack
+from typing import TYPE_CHECKING
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -34,7 +34,7 @@ from tracelink._compile.model import (
 )
 from tracelink._compile.runs import Run, findings_of_runs, runs_of
 from tracelink._io.engine import Engine
-from tracelink._io.sources import Discovery, Paths, Source
+from tracelink._io.sources import Discovery, Source
 from tracelink._join.reading import (
     Task,
     assigned_ranks,
@@ -48,7 +48,6 @@ from tracelink._model.errors import RankConflictError, UnreadableError, UsageErr
 from tracelink._model.findings import Finding, Severity, in_order
 from tracelink._model.text import counted
 from tracelink._model.trace import Source as LogSource
-from tracelink._run.reading import ReadOptions, engine_of, inputs_of
 from tracelink.plugins import Content
 
 if TYPE_CHECKING:
@@ -71,34 +70,6 @@ RUNS = (Status.OK, Status.BREAK, Status.UNKNOWN, Status.OPEN)
 """Compilations whose code can run."""
 
 
-def compile(  # noqa: A001  the name that notebooks use
-    paths: Paths = (),
-    *,
-    run: int | None = None,
-    **reading: Unpack[ReadOptions],
-) -> CompileReport:
-    """Reads the logs of torch.compile (TORCH_TRACE=DIR): what was compiled, why, at what cost, and what failed.
-
-    Args:
-        paths: Logs, directories, globs and archives; `-` is standard input. Files of other formats are left out.
-        run: If a folder has logs of several runs, the one to read: 1 is the first one. By default all are read, and
-            ranks are compared within each.
-        **reading: What is read, as what, and where the work runs: see `ReadOptions`.
-
-    Returns:
-        Tables of compilations, graph breaks, failures, open work, differences between ranks, and caches.
-
-    Raises:
-        UsageError: A path does not exist, or an argument is invalid.
-        UnreadableError: There is no compile log that can be read.
-
-    Example:
-        report = tracelink.compile("traces/")
-        report.to_pandas("compiles").nlargest(10, "duration_ns")
-    """
-    return read(paths, run=run, **reading).report
-
-
 class Read(Struct, frozen=True):
     """Compile logs, and their tables."""
 
@@ -110,17 +81,11 @@ class Read(Struct, frozen=True):
     """What of the code of each log ran, by its path."""
 
 
-def read(
-    paths: Paths = (),
-    *,
-    run: int | None = None,
-    **reading: Unpack[ReadOptions],
-) -> Read:
-    """Reads compile logs, and keeps what their payloads are read again from."""
-    discovery, chosen = inputs_of(paths, reading), engine_of(reading)
+def read(discovery: Discovery, engine: Engine, *, run: int | None = None) -> Read:
+    """Reads compile logs, and keeps what their payloads are read again from; `Job.compile` describes `run`."""
     findings = list(discovery.findings)
     tasks = tasks_of(discovery, findings)
-    starts, logs = _started(read_logs(tasks, chosen, findings), run)
+    starts, logs = _started(read_logs(tasks, engine, findings), run)
     if not logs:
         errors = [finding for finding in findings if finding.severity is Severity.ERROR]
         raise nothing_readable(errors) if errors else _no_logs(discovery)
@@ -131,8 +96,8 @@ def read(
         from tracelink._compile.delays import recorded_by  # most users name their logs only
         from tracelink._compile.runtime import runs_of_logs
 
-        runs = runs_of_logs(logs, tasks, chosen, findings)
-        recorded = recorded_by(tasks, logs, discovery, chosen, findings)
+        runs = runs_of_logs(logs, tasks, engine, findings)
+        recorded = recorded_by(tasks, logs, discovery, engine, findings)
         delays, world_size = recorded.delays, recorded.world_size
     findings += findings_of_runs(starts, world_size, chosen=run is not None)
     report = replace(_explained(discovery, tables_of(logs, findings, runs, starts), starts), delays=delays)

@@ -56,7 +56,7 @@ from tracelink._model.errors import NoInputError, UnreadableError, UsageError
 from tracelink._model.fields import FrozenRanks
 from tracelink._model.findings import Finding, Severity, Truncated
 from tracelink._model.operations import ROOTED, operation_of
-from tracelink._run.reading import ReadOptions, engine_of, inputs_of
+from tracelink._run.reading import ReadOptions, check_whole, engine_of, inputs_of
 from tracelink.plugins import Content
 
 if TYPE_CHECKING:
@@ -84,32 +84,6 @@ class Examined(Struct, frozen=True):
         )
 
 
-def diagnose(
-    paths: Paths = (),
-    *,
-    before: Paths = (),
-    hung: bool = False,
-    **reading: Unpack[ReadOptions],
-) -> Diagnosis:
-    """Finds out why a job hangs, from flight-recorder dumps: which rank, in which collective, and why.
-
-    Args:
-        paths: Files, directories, globs and archives; `-` is standard input. Formats are found by looking inside.
-        before: Paths of earlier dumps of the same job: ranks that recorded nothing since then are stuck.
-        hung: The job is known to hang: what is in flight is a problem.
-        **reading: What is read, as what, and where the work runs: see `ReadOptions`.
-
-    Returns:
-        The diagnosis: problems, the worst first, and what each rank was last doing.
-
-    Raises:
-        UsageError: A path does not exist, or an argument is invalid.
-        UnreadableError: No source can be read. A file that is damaged or of an unknown format is skipped and reported
-            as a finding as long as another one can be read.
-    """
-    return examine(paths, before=before, hung=hung, **reading).diagnosis
-
-
 def examine(
     paths: Paths = (),
     *,
@@ -117,9 +91,9 @@ def examine(
     prefix: str = "",
     replica_size: int | None = None,
     hung: bool = False,
-    **reading: Unpack[ReadOptions],
+    **options: Unpack[ReadOptions],
 ) -> Examined:
-    """Returns the same as `diagnose`, with the entries that the diagnosis is based on.
+    """Diagnoses a job, and returns the entries that the diagnosis is based on, too.
 
     Args:
         paths: Files, directories, globs and archives; `-` is standard input. Formats are found by looking inside.
@@ -127,25 +101,25 @@ def examine(
         prefix: Read only files whose names start with it.
         replica_size: Number of ranks in each replica, if every replica numbers its ranks from 0 (as with torchft).
         hung: The job is known to hang: what is in flight is a problem.
-        **reading: What is read, as what, and where the work runs: see `ReadOptions`.
+        **options: See `ReadOptions`.
 
     Returns:
         The diagnosis, and the journal with the entries of all ranks.
 
     Raises:
         UsageError: A path does not exist, or an argument is invalid.
-        UnreadableError: No source can be read. A file that is damaged or of an unknown format is skipped and reported
-            as a finding as long as another one can be read.
+        UnreadableError: No source can be read.
     """
-    discovery = inputs_of(paths, reading)
-    of_both = {name: value for name, value in reading.items() if name in ("rank_of", "max_unpacked")}
+    check_whole(options, "who waits for whom is seen in the dumps of all ranks")
+    discovery = inputs_of(paths, options)
+    of_both = {name: value for name, value in options.items() if name in ("rank_of", "max_unpacked")}
     earlier = inputs_of(before, cast(ReadOptions, of_both), all_named=False) if before else None
     if prefix:
         discovery = only_with_prefix(discovery, prefix)
         earlier = only_with_prefix(earlier, prefix) if earlier else None
     if earlier:
         _check_not_the_same(discovery, earlier)
-    return examine_sources(discovery, engine_of(reading), replica_size, earlier, Clues(hung=hung))
+    return examine_sources(discovery, engine_of(options), replica_size, earlier, Clues(hung=hung))
 
 
 def _check_not_the_same(discovery: Discovery, earlier: Discovery) -> None:

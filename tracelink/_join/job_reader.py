@@ -6,13 +6,20 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
-from msgspec import Struct
+from msgspec import Struct, field
 from msgspec.structs import replace
 
 from tracelink._io.engine import Engine
-from tracelink._io.sources import Discovery
+from tracelink._io.sources import Discovery, Paths
 from tracelink._io.spool import Store, Stored
-from tracelink._join.ranks import ALL_RANKS, FoundTasks, StoredRank, StoredRanks, read_ranks
+from tracelink._join.ranks import (
+    ALL_RANKS,
+    FoundTasks,
+    StoredRank,
+    StoredRanks,
+    chosen_ranks,
+    read_ranks,
+)
 from tracelink._join.reading import (
     Recording,
     Task,
@@ -20,6 +27,7 @@ from tracelink._join.reading import (
     nothing_readable,
     two_jobs_findings,
 )
+from tracelink._match.clock import clock_choice
 from tracelink._match.job import JobTables, link_ranks
 from tracelink._model.clock import Clock, ClockMode, Clocks
 from tracelink._model.columns import StringTable
@@ -31,41 +39,114 @@ from tracelink._model.job import Job, shifted_to_graph
 from tracelink._model.ranges import Numbers
 from tracelink._model.selection import Selection
 from tracelink._model.trace import ProcessGroup, RankTrace, combine
+from tracelink._run.reading import ReadOptions, engine_of, inputs_of, selection_of
 from tracelink.plugins import Content
 
 if TYPE_CHECKING:
     from tracelink._io.kept import KeptStore
 
 
+class Reading(Struct, frozen=True):
+    """What is read, which part of it, on which clock, and where the work runs."""
+
+    discovery: Discovery
+    engine: Engine
+    clock: ClockMode | Clocks = ClockMode.HOST
+    selection: Selection = field(default_factory=Selection)
+
+    @classmethod
+    def of(cls, paths: Paths, options: ReadOptions) -> Reading:
+        """Returns what the keywords of a function ask for.
+
+        Args:
+            paths: Files, directories, globs and archives.
+            options: The keywords of the function.
+
+        Raises:
+            UsageError: A path does not exist, or an option is invalid.
+            TypeError: There is no such option.
+        """
+        clock = clock_choice(options.get("clock", ClockMode.HOST))
+        selection = selection_of(options)
+        return cls(inputs_of(paths, options), engine_of(options), clock, selection)
+
+    @property
+    def wanted(self) -> Numbers:
+        """The ranks that are read; all if it is empty."""
+        return self.selection.ranks or ALL_RANKS
+
+    def with_all_steps(self) -> Reading:
+        """The same without a selection of steps, for answers that take the steps themselves."""
+        chosen = self.selection
+        return replace(self, selection=Selection(chosen.ranks, chosen.window, None, chosen.only))
+
+
+class Recorded(Struct, frozen=True):
+    """What was read of the inputs: ranks before they are matched with each other, or a whole job."""
+
+    wanted: Numbers
+    store: Store
+    ranks: StoredRanks | None = None
+    whole: Job | None = None
+
+    def has(self, wanted: Numbers) -> bool:
+        """True if a job of these ranks can be made of it as if only they had been read."""
+        if self.whole:
+            return self.wanted == wanted
+        return not self.wanted or bool(wanted and not wanted.without(self.wanted))
+
+    @classmethod
+    def of_graph(cls, graph: EventGraph, engine: Engine) -> Recorded:
+        """A graph in memory, which is a whole job."""
+        return cls(ALL_RANKS, engine.store((), in_memory=True), whole=Job.of(graph))
+
+
 def read_job(
-    discovery: Discovery,
-    engine: Engine,
+    reading: Reading,
     *,
-    clock: ClockMode | Clocks = ClockMode.HOST,
-    selection: Selection | None = None,
     with_events: bool = True,
     kept: KeptStore | None = None,
+    recorded: Recorded | None = None,
 ) -> Job:
-    """The job that the inputs recorded; its events stay in the store, which is `kept` if that is given."""
-    if not isinstance(selection, Selection | None):
-        raise UsageError(
-            f"selection: {selection!r} is not a Selection",
-            advice='Write, for example, selection=tracelink.Selection(ranks="0-1", steps="3").',
-        )
-    wanted = (selection.ranks if selection else None) or ALL_RANKS
-    found, whole = separated(FoundTasks.of(discovery))
-    if whole:
-        job = _read_whole(whole, found.findings, engine, wanted, clock)
-        store = engine.store((), in_memory=len(job.parts) < 2)
+    """Reads what is wanted of the inputs, matches ranks, puts them on one clock, and selects.
+
+    Args:
+        reading: The inputs, the part that is wanted, the clock and the engine.
+        with_events: False for a job without events, which needs less memory.
+        kept: Where finished ranks are kept, so that another run goes on with them.
+        recorded: What was read before of the same inputs; nothing is read again.
+
+    Raises:
+        UsageError: There is no such rank.
+        UnreadableError: No source can be read.
+        RankConflictError: Two files are of the same rank, or sources disagree about the rank of a file.
+    """
+    recorded = recorded or record(reading, with_events=with_events, kept=kept)
+    engine, store, selection = reading.engine, recorded.store, reading.selection
+    if recorded.whole:
+        job = recorded.whole
     else:
-        stored = read_ranks(discovery, engine, wanted=wanted, with_events=with_events, found=found, kept=kept)
-        store = stored.store
-        job = _job(stored, link_ranks([rank.calls for rank in stored.ranks], engine, store, clock))
-    if selection is None or not selection.cuts or not with_events:
+        assert recorded.ranks
+        stored = chosen_ranks(recorded.ranks, reading.wanted)
+        job = _job(stored, link_ranks([rank.calls for rank in stored.ranks], engine, store, reading.clock))
+    if not selection.cuts or not with_events:
         return job
     from tracelink._join.selection import cut
 
     return cut(job, selection, engine, store)
+
+
+def record(reading: Reading, *, with_events: bool = True, kept: KeptStore | None = None) -> Recorded:
+    """Reads and links each wanted rank by itself; `read_job` matches them."""
+    wanted, engine = reading.wanted, reading.engine
+    found, whole = separated(FoundTasks.of(reading.discovery))
+    if whole:
+        job = _read_whole(whole, found.findings, engine, wanted, reading.clock)
+        return Recorded(wanted, engine.store((), in_memory=len(job.parts) < 2), whole=job)
+    ranks = read_ranks(
+        reading.discovery, engine, wanted=wanted, with_events=with_events, found=found, kept=kept
+    )
+    return Recorded(wanted, ranks.store, ranks=ranks)
 
 
 def separated(found: FoundTasks) -> tuple[FoundTasks, Task | None]:

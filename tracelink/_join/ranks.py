@@ -308,6 +308,17 @@ def read_ranks(
     return StoredRanks(completed, store, findings)
 
 
+def chosen_ranks(stored: StoredRanks, wanted: Numbers) -> StoredRanks:
+    """The wanted ones of ranks that were read, all if it is empty; raises `UsageError` if one is missing."""
+    if not wanted:
+        return stored
+    known = [rank.rank for rank in stored.ranks]
+    if missing := wanted.without(known):
+        raise _unknown_rank(missing, known, ())
+    ranks = [rank for rank in stored.ranks if rank.rank in wanted]
+    return StoredRanks(ranks, stored.store, stored.findings)
+
+
 def _with_metrics(
     ranks: Sequence[StoredRank],
     tasks: Sequence[Task],

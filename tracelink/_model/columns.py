@@ -17,6 +17,7 @@ from tracelink._model.fields import Unit
 
 if TYPE_CHECKING:
     import pandas
+    import polars
     import pyarrow
 
 UNKNOWN = -1
@@ -291,6 +292,17 @@ def arrow_table(columns: Mapping[str, Any]) -> pyarrow.Table:
         return pyarrow.array(column, from_pandas=isinstance(column, np.ndarray))
 
     return pyarrow.table({name: nullable(column) for name, column in columns.items()})
+
+
+def polars_frame(table: pyarrow.Table) -> polars.DataFrame:
+    """A polars frame of an Arrow table, without a copy of numbers."""
+    try:
+        import polars
+    except ImportError:
+        raise UsageError("polars is not installed", advice="Run: pip install polars") from None
+    found = polars.from_arrow(table)
+    assert isinstance(found, polars.DataFrame)
+    return found
 
 
 def frame_of_arrow(table: pyarrow.Table) -> pandas.DataFrame:

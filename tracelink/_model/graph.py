@@ -8,7 +8,6 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
-from importlib import import_module
 from itertools import pairwise
 from typing import TYPE_CHECKING, Annotated, Any, overload
 
@@ -19,7 +18,7 @@ from msgspec import Struct, field
 from tracelink._model import fields
 from tracelink._model.clock import Clock
 from tracelink._model.collectives import Collectives, Messages, Participations
-from tracelink._model.columns import NO_TIME, UNKNOWN, Int64s, arrow_table, frame
+from tracelink._model.columns import NO_TIME, UNKNOWN, Int64s
 from tracelink._model.events import (
     Counters,
     Edges,
@@ -35,6 +34,8 @@ from tracelink._model.fields import Count, Doc
 from tracelink._model.findings import Finding
 from tracelink._model.tables import (
     SHARED,
+    Columns,
+    GraphTable,
     argument_column,
     arguments_of,
     collecting_later,
@@ -47,10 +48,10 @@ from tracelink._model.trace import Payload, Payloads, ProcessGroup, SourceInfo, 
 if TYPE_CHECKING:
     import networkx
     import pandas
+    import polars
     import pyarrow
 
     from tracelink._model.causes import Causes, EventEntry, StackEntry
-    from tracelink._model.ranges import Numbers
     from tracelink._model.results import ResultTable
 
 Row = int | np.integer[Any]
@@ -355,7 +356,7 @@ class EventGraph(Struct, frozen=True, dict=True):
 
         return Causes(self.edges, len(self))
 
-    # Events by name, and answers
+    # Events by name
 
     def find(
         self,
@@ -399,44 +400,6 @@ class EventGraph(Struct, frozen=True, dict=True):
 
         return event_table(self, _rows(rows, len(self)))
 
-    def summary(
-        self, *, steps: Numbers | str | Iterable[int] | None = None, what_if: Sequence[str] = ()
-    ) -> Any:
-        """Returns where the time went, on every rank and step: a `tracelink.Summary`, as `summarize` makes it of files.
-
-        Args:
-            steps: Only these steps, such as "3-5,7" or range(3, 6); by default all.
-            what_if: Questions that a replay answers, such as "communication free"; see `tracelink.what_if`.
-
-        Raises:
-            UsageError: A step or a question is invalid.
-        """
-        return self._summary if steps is None and not what_if else self._summary_of(steps, what_if)
-
-    @cached_property
-    def _summary(self) -> Any:
-        return self._summary_of(None, ())
-
-    def _summary_of(self, steps: Numbers | str | Iterable[int] | None, what_if: Sequence[str]) -> Any:
-        job, selection, answers = (
-            import_module(f"tracelink.{name}")
-            for name in ("_model.job", "_model.selection", "_time.summarize")
-        )
-        wanted = selection.Selection(steps=steps).steps
-        return answers.summary_of(job.Job.of(self), steps=wanted, what_if=what_if)
-
-    def steps(self) -> ResultTable[Any]:
-        """Returns the steps of each rank and the parts that they add up from; docs/answers.md defines these."""
-        return self.summary().table("steps")
-
-    def breakdown(self) -> ResultTable[Any]:
-        """Returns where the time of each rank went: compute, exposed communication and copies, idle."""
-        return self.summary().table("breakdown")
-
-    def kernels(self) -> ResultTable[Any]:
-        """Returns the kernels of all ranks by name, those with the longest time in total first."""
-        return self.summary().table("kernels")
-
     def to_networkx(self, selection: Selected | None = None) -> networkx.MultiDiGraph[int]:
         """Returns events and the edges between them as a networkx graph; meant for small selections.
 
@@ -474,31 +437,19 @@ class EventGraph(Struct, frozen=True, dict=True):
             result.add_edge(source, target, relation=Relation(relation).name.lower())
         return result
 
-    def to_pandas(self, table: str = "events") -> pandas.DataFrame:
-        """Returns one table as a pandas frame, with text instead of codes.
+    def to_pandas(self, table: GraphTable = "events") -> pandas.DataFrame:
+        """Returns one table as a pandas frame, with text instead of codes (needs the extra `pandas`)."""
+        return self.table(table).to_pandas()
 
-        Args:
-            table: "events", "edges", "counters", "tracks", "ranks", "sources", "groups", "collectives",
-                "participations", "messages" or "findings".
+    def to_polars(self, table: GraphTable = "events") -> polars.DataFrame:
+        """Returns one table as a polars frame, with text instead of codes (needs polars and the extra `arrow`)."""
+        return self.table(table).to_polars()
 
-        Raises:
-            UsageError: There is no such table; or pandas is not installed: install the extra `pandas`.
-        """
-        return frame(self.table(table))
+    def to_arrow(self, table: GraphTable = "events") -> pyarrow.Table:
+        """Returns one table as an Arrow table, with text instead of codes (needs the extra `arrow`)."""
+        return self.table(table).to_arrow()
 
-    def to_arrow(self, table: str = "events") -> pyarrow.Table:
-        """Returns one table as an Arrow table, with text instead of codes.
-
-        Args:
-            table: "events", "edges", "counters", "tracks", "ranks", "sources", "groups", "collectives",
-                "participations", "messages" or "findings".
-
-        Raises:
-            UsageError: There is no such table; or pyarrow is not installed: install the extra `arrow`.
-        """
-        return arrow_table(self.table(table))
-
-    def table(self, name: str) -> dict[str, Any]:
+    def table(self, name: GraphTable) -> Columns:
         """Returns the columns of one table, with text instead of codes.
 
         Columns of integers that can be unknown are masked arrays, so that sums leave out what is unknown; unknown
@@ -512,6 +463,9 @@ class EventGraph(Struct, frozen=True, dict=True):
         Raises:
             UsageError: There is no such table.
         """
+        return Columns(self._columns(name))
+
+    def _columns(self, name: str) -> dict[str, Any]:
         match name:
             case "events":
                 kinds = [kind.name.lower() for kind in EventKind]

@@ -19,19 +19,18 @@ from tracelink._model.columns import (
     Int32s,
     Int64s,
     Table,
-    arrow_table,
-    frame,
 )
 from tracelink._model.communications import Evidence
 from tracelink._model.events import Counters, Relation, Track
 from tracelink._model.fields import Doc
 from tracelink._model.findings import Finding, Severity
 from tracelink._model.graph import EventGraph, LinkReport, Rank, source_bounds
-from tracelink._model.tables import SHARED, columns_of, shared_table
+from tracelink._model.tables import SHARED, Columns, JobTable, columns_of, shared_table
 from tracelink._model.trace import ProcessGroup, SourceInfo
 
 if TYPE_CHECKING:
     import pandas
+    import polars
     import pyarrow
 
 
@@ -173,29 +172,19 @@ class Job(Struct, frozen=True, dict=True):
             ).astype(np.int32),
         )
 
-    def to_pandas(self, table: str) -> pandas.DataFrame:
-        """Returns one table as a pandas frame, with text instead of codes.
+    def to_pandas(self, table: JobTable) -> pandas.DataFrame:
+        """Returns one table as a pandas frame, with text instead of codes (needs the extra `pandas`)."""
+        return self.table(table).to_pandas()
 
-        Args:
-            table: "collectives", "participations", "messages", "ranks", "sources", "groups" or "findings".
+    def to_polars(self, table: JobTable) -> polars.DataFrame:
+        """Returns one table as a polars frame, with text instead of codes (needs polars and the extra `arrow`)."""
+        return self.table(table).to_polars()
 
-        Raises:
-            UsageError: There is no such table; or pandas is not installed: install the extra `pandas`.
-        """
-        return frame(self.table(table))
+    def to_arrow(self, table: JobTable) -> pyarrow.Table:
+        """Returns one table as an Arrow table, with text instead of codes (needs the extra `arrow`)."""
+        return self.table(table).to_arrow()
 
-    def to_arrow(self, table: str) -> pyarrow.Table:
-        """Returns one table as an Arrow table, with text instead of codes.
-
-        Args:
-            table: "collectives", "participations", "messages", "ranks", "sources", "groups" or "findings".
-
-        Raises:
-            UsageError: There is no such table; or pyarrow is not installed: install the extra `arrow`.
-        """
-        return arrow_table(self.table(table))
-
-    def table(self, name: str) -> dict[str, Any]:
+    def table(self, name: JobTable) -> Columns:
         """Returns the columns of one table, as `EventGraph.table` does.
 
         Rows of events are those within the part of their rank; events, edges, counters and tracks are in the parts.
@@ -206,7 +195,9 @@ class Job(Struct, frozen=True, dict=True):
         Raises:
             UsageError: There is no such table.
         """
-        return columns_of(Rank, self.ranks) if name == "ranks" else shared_table(self, name, TABLES)
+        if name == "ranks":
+            return Columns(columns_of(Rank, self.ranks))
+        return Columns(shared_table(self, name, TABLES))
 
     def __repr__(self) -> str:
         from tracelink._model import results

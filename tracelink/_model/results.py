@@ -20,11 +20,13 @@ from tracelink._model.errors import UsageError, choices, printable
 from tracelink._model.fields import Field, Unit, fields_of, rows_in
 from tracelink._model.findings import Finding, Severity
 from tracelink._model.ranges import Numbers
+from tracelink._model.tables import Columns
 from tracelink._model.text import counted, moment, number, rank_list, shortened, span
 from tracelink._model.trace import SourceInfo
 
 if TYPE_CHECKING:
     import pandas
+    import polars
     import pyarrow
 
 
@@ -32,7 +34,7 @@ RowType = TypeVar("RowType")
 Column = npt.NDArray[Any]
 
 
-class ResultTable(Struct, Generic[RowType], frozen=True, eq=False):
+class ResultTable(Columns, Generic[RowType], frozen=True, eq=False, kw_only=True):
     """Rows of one type as columns.
 
     `len(table)`, `for row in table`, `table[0]`, `table[:10]` and `table["duration_ns"]` do what they do for a list of
@@ -41,8 +43,6 @@ class ResultTable(Struct, Generic[RowType], frozen=True, eq=False):
 
     row_type: type[RowType]
     """The class of the rows."""
-    columns: Mapping[str, Column]
-    """The columns by name: integers (masked where unknown), floats (NaN where unknown), booleans, or objects."""
     title: str = ""
     """What the rows are, such as `Kernels`."""
     units: Mapping[str, str] = field(default_factory=dict)
@@ -74,7 +74,7 @@ class ResultTable(Struct, Generic[RowType], frozen=True, eq=False):
             for name, one in fields.items()
             if (unit := one.unit) and unit not in (Unit.NAME, Unit.RANKS)
         }
-        return cls(row_type, arrays, title, known)
+        return cls(arrays, row_type=row_type, title=title, units=known)
 
     @classmethod
     def of_rows(
@@ -92,9 +92,6 @@ class ResultTable(Struct, Generic[RowType], frozen=True, eq=False):
 
     # As a sequence of rows, and as columns
 
-    def __len__(self) -> int:
-        return len(next(iter(self.columns.values())))
-
     def __iter__(self) -> Iterator[RowType]:
         names = tuple(self.columns)
         rows = zip(*(values_of(column) for column in self.columns.values()), strict=True)
@@ -111,7 +108,7 @@ class ResultTable(Struct, Generic[RowType], frozen=True, eq=False):
 
     def __getitem__(self, wanted: int | str | slice) -> RowType | Column | ResultTable[RowType]:
         if isinstance(wanted, str):
-            return self._column(wanted)
+            return super().__getitem__(wanted)
         if isinstance(wanted, slice):
             return self._take(wanted)
         if not -len(self) <= wanted < len(self):
@@ -149,9 +146,7 @@ class ResultTable(Struct, Generic[RowType], frozen=True, eq=False):
         elif condition is not None:
             kept &= np.ma.filled(condition, False)
         for name, value in values.items():
-            kept &= np.fromiter(
-                (cell == value for cell in values_of(self._column(name))), np.bool_, len(self)
-            )
+            kept &= np.fromiter((cell == value for cell in values_of(self[name])), np.bool_, len(self))
         return self._take(kept)
 
     def sorted_by(self, name: str, *, descending: bool = False) -> ResultTable[RowType]:
@@ -164,23 +159,15 @@ class ResultTable(Struct, Generic[RowType], frozen=True, eq=False):
         Raises:
             UsageError: There is no such column.
         """
-        values = values_of(self._column(name))
+        values = values_of(self[name])
         known = [row for row, value in enumerate(values) if value is not None]
         known.sort(key=values.__getitem__, reverse=descending)
         unknown = [row for row, value in enumerate(values) if value is None]
         return self._take(np.array(known + unknown, np.int64))
 
-    def _column(self, name: str) -> Column:
-        try:
-            return self.columns[name]
-        except KeyError:
-            raise UsageError(
-                f"there is no column {name!r}", advice=choices(name, list(self.columns))
-            ) from None
-
     def _take(self, rows: npt.NDArray[Any] | slice) -> ResultTable[RowType]:
         columns = {name: column[rows] for name, column in self.columns.items()}
-        return ResultTable(self.row_type, columns, self.title, self.units)
+        return ResultTable(columns, row_type=self.row_type, title=self.title, units=self.units)
 
     @property
     def flat(self) -> dict[str, Column]:
@@ -317,6 +304,10 @@ class Result(Struct, frozen=True):
     def to_pandas(self, name: str) -> pandas.DataFrame:
         """Returns one table as a pandas frame (needs the extra `pandas`)."""
         return self.table(name).to_pandas()
+
+    def to_polars(self, name: str) -> polars.DataFrame:
+        """Returns one table as a polars frame (needs polars and the extra `arrow`)."""
+        return self.table(name).to_polars()
 
     def to_arrow(self, name: str) -> pyarrow.Table:
         """Returns one table as an Arrow table (needs the extra `arrow`)."""

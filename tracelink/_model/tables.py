@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 import numpy as np
 import numpy.typing as npt
+from msgspec import Struct
 
 from tracelink._model.collectives import Collectives, Messages, Participations
-from tracelink._model.columns import Unknown, int64s
+from tracelink._model.columns import Unknown, arrow_table, frame, int64s, polars_frame
 from tracelink._model.communications import Evidence
 from tracelink._model.errors import UsageError, choices
 from tracelink._model.fields import Field, fields_of
@@ -20,14 +21,64 @@ from tracelink._model.findings import Finding
 from tracelink._model.trace import Payload, ProcessGroup, SourceInfo
 
 if TYPE_CHECKING:
+    import pandas
+    import polars
+    import pyarrow
+
     from tracelink._model.graph import EventGraph
     from tracelink._model.job import Job
 
 Objects = npt.NDArray[np.object_]
 
 
+JobTable = Literal["ranks", "sources", "groups", "collectives", "participations", "messages", "findings"]
+"""The names of the tables of a job, whose events are not in memory."""
+GraphTable = JobTable | Literal["events", "edges", "counters", "tracks"]
+"""The names of the tables of a graph."""
+
 SHARED = ("sources", "groups", "collectives", "participations", "messages", "findings")
 """The names of the tables that graphs and jobs have."""
+
+
+class Columns(Struct, frozen=True, eq=False):
+    """Rows as named columns. Other libraries take it as an Arrow table: `polars.DataFrame(table)`.
+
+    Columns of integers that can be unknown are masked arrays, so that sums leave out what is unknown; unknown rates are
+    NaN, unknown and empty texts None. All of it is missing in frames.
+    """
+
+    columns: Mapping[str, Any]
+    """The columns by name."""
+
+    def __len__(self) -> int:
+        return len(next(iter(self.columns.values()), ()))
+
+    def __getitem__(self, name: str) -> Any:
+        try:
+            return self.columns[name]
+        except KeyError:
+            raise UsageError(
+                f"there is no column {name!r}", advice=choices(name, list(self.columns))
+            ) from None
+
+    def to_pandas(self) -> pandas.DataFrame:
+        """Returns the rows as a pandas frame (needs the extra `pandas`)."""
+        return frame(self.columns)
+
+    def to_polars(self) -> polars.DataFrame:
+        """Returns the rows as a polars frame (needs polars and the extra `arrow`)."""
+        return polars_frame(self.to_arrow())
+
+    def to_arrow(self) -> pyarrow.Table:
+        """Returns the rows as an Arrow table (needs the extra `arrow`)."""
+        return arrow_table(self.columns)
+
+    def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
+        """Returns what other libraries take in place of an Arrow table."""
+        return self.to_arrow().__arrow_c_stream__(requested_schema)
+
+    def __repr__(self) -> str:
+        return f"<{len(self):,} rows of {', '.join(self.columns)}>"
 
 
 def shared_table(of: EventGraph | Job, name: str, known: Sequence[str]) -> dict[str, Any]:

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import os
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypedDict
 
 from tracelink._io.engine import Engine
 from tracelink._io.sources import Discovery, Paths, discover_inputs
-from tracelink._model.errors import did_you_mean
+from tracelink._model.errors import UsageError, did_you_mean
+from tracelink._model.selection import Selection
 from tracelink._run import EngineChoice, Watch, engine_for
 
 if TYPE_CHECKING:
+    from tracelink._model.clock import Clocks
     from tracelink._model.metrics import Metrics
+    from tracelink._model.ranges import Numbers
+    from tracelink._model.selection import Window
 
 
 class InputOptions(TypedDict, total=False):
@@ -33,9 +38,26 @@ class InputOptions(TypedDict, total=False):
     """What readers leave out by default, such as `osrt` (calls of the operating system of Nsight Systems)."""
 
 
-class ReadOptions(InputOptions, total=False):
-    """What is read, as what, and where the work runs: keywords of `load`, `merge`, `summarize` and all that read."""
+class SelectOptions(TypedDict, total=False):
+    """The part of a job that is wanted."""
 
+    ranks: Numbers | str | Iterable[int] | None
+    """Only these ranks, such as "0-7,64" or [0, 1]."""
+    steps: Numbers | str | Iterable[int] | None
+    """Only these training steps, such as "3-5,7" or range(3, 6)."""
+    window: Window | str | None
+    """Only this time, such as "2.5s..3.1s", "800ms.." or "..2min" after the first event of the job, or
+    "2025-03-01 08:06:00..2025-03-01 08:06:02.5" in UTC."""
+    only: str | Iterable[str] | None
+    """Only these kinds of events, such as "kernels,collectives"."""
+
+
+class ReadOptions(InputOptions, SelectOptions, total=False):
+    """What is read, as what, which part of it, and where the work runs: keywords of `Job` and all that reads."""
+
+    clock: str | os.PathLike[str] | Clocks
+    """How the clocks of ranks are corrected: "host" (ranks of one host share a clock), "collectives" (every rank has
+    its own), "none" (no correction), a file written by `tracelink clocks --json`, or known `Clocks`."""
     jobs: int | None
     """The number of processes that work at once; by default one for each core."""
     engine: EngineChoice
@@ -76,7 +98,33 @@ def engine_of(options: ReadOptions) -> Engine:
     return engine_for(options.get("jobs"), options.get("watch"), options.get("engine"))
 
 
-_INPUTS, _KNOWN = InputOptions.__annotations__, ReadOptions.__annotations__
+def selection_of(options: Mapping[str, Any]) -> Selection:
+    """Returns the part of the job that is wanted.
+
+    Args:
+        options: The keywords of a function.
+
+    Raises:
+        UsageError: A value is malformed.
+    """
+    return Selection(**{name: options[name] for name in _SELECTING if name in options})
+
+
+def check_whole(options: ReadOptions, why: str) -> None:
+    """Raises `UsageError` if the options select a part, or correct clocks, of what is only read as a whole.
+
+    Args:
+        options: The keywords of a function.
+        why: What is read as a whole, such as "who waits for whom is seen in the dumps of all ranks".
+    """
+    _check(options)
+    for name in (*_SELECTING, "clock"):
+        if options.get(name) is not None:
+            raise UsageError(f"there is no {name} here: {why}", advice=f"Leave out {name}.")
+
+
+_INPUTS, _SELECTING = InputOptions.__annotations__, SelectOptions.__annotations__
+_KNOWN = ReadOptions.__annotations__
 
 
 def _check(options: ReadOptions) -> None:

@@ -2,32 +2,29 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
-from contextlib import closing, contextmanager, suppress
+from contextlib import ExitStack, closing, contextmanager, suppress
 from enum import Enum
+from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, TypeVar, Unpack
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 from msgspec import Struct
 
-from tracelink._io.engine import Engine
-from tracelink._io.sources import Discovery, Paths, again
+from tracelink._io.sources import again
 from tracelink._io.system import cores
 from tracelink._io.targets import folder_target
 from tracelink._io.temporary import scratch_folder_for
-from tracelink._join.job_reader import read_job, separated
+from tracelink._join.job_reader import Reading, separated
 from tracelink._join.ranks import FoundTasks
 from tracelink._join.reading import Task
-from tracelink._match.clock import clock_choice
 from tracelink._model import MANIFEST
-from tracelink._model.clock import ClockMode, Clocks
-from tracelink._model.columns import frame_of_arrow, not_installed
+from tracelink._model.columns import frame_of_arrow, not_installed, polars_frame
 from tracelink._model.errors import UnreadableError, UsageError, choices
 from tracelink._model.fields import Doc, Row, Text
 from tracelink._model.findings import Finding
-from tracelink._run.reading import ReadOptions, engine_of, inputs_of
+from tracelink._model.job import Job
 from tracelink._sql.shipped import Value, shipped_query
 from tracelink.converters.tables import DUCKDB
 
@@ -41,8 +38,8 @@ if TYPE_CHECKING:
 Result = TypeVar("Result")
 
 SQL_EXTRA = "sql"
-FILES = "job.parquet"
-"""The dataset that is written of traces, in a temporary folder."""
+FILES, FILES_WITH_ARGUMENTS = "job.parquet", "arguments.parquet"
+"""The datasets that are written of traces, in a temporary folder."""
 
 
 class QueryResult(Struct, frozen=True):
@@ -77,13 +74,7 @@ class QueryResult(Struct, frozen=True):
 
     def to_polars(self) -> polars.DataFrame:
         """Returns the rows as a polars frame, without a copy of numbers (needs polars)."""
-        try:
-            import polars
-        except ImportError:
-            raise UsageError("polars is not installed", advice="Run: pip install polars") from None
-        frame = polars.from_arrow(self.table)
-        assert isinstance(frame, polars.DataFrame)
-        return frame
+        return polars_frame(self.table)
 
     def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
         """What other libraries take in place of an Arrow table."""
@@ -104,75 +95,24 @@ class Cells(Enum):
     """The same, with lists, structs and maps as JSON."""
 
 
-def query(
-    paths: Paths,
-    sql: str = "",
-    *,
-    name: str = "",
-    parameters: Mapping[str, Value] | None = None,
-    arguments: bool = False,
-    memory: int | None = None,
-    clock: str | os.PathLike[str] | Clocks = ClockMode.HOST,
-    **reading: Unpack[ReadOptions],
-) -> QueryResult:
-    """Runs SQL on the tables of a job; docs/sql.md describes these.
-
-    Args:
-        paths: A DuckDB file or a dataset that tracelink wrote; or traces, which are read and written to a temporary
-            dataset.
-        sql: One statement that selects, in the SQL of DuckDB. It can read the tables of the job, and nothing else.
-        name: A query that comes with tracelink, such as "top-kernels", in place of `sql`.
-        parameters: Values of the parameters `$name` of the statement or the query.
-        arguments: Whether traces are read with the arguments of events, for the table `arguments`.
-        memory: Bytes of memory that the query can use before it writes temporary files; by default 80 % of all.
-        clock: How the clocks of ranks are corrected, if traces are read.
-        **reading: What is read, as what, and where the work runs: see `ReadOptions`.
-
-    Returns:
-        The rows.
-
-    Raises:
-        UsageError: The statement is invalid, a path does not exist, or duckdb is not installed.
-        UnreadableError: No source can be read.
-
-    Example:
-        tracelink.query("job.duckdb", "SELECT name, count(*) FROM events GROUP BY name").to_pandas()
-    """
-    with open_query(
-        paths,
-        sql,
-        name=name,
-        parameters=parameters,
-        arguments=arguments,
-        memory=memory,
-        clock=clock,
-        **reading,
-    ) as rows:
-        return rows.table()
-
-
 @contextmanager
 def open_query(
-    paths: Paths,
+    tables: Tables,
     sql: str = "",
     *,
     name: str = "",
     parameters: Mapping[str, Value] | None = None,
     arguments: bool = False,
     memory: int | None = None,
-    clock: str | os.PathLike[str] | Clocks = ClockMode.HOST,
     cells: Cells = Cells.VALUES,
-    **reading: Unpack[ReadOptions],
 ) -> Iterator[QueryRows]:
-    """The rows of `query`, which are found while they are iterated; `cells` is what they are made of."""
+    """The rows of a query, which are found while they are iterated; `Job.query` describes the arguments.
+
+    `cells` is what the rows are made of.
+    """
     statement, values = _statement(sql, name, parameters or {})
-    discovery = inputs_of(paths, reading)
-    traces = _Reading(clock_choice(clock), arguments, engine_of(reading))
-    threads = traces.engine.jobs if traces.engine.shares_files else cores()  # a query runs on this machine
-    settings = {"threads": threads} | ({"memory_limit": f"{memory >> 20}MiB"} if memory else {})
-    findings: list[Finding] = []
-    with _session(discovery, traces, settings, findings) as connection, ThreadPoolExecutor(1) as thread:
-        yield QueryRows(_Statement(connection, thread, statement, values), cells, findings)
+    with tables.connected(arguments, memory) as connection, ThreadPoolExecutor(1) as thread:
+        yield QueryRows(_Statement(connection, thread, statement, values), cells, tables.findings)
 
 
 def _statement(sql: str, name: str, parameters: Mapping[str, Value]) -> tuple[str, dict[str, Value]]:
@@ -190,42 +130,69 @@ def _statement(sql: str, name: str, parameters: Mapping[str, Value]) -> tuple[st
 # Where the tables are.
 
 
-class _Reading(Struct, frozen=True):
-    """How traces are read."""
+class Tables:
+    """The tables of the inputs: a DuckDB file, a dataset, or traces, which are written to a temporary dataset once."""
 
-    clock: ClockMode | Clocks
-    arguments: bool
-    engine: Engine
+    def __init__(self, reading: Reading, job: Callable[[], Job]) -> None:
+        """`job` reads the inputs."""
+        self.findings: Sequence[Finding] = ()
+        self._reading, self._job = reading, job
+        self._kept = ExitStack()
 
+    def close(self) -> None:
+        """Removes the temporary files."""
+        self._kept.close()
+        self.__dict__.pop("_scratch", None)
 
-@contextmanager
-def _session(
-    discovery: Discovery, reading: _Reading, settings: Mapping[str, Any], findings: list[Finding]
-) -> Iterator[duckdb.DuckDBPyConnection]:
-    """A connection to the tables of the inputs, which reaches nothing else."""
-    try:
-        import duckdb  # noqa: F401
-        import pyarrow  # noqa: F401
-    except ImportError as error:
-        raise not_installed(error.name or "duckdb", SQL_EXTRA) from None
-    _, whole = separated(FoundTasks.of(discovery))
-    with scratch_folder_for(None) as scratch:
+    @contextmanager
+    def connected(self, arguments: bool, memory: int | None) -> Iterator[duckdb.DuckDBPyConnection]:
+        """A connection to the tables, which reaches nothing else."""
+        try:
+            import duckdb  # noqa: F401
+            import pyarrow  # noqa: F401
+        except ImportError as error:
+            raise not_installed(error.name or "duckdb", SQL_EXTRA) from None
+        engine = self._reading.engine
+        threads = engine.jobs if engine.shares_files else cores()  # a query runs on this machine
+        settings = {"threads": threads} | ({"memory_limit": f"{memory >> 20}MiB"} if memory else {})
+        whole = self._whole
         if whole and whole.source.is_whole and whole.format == DUCKDB.name:
-            with _of_database(whole, scratch, settings) as connection:
-                yield connection
-            return
+            connection = _of_database(whole, self._scratch, settings)
+        else:
+            connection = _of_dataset(self._dataset(whole, arguments), self._scratch, settings)
+        with connection as tables:
+            yield tables
+
+    @cached_property
+    def _scratch(self) -> Path:
+        return self._kept.enter_context(scratch_folder_for(None))
+
+    @property
+    def _whole(self) -> Task | None:
+        """The dataset or database that is asked as it is."""
+        chosen = self._reading.selection
+        if chosen.cuts or chosen.ranks:
+            return None
+        return separated(FoundTasks.of(self._reading.discovery))[1]
+
+    def _dataset(self, whole: Task | None, arguments: bool) -> Path:
         if whole and whole.source.local:
-            folder = whole.source.local.parent
-        elif whole and whole.source.is_whole:
-            folder = scratch / FILES
+            return whole.source.local.parent
+        folder = self._scratch / (FILES_WITH_ARGUMENTS if arguments else FILES)
+        if folder.exists():
+            return folder
+        if whole and whole.source.is_whole:
             from tracelink._io.remote.objects import copy_folder
 
             copy_folder(again(whole.source).rpartition("/")[0], folder)
-        else:
-            folder = scratch / FILES
-            findings += _write_dataset(discovery, reading, folder)
-        with _of_dataset(folder, scratch, settings) as connection:
-            yield connection
+            return folder
+        from tracelink.converters.tables.writer import ALL, NONE, DatasetWriter
+
+        job = self._job()
+        writer = DatasetWriter(ALL if arguments else NONE)
+        writer.write(job, folder_target(folder), self._reading.engine.for_events(job.events))
+        self.findings = job.findings
+        return folder
 
 
 @contextmanager
@@ -258,16 +225,6 @@ def _of_dataset(
             add_views(connection)
             locked(connection, folder)
         yield connection
-
-
-def _write_dataset(discovery: Discovery, reading: _Reading, folder: Path) -> Sequence[Finding]:
-    """Writes the dataset of the traces."""
-    from tracelink.converters.tables.writer import ALL, NONE, DatasetWriter
-
-    job = read_job(discovery, reading.engine, clock=reading.clock)
-    writer = DatasetWriter(ALL if reading.arguments else NONE)
-    writer.write(job, folder_target(folder), reading.engine.for_events(job.events))
-    return job.findings
 
 
 # The statement.

@@ -1,3 +1,3 @@
-"""Where the time of a job went, on every rank and step; `summarize` is what the library and the command call."""
+"""Where the time of a job went, on every rank and step; `summarize` answers for a job."""
 
-__all__ = ["collectives", "compare", "model", "path", "rank", "summarize", "what_if"]
+__all__ = ["collectives", "compare", "model", "path", "rank", "summarize"]

@@ -1,28 +1,24 @@
-"""`tracelink.summarize`: traces to a `Summary`. Each rank is looked at by the worker that loads it."""
+"""Answers on a job: its `Summary`, and what-if questions. Each rank is looked at by the worker that loads it."""
 
 from __future__ import annotations
 
-import os
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Sequence
-from typing import TypeVar, Unpack
+from typing import TypeVar
 
 import numpy as np
 from msgspec import structs
 
 from tracelink._io.engine import Engine
-from tracelink._io.sources import Paths
-from tracelink._join.job_reader import read_job
-from tracelink._match.clock import clock_choice
-from tracelink._model.clock import ClockMode, Clocks
+from tracelink._model.call_tree import callers, innermost, outside
 from tracelink._model.columns import UNKNOWN
 from tracelink._model.errors import UsageError
+from tracelink._model.events import EventKind
 from tracelink._model.findings import Finding, Severity
+from tracelink._model.graph import Excerpt
 from tracelink._model.job import Job, Part
 from tracelink._model.ranges import Numbers
-from tracelink._model.selection import Selection
 from tracelink._run.processes import Processes
-from tracelink._run.reading import ReadOptions, engine_of, inputs_of
 from tracelink._time.collectives.exchanges import Splits, splits_of
 from tracelink._time.collectives.report import collectives_of
 from tracelink._time.model.results import (
@@ -39,60 +35,17 @@ from tracelink._time.model.results import (
     StepTime,
     Summary,
     WaitRow,
+    WhatIf,
 )
 from tracelink._time.notes import lost_data, notes_on
-from tracelink._time.path.questions import asked
+from tracelink._time.path.job import joined
+from tracelink._time.path.questions import EXAMPLES, answered, asked, not_answered
 from tracelink._time.path.rank import RankPieces, contracted
 from tracelink._time.path.report import path_of, totals_of
 from tracelink._time.path.times import unusable_times
 from tracelink._time.rank.account import Account, account_of
 from tracelink._time.rank.tables import Rows, Tables, Texts
 from tracelink._time.verdict import MOST_SENTENCES, verdict_on
-from tracelink._time.what_if import answers_of_ranks
-
-
-def summarize(
-    paths: Paths = (),
-    *,
-    clock: str | os.PathLike[str] | Clocks = ClockMode.HOST,
-    ranks: Numbers | str | Iterable[int] | None = None,
-    steps: Numbers | str | Iterable[int] | None = None,
-    what_if: Sequence[str] = (),
-    shapes: bool = False,
-    **reading: Unpack[ReadOptions],
-) -> Summary:
-    """Reads traces for where the time went, on every rank and step, without keeping their events.
-
-    Args:
-        paths: Files, directories, globs and archives; `-` is standard input. Formats are found by looking inside.
-        clock: How the clocks of ranks are corrected: "host" (ranks of one host share a clock), "collectives" (every
-            rank has its own), "none" (no correction), a file written by `tracelink clocks --json`, or known `Clocks`.
-        ranks: Only these ranks, such as "0-7,64" or [0, 1].
-        steps: Only these steps, such as "3-5,7" or range(3, 6).
-        what_if: Questions that a replay answers, such as "communication free"; see `what_if`.
-        shapes: Whether operators are also added up by the shapes of their inputs, which takes another reading.
-        **reading: What is read, as what, and where the work runs: see `ReadOptions`.
-
-    Returns:
-        The breakdown of each step of each rank, kernels, collectives, and notes on what limits them.
-
-    Raises:
-        UsageError: A path does not exist, an argument is invalid, or no rank has one of the steps.
-        UnreadableError: No source can be read. A file that is damaged or of an unknown format is skipped and reported
-            as a finding as long as another one can be read.
-        RankConflictError: Two files are of the same rank, or sources disagree about the rank of a file.
-
-    Example:
-        summary = tracelink.summarize("traces/")
-        summary.step_time.p50
-    """
-    questions = asked(what_if)
-    discovery = inputs_of(paths, reading)
-    chosen = engine_of(reading)
-    selection = Selection(ranks=ranks, steps=steps)
-    job = read_job(discovery, chosen, clock=clock_choice(clock), selection=Selection(ranks=selection.ranks))
-    summary = summary_of(job, chosen, selection.steps, questions, with_shapes=shapes)
-    return structs.replace(summary, paths=[str(path) for path in discovery.paths])
 
 
 def summary_of(
@@ -167,6 +120,17 @@ def summary_of(
     sentences = [reason] if reason else verdict_on(summary)
     lost = lost_data(job) if sentences else []
     return structs.replace(summary, verdict=[*sentences[: MOST_SENTENCES - len(lost)], *lost])
+
+
+def answers_of(job: Job, questions: Sequence[str], engine: Engine) -> list[WhatIf]:
+    """The answers of a job that was read; raises `UsageError` if there is no question."""
+    if not asked(questions):
+        raise UsageError("no what-if question", advice=f"Ask, for example, {EXAMPLES}.")
+
+    def work(part: Part) -> RankPieces:
+        return contracted(part.load(), job, part.rank)
+
+    return answers_of_ranks(engine.map(work, job.parts), job, questions)
 
 
 def _missing_steps(parts: Sequence[RankPieces], wanted: Numbers) -> list[Finding]:
@@ -284,3 +248,35 @@ def _metrics(job: Job, ranks: Sequence[RankSummary]) -> list[Metric]:
         samples = zip(counters.time[rows].tolist(), counters.value[rows].tolist(), strict=True)
         found.append(Metric(track.rank, track.process, track.label, track.unit, list(samples)))
     return found
+
+
+# What-if questions.
+
+
+def answers_of_ranks(parts: Sequence[RankPieces], job: Job, questions: Sequence[str]) -> list[WhatIf]:
+    """The answers of the contracted graphs of all ranks."""
+    if not questions:
+        return []
+    if reason := unusable_times(parts, job):
+        return not_answered(questions, reason)
+    pieces = joined(parts, job)
+    if not len(pieces.begin) or pieces.begin[-1] <= pieces.begin[0]:
+        raise UsageError("no rank has a profile, so nothing can be replayed")
+    return answered(pieces, questions, lambda name: _operators_around(job, name))
+
+
+def _operators_around(job: Job, name: str) -> list[str]:
+    """The outermost operators around those of a name, in full or as a part of it; the most frequent first."""
+    counts: Counter[str] = Counter()
+    for part in job.parts:
+        graph = part.load()
+        operator = graph.events.of_kind(EventKind.OPERATOR)
+        names = {code for code, text in enumerate(graph.strings) if name.lower() in text.lower()}
+        caller = callers(Excerpt(graph))
+        outer = outside(caller, innermost(caller, operator))
+        row = np.flatnonzero(operator & np.isin(graph.events.name, list(names)) & (outer != UNKNOWN))
+        while len(row):
+            top = row[outer[row] == UNKNOWN]
+            counts.update(graph.strings[code] for code in graph.events.name[top].tolist())
+            row = outer[row[outer[row] != UNKNOWN]]
+    return [text for text, _ in counts.most_common()]

@@ -8,6 +8,7 @@ from tracelink._compile.reading import Read, read
 from tracelink._compile.report import report_of
 from tracelink._compile.summary import headlines
 from tracelink._io.remote.addresses import shown
+from tracelink._join.job_reader import Reading
 from tracelink._model.errors import UsageError
 from tracelink._model.text import counted, size
 from tracelink.cli.answer import print_answer, takes_output
@@ -56,8 +57,9 @@ def compile(  # noqa: A001  its name as a command
     """
     if artifacts == "-":
         raise UsageError("files cannot be written to standard output", advice="Name a folder.")
-    with traces.watched(console) as reading:
-        logs = read(traces.paths, **reading, run=run)
+    with traces.watched(console) as options:
+        reading = Reading.of(traces.paths, options)
+        logs = read(reading.discovery, reading.engine, run=run)
     report = logs.report
     if artifacts:
         _write_artifacts(console, logs, artifacts)

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import click
 
+import tracelink._api.functions as api
 from tracelink._compile.diff import worse_in_words
 from tracelink._model.ranges import Numbers
-from tracelink._time.compare.compare import compare
+from tracelink._run.reading import ReadOptions
 from tracelink._time.compare.model import Comparison
 from tracelink._time.compare.report import gate_in_words
 from tracelink.cli.answer import print_answer, takes_output
@@ -73,17 +74,19 @@ def diff(
 
     BEFORE and AFTER are directories, files or archives.
     """
-    with traces.watched(console, before, after) as reading:
-        result = compare(
+    part: ReadOptions = {
+        "clock": clock,
+        "ranks": None if only_ranks is None else Numbers.parse(only_ranks, "--ranks"),
+        "steps": None if steps is None else Numbers.parse(steps, "--steps"),
+    }
+    with traces.watched(console, before, after, **part) as reading:
+        result = api.diff(
             before,
             after,
             **reading,
             gates=gates,
             anyway=anyway,
             run=run,
-            clock=clock,
-            ranks=None if only_ranks is None else Numbers.parse(only_ranks, "--ranks"),
-            steps=None if steps is None else Numbers.parse(steps, "--steps"),
         )
     print_answer(console, result, output, read=[before, after])
     if console.quiet:

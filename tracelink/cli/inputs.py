@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-import tracelink._api as api
+import tracelink._api.functions as api
 from tracelink.cli.answer import print_answer, takes_output
 from tracelink.cli.console import Console
 from tracelink.cli.main import UNREADABLE
@@ -28,8 +28,8 @@ def clocks(console: Console, traces: Traces, output: str | None, clock: str) -> 
 
     PATHS are files, directories, globs and archives, here or in stores such as s3://; - is standard input.
     """
-    with traces.watched(console) as reading:
-        measured = api.clocks(traces.paths, **reading, clock=clock)
+    with traces.watched(console, clock=clock) as reading:
+        measured = api.clocks(traces.paths, **reading)
     code = print_answer(console, measured, output, read=traces.named)
     click.get_current_context().exit(code if measured.ranks else UNREADABLE)
 

@@ -15,7 +15,7 @@ from click.shell_completion import CompletionItem
 from msgspec import Struct
 from msgspec.structs import replace
 
-import tracelink._api as api
+import tracelink._api.functions as api
 import tracelink.plugins as plugins
 from tracelink._io.targets import STDOUT
 from tracelink._model.findings import Finding, Severity
@@ -33,13 +33,14 @@ from tracelink.cli.options import (
     command,
     option,
     reads,
+    selection_options,
     takes_clock,
     takes_selection,
 )
 from tracelink.cli.terminal import Bar, watching
 
 if TYPE_CHECKING:
-    from tracelink._api import Merged
+    from tracelink._api.outputs import Merged
     from tracelink._join.forecast import OutputForecast
     from tracelink._show.document import Report
     from tracelink.plugins.outputs import Output
@@ -249,7 +250,10 @@ def merge(
             check_openable(output, to)
             to = to or (None if output else BEST_SHOWN)
             listener = stack.enter_context(reserved_port())
-        with _resumption_explained(console, resume), traces.watched(console) as reading:
+        with (
+            _resumption_explained(console, resume),
+            traces.watched(console, clock=clock, **selection_options(selection)) as reading,
+        ):
             announcement = _Announcement(console, reading.get("watch"), to_stderr)
             merged = api.merge(
                 traces.paths,
@@ -259,8 +263,6 @@ def merge(
                 options=options,
                 depth=depth,
                 limit=limit,
-                clock=clock,
-                selection=selection,
                 on_forecast=None if console.silent else announcement,
                 resume=resume,
             )

@@ -38,7 +38,7 @@ from tracelink.cli.merge import SHOWN
 from tracelink.cli.options import command
 
 if TYPE_CHECKING:
-    from tracelink._api import Merged
+    from tracelink._api.outputs import Merged
 
 
 # `tracelink open`.

@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import update_wrapper
 from inspect import signature
-from typing import TYPE_CHECKING, Any, Literal, cast
+from typing import TYPE_CHECKING, Any, Literal, Unpack, cast
 
 import click
 from click.shell_completion import CompletionItem
@@ -18,7 +18,7 @@ from tracelink._model.ranges import Numbers
 from tracelink._model.selection import KINDS, Selection, Window, words
 from tracelink._model.text import counted
 from tracelink._run import engine_for
-from tracelink._run.reading import ReadOptions
+from tracelink._run.reading import ReadOptions, SelectOptions
 from tracelink.cli.console import Console
 from tracelink.cli.terminal import watching
 
@@ -268,10 +268,13 @@ class Traces(Struct, frozen=True):
         )
 
     @contextmanager
-    def watched(self, console: Console, *more: str) -> Iterator[ReadOptions]:
-        """The options of reading for a function of the library, with a progress bar while it runs."""
+    def watched(self, console: Console, *more: str, **others: Unpack[ReadOptions]) -> Iterator[ReadOptions]:
+        """The options of reading for a function of the library, with a progress bar while it runs.
+
+        `more` are other paths that are read, `others` options that the command takes itself.
+        """
         with watching(console, (*self.named, *more)) as watch:
-            yield {**self.options, "watch": watch}
+            yield {**self.options, **others, "watch": watch}
 
 
 OF_FORMATS: Sequence[Literal["et", "kineto", "fr"]] = ("et", "kineto", "fr")
@@ -449,3 +452,15 @@ takes_selection = collected(
     ),
 )
 """Adds the options that select events; the function gets them as `selection`, None if none is given."""
+
+
+def selection_options(selection: Selection | None) -> SelectOptions:
+    """A selection as keywords of the functions of the library."""
+    if selection is None:
+        return {}
+    return {
+        "ranks": selection.ranks,
+        "steps": selection.steps,
+        "window": selection.window,
+        "only": selection.only,
+    }

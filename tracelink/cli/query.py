@@ -15,6 +15,7 @@ from click.shell_completion import CompletionItem
 from msgspec import Struct
 from msgspec.structs import replace
 
+from tracelink._api.job import Job
 from tracelink._io.targets import STDOUT, Place, target_of
 from tracelink._model.errors import UsageError
 from tracelink._model.findings import Severity
@@ -22,7 +23,7 @@ from tracelink._model.text import counted
 from tracelink._show.csv import csv_text
 from tracelink._show.json import json_text
 from tracelink._sql.results import SHOWN, Queries, Query
-from tracelink._sql.session import Cells, QueryColumn, QueryRows, open_query, plain
+from tracelink._sql.session import Cells, QueryColumn, QueryRows, plain
 from tracelink._sql.shipped import Value, shipped_queries, value_of
 from tracelink._store.results import save
 from tracelink.cli.answer import page_of, print_answer, print_errors, takes_output
@@ -160,17 +161,15 @@ def query(
         return
     destination = _Destination.of(form, output, console)
     with ExitStack() as stack:
-        with traces.watched(console, *request.paths) as reading:
+        with traces.watched(console, *request.paths, clock=clock) as reading:
+            job = stack.enter_context(Job(request.paths, **reading))
             rows = stack.enter_context(
-                open_query(
-                    request.paths,
+                job.open_query(
                     request.sql,
-                    **reading,
                     name=request.name,
                     parameters=request.parameters,
                     arguments=with_arguments,
                     memory=memory,
-                    clock=clock,
                     cells=destination.cells(console),
                 )
             )

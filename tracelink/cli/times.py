@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import click
 
-import tracelink._api as api
+import tracelink._api.functions as api
 from tracelink._model.ranges import Numbers
+from tracelink._run.reading import ReadOptions
 from tracelink._time.collectives.listing import Order, listing
-from tracelink._time.summarize import summarize
 from tracelink.cli.answer import print_answer, takes_output
 from tracelink.cli.console import Console
 from tracelink.cli.main import UNREADABLE
@@ -53,13 +53,15 @@ def summary(
 
     PATHS are files, directories, globs and archives, here or in stores such as s3://; - is standard input.
     """
-    with traces.watched(console) as reading:
-        result = summarize(
+    part: ReadOptions = {
+        "clock": clock,
+        "ranks": None if only_ranks is None else Numbers.parse(only_ranks, "--ranks"),
+        "steps": None if steps is None else Numbers.parse(steps, "--steps"),
+    }
+    with traces.watched(console, **part) as reading:
+        result = api.summary(
             traces.paths,
             **reading,
-            clock=clock,
-            ranks=None if only_ranks is None else Numbers.parse(only_ranks, "--ranks"),
-            steps=None if steps is None else Numbers.parse(steps, "--steps"),
             what_if=what_if,
             shapes=shapes,
         )
@@ -115,8 +117,8 @@ def collectives(
 
     PATHS are files, directories, globs and archives, here or in stores such as s3://; - is standard input.
     """
-    with traces.watched(console) as reading:
-        job = api.collectives(traces.paths, **reading, clock=clock)
+    with traces.watched(console, clock=clock) as reading:
+        job = api.linked_job(traces.paths, **reading)
     every = console.json or output is not None
     most = (None if every else SHOWN) if limit is None else limit or None
     listed = listing(job, group=group, order=Order(sort), limit=most, messages=messages or every)

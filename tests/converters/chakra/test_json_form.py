@@ -14,8 +14,8 @@ from google.protobuf import json_format
 from hypothesis import given
 from hypothesis import strategies as st
 
+import tracelink._api.functions as api
 from builders.chakra_files import METADATA, NODES, as_source, file, metadata, node
-from tracelink import _api as api
 from tracelink._io.framing import framed
 from tracelink._io.targets import StreamTarget
 from tracelink._run.processes import Processes

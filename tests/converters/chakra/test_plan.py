@@ -16,7 +16,7 @@ from builders.ordering import RankBuilder
 from generators import jobs
 from generators.job import Job as Training
 from generators.machine import Machine
-from tracelink._api import merge
+from tracelink._api.functions import merge
 from tracelink._model.columns import Int64s
 from tracelink._model.events import Relation
 from tracelink._order.order import Order

@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import tracelink._api.functions as api
 from builders.chakra_files import (
     METADATA,
     NODES,
@@ -27,7 +28,6 @@ from builders.chakra_files import (
 )
 from builders.data import foreign, traces
 from builders.trace import pairs
-from tracelink import _api as api
 from tracelink import samples
 from tracelink._io.targets import StreamTarget
 from tracelink._model.columns import NO_TIME, UNKNOWN

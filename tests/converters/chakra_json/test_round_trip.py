@@ -16,7 +16,7 @@ from builders.chakra import TracedJob
 from builders.data import foreign, traces
 from builders.execution_trace import node, process_root, thread_root
 from tracelink import load
-from tracelink._api import write
+from tracelink._api.functions import merge
 from tracelink._model.events import GPU_WORK, EventKind, Key, Relation
 from tracelink._model.graph import EventGraph
 
@@ -26,7 +26,7 @@ BASE = 1_700_000_000_000_000_123
 
 def again(graph: EventGraph, folder: Path) -> EventGraph:
     """The graph that the file of a graph makes."""
-    (output,) = write(graph, folder / "rank0.et.json", jobs=1)
+    (output,) = merge(graph, folder / "rank0.et.json", jobs=1).outputs
     return load(output.path, jobs=1)
 
 
@@ -118,7 +118,7 @@ def test_a_linked_trace_is_written_as_it_was(tmp_path: Path) -> None:
     job.edge(job.op("last", 40, 45, node=node(7, "last", 1)), Relation.WAITS_FOR, gemm)
     again(job.build(), tmp_path)
     once = (tmp_path / "rank0.et.json").read_bytes()
-    write(load(tmp_path / "rank0.et.json", jobs=1), tmp_path / "twice.et.json", jobs=1)
+    merge(load(tmp_path / "rank0.et.json", jobs=1), tmp_path / "twice.et.json", jobs=1)
     assert (tmp_path / "twice.et.json").read_bytes() == once
     assert b'"sync_dep":[2]' in once
 
@@ -181,7 +181,7 @@ def operations(graph: EventGraph) -> Counter[tuple[str, str, int | None]]:
 @pytest.mark.parametrize(("job", "parts"), [("gpu_2023", 28), *foreign(("pairs/dlrm8", 64))])
 def test_ranks_still_do_the_same_together(job: str, parts: int, tmp_path: Path) -> None:
     folder = traces(job)
-    write(load(folder, jobs=1), tmp_path / "linked", to="chakra-json", jobs=1)
+    merge(load(folder, jobs=1), tmp_path / "linked", to="chakra-json", jobs=1)
     merged, linked = load(folder, jobs=1), load(tmp_path / "linked", jobs=1)
     assert operations(linked) == operations(merged)
     assert Counter(linked.table("collectives")["verdict"]) == Counter(merged.table("collectives")["verdict"])
@@ -193,7 +193,7 @@ def test_a_timeline_of_it_has_a_device_of_which_no_number_is_known(tmp_path: Pat
     job.node(process_root())
     operator = job.op("first", 0, 10, node=node(5, "first", 1))
     job.work("gemm", 20, 30, by=operator)
-    write(again(job.build(), tmp_path), tmp_path / "timeline.json", jobs=1)
+    merge(again(job.build(), tmp_path), tmp_path / "timeline.json", jobs=1)
     events = json.loads((tmp_path / "timeline.json").read_bytes())["traceEvents"]
     processes = {
         (event["name"], event["pid"]): event["args"]

@@ -21,7 +21,7 @@ from builders.data import shared, traces
 from builders.execution_trace import VERSIONS, Node, as_json, node, process_root, tensor, thread_root
 from builders.job import START
 from tracelink import load, samples
-from tracelink._api import write
+from tracelink._api.functions import merge
 from tracelink._model.errors import UsageError
 from tracelink._model.events import EventKind, Relation
 from tracelink._model.findings import Severity
@@ -45,7 +45,7 @@ def reasons(graph: EventGraph, folder: Path) -> dict[str, int]:
 
 @pytest.mark.parametrize("jobs", [1, 2])
 def test_a_file_for_each_rank(tmp_path: Path, jobs: int) -> None:
-    outputs = write(two_ranks().build(), tmp_path / "out", to="chakra-json", jobs=jobs)
+    outputs = merge(two_ranks().build(), tmp_path / "out", to="chakra-json", jobs=jobs).outputs
     assert [(Path(output.path).name, output.rank, output.events) for output in outputs] == [
         ("et_0.json", 0, 2),
         ("et_3.json", 3, 2),
@@ -60,7 +60,7 @@ def test_a_file_for_each_rank(tmp_path: Path, jobs: int) -> None:
 def test_the_suffix_means_this_format_and_compression(tmp_path: Path) -> None:
     job = TracedJob()
     job.node(process_root())
-    (output,) = write(job.build(), tmp_path / "one.et.json.gz")
+    (output,) = merge(job.build(), tmp_path / "one.et.json.gz").outputs
     assert output.format == "chakra-json"
     assert json.loads(gzip.decompress(Path(output.path).read_bytes()))["nodes"]
 
@@ -71,14 +71,14 @@ def test_several_ranks_do_not_fit_standard_output(monkeypatch: pytest.MonkeyPatc
     with pytest.raises(
         UsageError, match=r"takes one file, but 2 ranks have an execution trace.*-o DIRECTORY/"
     ):
-        write(two_ranks().build(), "-", to="chakra-json")
+        merge(two_ranks().build(), "-", to="chakra-json")
     assert not buffer.getvalue()
 
 
 def test_a_rank_without_an_execution_trace_is_an_error_of_that_rank(tmp_path: Path) -> None:
     job = two_ranks()
     job.op("profiled", 0, 1, rank=5)
-    outputs = write(job.build(), tmp_path / "out", to="chakra-json", jobs=1)
+    outputs = merge(job.build(), tmp_path / "out", to="chakra-json", jobs=1).outputs
     assert [output.rank for output in outputs] == [0, 3]
     (finding,) = (finding for output in outputs for finding in output.findings)
     assert (finding.severity, finding.reason) == (Severity.ERROR, "no_execution_trace")
@@ -89,7 +89,7 @@ def test_no_execution_trace_at_all_is_a_usage_error(tmp_path: Path) -> None:
     job = TracedJob()
     job.op("profiled", 0, 1)
     with pytest.raises(UsageError, match="no rank has an execution trace"):
-        write(job.build(), tmp_path / "x.et.json")
+        merge(job.build(), tmp_path / "x.et.json")
     assert not list(tmp_path.iterdir())
 
 
@@ -448,7 +448,7 @@ def plain(name: str) -> str:
 
 def pair(trace: Path, profile: Path, folder: Path) -> Pair:
     graph = load(et=trace, kineto=profile, jobs=1)
-    (output,) = write(graph, folder / "rank.et.json", jobs=1)
+    (output,) = merge(graph, folder / "rank.et.json", jobs=1).outputs
     content = json.loads(Path(output.path).read_bytes())
     jsonschema.validate(content | {"nodes": content["nodes"][:MANY] + content["nodes"][-MANY:]}, SCHEMA)
     profiled = read(profile)

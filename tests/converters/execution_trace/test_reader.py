@@ -13,7 +13,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import tracelink
 from builders.data import foreign, plain, traces
 from builders.execution_trace import (
     FLAT,
@@ -29,6 +28,7 @@ from builders.execution_trace import (
     thread_root,
     trace,
 )
+from tracelink._api.functions import linked_job
 from tracelink._io.sources import Request, discover
 from tracelink._model.columns import NO_TIME, UNKNOWN
 from tracelink._model.errors import UnreadableError
@@ -534,7 +534,7 @@ def test_loops_through_nodes_with_the_same_id_end(names: tuple[str, str], tmp_pa
     first, second = names
     nodes = [node(5, "aten::add"), node(5, first, parent=7), node(7, second, parent=5)]
     (tmp_path / "et_0.json").write_bytes(trace(thread_root(2), *nodes, process_root()))
-    assert tracelink.collectives(tmp_path).collectives is not None
+    assert linked_job(tmp_path).collectives is not None
 
 
 def test_truth_values_and_long_numbers_are_no_ids() -> None:

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 import tracelink
 from builders.nsys import MIDDLE, SESSION_NS, Export
+from tracelink._api.functions import linked_job
 from tracelink._model.communications import Communications
 from tracelink._model.trace import RankTrace
 from tracelink._run.processes import Processes
@@ -60,7 +61,7 @@ def job(late_ns: int) -> Export:
 
 
 def test_late_rank_is_named_by_its_arrival(tmp_path: Path) -> None:
-    found = tracelink.collectives(job(300 * US).write(tmp_path / "job.sqlite"), jobs=1)
+    found = linked_job(job(300 * US).write(tmp_path / "job.sqlite"), jobs=1)
     table = found.table("collectives")
     assert [found.strings[code] for code in found.collectives.operation.tolist()] == ["all_reduce"] * 3
     assert [found.groups[row].name for row in found.collectives.group.tolist()] == ["0xabcdef"] * 3

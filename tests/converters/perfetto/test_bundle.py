@@ -17,14 +17,13 @@ from builders import execution_trace as et
 from builders.bundle import Bundle, unpacked
 from builders.inputs import found, tar, zipped
 from builders.kineto import cpu_op, trace, write
-from tracelink._api import merge
+from tracelink._api.functions import merge
 from tracelink._io.sources import discover_inputs
 from tracelink._io.targets import target_of
 from tracelink._join.job_reader import read_job
 from tracelink._model.clock import Clock, Clocks
 from tracelink._model.errors import TraceError, UsageError
 from tracelink._model.findings import Severity
-from tracelink._model.selection import Selection
 from tracelink._run.processes import Processes
 from tracelink.converters.perfetto import bundle as writer
 from tracelink.converters.perfetto.bundle import PerfettoBundleWriter
@@ -88,7 +87,7 @@ class TestFiles:
 
     def test_are_those_of_the_ranks_that_are_asked_for(self, tmp_path: Path) -> None:
         written(tmp_path, **{f"k_{rank}": profile(rank) for rank in range(4)})
-        assert list(bundle_of(tmp_path, selection=Selection(ranks="1,3")).files) == [
+        assert list(bundle_of(tmp_path, ranks="1,3").files) == [
             "rank_1.json",
             "rank_3.json",
         ]
@@ -208,13 +207,13 @@ class TestLeftOut:
 @pytest.mark.parametrize("cut", [{"window": "0..5us"}, {"steps": "3"}, {"only": "kernels"}])
 def test_files_are_not_cut_inside(tmp_path: Path, cut: dict[str, str]) -> None:
     with pytest.raises(UsageError, match=f"--{next(iter(cut))} cannot cut inside"):
-        merge(tmp_path / "none", output=tmp_path / "job.tar", selection=Selection(**cut))
+        merge(tmp_path / "none", output=tmp_path / "job.tar", **cut)
 
 
 def test_a_graph_in_memory_has_no_files(tmp_path: Path) -> None:
     path = write(tmp_path / "k_0.json", profile(0))
     with pytest.raises(UsageError, match="a graph in memory has none"):
-        tracelink.write(tracelink.load(path), tmp_path / "job.tar")
+        tracelink.merge(tracelink.load(path), tmp_path / "job.tar")
 
 
 def test_what_is_said_of_the_output(tmp_path: Path) -> None:

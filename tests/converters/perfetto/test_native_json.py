@@ -13,12 +13,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import tracelink._api.functions as api
 from builders import perfetto
 from builders.data import foreign, traces
 from builders.job import JobBuilder
 from builders.kineto import instant, slice_, trace
 from builders.native_packets import as_json, written
-from tracelink import _api as api
 from tracelink import samples
 from tracelink._io.streams import GZIP_MAGIC
 from tracelink._model.events import EventKind, Relation, TrackKind

@@ -10,15 +10,14 @@ import pytest
 from msgspec.structs import replace
 
 import tracelink
+import tracelink._api.functions as api
 from builders.data import foreign, traces
 from builders.inputs import found
 from builders.native_packets import Sequence, head, source
 from tracelink import EventGraph, samples
-from tracelink import _api as api
 from tracelink._api.inspection import inspect_sources
 from tracelink._model.errors import UnreadableError
 from tracelink._model.events import EventKind, TrackKind
-from tracelink._model.selection import Selection
 from tracelink._model.trace import Payloads
 from tracelink._run.processes import Processes
 from tracelink.converters.perfetto.native_profiles import PerfettoReader
@@ -116,7 +115,7 @@ def test_inspecting_finds_what_reading_finds(job: Path, tmp_path: Path) -> None:
 
 
 def test_one_rank_is_chosen(merged: Path) -> None:
-    graph = tracelink.load(merged, selection=Selection(ranks="1"))
+    graph = tracelink.load(merged, ranks="1")
     assert [rank.rank for rank in graph.ranks] == [1]
 
 

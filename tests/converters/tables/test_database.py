@@ -119,4 +119,4 @@ def test_without_duckdb_a_summary_names_the_extra(written: Path, monkeypatch: py
     with pytest.raises(
         UsageError, match=r"duckdb is not installed. Run: pip install 'torch-tracelink\[sql\]'"
     ):
-        tracelink.summarize(written / "job.duckdb")
+        tracelink.summary(written / "job.duckdb")

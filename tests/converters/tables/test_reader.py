@@ -47,7 +47,7 @@ def test_parts_are_small_and_load_in_any_process(written: Path, name: str) -> No
 def test_reading_one_rank_opens_no_file_of_others(dataset: Path) -> None:
     for path in dataset.rglob("rank=0"):
         shutil.rmtree(path)
-    graph = tracelink.load(dataset, selection=Selection(ranks="1"))
+    graph = tracelink.load(dataset, ranks="1")
     assert ([rank.rank for rank in graph.ranks], len(graph)) == ([1], 705)
     with pytest.raises(UnreadableError, match=r"rank=0/part-0.parquet: the file is missing"):
         tracelink.load(dataset, jobs=1)
@@ -61,11 +61,11 @@ def test_a_selection_cuts_as_in_the_traces(written: Path, name: str) -> None:
     )
     assert found.table("events")["name"].tolist() == expected.table("events")["name"].tolist()
     assert found.span == expected.span
-    alone = tracelink.load(written / name, selection=Selection(ranks="0"))
+    alone = tracelink.load(written / name, ranks="0")
     assert (len(alone.collectives), len(alone.participations), len(alone.messages)) == (14, 14, 2)
     assert set(alone.table("collectives")["verdict"]) == {"complete"}
     with pytest.raises(UsageError, match="there is no rank 7"):
-        tracelink.load(written / name, selection=Selection(ranks="7"))
+        tracelink.load(written / name, ranks="7")
 
 
 @pytest.mark.parametrize("name", NAMES)

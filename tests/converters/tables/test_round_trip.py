@@ -19,6 +19,7 @@ import tracelink
 from builders.data import foreign, traces
 from builders.job import JobBuilder
 from tracelink import samples
+from tracelink._api.functions import linked_job
 from tracelink._model.events import EventKind, Key, Relation, TrackKind
 from tracelink._model.graph import TABLES, EventGraph
 from tracelink._model.trace import TEXT_KEYS
@@ -101,7 +102,7 @@ def test_metrics_of_a_job(tmp_path: Path, name: str) -> None:
     metrics = tracelink.Metrics("UTC")
     tracelink.merge(paths, output=tmp_path / name, metrics=metrics, options={"args": "all"})
     assert_same_graph(tracelink.load(tmp_path / name), tracelink.load(paths, metrics=metrics))
-    job, expected = tracelink.collectives(tmp_path / name), tracelink.collectives(paths, metrics=metrics)
+    job, expected = linked_job(tmp_path / name), linked_job(paths, metrics=metrics)
     assert job.metric_tracks == expected.metric_tracks
     assert job.metrics.value.tolist() == expected.metrics.value.tolist()
 
@@ -123,7 +124,7 @@ def test_a_timeline_of_tables_is_that_of_the_traces(tmp_path: Path, name: str) -
 @pytest.mark.parametrize("name", NAMES)
 def test_answers_of_tables_are_those_of_the_traces(tmp_path: Path, name: str) -> None:
     tracelink.merge(samples.path("gpu_pair"), output=tmp_path / name)
-    found, expected = (tracelink.summarize(path) for path in (tmp_path / name, samples.path("gpu_pair")))
+    found, expected = (tracelink.summary(path) for path in (tmp_path / name, samples.path("gpu_pair")))
     assert found.critical_path == expected.critical_path
     for table in ("steps", "kernels", "breakdown"):
         assert found.table(table) == expected.table(table)
@@ -135,11 +136,11 @@ def test_missing_arguments_are_reported_where_they_are_shown(tmp_path: Path) -> 
     tracelink.merge(samples.path("gpu_pair"), output=dataset)
     without = tmp_path / "none.parquet"
     tracelink.merge(samples.path("gpu_pair"), output=without, options={"args": "none"})
-    assert any("critical path can be wrong" in note.message for note in tracelink.summarize(without).findings)
-    (missing,) = tracelink.collectives(dataset).missing_arguments
+    assert any("critical path can be wrong" in note.message for note in tracelink.summary(without).findings)
+    (missing,) = linked_job(dataset).missing_arguments
     assert missing in tracelink.merge(dataset, output=tmp_path / "job.json").findings
-    assert missing.message in [note.message for note in tracelink.summarize(dataset, shapes=True).findings]
-    assert missing.message not in [note.message for note in tracelink.summarize(dataset).findings]
+    assert missing.message in [note.message for note in tracelink.summary(dataset, shapes=True).findings]
+    assert missing.message not in [note.message for note in tracelink.summary(dataset).findings]
 
 
 # Graphs by hand.
@@ -182,5 +183,5 @@ def test_any_graph(
             builder.edge(links.draw(ends), links.draw(st.sampled_from(Relation)), links.draw(ends))
     graph = builder.build()
     folder = tmp_path_factory.mktemp("any") / "job.parquet"
-    tracelink.write(graph, folder, options={"args": "all"}, jobs=1)
+    tracelink.merge(graph, folder, options={"args": "all"}, jobs=1)
     assert_same_graph(tracelink.load(folder, jobs=1), graph)

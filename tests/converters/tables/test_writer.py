@@ -18,6 +18,7 @@ import pyarrow.parquet as pq
 
 import tracelink
 from tracelink import samples
+from tracelink._api.functions import linked_job
 from tracelink._model.errors import TraceError, UsageError
 from tracelink._store.parquet import arrow_schema
 from tracelink.converters.tables import contents, schema, writer
@@ -81,7 +82,7 @@ def test_an_earlier_dataset_is_replaced(tmp_path: Path) -> None:
     output = tmp_path / "job.parquet"
     tracelink.merge(samples.path("hung_job"), output=output)
     tracelink.merge(JOB, output=output)
-    assert [rank.rank for rank in tracelink.collectives(output).ranks] == [0, 1]
+    assert [rank.rank for rank in linked_job(output).ranks] == [0, 1]
     assert [path.name for path in tmp_path.iterdir()] == ["job.parquet"]
 
 

@@ -13,10 +13,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-import tracelink
 from builders.dumps import examined, rows, sqlite_of
 from builders.recorder import as_json, collective, dump, frame, pickled, process_group
-from tracelink._hang.examine import Examined
+from tracelink._hang.examine import Examined, examine
 from tracelink._hang.report.database import TABLES, VERSION, database_at
 from tracelink._model.errors import ChangedError, TraceError, UsageError
 from tracelink._store import parquet as writer
@@ -161,7 +160,7 @@ def test_dump_that_is_deleted_meanwhile(tmp_path: Path) -> None:
     folder.mkdir()
     for rank in (0, 1):
         (folder / f"comm_lib_trace_rank_{rank}").write_bytes(as_json(dump(collective())))
-    what = tracelink.examine(folder)
+    what = examine(folder)
     (folder / "comm_lib_trace_rank_1").unlink()
     with pytest.raises(
         ChangedError, match="comm_lib_trace_rank_1: the file was removed since it was first read"

@@ -14,7 +14,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-import tracelink
 from builders.data import traces
 from builders.dumps import dumps, hang
 from builders.html_page import Element, read_html
@@ -22,7 +21,7 @@ from builders.kineto import cpu_op, python_frame
 from builders.programs import diagnosis_of_programs, journal_of_programs
 from builders.witnesses import call, loading, profile
 from tracelink import _show as show
-from tracelink._hang.examine import diagnosis_of
+from tracelink._hang.examine import diagnosis_of, examine
 from tracelink._hang.facts.journal import Journal
 from tracelink._hang.facts.model import (
     Checked,
@@ -309,7 +308,7 @@ def test_size_with_many_ranks() -> None:
     ],
 )
 def test_generated_jobs(case: str, verdict: str) -> None:
-    examined = tracelink.examine(traces(f"gloo/{case}"))
+    examined = examine(traces(f"gloo/{case}"))
     root = page(examined.diagnosis, examined.journal)
     check_harmless(root)
     assert root.one("h1").text.startswith(verdict)
@@ -362,7 +361,7 @@ def page_of_job(folder: Path) -> str:
     dumps(folder / "dumps", hang(4, culprit=2))
     profile(folder / "traces", 2, call(1), call(2), loading(2.3, 6.8))
     profile(folder / "traces", 0, call(1), until=2)
-    examined = tracelink.examine(folder, jobs=1)
+    examined = examine(folder, jobs=1)
     return written(examined.diagnosis, examined.journal)
 
 
@@ -391,7 +390,7 @@ def test_names_in_profiles_are_escaped(tmp_path: Path) -> None:
         python_frame("<b>.py(3): x", 2e6 - 800, 1800),
     ]
     profile(tmp_path / "traces", 2, around, call(2))
-    examined = tracelink.examine(tmp_path, jobs=1)
+    examined = examine(tmp_path, jobs=1)
     text = written(examined.diagnosis, examined.journal)
     assert "&lt;script&gt;alert(1)" in text
     assert "<script>alert" not in text

@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-import tracelink
 from builders.data import traces
 from builders.documentation import rewritten
 from builders.dumps import examined, rows, sqlite_of
 from builders.recorder import CREATED, collective, dump, frame, process_group
+from tracelink._hang.examine import examine
 from tracelink._hang.report.database import database_at
 
 DOCUMENT = Path(__file__).parents[3] / "docs" / "database.md"
@@ -117,7 +117,7 @@ def test_query_parquet(
 
 
 def test_queries_on_a_hang(tmp_path: Path) -> None:
-    database = sqlite_of(tracelink.examine(traces("gloo/never_joined/settled")), tmp_path)
+    database = sqlite_of(examine(traces("gloo/never_joined/settled")), tmp_path)
     assert ("0", "default_pg", 7, "all_reduce", 3, "finished", 6) in rows(
         database, query("Ranks that have not")
     )

@@ -12,13 +12,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import tracelink
 from builders.data import HANGS, HEALTHY, traces
 from builders.dumps import examined, rows, sqlite_of
 from builders.recorded_jobs import faulty_plans, plans
 from builders.recorder import CREATED, collective, dump, frame, process_group
 from generators.recorded_jobs import FAULTS, Fault, Plan, job
-from tracelink._hang.examine import Examined
+from tracelink._hang.examine import Examined, examine
 from tracelink._hang.report.database import TABLES, database_at
 
 # Single tables.
@@ -354,7 +353,7 @@ def test_faulty_job(
 
 @pytest.mark.parametrize("case", [*HANGS, *HEALTHY, "cpu_job", "hung_job"])
 def test_database_agrees_with_diagnosis(case: str, tmp_path: Path) -> None:
-    what = tracelink.examine(traces(case))
+    what = examine(traces(case))
     database = sqlite_of(what, tmp_path)
     assert rows(database, "PRAGMA foreign_key_check") == []
     assert rows(database, "SELECT count(*) FROM entries") == [(len(what.journal),)]
@@ -378,7 +377,7 @@ def test_database_agrees_with_diagnosis(case: str, tmp_path: Path) -> None:
 
 
 def test_latest_rank_is_last_of_its_collective(tmp_path: Path) -> None:
-    database = sqlite_of(tracelink.examine(traces("gloo/late")), tmp_path)
+    database = sqlite_of(examine(traces("gloo/late")), tmp_path)
     query = """
         SELECT l.rank = c.last_rank, l.worst_ns = c.late_ns
         FROM lateness l JOIN collectives c ON c.group_id = l.group_id AND c.sequence = l.sequence
@@ -391,7 +390,7 @@ def test_latest_rank_is_last_of_its_collective(tmp_path: Path) -> None:
 def test_any_entry(tmp_path: Path) -> None:
     (dump,) = traces("gloo/healthy_json").glob("*rank_3*")
     entries = json.loads(dump.read_text())["entries"]
-    database = sqlite_of(tracelink.examine(dump.parent), tmp_path)
+    database = sqlite_of(examine(dump.parent), tmp_path)
     query = "SELECT place, operation, input_sizes, created_ns, retired FROM entries WHERE rank = 3"
     assert [
         (place, operation, json.loads(sizes), created, bool(retired))

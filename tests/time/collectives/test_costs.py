@@ -11,7 +11,7 @@ from hypothesis import strategies as some
 
 from builders.data import traces, truth
 from builders.job import JobBuilder
-from tracelink import collectives
+from tracelink._api.functions import linked_job
 from tracelink._model.clock import Clock
 from tracelink._model.collectives import Verdict
 from tracelink._model.job import Job
@@ -138,7 +138,7 @@ def test_waits_and_transfers_fit_into_the_time_that_ranks_spend(entries: list[li
 
 
 def test_four_ranks_are_late_in_turn_as_they_were_made() -> None:
-    report = collectives_of(collectives(traces("data_parallel")))
+    report = collectives_of(linked_job(traces("data_parallel")))
     last = {late.rank: late.last for late in report.communication.late}
     assert last == Counter(one["last_rank"] for one in truth("data_parallel")["collectives"])
     costs = {(row.operation, row.cost) for row in report.collectives}

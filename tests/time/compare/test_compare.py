@@ -1,4 +1,4 @@
-"""Tests of tracelink.compare: causes add up, runs that differ in kind are not compared, and the samples."""
+"""Tests of tracelink.diff: causes add up, runs that differ in kind are not compared, and the samples."""
 
 from __future__ import annotations
 
@@ -166,9 +166,7 @@ def the(cause: str, comparison: Comparison) -> CauseChange:
 
 
 def test_the_samples() -> None:
-    found = tracelink.compare(
-        samples.path("run_before"), samples.path("run_after"), gates=["step_time > +5%"]
-    )
+    found = tracelink.diff(samples.path("run_before"), samples.path("run_after"), gates=["step_time > +5%"])
     assert found.comparable
     assert [gate.failed for gate in found.gates] == [True]
     assert the("idle: data loading", found).status is Status.NEW
@@ -180,25 +178,25 @@ def test_the_samples() -> None:
 
 def test_graphs_compare_like_their_files() -> None:
     paths = [samples.path(name) for name in ("run_before", "run_after")]
-    assert tracelink.compare(*paths) == tracelink.compare(*map(tracelink.load, paths))
+    assert tracelink.diff(*paths) == tracelink.diff(*map(tracelink.load, paths))
 
 
 def test_a_run_with_itself_has_no_cause() -> None:
     path = samples.path("run_before")
-    found = tracelink.compare(path, path)
+    found = tracelink.diff(path, path)
     assert (found.step.delta_ns, found.causes) == (0, [])
 
 
 def test_a_run_without_the_steps_is_an_error() -> None:
     path = samples.path("run_before")
     with pytest.raises(UsageError, match="the first run has no step 9 on any rank") as raised:
-        tracelink.compare(path, path, steps=[9])
+        tracelink.diff(path, path, steps=[9])
     assert (raised.value.source, raised.value.advice) == (str(path), "Its recordings have steps 1-6.")
 
 
 def test_steps_that_are_missing_are_named() -> None:
     path = samples.path("run_before")
-    notes = tracelink.compare(path, path, steps="3,99").findings
+    notes = tracelink.diff(path, path, steps="3,99").findings
     assert [note.message for note in notes if note.reason == "no_such_step"] == [
         "First run: most ranks have no step 99; only step 3 is compared.",
         "Second run: most ranks have no step 99; only step 3 is compared.",
@@ -229,7 +227,7 @@ def test_ranks_without_a_common_step(tmp_path: Path) -> None:
         recorded(tmp_path / "b", {0: [1, 2], 1: [5]}),
     )
     with pytest.raises(UnreadableError, match="the ranks of the second run have no step in common") as raised:
-        tracelink.compare(good, run)
+        tracelink.diff(good, run)
     assert raised.value.source == run
     assert raised.value.advice == (
         "Rank 0 has steps 1-2; Rank 1 has step 5. Choose ranks that recorded the same steps."
@@ -238,7 +236,7 @@ def test_ranks_without_a_common_step(tmp_path: Path) -> None:
 
 def test_the_steps_of_most_ranks_are_compared(tmp_path: Path) -> None:
     run = recorded(tmp_path / "a", {0: [1, 2, 3], 1: [7], 2: [7]})
-    found = tracelink.compare(run, run)
+    found = tracelink.diff(run, run)
     assert found.step.before_steps == 1
     assert "Rank 0 of the first run: no breakdown, or other steps than most ranks; not compared." in [
         note.message for note in found.findings
@@ -258,7 +256,7 @@ def test_a_run_without_profiles_is_named(tmp_path: Path) -> None:
     with pytest.raises(
         UnreadableError, match="the second run has no breakdown of time on any rank"
     ) as raised:
-        tracelink.compare(good, tmp_path / "dumps")
+        tracelink.diff(good, tmp_path / "dumps")
     assert raised.value.source == str(tmp_path / "dumps")
 
 
@@ -266,7 +264,7 @@ def test_a_truncated_run_is_incomplete(tmp_path: Path) -> None:
     good, cut = (recorded(tmp_path / name, {0: [1, 2, 3], 1: [1, 2, 3]}) for name in "ab")
     file = tmp_path / "b" / "rank1.json"
     file.write_bytes(file.read_bytes()[:-60])
-    found = tracelink.compare(good, cut, gates="step_time > 5%")
+    found = tracelink.diff(good, cut, gates="step_time > 5%")
     assert found.why_not[0] == "the second run is incomplete: 1 file is truncated or unreadable"
     assert any(
         note.reason == "truncated" and note.message.startswith("Second run: ") for note in found.findings
@@ -276,7 +274,7 @@ def test_a_truncated_run_is_incomplete(tmp_path: Path) -> None:
 
 def test_whole_recordings(tmp_path: Path) -> None:
     run = recorded(tmp_path / "a", {0: [], 1: []})
-    found = tracelink.compare(run, run)
+    found = tracelink.diff(run, run)
     assert (found.comparable, found.step.whole_recordings) == (True, True)
     assert [note.reason for note in found.findings if note.severity is Severity.WARNING] == [
         "whole_recordings"
@@ -291,7 +289,7 @@ def test_two_files_of_one_rank_are_refused_with_advice_that_fits(tmp_path: Path)
         kineto.trace(kineto.cpu_op("aten::mm", 110, 50), distributedInfo=kineto.distributed(0, 2)),
     )
     with pytest.raises(RankConflictError) as raised:
-        tracelink.compare(run, run)
+        tracelink.diff(run, run)
     assert "--rank" not in str(raised.value)
 
 
@@ -324,17 +322,17 @@ def test_a_gate_for_a_family_is_for_the_sum_of_its_causes() -> None:
 @pytest.mark.parametrize(
     ("arguments", "problem"),
     [
-        ((None, "a"), "before: NoneType is not a path"),
-        (("a", 5), "after: int is not a path"),
-        (([1], "a"), "before: list is not a path"),
-        ((b"a", "a"), "before: bytes is not a path"),
+        ((None, "."), "None is no path and no list of paths"),
+        ((".", 5), "5 is no path and no list of paths"),
+        (([1], "."), r"\[1\] is no path and no list of paths"),
+        ((b"a", "."), "b'a' is no path and no list of paths"),
     ],
 )
 def test_runs_of_wrong_types(arguments: tuple[Any, Any], problem: str) -> None:
     with pytest.raises(UsageError, match=problem):
-        tracelink.compare(*arguments)
+        tracelink.diff(*arguments)
 
 
 def test_a_gate_of_a_wrong_type() -> None:
     with pytest.raises(UsageError, match="gates: 5 is not a limit"):
-        tracelink.compare("a", "b", gates=5)  # type: ignore[arg-type]
+        tracelink.diff(".", ".", gates=5)  # type: ignore[arg-type]

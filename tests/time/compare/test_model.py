@@ -6,14 +6,15 @@ import pickle
 
 import pytest
 
-from tracelink import compare, samples
+import tracelink
+from tracelink import samples
 from tracelink._model.errors import UsageError
 from tracelink._time.compare.model import CauseChange, Comparison
 
 
 @pytest.fixture(scope="module")
 def comparison() -> Comparison:
-    return compare(samples.path("run_before"), samples.path("run_after"), gates=["step_time > +5%"])
+    return tracelink.diff(samples.path("run_before"), samples.path("run_after"), gates=["step_time > +5%"])
 
 
 def test_every_table_is_a_frame_and_can_be_pickled(comparison: Comparison) -> None:

@@ -16,7 +16,7 @@ from builders.paths import US, generated, path_in_words, pieces_of, ranks_of_pie
 from generators.job import Job as Made
 from generators.jobs import write
 from tracelink._io.sources import discover_inputs
-from tracelink._join.job_reader import read_job
+from tracelink._join.job_reader import Reading, read_job
 from tracelink._model.columns import UNKNOWN
 from tracelink._model.events import Relation
 from tracelink._run.processes import Processes
@@ -245,7 +245,7 @@ def test_the_path_has_no_gaps_and_nothing_on_it_starts_before_its_cause_ends(
 @pytest.mark.parametrize("ranks", [1, 2, 4])
 def test_generated_training_is_explained_all_but_its_start(tmp_path: Path, ranks: int) -> None:
     write(Made(ranks=ranks, steps=3, clock_skew_ns=0), tmp_path)
-    job = read_job(discover_inputs(tmp_path), Processes())
+    job = read_job(Reading(discover_inputs(tmp_path), Processes()))
     pieces = pieces_of(job)
     follows_causes(pieces)
     path = critical_path(pieces)
@@ -260,12 +260,12 @@ SHARED = ("matched8", "pairs/torch213_gloo2", "kineto/four_ranks_derived", "pair
 
 @pytest.mark.parametrize("name", ["cpu_job", "data_parallel", "gpu_2023", "cluster", *foreign(*SHARED)])
 def test_jobs_are_explained_without_contradictions(name: str) -> None:
-    job = read_job(discover_inputs(traces(name)), Processes())
+    job = read_job(Reading(discover_inputs(traces(name)), Processes()))
     follows_causes(pieces_of(job))
 
 
 def test_the_path_of_a_summary_adds_up() -> None:
-    path = tracelink.summarize("samples/gpu_pair").critical_path
+    path = tracelink.summary("samples/gpu_pair").critical_path
     assert path is not None
     sums = {sum(part.values()) for part in (path.by_kind, path.by_rank, path.by_module)}
     assert sums == {path.length_ns} == {sum(step.length_ns for step in path.steps)}

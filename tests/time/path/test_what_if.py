@@ -224,7 +224,7 @@ def test_the_stragglers_of_a_cluster_are_on_the_path_and_without_them_steps_are_
     size = {"ranks": 16, "steps": 3, "drift_ppm": 0.0, "clock_skew_ns": 0}
     truth = write_cluster(tmp_path / "late", straggler_ns=2_000_000, **size)
     write_cluster(tmp_path / "on time", straggler_ns=0, **size)
-    path = tracelink.summarize(tmp_path / "late").critical_path
+    path = tracelink.summary(tmp_path / "late").critical_path
     assert path is not None
     longest = [max(step.by_rank, key=lambda rank: step.by_rank[rank]) for step in path.steps]
     assert longest == [str(rank) for rank in truth["stragglers"]]

@@ -1,11 +1,10 @@
-"""`tracelink.compare`: what changed between two runs, with causes that add up to the change of a step."""
+"""The changes between two runs of a job, with causes that add up to the change of a step."""
 
 from __future__ import annotations
 
-import os
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Unpack
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 from msgspec import Struct
@@ -15,20 +14,14 @@ from tracelink._compile.diff import compared
 from tracelink._compile.model import CompileDiff, CompileReport
 from tracelink._compile.reading import read_tables
 from tracelink._io.engine import Engine
-from tracelink._io.sources import Discovery, Paths
-from tracelink._join.job_reader import read_job
+from tracelink._io.sources import Discovery
 from tracelink._join.reading import tasks_of
-from tracelink._match.clock import clock_choice
-from tracelink._model.clock import ClockMode, Clocks
 from tracelink._model.columns import Float64s
-from tracelink._model.errors import RankConflictError, UnreadableError, UsageError
+from tracelink._model.errors import UnreadableError, UsageError
 from tracelink._model.findings import Finding, Severity, Truncated
-from tracelink._model.graph import EventGraph
 from tracelink._model.job import Job
 from tracelink._model.ranges import Numbers
-from tracelink._model.selection import Selection
 from tracelink._model.text import counted, rank_list, ranks_in_words, size, subject
-from tracelink._run.reading import ReadOptions, engine_of, inputs_of
 from tracelink._time.compare.confidence import LEAST_STEPS, change_interval
 from tracelink._time.compare.gates import Limit, gates_of
 from tracelink._time.compare.model import (
@@ -58,107 +51,76 @@ MOST_STEPS = 4
 MOST_KERNELS = 20
 """Kernels that are listed of one cause."""
 
-Run = Paths | EventGraph
-"""The traces of a run, or its graph."""
+
+MOST_PATHS = 2
+"""Paths of a run that errors name."""
 
 
-def compare(
-    before: Run,
-    after: Run,
-    *,
-    gates: Sequence[str] = (),
-    anyway: bool = False,
-    clock: str | os.PathLike[str] | Clocks = ClockMode.HOST,
-    ranks: Numbers | str | Iterable[int] | None = None,
-    steps: Numbers | str | Iterable[int] | None = None,
-    run: int | None = None,
-    **reading: Unpack[ReadOptions],
-) -> Comparison:
-    """Compares two runs of a job: how much longer a step takes, and what takes the time.
+class Run(Struct, frozen=True):
+    """One of the two runs: its files, which are read when they are needed, or its graph."""
 
-    If both runs have logs of torch.compile, it also compares what was compiled, and how long that took.
-
-    Args:
-        before: Files, directories, globs and archives of the first run; or its graph.
-        after: The same of the second run.
-        gates: Limits such as `step_time > +5%` or `aten::mm > +2ms`, or a single one; see `Comparison.gates`.
-        anyway: Decide the gates also if the runs are not comparable.
-        clock: How the clocks of ranks are corrected, as for `load`.
-        ranks: Only these ranks of both runs, such as "0-7,64" or [0, 1].
-        steps: Only these steps of both runs, such as "3-5,7" or range(3, 6).
-        run: If the compile logs of the first run are of several starts of the job, the one to compare: 1 is the first.
-        **reading: What is read, as what, and where the work runs: see `ReadOptions`.
-
-    Returns:
-        The change of the step with its causes, whether the runs can be compared, and what became of the gates.
-
-    Raises:
-        UsageError: A path does not exist, an argument is invalid, a run has none of the steps, or a gate is for
-            something that neither run has.
-        UnreadableError: No source of a run can be read, a run has no breakdown, or its ranks have no step in common.
-        RankConflictError: Two files of a run are of the same rank, or the name of a file contradicts its content.
-
-    Example:
-        tracelink.compare("monday/", "friday/", gates=["step_time > +5%"]).causes
-    """
-    limits = [Limit.parsed(text) for text in _texts(gates)]
-    for one, argument in ((before, "before"), (after, "after")):
-        _check_type(one, argument)
-    chosen = engine_of(reading)
-    runs = [_Run.of("first", before, reading), _Run.of("second", after, reading)]
-    first, second = (one.compile_report(chosen, start) for one, start in zip(runs, (run, None), strict=True))
-    compiled = compared(first, second) if first and second else None
-    of_logs = [*first.findings, *second.findings] if first and second else []
-    if compiled and not any(one.has_more_than_logs() for one in runs):
-        return _of_logs(compiled, of_logs, limits)
-    selection = Selection(ranks=ranks, steps=steps)
-    sides = []
-    for each in runs:
-        side = side_of(each.job(chosen, clock, selection.ranks), chosen, selection.steps)
-        if not side.steps and not (compiled and not side.recorded):
-            raise _nothing_to_compare(side, each.which, _path(each.run), selection.steps)
-        sides.append(side)
-    if compiled and not any(side.recorded for side in sides):
-        return _of_logs(compiled, of_logs, limits)
-    for each, side in zip(runs, sides, strict=True):
-        if not side.steps:
-            raise _nothing_to_compare(side, each.which, _path(each.run), selection.steps)
-    comparison = comparison_of(sides[0], sides[1], limits, anyway=anyway, steps=selection.steps)
-    return replace(comparison, compile=compiled) if compiled else comparison
-
-
-class _Run(Struct, frozen=True):
-    """One of the two runs: its graph, or its files."""
-
-    which: str
-    run: Run
+    job: Callable[[], Job]
+    """Reads the traces."""
+    engine: Engine
     sources: Discovery | None
+    """The files; None for a graph in memory."""
+    path: str = ""
+    """What errors call it."""
 
-    @classmethod
-    def of(cls, which: str, run: Run, options: ReadOptions) -> _Run:
-        return cls(which, run, None if isinstance(run, EventGraph) else inputs_of(run, options))
-
-    def compile_report(self, engine: Engine, start: int | None) -> CompileReport | None:
+    def compile_report(self, start: int | None = None) -> CompileReport | None:
         """The tables of the logs of torch.compile; None if there is none."""
-        return read_tables(self.sources, engine, start) if self.sources else None
+        return read_tables(self.sources, self.engine, start) if self.sources else None
 
     def has_more_than_logs(self) -> bool:
         """True if there are files other than logs of torch.compile."""
         tasks = tasks_of(self.sources, []) if self.sources else []
         return not all(task.content is Content.COMPILATIONS for task in tasks)
 
-    def job(self, engine: Engine, clock: str | os.PathLike[str] | Clocks, ranks: Numbers | None) -> Job:
-        if isinstance(self.run, EventGraph):
-            return Job.of(self.run)
-        assert self.sources
-        try:
-            return read_job(self.sources, engine, clock=clock_choice(clock), selection=Selection(ranks=ranks))
-        except RankConflictError as conflict:
-            conflict.advice = (
-                "Name the folder of one job, with one file of each format for each rank, and rename files whose names "
-                "have another rank."
-            )
-            raise
+
+def compare_runs(
+    before: Run,
+    after: Run,
+    *,
+    limits: Sequence[Limit] = (),
+    anyway: bool = False,
+    steps: Numbers | None = None,
+    start: int | None = None,
+) -> Comparison:
+    """Compares two runs of a job: how much longer a step takes, and what takes the time.
+
+    If both runs have logs of torch.compile, it also compares what was compiled, and how long that took.
+
+    Args:
+        before: The first run.
+        after: The second run.
+        limits: The gates.
+        anyway: Decide the gates also if the runs are not comparable.
+        steps: Only these steps of both runs.
+        start: If the compile logs of the first run are of several starts of the job, the one to compare.
+
+    Raises:
+        UsageError: A run has none of the steps, or a gate is for something that neither run has.
+        UnreadableError: A run has no breakdown, or its ranks have no step in common.
+    """
+    first, second = before.compile_report(start), after.compile_report()
+    compiled = compared(first, second) if first and second else None
+    of_logs = [*first.findings, *second.findings] if first and second else []
+    runs = {"first": before, "second": after}
+    if compiled and not any(run.has_more_than_logs() for run in runs.values()):
+        return _of_logs(compiled, of_logs, limits)
+    sides = []
+    for which, run in runs.items():
+        side = side_of(run.job(), run.engine, steps)
+        if not side.steps and not (compiled and not side.recorded):
+            raise _nothing_to_compare(side, which, run.path, steps)
+        sides.append(side)
+    if compiled and not any(side.recorded for side in sides):
+        return _of_logs(compiled, of_logs, limits)
+    for (which, run), side in zip(runs.items(), sides, strict=True):
+        if not side.steps:
+            raise _nothing_to_compare(side, which, run.path, steps)
+    comparison = comparison_of(sides[0], sides[1], limits, anyway=anyway, steps=steps)
+    return replace(comparison, compile=compiled) if compiled else comparison
 
 
 def _of_logs(diff: CompileDiff, findings: Sequence[Finding], limits: Sequence[Limit]) -> Comparison:
@@ -174,34 +136,15 @@ def _of_logs(diff: CompileDiff, findings: Sequence[Finding], limits: Sequence[Li
     )
 
 
-def _texts(gates: object) -> list[str]:
+def limits_of(gates: object) -> list[Limit]:
+    """Returns the limits in gates such as `step_time > +5%`, or in a single one; raises `UsageError` for others."""
     texts: list[Any] = [gates] if isinstance(gates, str) or not isinstance(gates, Iterable) else list(gates)
     for text in texts:
         if not isinstance(text, str):
             raise UsageError(
                 f"gates: {text!r} is not a limit", advice='Write, for example, "step_time > +5%".'
             )
-    return texts
-
-
-def _check_type(run: object, argument: str) -> None:
-    paths = [run] if isinstance(run, str | os.PathLike | EventGraph) else run
-    if not isinstance(paths, Sequence) or not all(
-        isinstance(path, str | os.PathLike | EventGraph) for path in paths
-    ):
-        raise UsageError(
-            f"{argument}: {type(run).__name__} is not a path, a list of paths, or a graph",
-            advice="Give the folder of a run, or what tracelink.load returns.",
-        )
-    if not isinstance(run, EventGraph) and any(isinstance(path, EventGraph) for path in paths):
-        raise UsageError(f"{argument}: a list of graphs", advice="Give one graph, of all ranks of the run.")
-
-
-def _path(run: Run) -> str:
-    if isinstance(run, EventGraph):
-        return ""
-    paths = [run] if isinstance(run, str | os.PathLike) else run
-    return ", ".join(os.fspath(path) for path in paths[:2]) + (", …" if len(paths) > 2 else "")
+    return [Limit.parsed(text) for text in texts]
 
 
 def _nothing_to_compare(

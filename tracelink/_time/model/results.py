@@ -1,4 +1,4 @@
-"""The results of `summarize`, as `tracelink summary --json` prints them. Times are ns; instants count from 1970.
+"""The results of `tracelink.summary`, as its command prints them with --json. Times are ns; instants count from 1970.
 
 docs/answers.md defines every number.
 """

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from builders.job import JobBuilder
 from generators.jobs import write_cluster
-from tracelink._api import merge, write
+from tracelink._api.functions import merge
 from tracelink._model.events import EventKind, TrackKind
 from tracelink._model.findings import Finding
 from tracelink._model.graph import EventGraph
@@ -49,7 +49,7 @@ def overlapping(*programs: Program, computation: Sequence[Sequence[int]] = ()) -
 
 
 def written(graph: EventGraph, folder: Path, variant: str = "full") -> tuple[list[Finding], Validation]:
-    outputs = write(graph, folder / "job", to="chakra", options={"variant": variant})
+    outputs = merge(graph, folder / "job", to="chakra", options={"variant": variant}).outputs
     return replayed(outputs), validate(folder, variant="full")
 
 

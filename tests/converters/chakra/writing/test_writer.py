@@ -26,7 +26,7 @@ from builders.data import traces as inputs
 from builders.job import JobBuilder
 from builders.kineto import cpu_op
 from builders.kineto import write as write_profile
-from tracelink._api import merge, write
+from tracelink._api.functions import merge
 from tracelink._model.columns import NO_TIME
 from tracelink._model.errors import TraceError, UsageError
 from tracelink._model.events import GPU_WORK, EventKind, Key, Relation, TrackKind
@@ -48,7 +48,7 @@ def ranks(*numbers: int) -> EventGraph:
 
 @pytest.mark.parametrize("jobs", [1, 2])
 def test_a_file_for_each_rank_and_the_groups(tmp_path: Path, jobs: int) -> None:
-    outputs = write(ranks(0, 3), tmp_path / "new" / "job", to="chakra", jobs=jobs)
+    outputs = merge(ranks(0, 3), tmp_path / "new" / "job", to="chakra", jobs=jobs).outputs
     assert [(Path(output.path).name, output.format, output.rank, output.events) for output in outputs] == [
         ("job.0.et", "chakra", 0, 1),
         ("job.3.et", "chakra", 3, 1),
@@ -73,12 +73,12 @@ def test_a_file_for_each_rank_and_the_groups(tmp_path: Path, jobs: int) -> None:
     ],
 )
 def test_names(output: str, numbers: tuple[int, ...], names: list[str], tmp_path: Path) -> None:
-    write(ranks(*numbers), f"{tmp_path}/{output}", to="chakra")
+    merge(ranks(*numbers), f"{tmp_path}/{output}", to="chakra")
     assert sorted(path.name for path in (tmp_path / "et").iterdir()) == names
 
 
 def test_the_suffix_means_this_format(tmp_path: Path) -> None:
-    assert {output.format for output in write(ranks(0), tmp_path / "job.et")} == {"chakra"}
+    assert {output.format for output in merge(ranks(0), tmp_path / "job.et").outputs} == {"chakra"}
 
 
 def test_the_name_that_nobody_gave(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -92,7 +92,7 @@ class TestStandardOutput:
     def test_takes_one_rank_without_the_groups(self, monkeypatch: pytest.MonkeyPatch) -> None:
         buffer = BytesIO()
         monkeypatch.setattr(sys, "stdout", TextIOWrapper(buffer))
-        (output,) = write(ranks(4), "-", to="chakra", jobs=1)
+        (output,) = merge(ranks(4), "-", to="chakra", jobs=1).outputs
         decoded = decode(io.BytesIO(buffer.getvalue()))
         assert (len(decoded.nodes), decoded.faults) == (1, [])
         assert (output.path, output.bytes) == ("-", len(buffer.getvalue()))
@@ -101,7 +101,7 @@ class TestStandardOutput:
         buffer = BytesIO()
         monkeypatch.setattr(sys, "stdout", TextIOWrapper(buffer))
         with pytest.raises(UsageError, match=r"takes one file, but the job has 2 ranks.*-o et/job"):
-            write(ranks(0, 1), "-", to="chakra")
+            merge(ranks(0, 1), "-", to="chakra")
         assert not buffer.getvalue()
 
 
@@ -109,7 +109,7 @@ def test_files_appear_whole_or_not_at_all(tmp_path: Path, monkeypatch: pytest.Mo
     (tmp_path / "job.0.et").write_bytes(b"before")
     monkeypatch.setattr("tracelink.converters.chakra.encode.BATCH", None)
     with pytest.raises((TypeError, TraceError)):
-        write(ranks(0), tmp_path / "job", to="chakra", jobs=1)
+        merge(ranks(0), tmp_path / "job", to="chakra", jobs=1)
     assert [(path.name, path.read_bytes()) for path in tmp_path.iterdir()] == [("job.0.et", b"before")]
 
 

@@ -39,7 +39,7 @@ SEGMENTS = [
 
 
 def written(graph: EventGraph, output: Path) -> Path:
-    tracelink.write(graph, output, options={"critical_path": "yes"})
+    tracelink.merge(graph, output, options={"critical_path": "yes"})
     return output
 
 
@@ -97,14 +97,14 @@ def test_ranks_of_two_jobs_have_none_and_a_finding(tmp_path: Path) -> None:
     job = JobBuilder(unit=US)
     job.op("aten::mm", 0, 4)
     job.op("aten::mm", 100 * DAY_US, 100 * DAY_US + 4, rank=1)
-    (output,) = tracelink.write(job.build(), tmp_path / "job.json", options={"critical_path": "yes"})
+    (output,) = tracelink.merge(job.build(), tmp_path / "job.json", options={"critical_path": "yes"}).outputs
     found = output.findings
     (message,) = [each.message for each in found if each.reason == "no_critical_path"]
     assert message.startswith("No critical path is drawn. Rank 0 and rank 1 were recorded 100 days apart (")
 
 
 def test_it_is_as_long_as_the_steps_of_a_sample(tmp_path: Path) -> None:
-    path = tracelink.summarize("samples/gpu_pair").critical_path
+    path = tracelink.summary("samples/gpu_pair").critical_path
     tracelink.merge("samples/gpu_pair", output=tmp_path / "job.json", options={"critical_path": "yes"})
     slices = [event for event in elements(tmp_path / "job.json") if event.get("cat") == "critical path"]
     assert path is not None
