@@ -55,7 +55,7 @@ def many_ranks(events: int) -> Input:
     original = inputs.without_stacks(100_000_000)
 
     def write(folder: Path) -> int:
-        from tracelink.converters.tables.database import make_database
+        from tracelink.converters.tables.storage import make_database
 
         ranks = written_dataset(original.path, folder / DATASET, events)
         scratch = folder / "scratch"
@@ -81,7 +81,7 @@ def written_dataset(profile: Path, folder: Path, events: int) -> int:
     from tracelink._store import parquet
     from tracelink.converters.tables import schema
     from tracelink.converters.tables.contents import job_tables, rank_tables
-    from tracelink.converters.tables.files import write_manifest
+    from tracelink.converters.tables.storage import write_manifest
 
     job = read_job(discover_inputs(profile), Processes())
     contents = list(rank_tables(with_memory(job.parts[0].load()), None))

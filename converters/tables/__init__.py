@@ -5,7 +5,7 @@ from __future__ import annotations
 from tracelink._model import MANIFEST, MANIFEST_START
 from tracelink.plugins import Content, Files, Format, ReaderSpec, WriterSpec
 
-__all__ = ["DUCKDB", "PARQUET", "database", "files", "schema", "writer"]
+__all__ = ["DUCKDB", "PARQUET", "schema", "storage", "writer"]
 
 DUCKDB_MAGIC = b"DUCK"
 DUCKDB_MAGIC_AT = 8

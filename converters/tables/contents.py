@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -11,11 +12,12 @@ import pyarrow as pa
 from msgspec.structs import replace
 
 from tracelink._model.columns import NO_TIME, UNKNOWN, Int64s, int64s, values_at
+from tracelink._model.columns import Table as ModelTable
 from tracelink._model.errors import encodable
 from tracelink._model.events import EventKind, Events, Key, KeyColumn, Relation
 from tracelink._model.graph import EventGraph
 from tracelink._model.job import Job
-from tracelink._model.trace import TEXT_KEYS, Payload, payloads_near
+from tracelink._model.trace import TEXT_KEYS, Payload, SourceInfo, payloads_near
 from tracelink._store.parquet import arrow_schema, arrow_type
 from tracelink._store.schema import Column, Type
 from tracelink._time.model.results import WorkIn
@@ -88,26 +90,20 @@ def _table(table: schema.Table, columns: Mapping[str, Any]) -> pa.Table:
     )
 
 
-def _of_structs(table: schema.Table, rows: Sequence[Any], **others: pa.Array) -> pa.Table:
-    """A table with a row for each value of the model; `others` are columns that are no fields."""
-    arrays = {
-        column.name: _array(column, (getattr(row, column.source) for row in rows))
-        for column in table.columns
-        if column.name not in others
-    }
-    return _table(table, others | arrays)
-
-
-def _of_columns(table: schema.Table, rows: Any, strings: Sequence[str] = (), **others: pa.Array) -> pa.Table:
-    """A table of the columns of a table of the model."""
-    masked = rows.masked()
+def _of_model(table: schema.Table, rows: Any, strings: Sequence[str] = (), **others: pa.Array) -> pa.Table:
+    """A table of the rows of the model; `others` are columns that are not made of its fields alone."""
+    masked = rows.masked() if isinstance(rows, ModelTable) else {}
 
     def array(column: Column) -> pa.Array:
-        values = masked[column.source]
+        if not column.source:
+            return pa.array(np.arange(len(rows))).cast(arrow_type(column.type))
+        if not isinstance(rows, ModelTable):
+            return _array(column, (getattr(row, column.source) for row in rows))
         if column.words:
             return dictionary(column.words, getattr(rows, column.source))
         if column.type == Type.SHARED:
             return texts(strings, getattr(rows, column.source))
+        values = masked[column.source]
         if isinstance(values, np.ma.MaskedArray):
             mask = np.ma.getmaskarray(values)
             return pa.array(values.data, mask=mask if mask.any() else None)
@@ -119,10 +115,6 @@ def _of_columns(table: schema.Table, rows: Any, strings: Sequence[str] = (), **o
     )
 
 
-def _rows(count: int) -> pa.Array:
-    return pa.array(np.arange(count, dtype=np.int32))
-
-
 # One rank.
 
 
@@ -132,9 +124,8 @@ def rank_tables(graph: EventGraph, arguments: Int64s | None) -> Iterator[tuple[s
     view = RankView(graph)
     as_columns, others = _keys(graph)
     yield schema.EVENTS, _events(view, as_columns)
-    yield schema.EDGES, _of_columns(schema.EDGES, graph.edges)
-    tracks = graph.tracks
-    yield schema.TRACKS, _of_structs(schema.TRACKS, tracks, track=_rows(len(tracks)))
+    yield schema.EDGES, _of_model(schema.EDGES, graph.edges)
+    yield schema.TRACKS, _of_model(schema.TRACKS, graph.tracks)
     yield schema.COUNTERS, _counters(graph)
     yield schema.KEYS, _other_keys(graph, others)
     yield schema.STEPS, _steps(view)
@@ -172,7 +163,6 @@ def _events(view: RankView, keys: Mapping[Key, KeyColumn]) -> pa.Table:
     gap = work.start[1:] - np.maximum.accumulate(work.end)[:-1]
     idle[work.row[1:][gap > 0]] = gap[gap > 0]
     columns = {
-        "event": pa.array(np.arange(length)),
         "payload": numbers(events.payload),
         "caller": numbers(caller),
         "self_ns": _self_times(events, caller),
@@ -183,7 +173,7 @@ def _events(view: RankView, keys: Mapping[Key, KeyColumn]) -> pa.Table:
     }
     for key in schema.KEY_COLUMNS:
         columns[key.value] = _spread(keys[key], length) if key in keys else pa.nulls(length, pa.int64())
-    return _of_columns(schema.EVENTS, events, graph.strings, **columns)
+    return _of_model(schema.EVENTS, events, graph.strings, **columns)
 
 
 def _self_times(events: Events, caller: Int64s) -> pa.Array:
@@ -237,7 +227,7 @@ def _other_keys(graph: EventGraph, keys: Mapping[Key, KeyColumn]) -> pa.Table:
 def _counters(graph: EventGraph) -> pa.Table:
     samples = graph.counters
     operator = _last_before(samples.time, graph.events, EventKind.OPERATOR)
-    return _of_columns(schema.COUNTERS, samples, operator=numbers(operator))
+    return _of_model(schema.COUNTERS, samples, operator=numbers(operator))
 
 
 def _last_before(times: Int64s, events: Events, kind: EventKind) -> Int64s:
@@ -346,47 +336,28 @@ def _json_texts(found: Sequence[Payload]) -> pa.Array:
 
 def job_tables(job: Job) -> Iterator[tuple[schema.Table, pa.Table]]:
     """The tables that a job has once."""
-    yield schema.RANKS, _of_structs(schema.RANKS, job.ranks)
-    yield schema.SOURCES, _sources(job)
-    yield schema.GROUPS, _groups(job)
-    strings, collectives = job.strings, job.collectives
-    collective = pa.array(np.arange(len(collectives)))
-    yield schema.COLLECTIVES, _of_columns(schema.COLLECTIVES, collectives, strings, collective=collective)
-    yield schema.PARTICIPATIONS, _of_columns(schema.PARTICIPATIONS, job.participations, strings)
-    yield schema.MESSAGES, _of_columns(schema.MESSAGES, job.messages, strings)
-    yield schema.TIES, _of_columns(schema.TIES, job.ties)
-    yield schema.METRICS, _of_columns(schema.METRICS, job.metrics)
-    tracks = job.metric_tracks
-    yield schema.METRIC_TRACKS, _of_structs(schema.METRIC_TRACKS, tracks, metric=_rows(len(tracks)))
-    yield schema.FINDINGS, _of_structs(schema.FINDINGS, job.findings)
-    yield schema.REPORTS, _reports(job)
+    reports = [(rank, report) for rank, reports in job.reports.items() for report in reports]
+    special = {
+        schema.SOURCES: {
+            "source": pa.array(_numbers_within_ranks(job.sources), pa.int32()),
+            "header": _utf8([_header(source.header) if source.header else None for source in job.sources]),
+        },
+        schema.GROUPS: {"size": numbers(int64s([group.size for group in job.groups]), 0)},
+        schema.REPORTS: {"rank": pa.array([rank for rank, _ in reports], pa.int32())},
+    }
+    for table in schema.OF_JOB:
+        rows = [report for _, report in reports] if table == schema.REPORTS else getattr(job, table.name)
+        yield table, _of_model(table, rows, job.strings, **special.get(table, {}))
 
 
-def _sources(job: Job) -> pa.Table:
-    rows: dict[int, int] = {}
-    numbered = []
-    for source in job.sources:
+def _numbers_within_ranks(sources: Sequence[SourceInfo]) -> Iterator[int]:
+    """Yields the row of each source among those of its rank."""
+    counts = Counter[int]()
+    for source in sources:
         rank = source.rank or 0
-        numbered.append(rows.get(rank, 0))
-        rows[rank] = numbered[-1] + 1
-    return _of_structs(
-        schema.SOURCES,
-        job.sources,
-        source=pa.array(numbered, pa.int32()),
-        header=_utf8([_header(source.header) if source.header else None for source in job.sources]),
-    )
+        yield counts[rank]
+        counts[rank] += 1
 
 
 def _header(header: Mapping[str, Any]) -> str:
     return msgspec.json.encode(encodable(dict(header))).decode()
-
-
-def _groups(job: Job) -> pa.Table:
-    sizes = numbers(np.array([group.size for group in job.groups], np.int64), 0)
-    return _of_structs(schema.GROUPS, job.groups, group_id=_rows(len(job.groups)), size=sizes)
-
-
-def _reports(job: Job) -> pa.Table:
-    pairs = [(rank, report) for rank, reports in job.reports.items() for report in reports]
-    rank = pa.array([rank for rank, _ in pairs], pa.int32())
-    return _of_structs(schema.REPORTS, [report for _, report in pairs], rank=rank)

@@ -9,11 +9,10 @@ from typing import Protocol
 import numpy as np
 import pyarrow as pa
 from msgspec import Struct
-from msgspec.structs import replace
+from msgspec.structs import asdict, replace
 
 from tracelink._io.engine import Engine
-from tracelink._io.remote.addresses import shown
-from tracelink._io.remote.objects import as_file, lasting_copy
+from tracelink._io.remote.objects import lasting_copy
 from tracelink._io.sources import STDIN, Source, again
 from tracelink._join.selection import without_unseen
 from tracelink._model.columns import UNKNOWN
@@ -24,10 +23,9 @@ from tracelink._model.job import Job
 from tracelink._model.ranges import Numbers
 from tracelink._model.trace import ProcessGroup, RankTrace, SourceInfo
 from tracelink.converters.tables import schema
-from tracelink.converters.tables.database import DatabaseTables
-from tracelink.converters.tables.files import manifest_of, read_file, refused
 from tracelink.converters.tables.restoring import JobContents, job_contents, rank_graph
 from tracelink.converters.tables.schema import Manifest
+from tracelink.converters.tables.storage import DatabaseTables, DatasetTables, manifest_of, refused
 from tracelink.plugins import Inspected
 
 
@@ -47,21 +45,6 @@ class Tables(Protocol):
     def read(self, table: schema.Table, rank: int | None = None) -> pa.Table:
         """The rows of a table of the job, or those of one rank."""
         ...
-
-
-class DatasetTables(Struct, frozen=True):
-    """The files of a dataset."""
-
-    path: str
-    folder: str
-    """Its path, or its address with everything that opens it."""
-    manifest: Manifest
-
-    def read(self, table: schema.Table, rank: int | None = None) -> pa.Table:
-        """The rows of one file."""
-        name = schema.file_of(table.name) if rank is None else schema.partition(table.name, rank)
-        with refused(f"{shown(self.folder)}/{name}"), as_file(f"{self.folder}/{name}") as file:
-            return read_file(file, table)
 
 
 class TablesPart(Struct, frozen=True):
@@ -120,24 +103,18 @@ def _job(tables: Tables, wanted: Numbers) -> Job:
 
 def _whole_job(contents: JobContents, parts: Sequence[TablesPart], manifest: Manifest) -> Job:
     events = dict(zip(manifest.ranks, manifest.events, strict=True))
-    return Job(
-        parts=parts,
-        ranks=[part.row for part in parts],
-        sources=[source for part in parts for source in part.sources],
-        strings=contents.strings,
-        groups=contents.groups,
-        collectives=contents.collectives,
-        participations=contents.participations,
-        messages=contents.messages,
-        findings=[*contents.findings, *_without_waits(manifest)],
-        reports={part.rank: part.reports for part in parts},
-        first_ns=manifest.first_ns,
-        last_ns=manifest.last_ns,
-        events=sum(events[part.rank] for part in parts),
-        metrics=contents.metrics,
-        metric_tracks=contents.metric_tracks,
-        all_arguments=manifest.arguments == "all",
-    )
+    known = {
+        "parts": parts,
+        "ranks": [part.row for part in parts],
+        "sources": [source for part in parts for source in part.sources],
+        "findings": [*contents.findings, *_without_waits(manifest)],
+        "reports": {part.rank: part.reports for part in parts},
+        "first_ns": manifest.first_ns,
+        "last_ns": manifest.last_ns,
+        "events": sum(events[part.rank] for part in parts),
+        "all_arguments": manifest.arguments == "all",
+    }
+    return Job(**asdict(contents) | known)
 
 
 def _without_waits(manifest: Manifest) -> list[Finding]:

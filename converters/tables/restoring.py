@@ -102,10 +102,13 @@ def _values(rows: pa.Table, column: Column, kind: Any) -> list[Any]:
     return [value or "" for value in values] if column.type == Type.SHARED else values
 
 
-def _structs(table: schema.Table, rows: pa.Table, kind: type[Row], /, **others: Sequence[Any]) -> list[Row]:
-    """A value of the model for each row; null becomes the default of a field."""
-    columns = dict(others)
-    fields = fields_of(kind)
+def _restore(
+    table: schema.Table, rows: pa.Table, strings: StringTable | None = None, /, **others: Sequence[Any]
+) -> Any:
+    """The table of the model, or a list of its structs; `others` are values of fields that are no columns."""
+    if issubclass(table.model, ModelTable):
+        return _columns(table, rows, strings)
+    columns, fields = dict(others), fields_of(table.model)
     for column in table.columns:
         if column.source in fields and column.source not in others:
             columns[column.source] = _values(rows, column, fields[column.source].kind)
@@ -113,18 +116,15 @@ def _structs(table: schema.Table, rows: pa.Table, kind: type[Row], /, **others: 
     for values in zip(*columns.values(), strict=True):
         given = {name: value for name, value in zip(columns, values, strict=True) if value is not None}
         try:
-            found.append(kind(**given))
+            found.append(table.model(**given))
         except TypeError as error:
             raise UnreadableError(f"a row of {table.name} is incomplete: {error}") from error
     return found
 
 
-def _model(
-    table: schema.Table, rows: pa.Table, kind: type[Columns], strings: StringTable | None = None
-) -> Columns:
-    """A table of the model."""
+def _columns(table: schema.Table, rows: pa.Table, strings: StringTable | None) -> Any:
     columns: dict[str, Any] = {}
-    for name, example in kind.of(1).columns().items():
+    for name, example in table.model.of(1).columns().items():
         column = next(column for column in table.columns if column.source == name)
         unknown = example[0]
         if column.words:
@@ -135,7 +135,7 @@ def _model(
             columns[name] = pc.fill_null(rows.column(column.name), unknown).to_numpy()
         else:
             columns[name] = _integers(rows, column.name, unknown).astype(example.dtype, copy=False)
-    return kind(**columns)
+    return table.model(**columns)
 
 
 # One rank.
@@ -153,7 +153,8 @@ def rank_graph(
     """The graph of one rank."""
     strings = StringTable()
     events_table = read(schema.EVENTS)
-    tracks = _tracks(read(schema.TRACKS), row.rank)
+    stored_tracks = read(schema.TRACKS)
+    tracks = _restore(schema.TRACKS, stored_tracks, rank=[row.rank] * len(stored_tracks))
     events = _events(events_table, strings, len(tracks), len(sources))
     keys = _keys(events_table, read(schema.KEYS), strings)
     return EventGraph(
@@ -165,7 +166,7 @@ def rank_graph(
         sources=sources,
         bounds=source_bounds(events.source, len(sources)),
         keys=keys,
-        counters=_counters(schema.COUNTERS, read(schema.COUNTERS), len(tracks)),
+        counters=_counters(read(schema.COUNTERS), len(tracks)),
         groups=groups,
         payloads=_payloads(read(schema.ARGUMENTS) if arguments else None, len(sources)),
         reports={row.rank: reports},
@@ -175,7 +176,7 @@ def rank_graph(
 def _events(rows: pa.Table, strings: StringTable, tracks: int, sources: int) -> Events:
     if not np.array_equal(_integers(rows, "event"), np.arange(len(rows))):
         raise UnreadableError("events are not numbered from 0 on")
-    events = _model(schema.EVENTS, rows, Events, strings)
+    events: Events = _restore(schema.EVENTS, rows, strings)
     _within(events.track, tracks, "track", 0)
     _within(events.source, sources, "source", 0)
     if (np.diff(events.source) < 0).any():
@@ -184,19 +185,15 @@ def _events(rows: pa.Table, strings: StringTable, tracks: int, sources: int) -> 
 
 
 def _edges(rows: pa.Table, events: int) -> Edges:
-    edges = _model(schema.EDGES, rows, Edges)
+    edges: Edges = _restore(schema.EDGES, rows)
     for name in ("source", "target"):
         _within(getattr(edges, name), events, name, 0)
     return edges
 
 
-def _tracks(rows: pa.Table, rank: int) -> list[Track]:
-    return _structs(schema.TRACKS, rows, Track, rank=[rank] * len(rows))
-
-
-def _counters(table: schema.Table, rows: pa.Table, tracks: int) -> Counters:
-    counters = _model(table, rows, Counters)
-    _within(counters.track, tracks, table.columns[0].name, 0)
+def _counters(rows: pa.Table, tracks: int) -> Counters:
+    counters: Counters = _restore(schema.COUNTERS, rows)
+    _within(counters.track, tracks, "track", 0)
     return counters
 
 
@@ -291,33 +288,30 @@ class JobContents(Struct, frozen=True):
 
 def job_contents(read: Read, events: Mapping[int, int]) -> JobContents:
     """All tables of a job; `events` is the number of events of each of its ranks."""
-    strings = StringTable()
-    ranks = _structs(schema.RANKS, read(schema.RANKS), Rank)
-    if [row.rank for row in ranks] != sorted(events):
+    strings, found = StringTable(), dict[str, Any]()
+    for table in schema.OF_JOB:
+        if table != schema.TIES:
+            found[table.name] = _of_job(table, read(table), strings, events)
+    job = JobContents(strings=strings.texts(), **found)
+    if [row.rank for row in job.ranks] != sorted(events):
         raise UnreadableError("the ranks of the manifest are not those of the table ranks")
-    groups = _structs(schema.GROUPS, read(schema.GROUPS), ProcessGroup)
-    collectives = _model(schema.COLLECTIVES, read(schema.COLLECTIVES), Collectives, strings)
-    participations = _model(schema.PARTICIPATIONS, read(schema.PARTICIPATIONS), Participations, strings)
-    messages = _model(schema.MESSAGES, read(schema.MESSAGES), Messages, strings)
-    _within(collectives.group, len(groups), "group_id")
-    _within(messages.group, len(groups), "group_id")
-    _within(participations.collective, len(collectives), "collective", 0)
-    for table in (participations, messages):
-        _check_events(table, events)
-    metric_tracks = _structs(schema.METRIC_TRACKS, read(schema.METRIC_TRACKS), Track)
-    return JobContents(
-        ranks,
-        _sources(read(schema.SOURCES), events),
-        groups,
-        strings.texts(),
-        collectives,
-        participations,
-        messages,
-        _counters(schema.METRICS, read(schema.METRICS), len(metric_tracks)),
-        metric_tracks,
-        _structs(schema.FINDINGS, read(schema.FINDINGS), Finding),
-        _reports(read(schema.REPORTS), events),
-    )
+    _within(job.collectives.group, len(job.groups), "group_id")
+    _within(job.messages.group, len(job.groups), "group_id")
+    _within(job.participations.collective, len(job.collectives), "collective", 0)
+    _within(job.metrics.track, len(job.metric_tracks), "metric", 0)
+    for rows in (job.participations, job.messages):
+        _check_events(rows, events)
+    if any(source.rank not in events for source in job.sources):
+        raise UnreadableError("a source is of a rank that is missing")
+    return job
+
+
+def _of_job(table: schema.Table, rows: pa.Table, strings: StringTable, events: Mapping[int, int]) -> Any:
+    if table == schema.SOURCES:
+        return _restore(table, rows, header=[_header(text) for text in rows.column("header").to_pylist()])
+    if table == schema.REPORTS:
+        return _reports(rows, events)
+    return _restore(table, rows, strings)
 
 
 def _check_events(table: Participations | Messages, events: Mapping[int, int]) -> None:
@@ -331,14 +325,6 @@ def _check_events(table: Participations | Messages, events: Mapping[int, int]) -
             _within(rows[given & (owners == rank)], events[rank], name)
 
 
-def _sources(rows: pa.Table, events: Mapping[int, int]) -> list[SourceInfo]:
-    headers = [_header(text) for text in rows.column("header").to_pylist()]
-    sources = _structs(schema.SOURCES, rows, SourceInfo, header=headers)
-    if any(source.rank not in events for source in sources):
-        raise UnreadableError("a source is of a rank that is missing")
-    return sources
-
-
 def _header(text: str | None) -> dict[str, Any]:
     try:
         return msgspec.json.decode(text, type=dict[str, Any]) if text else {}
@@ -347,7 +333,7 @@ def _header(text: str | None) -> dict[str, Any]:
 
 
 def _reports(rows: pa.Table, events: Mapping[int, int]) -> dict[int, list[LinkReport]]:
-    given = _structs(schema.REPORTS, rows, LinkReport)
+    given = _restore(schema.REPORTS, rows)
     reports: dict[int, list[LinkReport]] = {rank: [] for rank in sorted(events)}
     for rank, report in zip(rows.column("rank").to_pylist(), given, strict=True):
         if rank not in reports:

@@ -32,6 +32,8 @@ FORMAT = MANIFEST_START.decode().split('"')[3]
 class Table(stored.Table, frozen=True):
     """One table."""
 
+    model: Any = None
+    """The table or the struct of the model that its rows are; None for what analyses find."""
     by_rank: bool = False
     """Whether it has a partition for each rank, whose number is the column `rank` of no file."""
 
@@ -75,13 +77,14 @@ def _table(
     model: Any,
     *first: Column,
     required: str = "",
+    without: str = "",
     last: Iterable[Column] = (),
     by_rank: bool = False,
 ) -> Table:
-    """A table of the model after and before columns of its own."""
-    own = {column.source for column in first}
+    """A table of the model after and before columns of its own; `required` are columns that are never null."""
+    own = {without, *(column.source for column in first)}
     columns = (column for column in _columns(model, required=required.split()) if column.source not in own)
-    return Table(name, text, (*first, *columns, *last), by_rank=by_rank)
+    return Table(name, text, (*first, *columns, *last), model=model, by_rank=by_rank)
 
 
 def _of_rank(name: str, kind: type[Row]) -> Table:
@@ -89,12 +92,12 @@ def _of_rank(name: str, kind: type[Row]) -> Table:
     return Table(name, kind.__doc__ or "", tuple(_columns(kind)), by_rank=True)
 
 
-def _id(name: str, text: str, *, wide: bool = False, source: str = "") -> Column:
-    kind = Type.INTEGER if wide else Type.SMALL
-    return Column(name, kind, text, required=True, source=source or name)
+def _id(name: str, text: str, *, source: str = "", wide: bool = False) -> Column:
+    """A column that every row has; without a source it is the number of the row."""
+    return Column(name, Type.INTEGER if wide else Type.SMALL, text, required=True, source=source)
 
 
-RANK = _id("rank", "The rank.")
+RANK = _id("rank", "The rank.", source="rank")
 RANK_OF_PARTITION = _id("rank", "The rank, which is the partition in Parquet.")
 EVENT = "The row of the event within its rank, from 0."
 
@@ -226,10 +229,13 @@ EDGES = _table(
     required="source target",
     by_rank=True,
 )
-TRACK = _id("track", "The row of the track within its rank, from 0.")
-_OF_TRACK = tuple(column for column in _columns(Track, required=()) if column.name != "rank")
-TRACKS = Table(
-    "tracks", "Where events happen: threads, streams, counters.", (TRACK, *_OF_TRACK), by_rank=True
+TRACKS = _table(
+    "tracks",
+    "Where events happen: threads, streams, counters.",
+    Track,
+    _id("track", "The row of the track within its rank, from 0."),
+    without="rank",
+    by_rank=True,
 )
 COUNTERS = _table(
     "counters",
@@ -287,10 +293,12 @@ METRICS = _table(
     _id("metric", "What is measured: a row of `metric_tracks`.", source="track"),
     required="time_ns",
 )
-METRIC_TRACKS = Table(
+METRIC_TRACKS = _table(
     "metric_tracks",
     "What each of `metrics` measures.",
-    (_id("metric", "The row of the metric, from 0."), RANK, *_OF_TRACK),
+    Track,
+    _id("metric", "The row of the metric, from 0."),
+    RANK,
 )
 FINDINGS = _table("findings", "Everything that was wrong or unexpected in the inputs.", Finding)
 REPORTS = _table("reports", "How events of each rank were linked, by relation.", LinkReport, RANK)
@@ -301,7 +309,7 @@ OF_JOB = (
     *(RANKS, SOURCES, GROUPS, COLLECTIVES, PARTICIPATIONS, MESSAGES, TIES),
     *(METRICS, METRIC_TRACKS, FINDINGS, REPORTS),
 )
-"""Tables with one file."""
+"""Tables with one file; their names are those of the fields of a job."""
 TABLES: dict[str, Table] = {table.name: table for table in (*OF_RANK, *OF_JOB)}
 
 OWN_FILES = re.compile(rf"{re.escape(MANIFEST)}|({'|'.join(TABLES)})/(rank=\d+/)?part-0\.parquet")

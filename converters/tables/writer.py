@@ -22,8 +22,8 @@ from tracelink._store import parquet
 from tracelink._time.collectives.exchanges import events_with_splits
 from tracelink.converters.tables import schema
 from tracelink.converters.tables.contents import job_tables, rank_tables
-from tracelink.converters.tables.files import write_manifest
 from tracelink.converters.tables.schema import Manifest
+from tracelink.converters.tables.storage import write_manifest
 from tracelink.plugins import Output
 
 DATABASE_NAME = "job.duckdb"
@@ -153,7 +153,7 @@ class DatabaseWriter(Struct, frozen=True):
         return [Output(target.path(DATABASE_NAME), self.name, None, size, job.events)]
 
     def _write(self, job: Job, scratch: Path, engine: Engine, database: Path, called: str) -> None:
-        from tracelink.converters.tables.database import make_database
+        from tracelink.converters.tables.storage import make_database
 
         dataset = scratch / "dataset"
         DatasetWriter(self.arguments).write(job, folder_target(dataset), engine)

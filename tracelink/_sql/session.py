@@ -201,7 +201,7 @@ def _of_database(
 ) -> Iterator[duckdb.DuckDBPyConnection]:
     from tracelink._io.remote.objects import copy_into
     from tracelink._store.duckdb import connected, locked
-    from tracelink.converters.tables.database import DatabaseTables
+    from tracelink.converters.tables.storage import DatabaseTables
 
     location = task.source.local or copy_into(again(task.source), scratch)
     tables = DatabaseTables.of(task.source.path, location)
@@ -215,8 +215,13 @@ def _of_dataset(
     folder: Path, scratch: Path, settings: Mapping[str, Any]
 ) -> Iterator[duckdb.DuckDBPyConnection]:
     from tracelink._store.duckdb import connected, locked
-    from tracelink.converters.tables.database import add_dataset, add_views, damage_reported
-    from tracelink.converters.tables.files import decoded_manifest, refused
+    from tracelink.converters.tables.storage import (
+        add_dataset,
+        add_views,
+        damage_reported,
+        decoded_manifest,
+        refused,
+    )
 
     with closing(connected(scratch=scratch, **settings)) as connection:
         with refused(str(folder)), damage_reported(str(folder)):

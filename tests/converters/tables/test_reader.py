@@ -25,7 +25,7 @@ from tracelink._join.job_reader import read_job
 from tracelink._model.errors import UnreadableError, UsageError
 from tracelink._model.graph import EventGraph
 from tracelink._run.processes import Processes
-from tracelink.converters.tables import files, schema
+from tracelink.converters.tables import schema, storage
 
 NAMES = ["job.parquet", "job.duckdb"]
 
@@ -171,8 +171,8 @@ def test_bytes_that_are_no_parquet_are_unreadable(dataset: Path, name: str) -> N
 
 
 def test_more_rows_than_a_file_can_have_are_not_read(dataset: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(files, "FEW_ROWS", 0)
-    monkeypatch.setattr(files, "MOST_ROWS_OF_BYTE", 0)
+    monkeypatch.setattr(storage, "FEW_ROWS", 0)
+    monkeypatch.setattr(storage, "MOST_ROWS_OF_BYTE", 0)
     with pytest.raises(UnreadableError, match="states 2 rows, for which it is too small"):
         tracelink.load(dataset, jobs=1)
 

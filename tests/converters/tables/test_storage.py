@@ -17,7 +17,7 @@ import duckdb
 import tracelink
 from tracelink._model.errors import TraceError, UnreadableError, UsageError
 from tracelink._store.duckdb import pattern, written_as
-from tracelink.converters.tables import database, schema
+from tracelink.converters.tables import schema, storage
 
 RELATIONS = {
     "launches",
@@ -51,8 +51,8 @@ def test_tables_have_the_columns_of_the_schema(connection: duckdb.DuckDBPyConnec
 def test_views_come_with_a_comment_and_have_rows(connection: duckdb.DuckDBPyConnection) -> None:
     known = connection.sql("SELECT view_name FROM duckdb_views() WHERE NOT internal").fetchall()
     assert {name for (name,) in known} == RELATIONS
-    assert set(database.views()) == RELATIONS | {"call_tree"}
-    assert all(text.startswith("-- ") for text in database.views().values())
+    assert set(storage.views()) == RELATIONS | {"call_tree"}
+    assert all(text.startswith("-- ") for text in storage.views().values())
     for name in RELATIONS:
         assert connection.sql(f"SELECT count(*) > 0 FROM {name}").fetchall() == [(True,)]
 
