@@ -9,22 +9,13 @@ from tracelink.plugins import Content, Format, ReaderSpec
 __all__ = ["FLIGHT_RECORDER", "schema"]
 
 TOP_LEVEL = (
-    b"version",
-    b"pg_config",
-    b"comm_lib_version",
-    b"nccl_version",
-    b"pg_status",
-    b"nccl_comm_state",
+    b"version", b"pg_config", b"comm_lib_version", b"nccl_version", b"pg_status", b"nccl_comm_state",
     b"entries",
-)
+)  # fmt: skip
 TYPICAL_KEYS = (
-    b"pg_config",
-    b"pg_status",
-    b"comm_lib_version",
-    b"nccl_comm_state",
-    b"profiling_name",
+    b"pg_config", b"pg_status", b"comm_lib_version", b"nccl_comm_state", b"profiling_name",
     b"collective_seq_id",
-)
+)  # fmt: skip
 """Keys of which one is near the start of every dump, and of no other file."""
 
 _DUMP_PICKLE = re.compile(rb"\x80[\x02-\x05](?:\x95.{8})?[\]}]", re.DOTALL)

@@ -201,15 +201,9 @@ MOST_LABELS = 64
 LABEL = re.compile(r'[\s,]*+([A-Za-z_]\w*+)\s*+=\s*+"((?:[^"\\]|\\.)*+)"')
 SAMPLE = re.compile(r"([A-Za-z_:][\w:.]*(?:\{.*\})?)\s+([-+]?[\w.+-]+)(?:\s+(-?\d{1,16}))?\s*")
 HOST_LABELS = (
-    "hostname",
-    "host",
-    "node",
-    "nodename",
-    "node_name",
-    "exported_hostname",
-    "kubernetes_node",
+    "hostname", "host", "node", "nodename", "node_name", "exported_hostname", "kubernetes_node",
     "instance",
-)
+)  # fmt: skip
 INDEX_LABELS = ("gpu", "gpu_id", "gpu_index", "minor_number", "card", "device")
 UUID_LABELS = ("uuid", "gpu_uuid")
 OF_DEVICE = re.compile(r"(?:nvidia|card|gpu|amdgpu|cuda)?[\s:_-]*\d{1,4}", re.IGNORECASE)

@@ -4,28 +4,12 @@ from __future__ import annotations
 
 import re
 
-MISSING = frozenset(
-    {
-        *(
-            "",
-            "-",
-            "--",
-            "?",
-            "n/a",
-            "na",
-            "nan",
-            "+nan",
-            "-nan",
-            "none",
-            "null",
-            "nil",
-            "unknown",
-            "no data",
-        ),
-        *("[n/a]", "[na]", "[not supported]", "not supported", "[unsupported]", "unsupported", "[not found]"),
-        *("[unknown error]", "[gpu requires reset]", "[insufficient permissions]", "err!", "[err!]"),
-    }
-)
+MISSING = frozenset({
+    "", "-", "--", "?", "n/a", "na", "nan", "+nan", "-nan", "none", "null", "nil", "unknown",
+    "no data", "[n/a]", "[na]", "[not supported]", "not supported", "[unsupported]", "unsupported",
+    "[not found]", "[unknown error]", "[gpu requires reset]", "[insufficient permissions]", "err!",
+    "[err!]",
+})  # fmt: skip
 """Cells without a value, in lower case."""
 
 LARGEST = 9.2e18
@@ -37,68 +21,22 @@ BLANK_32, BLANK_FLOAT = 0x7FFFFFF0, 140_737_488_355_328.0
 BLANKS = 16
 
 TIME_NAMES = [
-    "epoch_ns",
-    "timestamp_ns",
-    "time_ns",
-    "ts_ns",
-    "epoch_us",
-    "timestamp_us",
-    "time_us",
-    "ts_us",
-    "epoch_ms",
-    "timestamp_ms",
-    "time_ms",
-    "ts_ms",
-    "epoch_s",
-    "epoch_sec",
-    "timestamp_s",
-    "time_s",
-    "ts_s",
-    "epoch",
-    "epoch_time",
-    "unix",
-    "unix_time",
-    "unixtime",
-    "unix_timestamp",
-    "timestamp",
-    "time_stamp",
-    "timestamps",
-    "datetime",
-    "date_time",
-    "ts",
-    "walltime",
-    "wall_time",
-    "time",
-    "local_time",
-    "localtime",
-    "date",
-    "clock",
-    "t",
-]
+    "epoch_ns", "timestamp_ns", "time_ns", "ts_ns", "epoch_us", "timestamp_us", "time_us", "ts_us",
+    "epoch_ms", "timestamp_ms", "time_ms", "ts_ms", "epoch_s", "epoch_sec", "timestamp_s", "time_s",
+    "ts_s", "epoch", "epoch_time", "unix", "unix_time", "unixtime", "unix_timestamp", "timestamp",
+    "time_stamp", "timestamps", "datetime", "date_time", "ts", "walltime", "wall_time", "time",
+    "local_time", "localtime", "date", "clock", "t",
+]  # fmt: skip
 """Columns of times, the most exact first."""
 TIME_UNIT = re.compile(r"(?:^|_)(ns|us|ms|s|sec|seconds)$")
 NANOSECONDS = {"ns": 1, "us": 10**3, "ms": 10**6, "s": 10**9, "sec": 10**9, "seconds": 10**9}
 DATE, TIME = "date", "time"
 
 HOST_NAMES = frozenset(["host", "hostname", "host_name", "node", "nodename", "node_name", "machine"])
-INDEX_NAMES = frozenset(
-    [
-        "index",
-        "gpu",
-        "gpu_id",
-        "gpu-id",
-        "gpuid",
-        "gpu_index",
-        "device",
-        "device_id",
-        "device_index",
-        "deviceid",
-        "card",
-        "gpu_idx",
-        "idx",
-        "minor_number",
-    ]
-)
+INDEX_NAMES = frozenset([
+    "index", "gpu", "gpu_id", "gpu-id", "gpuid", "gpu_index", "device", "device_id", "device_index",
+    "deviceid", "card", "gpu_idx", "idx", "minor_number",
+])  # fmt: skip
 UUID_NAMES = frozenset(["uuid", "gpu_uuid", "gpu-uuid"])
 BUS_NAMES = frozenset(("pci.bus_id", "pci_bus_id", "gpu_bus_id", "pci.bus"))
 """Names GPUs if there is neither an index nor a UUID."""
@@ -108,84 +46,32 @@ SERIES_NAMES = frozenset(("metric", "metric_name", "counter", "counter_name", "s
 """Columns whose text tells counters apart."""
 VALUE = "value"
 """The name of the values in a table with the names of metrics in another column."""
-OF_NVIDIA_SMI = frozenset(
-    {
-        *(
-            "utilization.gpu",
-            "utilization.memory",
-            "memory.used",
-            "memory.free",
-            "power.draw",
-            "temperature.gpu",
-        ),
-        *("clocks.sm", "clocks.current.sm", "clocks.gr", "clocks.mem", "fan.speed"),
-    }
-)
+OF_NVIDIA_SMI = frozenset({
+    "utilization.gpu", "utilization.memory", "memory.used", "memory.free", "power.draw",
+    "temperature.gpu", "clocks.sm", "clocks.current.sm", "clocks.gr", "clocks.mem", "fan.speed",
+})  # fmt: skip
 """Columns by which a table is one of nvidia-smi."""
-LABELS = frozenset(
-    [
-        "name",
-        "gpu_name",
-        "gpu_bus_id",
-        "pci_bus_id",
-        "pci.bus_id",
-        "pci.bus",
-        "driver_version",
-        "vbios_version",
-        "serial",
-        "gpu_serial",
-        "modelname",
-        "model",
-        "pstate",
-        "compute_mode",
-        "persistence_mode",
-        "entity",
-        "job",
-        "instance",
-        "xcp",
-    ]
-)
+LABELS = frozenset([
+    "name", "gpu_name", "gpu_bus_id", "pci_bus_id", "pci.bus_id", "pci.bus", "driver_version",
+    "vbios_version", "serial", "gpu_serial", "modelname", "model", "pstate", "compute_mode",
+    "persistence_mode", "entity", "job", "instance", "xcp",
+])  # fmt: skip
 """Columns and labels that describe a device, and are no values."""
 
 BRACKETS = re.compile(r"\s*[\[(]\s*([^\])]{0,24})\s*[\])]\s*$")
 UNIT_SUFFIXES = {
-    "pct": "%",
-    "percent": "%",
-    "percentage": "%",
-    "kib": "KiB",
-    "mib": "MiB",
-    "gib": "GiB",
-    "kb": "kB",
-    "mb": "MB",
-    "gb": "GB",
-    "bytes": "bytes",
-    "watts": "W",
-    "watt": "W",
-    "mw": "mW",
-    "mhz": "MHz",
-    "celsius": "C",
-    "seconds": "s",
-    "mbps": "Mbit/s",
-}
+    "pct": "%", "percent": "%", "percentage": "%", "kib": "KiB", "mib": "MiB", "gib": "GiB",
+    "kb": "kB", "mb": "MB", "gb": "GB", "bytes": "bytes", "watts": "W", "watt": "W", "mw": "mW",
+    "mhz": "MHz", "celsius": "C", "seconds": "s", "mbps": "Mbit/s",
+}  # fmt: skip
 """The last word of a name, and the unit that it means."""
 
 UNITS_OF_NAMES = {
-    "power_usage": "W",
-    "max_power": "W",
-    "hotspot_temperature": "C",
-    "memory_temperature": "C",
-    "gfx_clk": "MHz",
-    "mem_clock": "MHz",
-    "gfx": "%",
-    "mem": "%",
-    "vram_used": "MB",
-    "vram_total": "MB",
-    "temperature.gpu": "C",
-    "temperature.memory": "C",
-    "gputl": "%",
-    "power": "W",
+    "power_usage": "W", "max_power": "W", "hotspot_temperature": "C", "memory_temperature": "C",
+    "gfx_clk": "MHz", "mem_clock": "MHz", "gfx": "%", "mem": "%", "vram_used": "MB",
+    "vram_total": "MB", "temperature.gpu": "C", "temperature.memory": "C", "gputl": "%", "power": "W",
     "fbusd": "MiB",
-}
+}  # fmt: skip
 """Units of columns whose programs do not write them, and of which the manuals give them."""
 
 UNIT_OF_CELL = re.compile(r"\s*([-+]?[\d.,]*\d(?:[eE][-+]?\d+)?)\s*([%A-Za-zµ°][\w/%°]{0,11})\s*$")
