@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import tempfile
 from array import array
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, BinaryIO, cast
+from typing import Any, BinaryIO
 
 import msgspec
 import numpy as np
@@ -14,6 +13,7 @@ from msgspec.structs import replace
 
 from tracelink._io.engine import Engine
 from tracelink._io.sources import Source, of_spool
+from tracelink._io.system import temporary_file
 from tracelink._model.columns import UNKNOWN, Bools, Float64s, Int64s, StringTable
 from tracelink._model.communications import Communications
 from tracelink._model.errors import UnreadableError
@@ -68,7 +68,7 @@ class InspectorReader:
                     lost += 1
                     continue
                 if current not in spools:
-                    spools[current] = cast("BinaryIO", tempfile.TemporaryFile())  # noqa: SIM115  lives as long as the source
+                    spools[current] = temporary_file()  # it lives as long as the source
                 spools[current].write(text + b"\n")
             damage = stream.damage
         findings = [_not_assigned(source.path, lost, damage)] if lost or damage else []

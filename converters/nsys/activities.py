@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import re
-import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, BinaryIO, cast
 
@@ -13,7 +11,7 @@ import numpy.typing as npt
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from tracelink._io.system import read_into_at, write_at
+from tracelink._io.system import append, read_into_at, temporary_file
 from tracelink._model.columns import (
     UNKNOWN,
     Bools,
@@ -105,19 +103,7 @@ class Stored(Struct):
         return cast(Int64s, self._joined([(offset, count)], dtype))
 
     def _write(self, array: npt.NDArray[Any]) -> int:
-        handle = self.spool.fileno()
-        offset = begin = os.lseek(handle, 0, os.SEEK_END)
-        rest = array.view(np.uint8).data
-        while len(rest):
-            written = write_at(handle, rest, begin)
-            begin += written
-            rest = rest[written:]
-        return offset
-
-
-def _spool() -> BinaryIO:
-    """A file without a name: the system removes it with the last process that has it open."""
-    return cast(BinaryIO, tempfile.TemporaryFile(prefix="tracelink-"))
+        return append(self.spool.fileno(), [array])
 
 
 class Collector(Struct):
@@ -127,7 +113,7 @@ class Collector(Struct):
     tracks: dict[Track, int] = field(default_factory=dict)
     processes: dict[int, Stored] = field(default_factory=dict)
     """By pid."""
-    spool: BinaryIO = field(default_factory=_spool)
+    spool: BinaryIO = field(default_factory=temporary_file)
 
     def track(self, track: Track) -> int:
         """The number of a track."""

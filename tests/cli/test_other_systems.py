@@ -15,7 +15,7 @@ from pathlib import Path, PureWindowsPath
 import pytest
 
 from tracelink import samples
-from tracelink._io.sources import host_in_path, rank_in_path
+from tracelink._io.names import host_in_path, rank_in_path
 from tracelink.cli.main import COMMANDS as PROGRAM_COMMANDS
 
 ROOT = Path(__file__).parents[2]

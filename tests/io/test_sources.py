@@ -15,18 +15,14 @@ from typing import Any
 import pytest
 
 from builders.inputs import content, found, names, tar, zipped
+from tracelink._io.names import RankHint, host_in_path, rank_in_name, rank_in_path, resolve_rank
 from tracelink._io.sources import (
     Discovery,
-    RankHint,
     Request,
     Source,
     archive_of,
     discover,
-    host_in_path,
     only_with_prefix,
-    rank_in_name,
-    rank_in_path,
-    resolve_rank,
 )
 from tracelink._model.errors import RankConflictError, UnreadableError, UsageError
 from tracelink._model.findings import Finding, Severity

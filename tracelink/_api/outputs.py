@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 import tracelink.plugins as plugins
 from tracelink._io.engine import Engine
-from tracelink._io.folders import SEPARATORS
+from tracelink._io.names import SEPARATORS
 from tracelink._io.remote.addresses import is_remote, plain_path, shown
 from tracelink._io.sources import Discovery
 from tracelink._io.targets import (
@@ -158,7 +158,7 @@ def merge_inputs(
     assert writer
     kept = None
     if resume:
-        from tracelink._io.kept import kept_for
+        from tracelink._io.spool import kept_for
 
         kept = kept_for(path)
     try:

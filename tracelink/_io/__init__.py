@@ -2,15 +2,13 @@
 
 __all__ = [
     "engine",
-    "folders",
     "framing",
     "json_array",
-    "kept",
+    "names",
     "pickles",
     "protobuf",
     "remote",
     "salvage",
-    "signals",
     "sources",
     "spool",
     "streams",

@@ -11,8 +11,7 @@ from typing import Any, BinaryIO, cast
 
 from msgspec import Struct, field
 
-from tracelink._io.stored import Opener, Part
-from tracelink._io.streams import Unzipped
+from tracelink._io.streams import Opener, Part, Unzipped
 from tracelink._model.errors import UnreadableError
 
 MEMBERS = 100_000

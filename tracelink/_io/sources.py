@@ -1,4 +1,4 @@
-"""Inputs: from paths, globs, directories, archives and standard input to sources, and the ranks in their names."""
+"""Inputs: from paths, globs, directories, archives and standard input to sources."""
 
 from __future__ import annotations
 
@@ -17,12 +17,22 @@ from typing import TYPE_CHECKING, Any, BinaryIO, Protocol
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from tracelink._io.folders import dangling, files_in, similar_path
+from tracelink._io.names import SUFFIXES, RankHint, dangling, files_in, rank_in_path, similar_path
 from tracelink._io.remote.addresses import folder_of, is_remote, plain_path, shown, within_store
-from tracelink._io.stored import Copied, FileStamp, LocalFile, Opener, Part, Spooled, temporary_file
-from tracelink._io.streams import GZIP_MAGIC, Inflated, Unzipped
+from tracelink._io.streams import (
+    GZIP_MAGIC,
+    Copied,
+    FileStamp,
+    Inflated,
+    LocalFile,
+    Opener,
+    Part,
+    Spooled,
+    Unzipped,
+)
+from tracelink._io.system import temporary_file
 from tracelink._model import MANIFEST
-from tracelink._model.errors import RankConflictError, UnreadableError, UsageError, did_you_mean, printable
+from tracelink._model.errors import UnreadableError, UsageError, did_you_mean, printable
 from tracelink._model.findings import Finding, Severity
 from tracelink._model.text import size
 
@@ -30,113 +40,8 @@ if TYPE_CHECKING:
     from tracelink._io.archives import Members
     from tracelink._model.metrics import Metrics
 
-# The rank of a source: from its content, else from the user, else from its name; a contradiction is an error
-
-
-RANK_WORD = re.compile(
-    r"(?<!lora)(?<!lora[._-])(?<!low)(?<!low[._-])rank[\[\]=._-]*(\d{1,6})(?!\d)", re.IGNORECASE
-)
-"""The word `rank` and a number: certain, except for the rank of a matrix."""
-
-RANK_AFTER_HOST = re.compile(r"rank[._-](?P<host>.*)[._-](?P<rank>\d{1,6})$", re.IGNORECASE)
-"""`nccl_trace_rank_<host>_<rank>`: dumps with the host in the name."""
-
-_MARKERS = (
-    r"(?:capture|kineto|et|fr|host(?=[._-])|device|worker|gpu|trace|traces|profile|prof|eg|dump|nccl_trace)"
-    r"(?:[._-]?trace)?"
-)
-
-LIKELY_RANK = re.compile(rf"(?:^|[._-]){_MARKERS}[._-]?(\d{{1,5}})(?=$|[._-])", re.IGNORECASE)
-"""A number after a word that is common in names of files per rank: a guess, used if the content has no rank."""
-
-LIKELY_LETTER = re.compile(
-    rf"(?:^(?:{_MARKERS}[._-])*(?:r|pt)|^k|(?:^|(?<!top)[._-])(?:k|r|pt)[._-])(\d{{1,5}})(?:[._-]\d{{9,}})?$",
-    re.IGNORECASE,
-)
-"""The same after a letter, at the end or before a timestamp: `k400` and `r50` within a name belong to models."""
-
-NUMBERED = re.compile(r"\.(\d{1,6})\.et(?:\.gz)?$", re.IGNORECASE)
-"""`<prefix>.<rank>.et`: the names by which simulators find the file of a rank."""
-
-RANK_FOLDER = re.compile(
-    r"(?:(?:global|world|node\d*|host\d*|worker|trainer|dumps?|traces?|profiles?|logs?|fr|nccl|comm|lib|kineto)[._-]?)*"
-    r"rank[=._-]*(\d{1,6})",
-    re.IGNORECASE,
-)
-"""The whole name of a folder that contains the files of one rank; `local_rank_0` and `lora_rank_8` do not."""
-
-HOST_FOLDER = re.compile(
-    r"(?:[\w-]+[._-])?(?:node|host|machine|server)[._-]?\d[\w.-]*|(?:node|host)[._-][\w.-]+|ip-\d+(?:-\d+){3}[\w.-]*",
-    re.IGNORECASE,
-)
-"""The whole name of a folder that contains the files of one host: `node0`, `gpu-node-17`, `host-a.example.org`."""
-
-SUFFIXES = re.compile(r"(?:\.(?:json|gz|pt|trace|pkl|pickle|bin|zip|tar|tgz|et|txt))+$", re.IGNORECASE)
-
 LARGEST_RANK = 999_999
 """Larger numbers are not ranks: tables by rank need memory up to the largest."""
-
-
-class RankHint(Struct, frozen=True):
-    """The rank in a file name, and whether it is certain or a guess."""
-
-    rank: int
-    certain: bool
-
-
-def rank_in_name(name: str) -> RankHint | None:
-    """The rank in a file name, or None."""
-    stem = SUFFIXES.sub("", name)
-    if match := RANK_WORD.search(stem):
-        return RankHint(int(match[1]), certain=True)
-    if match := RANK_AFTER_HOST.search(stem):
-        return RankHint(int(match["rank"]), certain=True)
-    if match := NUMBERED.search(name) or LIKELY_RANK.search(stem) or LIKELY_LETTER.search(stem):
-        return RankHint(int(match[1]), certain=False)
-    return None
-
-
-def rank_in_path(path: str) -> RankHint | None:
-    """The rank in a file name, else in the nearest folder that is named after a rank; a guess in a name comes last."""
-    *folders, name = within_store(path).replace(":", "/").split("/")
-    hint = rank_in_name(name)
-    if hint and (hint.certain or NUMBERED.search(name)):
-        return hint
-    matches = (RANK_FOLDER.fullmatch(folder) for folder in reversed(folders))
-    return next((RankHint(int(match[1]), certain=False) for match in matches if match), hint)
-
-
-def host_in_path(path: str) -> str:
-    """The host in a file name (`nccl_trace_rank_<host>_<rank>`), else in the name of the nearest folder; or empty."""
-    *folders, name = within_store(path).replace(":", "/").split("/")
-    stem = SUFFIXES.sub("", name)
-    if not RANK_WORD.search(stem) and (match := RANK_AFTER_HOST.search(stem)):
-        return match["host"]
-    return next((folder for folder in reversed(folders) if HOST_FOLDER.fullmatch(folder)), "")
-
-
-def resolve_rank(
-    path: str, *, content: int | None, name: RankHint | None, requested: int | None
-) -> int | None:
-    """The rank by the user, else by the content and the name; None if unknown.
-
-    Raises RankConflictError if the user gives none, and content and name differ.
-    """
-    if requested is not None:
-        return requested
-    if content is None:
-        return name.rank if name else None
-    if name and name.certain and name.rank != content:
-        raise RankConflictError(
-            f"the rank is contradictory: the content says {content}, the name says {name.rank}",
-            source=path,
-            advice=f"Rename the file, or set its rank: --rank {path}=N",
-        )
-    return content
-
-
-# Sources
-
 
 STDIN = "-"
 HEAD = 64 << 10
@@ -270,7 +175,7 @@ def siblings_of(source: Source) -> Mapping[str, str]:
     url = again(source)
     if not source.is_whole or not is_remote(url):
         return {}
-    from tracelink._io.remote.listing import objects_in
+    from tracelink._io.remote.objects import objects_in
 
     return {address.rpartition("/")[2]: address for address in objects_in(f"{url.rpartition('/')[0]}/")}
 
@@ -504,8 +409,15 @@ def _file(path: Path, format_name: str, limit: int, findings: list[Finding]) -> 
 
 def _remote(url: str, format_name: str, limit: int, findings: list[Finding]) -> Iterator[Source]:
     """The sources at the address of an object, a folder or a pattern."""
-    from tracelink._io.remote.listing import Found, found_at, outside_datasets, starts_of
-    from tracelink._io.remote.objects import RemoteObject, RemoteStamp, copied
+    from tracelink._io.remote.objects import (
+        Found,
+        RemoteObject,
+        RemoteStamp,
+        copied,
+        found_at,
+        outside_datasets,
+        starts_of,
+    )
 
     found = Found()
     with _unreadable_found(shown(url), findings):

@@ -6,14 +6,19 @@ What is missing is looked up when it is needed, so that every module can be impo
 from __future__ import annotations
 
 import os
+import signal
 import socket
 import sys
+import tempfile
+import threading
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
-from typing import Any, BinaryIO
+from types import FrameType
+from typing import Any, BinaryIO, cast
 
 try:
     import fcntl
@@ -148,6 +153,23 @@ def write_at(descriptor: int, data: memoryview, offset: int) -> int:
     return os.write(descriptor, data)
 
 
+def append(descriptor: int, parts: Iterable[Any]) -> int:
+    """Writes the bytes of all parts at the end of a file; returns where they begin."""
+    begin = at = os.lseek(descriptor, 0, os.SEEK_END)
+    for part in parts:
+        rest = memoryview(part).cast("B") if len(part) else memoryview(b"")
+        while len(rest):
+            written = write_at(descriptor, rest, at)
+            at += written
+            rest = rest[written:]
+    return begin
+
+
+def temporary_file() -> BinaryIO:
+    """An unnamed temporary file, which the system removes with the last process that has it open."""
+    return cast(BinaryIO, tempfile.TemporaryFile(prefix="tracelink-"))
+
+
 def copy_within_system(source: int, target: int, size: int) -> int:
     """Appends a file to another without reading it; returns the number of bytes for which the system does that."""
     done = 0
@@ -171,3 +193,67 @@ def undelivered(connection: socket.socket) -> int:
         return 0
     answer = fcntl.ioctl(connection.fileno(), termios.TIOCOUTQ, bytes(4))
     return int.from_bytes(answer, sys.byteorder)
+
+
+# Signals that end a program: deferred where an exception would leave a process or a file behind.
+
+
+ENDING = tuple(getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name))
+"""Interrupted by the user, terminated by a scheduler, left without a terminal."""
+
+AGAIN = tuple(getattr(signal, name) for name in ("SIGALRM",) if hasattr(signal, name))
+"""How the command line raises one of these again that was lost."""
+
+
+AT_ONCE = 0.5
+"""Seconds after a signal in which others do not end anything: they would interrupt the cleanup as it begins."""
+
+
+def _do_nothing() -> None:
+    """Does nothing: no loop is running."""
+
+
+@dataclass(slots=True)
+class DeferredSignals:
+    """Signals that arrived so far."""
+
+    received: list[int] = field(default_factory=list)
+    callback: Callable[[], object] = _do_nothing
+    """Called at each signal."""
+
+    def on_signal(self, callback: Callable[[], object]) -> None:
+        """Calls `callback` at each signal, and at once if one has arrived already."""
+        self.callback = callback
+        if self.received:
+            callback()
+
+    def ignore(self) -> None:
+        """Calls nothing from now on."""
+        self.callback = _do_nothing
+
+
+@contextmanager
+def deferred_signals() -> Iterator[DeferredSignals]:
+    """Defers signals until the end, and raises them then: raised at once, they would interrupt what runs.
+
+    Blocking them is not enough, because threads of libraries receive them too.
+    """
+    signals = DeferredSignals()
+
+    def defer(number: int, frame: FrameType | None) -> None:
+        signals.received.append(number)
+        signals.callback()
+
+    previous = {number: signal.getsignal(number) for number in (*ENDING, *AGAIN)}
+    if threading.current_thread() is not threading.main_thread():
+        previous = {}
+    replaced = {number: old for number, old in previous.items() if old not in (signal.SIG_IGN, None)}
+    try:
+        for number in replaced:
+            signal.signal(number, defer)
+        yield signals
+    finally:
+        for number, old in replaced.items():
+            signal.signal(number, old)
+        for number in dict.fromkeys(signals.received):
+            signal.raise_signal(number)  # also after an error

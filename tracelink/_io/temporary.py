@@ -16,8 +16,7 @@ from typing import TYPE_CHECKING, BinaryIO, cast
 from isal import isal_zlib
 
 from tracelink._io.remote.addresses import is_remote, plain_path
-from tracelink._io.signals import deferred_signals
-from tracelink._io.system import machine, process_exists
+from tracelink._io.system import deferred_signals, machine, process_exists
 from tracelink._model.errors import TraceError, UsageError
 
 if TYPE_CHECKING:
@@ -109,7 +108,7 @@ def temporary_upload(url: str) -> Iterator[Path]:
         store_of(url).write(temporary, url)
     except OSError as error:
         if error.errno in FULL:
-            raise _no_space(error) from error
+            raise no_space(error) from error
         raise
     finally:
         with deferred_signals(), suppress(OSError):
@@ -232,7 +231,8 @@ def unwritable(path: Path, error: OSError) -> TraceError:
     )
 
 
-def _no_space(error: OSError) -> TraceError:
+def no_space(error: OSError) -> TraceError:
+    """The error that a temporary file cannot be written."""
     return TraceError(
         f"cannot write temporary files in {tempfile.gettempdir()}: {error.strerror}",
         advice="Free some space there, or set the environment variable TMPDIR to another directory.",

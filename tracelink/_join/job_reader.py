@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
 from msgspec import Struct, field
@@ -11,7 +10,7 @@ from msgspec.structs import replace
 
 from tracelink._io.engine import Engine
 from tracelink._io.sources import Discovery, Paths
-from tracelink._io.spool import Store, Stored
+from tracelink._io.spool import KeptStore, Store, Stored
 from tracelink._join.ranks import (
     ALL_RANKS,
     FoundTasks,
@@ -41,9 +40,6 @@ from tracelink._model.selection import Selection
 from tracelink._model.trace import ProcessGroup, RankTrace, combine
 from tracelink._run.reading import ReadOptions, engine_of, inputs_of, selection_of
 from tracelink.plugins import Content
-
-if TYPE_CHECKING:
-    from tracelink._io.kept import KeptStore
 
 
 class Reading(Struct, frozen=True):

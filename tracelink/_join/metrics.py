@@ -10,7 +10,8 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from tracelink._io.engine import Engine
-from tracelink._io.sources import Source, host_in_path
+from tracelink._io.names import host_in_path
+from tracelink._io.sources import Source
 from tracelink._join.metric_times import Witness, timed
 from tracelink._join.reading import Task, read_each
 from tracelink._model.columns import Int64s

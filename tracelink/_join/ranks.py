@@ -15,7 +15,7 @@ from msgspec.structs import replace
 
 from tracelink._io.engine import Engine
 from tracelink._io.sources import Discovery, Source
-from tracelink._io.spool import Store, Stored
+from tracelink._io.spool import KeptStore, Store, Stored
 from tracelink._join.reading import (
     Task,
     assigned_ranks,
@@ -44,7 +44,6 @@ from tracelink._run.processes import Processes
 from tracelink.plugins import Content
 
 if TYPE_CHECKING:
-    from tracelink._io.kept import KeptStore
     from tracelink._model.metrics import Metrics
 
 BATCH_BYTES = 8 << 20

@@ -16,7 +16,8 @@ from msgspec.structs import replace
 
 import tracelink.plugins as plugins
 from tracelink._io.engine import Engine
-from tracelink._io.sources import Discovery, Source, archive_of, resolve_rank
+from tracelink._io.names import resolve_rank
+from tracelink._io.sources import Discovery, Source, archive_of
 from tracelink._model.errors import NoInputError, RankConflictError, UnreadableError, UsageError, choices
 from tracelink._model.findings import Finding, Severity, UnknownRank
 from tracelink._model.trace import RankTrace, SourceInfo

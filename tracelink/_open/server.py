@@ -16,8 +16,7 @@ from urllib.parse import quote
 
 from msgspec import Struct
 
-from tracelink._io.signals import DeferredSignals, deferred_signals
-from tracelink._io.system import read_at, undelivered
+from tracelink._io.system import DeferredSignals, deferred_signals, read_at, undelivered
 from tracelink._model.errors import TraceError, UsageError
 from tracelink._open.trace import OpenTrace
 

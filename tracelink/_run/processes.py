@@ -22,9 +22,8 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from tracelink._io.engine import Meter
-from tracelink._io.signals import AT_ONCE, ENDING, DeferredSignals, deferred_signals
 from tracelink._io.spool import LocalStore, Store, packed, unpacked
-from tracelink._io.system import HAS_FORK, end_with_parent
+from tracelink._io.system import AT_ONCE, ENDING, HAS_FORK, DeferredSignals, deferred_signals, end_with_parent
 from tracelink._model.errors import TraceError
 
 Item = TypeVar("Item")

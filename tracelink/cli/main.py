@@ -19,7 +19,7 @@ from typing import Any
 
 import click
 
-from tracelink._io.signals import AT_ONCE, ENDING
+from tracelink._io.system import AT_ONCE, ENDING
 from tracelink._model import __version__
 from tracelink._model.errors import (
     CrashError,

@@ -137,7 +137,7 @@ def total_bytes(paths: Sequence[str]) -> int | None:
 
 def _remote_bytes(url: str) -> int | None:
     """The size of objects that are not compressed by their names; None if it is unknown without reading each."""
-    from tracelink._io.remote.listing import found_at
+    from tracelink._io.remote.objects import found_at
 
     try:
         entries = found_at(url).entries if scheme_of(url) not in WEB else []

@@ -14,8 +14,8 @@ import pytest
 import tracelink
 from builders.nsys import Export, example, parquet_folder
 from tracelink._model.errors import UnreadableError
-from tracelink.converters.nsys import activities, is_nsys
 from tracelink.converters.nsys import database as databases
+from tracelink.converters.nsys import is_nsys
 from tracelink.converters.nsys.database import Database, known
 
 
@@ -305,6 +305,6 @@ def test_a_full_disk_is_an_error_that_names_the_temporary_folder(
     def full(*_: object) -> int:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(activities, "write_at", full)
+    monkeypatch.setattr("tracelink._io.system.write_at", full)
     with pytest.raises(UnreadableError, match=r"temporary files in .*: No space left on device. .*TMPDIR"):
         tracelink.load(example().write(tmp_path / "report.sqlite"), jobs=1)

@@ -18,7 +18,7 @@ from builders.inputs import content, found, read_while, zipped
 from builders.stores import BUCKET, S3, Web
 from tracelink._io.remote import stores
 from tracelink._io.remote.attempts import failed, tried
-from tracelink._io.remote.listing import found_at
+from tracelink._io.remote.objects import found_at
 from tracelink._io.remote.stores import Entry, store_of
 from tracelink._io.targets import target_of
 from tracelink._model import MANIFEST_START
@@ -134,7 +134,7 @@ def test_objects_of_folders_and_strange_names(s3: S3) -> None:
 
 
 def test_more_objects_than_the_limit_are_refused(s3: S3, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tracelink._io.remote.listing.MOST_OBJECTS", 3)
+    monkeypatch.setattr("tracelink._io.remote.objects.MOST_OBJECTS", 3)
     for number in range(5):
         s3.client().put_object(Bucket=BUCKET, Key=f"run/{number}", Body=b"{}")
     (finding,) = found(f"s3://{BUCKET}/run").findings

@@ -171,7 +171,7 @@ def test_folders_without_end_are_not_followed_for_ever(web: Web) -> None:
 
 
 def test_more_objects_than_the_limit_are_refused(web: Web, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tracelink._io.remote.listing.MOST_OBJECTS", 3)
+    monkeypatch.setattr("tracelink._io.remote.objects.MOST_OBJECTS", 3)
     web.objects |= {f"run/{number}": b"" for number in range(5)}
     (finding,) = found(web.url("run/")).findings
     assert "there are more than 3 objects" in finding.message
@@ -316,7 +316,7 @@ def test_secrets_are_in_no_path_and_in_no_finding(web: Web) -> None:
 
 
 def test_hosts_are_no_ranks(web: Web, monkeypatch: pytest.MonkeyPatch) -> None:
-    from tracelink._io.sources import host_in_path, rank_in_path
+    from tracelink._io.names import host_in_path, rank_in_path
 
     assert host_in_path("http://node1:9000/trace.json") == ""
     assert rank_in_path("s3://rank7/trace.json") is None

@@ -12,7 +12,8 @@ from msgspec.structs import replace
 
 from tracelink._hang.facts.sets import Chosen, Dump, Run, chosen_dumps
 from tracelink._io.engine import Engine
-from tracelink._io.sources import RECORDER_FORMAT, Discovery, host_in_path
+from tracelink._io.names import host_in_path
+from tracelink._io.sources import RECORDER_FORMAT, Discovery
 from tracelink._join.reading import (
     Task,
     assigned_ranks,
