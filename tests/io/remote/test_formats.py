@@ -98,7 +98,7 @@ def test_every_command_with_inputs_takes_addresses(memory: Any) -> None:
         ("diff", "memory://run", str(SAMPLES / "gpu_pair")): 0,
         ("compile", "memory://compiled"): 1,
         ("diagnose", "memory://hung/dumps"): 1,
-        ("convert", "memory://run/kineto_0.json.gz", "memory://out/k.pftrace"): 0,
+        ("merge", "memory://run/kineto_0.json.gz", "-o", "memory://out/k.pftrace"): 0,
         ("merge", "memory://run", "-o", "memory://out/job.json.gz"): 0,
     }
     assert {words: run(*words).exit_code for words in commands} == commands

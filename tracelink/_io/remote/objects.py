@@ -20,7 +20,6 @@ from msgspec import Struct, field
 
 from tracelink._io.remote.addresses import WEB, folder_of, is_remote, scheme_of, shown
 from tracelink._io.remote.stores import MOST_OBJECTS, UNKNOWN_SIZE, Entry, Folder, Store, store_of
-from tracelink._io.system import temporary_file
 from tracelink._model import MANIFEST, MANIFEST_START
 from tracelink._model.errors import ChangedError, UnreadableError, UsageError
 
@@ -197,7 +196,7 @@ class RemoteObject(Struct, frozen=True):
 
 def copied(entry: Entry, limit: int) -> BinaryIO:
     """An unnamed temporary copy of an object that cannot be read in ranges, of at most `limit` bytes."""
-    spool = temporary_file()  # it lives as long as its readers
+    spool = cast(BinaryIO, tempfile.TemporaryFile(prefix="tracelink-"))  # noqa: SIM115  it lives as long as its readers
 
     def begin() -> None:
         spool.seek(0)
@@ -358,7 +357,7 @@ def temporary_copy(url: str) -> BinaryIO:
         raise UnreadableError(
             f"it has more than {MOST_COPIED >> 30} GiB", source=shown(url), advice="Copy it yourself."
         )
-    spool = temporary_file()  # it is the result
+    spool = cast(BinaryIO, tempfile.TemporaryFile(prefix="tracelink-"))  # noqa: SIM115  it is the result
     with RemoteObject(entry)() as stream:
         shutil.copyfileobj(stream, spool, LARGEST_BLOCK)
     spool.seek(0)
