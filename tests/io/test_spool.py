@@ -277,12 +277,12 @@ def test_a_changed_input_is_read_again(tmp_path: Path, monkeypatch: pytest.Monke
         reads.append(1)
 
     from tracelink._io.sources import discover_inputs
-    from tracelink._join.job_reader import read_job
+    from tracelink._join.job_reader import Reading, read_job
     from tracelink._run import engine_for
 
     def read() -> int:
         reads.clear()
-        read_job(discover_inputs(source), engine_for(1, count), kept=kept)
+        read_job(Reading(discover_inputs(source), engine_for(1, count)), kept=kept)
         return len(reads)
 
     first, second = read(), read()
