@@ -74,8 +74,9 @@ def clocks(paths: Paths = (), **options: Unpack[ReadOptions]) -> Clocks:
 
 
 def linked_job(paths: Paths = (), **options: Unpack[ReadOptions]) -> LinkedJob:
-    """Reads traces for what ranks did together, without keeping their events."""
-    return read_job(Reading.of(paths, options), with_events=False)
+    """Reads traces for what ranks did together; events are needed only to cut a part out of them."""
+    reading = Reading.of(paths, options)
+    return read_job(reading, with_events=reading.selection.cuts)
 
 
 def inspect(paths: Paths = (), **options: Unpack[ReadOptions]) -> Inspection:

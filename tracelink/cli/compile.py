@@ -14,7 +14,7 @@ from tracelink._model.text import counted, size
 from tracelink.cli.answer import print_answer, takes_output
 from tracelink.cli.console import Console
 from tracelink.cli.main import FINE, NO
-from tracelink.cli.options import Traces, command, reads
+from tracelink.cli.options import WHOLE, Traces, command, reads
 
 
 @command(
@@ -36,7 +36,7 @@ from tracelink.cli.options import Traces, command, reads
     type=click.Path(file_okay=False),
     help="Also write all artifacts to a new folder, by rank and compile id.",
 )
-@reads(without=("metrics",))
+@reads(without=(*WHOLE, "metrics"))
 def compile(  # noqa: A001  its name as a command
     console: Console,
     traces: Traces,
@@ -57,9 +57,9 @@ def compile(  # noqa: A001  its name as a command
     """
     if artifacts == "-":
         raise UsageError("files cannot be written to standard output", advice="Name a folder.")
-    with traces.watched(console) as options:
-        reading = Reading.of(traces.paths, options)
-        logs = read(reading.discovery, reading.engine, run=run)
+    with traces.watched(console) as reading:
+        chosen = Reading.of(traces.paths, reading)
+        logs = read(chosen.discovery, chosen.engine, run=run)
     report = logs.report
     if artifacts:
         _write_artifacts(console, logs, artifacts)

@@ -17,10 +17,11 @@ from tracelink._hang.report import MOST_PROBLEMS, report_of, verdict_of
 from tracelink._io.remote.addresses import shown
 from tracelink._model.errors import UsageError
 from tracelink._model.ranges import Numbers
+from tracelink._run.reading import parse_ranks
 from tracelink.cli.answer import print_answer
 from tracelink.cli.console import Console
 from tracelink.cli.main import FINE, IN_FLIGHT, NO
-from tracelink.cli.options import RANKS_OR_RANK, Traces, collected, command, reads
+from tracelink.cli.options import WHOLE, Traces, collected, command, reads
 
 if TYPE_CHECKING:
     from tracelink._hang.facts.journal import Journal
@@ -57,13 +58,9 @@ def _entries(
     given = [name for name, value in options.items() if value]
     if given and not entries:
         raise click.UsageError(f"{given[0]} needs --entries: add it, or leave {given[0]} out.")
-    if "=" in (only_ranks or ""):
-        raise click.UsageError(RANKS_OR_RANK)
     if not entries:
         return None
-    return EntrySelection(
-        None if only_ranks is None else Numbers.parse(only_ranks, "--ranks"), groups, stacks
-    )
+    return EntrySelection(None if only_ranks is None else parse_ranks(only_ranks, "--ranks"), groups, stacks)
 
 
 takes_entries = collected(
@@ -154,7 +151,7 @@ takes_entries = collected(
     help="Write the answer to FILE.html, .md, .csv or .json; or all entries to a database: FILE.sqlite, "
     "FILE.duckdb, or Parquet files in DIR/ or DIR.parquet.",
 )
-@reads()
+@reads(without=WHOLE)
 def diagnose(
     console: Console,
     traces: Traces,

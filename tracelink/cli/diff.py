@@ -6,14 +6,12 @@ import click
 
 import tracelink._api.functions as api
 from tracelink._compile.diff import worse_in_words
-from tracelink._model.ranges import Numbers
-from tracelink._run.reading import ReadOptions
 from tracelink._time.compare.model import Comparison
 from tracelink._time.compare.report import gate_in_words
 from tracelink.cli.answer import print_answer, takes_output
 from tracelink.cli.console import Console
 from tracelink.cli.main import FINE, NO
-from tracelink.cli.options import Traces, command, reads, takes_clock
+from tracelink.cli.options import Traces, command, reads
 
 NOT_COMPARABLE = 3
 GATES = (
@@ -34,16 +32,11 @@ GATES = (
 @click.option("--gate", "gates", multiple=True, metavar="LIMIT", help=GATES)
 @click.option("--anyway", is_flag=True, help="Apply the gates also to runs that are not comparable.")
 @click.option(
-    "--ranks", "only_ranks", metavar="N-M,...", help="Only these ranks of both runs, such as 0-7,64."
-)
-@click.option("--steps", metavar="N-M,...", help="Only these steps of both runs, such as 3-5,7.")
-@click.option(
     "--run",
     type=click.IntRange(min=1),
     metavar="N",
     help="If the compile logs of BEFORE are of several starts of the job, compare this one: 1 is the first.",
 )
-@takes_clock
 @reads(paths=False, without=("metrics",))
 def diff(
     console: Console,
@@ -53,10 +46,7 @@ def diff(
     output: str | None,
     gates: tuple[str, ...],
     anyway: bool,
-    only_ranks: str | None,
-    steps: str | None,
     run: int | None,
-    clock: str,
 ) -> None:
     """Compare two runs: how much longer a step takes, and why.
 
@@ -74,20 +64,8 @@ def diff(
 
     BEFORE and AFTER are directories, files or archives.
     """
-    part: ReadOptions = {
-        "clock": clock,
-        "ranks": None if only_ranks is None else Numbers.parse(only_ranks, "--ranks"),
-        "steps": None if steps is None else Numbers.parse(steps, "--steps"),
-    }
-    with traces.watched(console, before, after, **part) as reading:
-        result = api.diff(
-            before,
-            after,
-            **reading,
-            gates=gates,
-            anyway=anyway,
-            run=run,
-        )
+    with traces.watched(console, before, after) as reading:
+        result = api.diff(before, after, gates=gates, anyway=anyway, run=run, **reading)
     print_answer(console, result, output, read=[before, after])
     if console.quiet:
         for reason in result.why_not:

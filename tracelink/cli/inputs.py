@@ -8,7 +8,7 @@ import tracelink._api.functions as api
 from tracelink.cli.answer import print_answer, takes_output
 from tracelink.cli.console import Console
 from tracelink.cli.main import UNREADABLE
-from tracelink.cli.options import Traces, command, reads, takes_clock
+from tracelink.cli.options import WHOLE, Traces, command, reads
 
 
 @command(
@@ -18,9 +18,8 @@ from tracelink.cli.options import Traces, command, reads, takes_clock
     "tracelink merge samples/gpu_pair --clock clocks.json",
 )
 @takes_output
-@takes_clock
 @reads(without=("metrics",))
-def clocks(console: Console, traces: Traces, output: str | None, clock: str) -> None:
+def clocks(console: Console, traces: Traces, output: str | None) -> None:
     """Show the clock offset of each rank.
 
     Offsets are estimated from causality: no rank leaves a collective before the last one enters, and no message arrives
@@ -28,7 +27,7 @@ def clocks(console: Console, traces: Traces, output: str | None, clock: str) -> 
 
     PATHS are files, directories, globs and archives, here or in stores such as s3://; - is standard input.
     """
-    with traces.watched(console, clock=clock) as reading:
+    with traces.watched(console) as reading:
         measured = api.clocks(traces.paths, **reading)
     code = print_answer(console, measured, output, read=traces.named)
     click.get_current_context().exit(code if measured.ranks else UNREADABLE)
@@ -43,7 +42,7 @@ def clocks(console: Console, traces: Traces, output: str | None, clock: str) -> 
     "tracelink inspect et/",
 )
 @takes_output
-@reads()
+@reads(without=WHOLE)
 def inspect(console: Console, traces: Traces, output: str | None) -> None:
     """Show the format, rank, time and problems of each trace.
 

@@ -19,23 +19,19 @@ import tracelink._api.functions as api
 import tracelink.plugins as plugins
 from tracelink._io.targets import STDOUT
 from tracelink._model.findings import Finding, Severity
-from tracelink._model.selection import Selection
 from tracelink._model.text import about, counted, size
 from tracelink._run import Watch
+from tracelink._run.reading import WORK
 from tracelink.cli.answer import print_errors, show
 from tracelink.cli.console import Console, is_terminal
 from tracelink.cli.main import FINE, NO, Terminated
 from tracelink.cli.options import (
-    WORK,
     Traces,
     Words,
     collected,
     command,
     option,
     reads,
-    selection_options,
-    takes_clock,
-    takes_selection,
 )
 from tracelink.cli.terminal import Bar, watching
 
@@ -180,8 +176,6 @@ def _complete_format(ctx: click.Context, param: click.Parameter, incomplete: str
     is_flag=True,
     help="Open the output in Perfetto's UI, as `tracelink open` does. Then --to defaults to perfetto.",
 )
-@takes_selection
-@takes_clock
 @takes_writing
 @option(
     "--bundle",
@@ -220,10 +214,8 @@ def merge(
     to: str | None,
     options: dict[str, str],
     bundle: bool,
-    selection: Selection | None,
     depth: int | None,
     limit: int | None,
-    clock: str,
     resume: bool,
     opening: bool,
 ) -> None:
@@ -250,10 +242,7 @@ def merge(
             check_openable(output, to)
             to = to or (None if output else BEST_SHOWN)
             listener = stack.enter_context(reserved_port())
-        with (
-            _resumption_explained(console, resume),
-            traces.watched(console, clock=clock, **selection_options(selection)) as reading,
-        ):
+        with _resumption_explained(console, resume), traces.watched(console) as reading:
             announcement = _Announcement(console, reading.get("watch"), to_stderr)
             merged = api.merge(
                 traces.paths,

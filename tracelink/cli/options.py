@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from functools import update_wrapper
+from functools import partial, update_wrapper
 from inspect import signature
-from typing import TYPE_CHECKING, Any, Literal, Unpack, cast
+from typing import TYPE_CHECKING, Any, Literal, cast
 
 import click
 from click.shell_completion import CompletionItem
 from msgspec import Struct
 
-from tracelink._model.errors import UsageError, did_you_mean
-from tracelink._model.ranges import Numbers
-from tracelink._model.selection import KINDS, Selection, Window, words
+from tracelink._model.errors import did_you_mean
 from tracelink._model.text import counted
 from tracelink._run import engine_for
-from tracelink._run.reading import ReadOptions, SelectOptions
+from tracelink._run.reading import SELECTING, Flag, ReadOptions, flags_of, text_of
 from tracelink.cli.console import Console
 from tracelink.cli.terminal import watching
 
@@ -136,123 +133,6 @@ class Words(click.Choice):  # type: ignore[type-arg]  # it is generic from click
 # Options of reading, as they are declared for the library.
 
 
-class Flag(Struct, frozen=True):
-    """How the command line takes an option of reading, whose text is its help."""
-
-    names: tuple[str, ...]
-    metavar: str
-    heading: str = ""
-    """The heading under which the help lists it; empty for the most common ones."""
-    parse: Callable[[str, str], Any] | None = None
-    """Makes the value of a text, for the flag of this name; raises `UsageError`."""
-    collect: Callable[[Sequence[Any]], Any] | None = None
-    """Makes the value of all that were given, if the flag can be given several times."""
-    field: str = ""
-    """The argument of the option's class, if several flags make one value."""
-    text: str = ""
-    """The help of such a flag."""
-    example: str = ""
-    """A value, for the help."""
-
-
-INPUTS, METRICS, WORK = "Inputs", "Metrics (sampled by other programs)", "Large jobs"
-SIZE = re.compile(r"(\d{1,6}(?:\.\d{1,3})?)\s*(MB|GB|TB)", re.IGNORECASE)
-UNIT = {"MB": 10**6, "GB": 10**9, "TB": 10**12}
-
-
-def parse_size(text: str, flag: str) -> int:
-    """Returns the bytes of a size such as 200GB."""
-    found = SIZE.fullmatch(text.strip())
-    if not found:
-        raise UsageError(
-            f"{flag}: {text!r} is not a size, such as 200GB", advice="Write a number with MB, GB or TB."
-        )
-    return int(float(found[1]) * UNIT[found[2].upper()])
-
-
-def parse_rank(text: str, flag: str) -> tuple[str, int]:
-    """Returns a file and its rank."""
-    file, _, rank = text.rpartition("=")
-    if not (file and rank.isascii() and rank.isdigit()):
-        raise UsageError(
-            f"{flag}: {text!r} is not of the form FILE=N",
-            advice=f"Write, for example, --rank trace.json=3; to read only some ranks, use --ranks {text}"
-            if text[:1].isdigit()
-            else "Write, for example, --rank trace.json=3",
-        )
-    return file, int(rank)
-
-
-READING: Mapping[str, tuple[str, Sequence[Flag]]] = {
-    "et": ("Execution traces.", [Flag(("-e", "--et"), "PATH", INPUTS, collect=tuple)]),
-    "kineto": ("Kineto profiles.", [Flag(("-k", "--kineto"), "PATH", INPUTS, collect=tuple)]),
-    "fr": (
-        "Flight-recorder dumps, or directories of dumps.",
-        [Flag(("-f", "--fr"), "PATH", INPUTS, collect=tuple)],
-    ),
-    "rank_of": (
-        "The rank of a file, by its path or name; it overrules what its content and name say.",
-        [Flag(("-r", "--rank"), "FILE=N", INPUTS, parse_rank, dict)],
-    ),
-    "max_unpacked": (
-        "Refuse an input with more uncompressed bytes. Default: 64 GB.",
-        [Flag(("--max-unpacked",), "SIZE", INPUTS, parse_size, example="200GB")],
-    ),
-    "include": (
-        "Read what is left out by default: osrt (calls of the operating system in Nsight Systems).",
-        [Flag(("--include",), "PART", INPUTS, collect=tuple)],
-    ),
-    "metrics": (
-        "Zone, start and interval of metrics that do not contain them, and ranks of devices; see `Metrics`.",
-        [
-            Flag(
-                ("--map",),
-                "DEVICE=RANK,...",
-                METRICS,
-                collect=tuple,
-                field="map",
-                text="Ranks of GPUs by index, host and index, or UUID.",
-                example="0-7=8-15, node1:0=3 or GPU-1bdee8b4=3",
-            ),
-            Flag(
-                ("--tz",),
-                "ZONE",
-                METRICS,
-                field="tz",
-                text="The time zone of local times.",
-                example="Europe/Berlin or +02:00",
-            ),
-            Flag(
-                ("--metrics-start",),
-                "TIME",
-                METRICS,
-                field="start",
-                text="If there are no times: the time of the first sample.",
-                example="'2026-11-18 06:42:10'",
-            ),
-            Flag(
-                ("--interval",),
-                "SECONDS",
-                METRICS,
-                field="interval",
-                text="If there are no times: the time between two samples.",
-                example="0.5",
-            ),
-        ],
-    ),
-    "jobs": (
-        "The most processes that work at once. Default: one for each core.",
-        [Flag(("-j", "--jobs"), "N", WORK)],
-    ),
-    "engine": (
-        "Where the work runs: `dask` starts workers of Dask on this machine, an address names its scheduler. Default: "
-        "processes of this machine.",
-        [Flag(("--engine",), "dask|dask://HOST:PORT", WORK)],
-    ),
-}
-"""The text and the flags of each option of reading."""
-
-
 class Traces(Struct, frozen=True):
     """The inputs that the command line names, and how they are read."""
 
@@ -268,15 +148,14 @@ class Traces(Struct, frozen=True):
         )
 
     @contextmanager
-    def watched(self, console: Console, *more: str, **others: Unpack[ReadOptions]) -> Iterator[ReadOptions]:
-        """The options of reading for a function of the library, with a progress bar while it runs.
-
-        `more` are other paths that are read, `others` options that the command takes itself.
-        """
+    def watched(self, console: Console, *more: str) -> Iterator[ReadOptions]:
+        """The options of reading for a function of the library, with a progress bar while it runs."""
         with watching(console, (*self.named, *more)) as watch:
-            yield {**self.options, **others, "watch": watch}
+            yield {**self.options, "watch": watch}
 
 
+WHOLE = (*SELECTING, "clock")
+"""The options that commands do not have that look at each file by itself, or at all ranks."""
 OF_FORMATS: Sequence[Literal["et", "kineto", "fr"]] = ("et", "kineto", "fr")
 """The options of reading that name inputs of one format."""
 
@@ -288,8 +167,8 @@ def reads(*, paths: bool = True, without: Collection[str] = ()) -> Decorator:
         paths: Whether the command has the argument PATHS, or names its inputs itself.
         without: The options that the command has no use for.
     """
-    names = [name for name in READING if name not in without]
-    flags = {(name, flag.field): flag for name in names for flag in READING[name][1]}
+    names = [name for name in ReadOptions.__annotations__ if name not in without and flags_of(name)]
+    flags = {(name, flag.field): flag for name in names for flag in flags_of(name)}
 
     def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
         def with_traces(*args: Any, **kwargs: Any) -> None:
@@ -333,28 +212,29 @@ def _read_option(name: str, field: str, flag: Flag) -> Decorator:
         metavar=flag.metavar,
         type=click.IntRange(min=1) if name == "jobs" else click.Path() if name in OF_FORMATS else None,
         multiple=flag.collect is not None,
+        default=flag.default,
+        shell_complete=partial(_complete, flag.choices) if flag.choices else None,
         callback=parse,
-        help=" ".join([flag.text or READING[name][0], *more]),
+        help=" ".join([flag.text or text_of(name), *more]),
     )
 
 
 def _read_options(names: Sequence[str], values: Mapping[tuple[str, str], Any]) -> ReadOptions:
-    """The options with these values, by their names and the fields of which they are made."""
+    """The options that are given, by their names, of the values of their flags."""
     options: dict[str, Any] = {}
     for name in names:
-        found = {
+        fields = {
             flag.field: flag.collect(values[name, flag.field]) if flag.collect else values[name, flag.field]
-            for flag in READING[name][1]
+            for flag in flags_of(name)
         }
-        options[name] = found[""] if "" in found else _metrics(found)
+        if any(fields.values()):
+            options[name] = fields[""] if "" in fields else _metrics(fields)
     jobs, engine = options.pop("jobs", None), options.get("engine")
     options["engine"] = engine_for(jobs, None, engine, _report_connection)
     return cast(ReadOptions, options)
 
 
-def _metrics(fields: Mapping[str, Any]) -> Metrics | None:
-    if not any(fields.values()):
-        return None
+def _metrics(fields: Mapping[str, Any]) -> Metrics:
     from tracelink._model.metrics import Metrics
 
     return Metrics(**fields)
@@ -367,100 +247,10 @@ def _report_connection(engine: Any) -> None:
         console.info(f"Dask: {counted(engine.jobs, 'worker')}{dashboard}", to_stderr=True)
 
 
-# Clock correction, and the selection of events.
-
-
-CLOCKS = {
-    "none": "no correction",
-    "host": "ranks of the same host share a clock",
-    "collectives": "each rank has its own clock",
-}
-"""The values of `--clock`, next to a file."""
-
-
-def takes_clock(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Adds the option for clock correction."""
-    words = "\n".join(f"{word:<11}  {meaning}" for word, meaning in CLOCKS.items())
-    return click.option(
-        "--clock",
-        default="host",
-        metavar="none|host|collectives|FILE",
-        shell_complete=_complete_clock,
-        help=f"Correction of clock offsets between ranks. Default: host.\n\n\b\n{words}\n"
-        f"{'FILE':<11}  output of `tracelink clocks --json`",
-    )(function)
-
-
-def _complete_clock(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    words = [CompletionItem(word, help=text) for word, text in CLOCKS.items() if word.startswith(incomplete)]
-    return [*words, CompletionItem(incomplete, type="file")]
-
-
-def _complete_kinds(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+def _complete(
+    choices: Sequence[str], ctx: click.Context, param: click.Parameter, incomplete: str
+) -> list[CompletionItem]:
+    """The words that can follow in a list that is separated by commas; a file, where the value can be one."""
     before, comma, word = incomplete.rpartition(",")
-    return [CompletionItem(f"{before}{comma}{kind}") for kind in KINDS if kind.startswith(word)]
-
-
-RANKS_OR_RANK = "--ranks selects ranks, such as 0-7; --rank FILE=N sets the rank of a file."
-
-
-def _selection(
-    only_ranks: str | None, window: str | None, steps: str | None, only: str | None
-) -> Selection | None:
-    if "=" in (only_ranks or ""):
-        raise click.UsageError(RANKS_OR_RANK)
-    if only_ranks is window is steps is only is None:
-        return None
-    selection = Selection(
-        ranks=None if only_ranks is None else Numbers.parse(only_ranks, "--ranks"),
-        window=None if window is None else Window.parse(window, "--window"),
-        steps=None if steps is None else Numbers.parse(steps, "--steps"),
-        only=None if only is None else words(only, "--only"),
-    )
-    return None if selection == Selection() else selection
-
-
-takes_selection = collected(
-    "selection",
-    _selection,
-    (
-        click.option(
-            "--ranks",
-            "only_ranks",
-            metavar="N-M,...",
-            help="Read only these ranks, such as 0-7,64.",
-        ),
-        click.option(
-            "--window",
-            metavar="FROM..TO",
-            help="Keep only events that overlap this time range: times after the first event that is read, such as "
-            "2.5s..3.1s, 800ms.. or ..2min, or times in UTC, such as '2025-03-01 08:06:00.5..'",
-        ),
-        click.option(
-            "--steps",
-            metavar="N-M,...",
-            help="Keep only events in these steps, such as 3-5,7, and the device work that they launch. A step is an "
-            "annotation such as ProfilerStep#3 or step 3.",
-        ),
-        click.option(
-            "--only",
-            metavar="KIND,...",
-            shell_complete=_complete_kinds,
-            help=f"Keep only these kinds of events: {', '.join(KINDS)}. The kind collectives contains all events of "
-            "collectives and messages.",
-        ),
-    ),
-)
-"""Adds the options that select events; the function gets them as `selection`, None if none is given."""
-
-
-def selection_options(selection: Selection | None) -> SelectOptions:
-    """A selection as keywords of the functions of the library."""
-    if selection is None:
-        return {}
-    return {
-        "ranks": selection.ranks,
-        "steps": selection.steps,
-        "window": selection.window,
-        "only": selection.only,
-    }
+    found = [CompletionItem(f"{before}{comma}{choice}") for choice in choices if choice.startswith(word)]
+    return [*found, CompletionItem(incomplete, type="file")] if "FILE" in str(param.metavar) else found

@@ -20,6 +20,7 @@ from tracelink._io.targets import STDOUT, Place, target_of
 from tracelink._model.errors import UsageError
 from tracelink._model.findings import Severity
 from tracelink._model.text import counted
+from tracelink._run.reading import parse_size
 from tracelink._show.csv import csv_text
 from tracelink._show.json import json_text
 from tracelink._sql.results import SHOWN, Queries, Query
@@ -29,7 +30,7 @@ from tracelink._store.results import save
 from tracelink.cli.answer import page_of, print_answer, print_errors, takes_output
 from tracelink.cli.console import Console, is_terminal
 from tracelink.cli.main import FINE, NO
-from tracelink.cli.options import Traces, Words, collected, command, parse_size, reads, takes_clock
+from tracelink.cli.options import Traces, Words, collected, command, reads
 
 if TYPE_CHECKING:
     from pyarrow import RecordBatch
@@ -139,7 +140,6 @@ takes_request = collected(
     metavar="SIZE",
     help="Memory before temporary files are used, such as 4GB. Default: 80 % of all.",
 )
-@takes_clock
 @reads(paths=False)
 def query(
     console: Console,
@@ -149,7 +149,6 @@ def query(
     output: str | None,
     with_arguments: bool,
     memory: int | None,
-    clock: str,
 ) -> None:
     """Run SQL on the tables of a job.
 
@@ -161,7 +160,7 @@ def query(
         return
     destination = _Destination.of(form, output, console)
     with ExitStack() as stack:
-        with traces.watched(console, *request.paths, clock=clock) as reading:
+        with traces.watched(console, *request.paths) as reading:
             job = stack.enter_context(Job(request.paths, **reading))
             rows = stack.enter_context(
                 job.open_query(

@@ -5,13 +5,11 @@ from __future__ import annotations
 import click
 
 import tracelink._api.functions as api
-from tracelink._model.ranges import Numbers
-from tracelink._run.reading import ReadOptions
 from tracelink._time.collectives.listing import Order, listing
 from tracelink.cli.answer import print_answer, takes_output
 from tracelink.cli.console import Console
 from tracelink.cli.main import UNREADABLE
-from tracelink.cli.options import Traces, Words, command, reads, takes_clock
+from tracelink.cli.options import Traces, Words, command, reads
 
 
 @command(
@@ -22,8 +20,6 @@ from tracelink.cli.options import Traces, Words, command, reads, takes_clock
     "tracelink summary samples/gpu_pair --json | jq '.ranks[].steps[] | [.step, .idle_ns]'",
 )
 @takes_output
-@click.option("--ranks", "only_ranks", metavar="N-M,...", help="Read only these ranks, such as 0-7,64.")
-@click.option("--steps", metavar="N-M,...", help="Only these steps, such as 3-5,7.")
 @click.option(
     "--what-if",
     metavar="QUESTION",
@@ -31,17 +27,13 @@ from tracelink.cli.options import Traces, Words, command, reads, takes_clock
     help="How long the steps would take: 'communication free', 'kernel NAME 2x', 'operator NAME 2x', 'rank 3 on time'.",
 )
 @click.option("--shapes", is_flag=True, help="Also add up operators by the shapes of their inputs.")
-@takes_clock
 @reads()
 def summary(
     console: Console,
     traces: Traces,
     output: str | None,
-    only_ranks: str | None,
-    steps: str | None,
     what_if: tuple[str, ...],
     shapes: bool,
-    clock: str,
 ) -> None:
     """Show where the time went, on every rank and step.
 
@@ -53,18 +45,8 @@ def summary(
 
     PATHS are files, directories, globs and archives, here or in stores such as s3://; - is standard input.
     """
-    part: ReadOptions = {
-        "clock": clock,
-        "ranks": None if only_ranks is None else Numbers.parse(only_ranks, "--ranks"),
-        "steps": None if steps is None else Numbers.parse(steps, "--steps"),
-    }
-    with traces.watched(console, **part) as reading:
-        result = api.summary(
-            traces.paths,
-            **reading,
-            what_if=what_if,
-            shapes=shapes,
-        )
+    with traces.watched(console) as reading:
+        result = api.summary(traces.paths, what_if=what_if, shapes=shapes, **reading)
     click.get_current_context().exit(print_answer(console, result, output, read=traces.named))
 
 
@@ -98,7 +80,6 @@ SHOWN = 20
     help=f"Show at most N rows; 0 shows all. Default: {SHOWN} on the terminal, all in files and JSON.",
 )
 @click.option("--messages", is_flag=True, help="Also list point-to-point messages, as files and JSON do.")
-@takes_clock
 @reads()
 def collectives(
     console: Console,
@@ -108,7 +89,6 @@ def collectives(
     group: str | None,
     limit: int | None,
     messages: bool,
-    clock: str,
 ) -> None:
     """List collectives with skew, duration and bandwidth.
 
@@ -117,7 +97,7 @@ def collectives(
 
     PATHS are files, directories, globs and archives, here or in stores such as s3://; - is standard input.
     """
-    with traces.watched(console, clock=clock) as reading:
+    with traces.watched(console) as reading:
         job = api.linked_job(traces.paths, **reading)
     every = console.json or output is not None
     most = (None if every else SHOWN) if limit is None else limit or None

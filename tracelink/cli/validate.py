@@ -7,7 +7,7 @@ import click
 from tracelink.cli.answer import print_answer, takes_output
 from tracelink.cli.console import Console
 from tracelink.cli.main import FINE, NO
-from tracelink.cli.options import Traces, Words, command, reads
+from tracelink.cli.options import WHOLE, Traces, Words, command, reads
 from tracelink.converters.chakra.schema import Variant
 from tracelink.converters.chakra.validation import validate as validated
 from tracelink.converters.chakra.validation.report import EXAMPLES, report_of
@@ -44,7 +44,7 @@ from tracelink.converters.chakra.validation.validate import SHOWN
     help=f"Show at most N violations of each rule; 0 shows all. Default: {EXAMPLES}; in JSON {SHOWN} for each rank.",
 )
 @takes_output
-@reads(without=("et", "kineto", "fr", "include", "metrics"))
+@reads(without=(*WHOLE, "et", "kineto", "fr", "include", "metrics"))
 def validate(
     console: Console,
     traces: Traces,
