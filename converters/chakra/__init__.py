@@ -172,7 +172,7 @@ DOT = Format(
         "nodes and dependencies as a graph that graphviz draws",
         ("chakra",),
         (".dot", ".gv"),
-        "tracelink.converters.chakra.drawing.formats:DotDrawing",
+        "tracelink.converters.chakra.drawings:DotDrawing",
         draws=True,
     ),
 )
@@ -182,7 +182,7 @@ GRAPHML = Format(
         "nodes and dependencies as a graph for networkx, Gephi and yEd",
         ("chakra",),
         (".graphml",),
-        "tracelink.converters.chakra.drawing.formats:GraphmlDrawing",
+        "tracelink.converters.chakra.drawings:GraphmlDrawing",
         draws=True,
     ),
 )
@@ -192,7 +192,7 @@ SVG = Format(
         "nodes and dependencies as a picture that opens in a browser",
         ("chakra",),
         (".svg",),
-        "tracelink.converters.chakra.drawing.formats:SvgDrawing",
+        "tracelink.converters.chakra.drawings:SvgDrawing",
         draws=True,
     ),
 )

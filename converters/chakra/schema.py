@@ -13,6 +13,8 @@ if TYPE_CHECKING:
 
 VERSION = "1.0.0"
 """The version in the metadata."""
+FIRST_ID = 1
+"""Protobuf does not write a 0, and some readers treat a missing id as an error."""
 
 METADATA_VERSION, METADATA_ATTRIBUTE = 1, 2
 """Field numbers of the metadata, the first message of a file."""

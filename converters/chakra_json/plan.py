@@ -14,8 +14,7 @@ from tracelink._model.graph import Excerpt
 from tracelink._order.host import host_waits
 from tracelink._order.order import launched_work
 from tracelink.converters.chakra_json import schema
-from tracelink.converters.pytorch.arguments import base_time
-from tracelink.converters.pytorch.synchronizations import recorded_synchronizations
+from tracelink.converters.pytorch.arguments import base_time, recorded_synchronizations
 
 # The tree of the nodes of an execution trace.
 

@@ -13,11 +13,10 @@ __all__ = [
     "first_keys_of",
     "is_execution_trace",
     "is_linked",
+    "node_communication",
     "node_schema",
     "node_trace",
     "nodes",
-    "storages",
-    "synchronizations",
 ]
 
 VERSION_MARK = re.compile(rb'"schema"\s*:\s*"\d+\.\d+\.\d+')

@@ -28,9 +28,8 @@ from tracelink._model.trace import RankTrace
 from tracelink._run.processes import Processes
 from tracelink.converters.chakra.chakra_pb2 import AttributeProto, GlobalMetadata, Node
 from tracelink.converters.chakra.decode import decode
-from tracelink.converters.chakra.drawing.rank_nodes import Box, Scene, Subject
-from tracelink.converters.chakra.drawing.scene import compose
 from tracelink.converters.chakra.read import ChakraReader
+from tracelink.converters.chakra.scene import Box, Scene, Subject, compose
 from tracelink.converters.chakra.schema import CollectiveType, NodeType
 from tracelink.converters.chakra.table import NodeTable
 from tracelink.converters.chakra.validation.files import Groups

@@ -14,12 +14,10 @@ from builders.data import foreign, traces
 from tracelink._model.events import GPU_WORK, EventKind
 from tracelink._model.graph import Excerpt
 from tracelink._model.trace import Synchronizations
-from tracelink._order.host import host_waits
-from tracelink._order.order import Order, can_follow, launched_work
+from tracelink._order.host import hand_overs, host_waits
+from tracelink._order.order import Order, can_follow, launched_work, tensor_order
 from tracelink._order.streams import stream_order, stream_waits
-from tracelink._order.tensors import tensor_order
-from tracelink._order.threads import hand_overs
-from tracelink.converters.pytorch.storages import StorageReader
+from tracelink.converters.pytorch.node_communication import StorageReader
 
 COLLECTIVE = re.compile("nccl", re.IGNORECASE)
 PROFILES = {

@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 
 from builders.chakra_files import EtFile, scene_of
-from tracelink.converters.chakra.drawing.formats import ARRANGED, dot
-from tracelink.converters.chakra.drawing.svg import svg
+from tracelink.converters.chakra.drawings import ARRANGED, dot, svg
 
 pytestmark = pytest.mark.peer
 

@@ -1,3 +1,3 @@
 """What waited for what on one rank: lanes, streams, waits of the host, threads, tensors."""
 
-__all__ = ["host", "order", "streams", "tensors", "threads"]
+__all__ = ["host", "order", "streams"]

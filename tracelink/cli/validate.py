@@ -10,8 +10,7 @@ from tracelink.cli.main import FINE, NO
 from tracelink.cli.options import WHOLE, Traces, Words, command, reads
 from tracelink.converters.chakra.schema import Variant
 from tracelink.converters.chakra.validation import validate as validated
-from tracelink.converters.chakra.validation.report import EXAMPLES, report_of
-from tracelink.converters.chakra.validation.validate import SHOWN
+from tracelink.converters.chakra.validation.validate import EXAMPLES, SHOWN, report_of
 
 
 @command(

@@ -24,7 +24,6 @@ __all__ = [
     "Violation",
     "broken_replay",
     "checked_nodes",
-    "report",
     "rules",
     "validate",
 ]

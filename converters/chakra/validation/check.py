@@ -14,20 +14,22 @@ from tracelink._model.errors import UsageError
 from tracelink._model.ranges import Numbers
 from tracelink.converters.chakra.chakra_pb2 import GlobalMetadata
 from tracelink.converters.chakra.decode import BROKEN_OFF, Decoded, Fault, decode
-from tracelink.converters.chakra.replay import RankSteps
 from tracelink.converters.chakra.schema import MetadataName, Variant
 from tracelink.converters.chakra.table import NodeTable
 from tracelink.converters.chakra.validation import communication_rules, node_rules
 from tracelink.converters.chakra.validation.files import Groups, TraceFile, groups_of
-from tracelink.converters.chakra.validation.rank_communication import (
+from tracelink.converters.chakra.validation.replay import RankSteps
+from tracelink.converters.chakra.validation.rules import Broken, CheckedFile, Rule
+from tracelink.converters.chakra.validation.trace import (
+    WHOLE_FILE,
+    Breach,
     Collectives,
     Messages,
+    Trace,
     collectives_of,
     messages_of,
     steps_of,
 )
-from tracelink.converters.chakra.validation.rules import Broken, CheckedFile, Rule
-from tracelink.converters.chakra.validation.trace import WHOLE_FILE, Breach, Trace
 
 _BUFFER = 1 << 20
 _HEAD = 64

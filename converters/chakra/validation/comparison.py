@@ -13,8 +13,8 @@ from tracelink.converters.chakra.schema import SIMULATED, CollectiveType
 from tracelink.converters.chakra.table import unsigned
 from tracelink.converters.chakra.validation.communication_rules import SPLITS
 from tracelink.converters.chakra.validation.files import ALL_RANKS
-from tracelink.converters.chakra.validation.rank_communication import Collectives, Messages
 from tracelink.converters.chakra.validation.rules import Rule, Violation
+from tracelink.converters.chakra.validation.trace import Collectives, Messages
 
 MATCHED = sorted(SIMULATED - {CollectiveType.BROADCAST})
 """Types that ASTRA-sim matches across ranks; it replays a broadcast on each rank by itself."""

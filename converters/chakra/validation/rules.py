@@ -328,7 +328,7 @@ class Validation(Result, frozen=True):
     warnings: Sequence[Violation]
     rules: Annotated[Sequence[BrokenRule], Doc("Each rule that is broken.")]
 
-    drawn_by = "tracelink.converters.chakra.validation.report"
+    drawn_by = "tracelink.converters.chakra.validation.validate"
 
     @classmethod
     def of(cls, files: Sequence[CheckedFile], broken: Iterable[Broken]) -> Validation:

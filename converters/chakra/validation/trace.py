@@ -1,4 +1,4 @@
-"""The nodes of one rank as rules need them: dependencies, issue order and attributes."""
+"""The nodes of one rank as rules need them: dependencies, issue order, attributes, and communication."""
 
 from __future__ import annotations
 
@@ -8,12 +8,15 @@ from heapq import heapify, heappop, heappush
 
 import numpy as np
 from msgspec import Struct
+from msgspec.structs import replace
 
-from tracelink._model.columns import UNKNOWN, Bools, Int64s
+from tracelink._model.columns import MICROSECOND, UNKNOWN, Bools, Int64s, Table
 from tracelink.converters.chakra import schema
 from tracelink.converters.chakra.decode import Decoded
-from tracelink.converters.chakra.table import Attribute, NodeTable, chosen, signed, unsigned
+from tracelink.converters.chakra.schema import CollectiveType, Name, NodeType
+from tracelink.converters.chakra.table import Attribute, Links, NodeTable, chosen, signed, unsigned
 from tracelink.converters.chakra.validation.files import Groups
+from tracelink.converters.chakra.validation.replay import RankSteps
 from tracelink.converters.chakra.validation.rules import RULES, Broken, Rule, Violation
 
 WHOLE_FILE = np.array([UNKNOWN])
@@ -255,3 +258,235 @@ def _cycles(stuck: Int64s, owner: Int64s, target: Int64s) -> list[list[int]]:
         if walk and seen[number] == start:
             cycles.append(walk[walk.index(number) :])
     return cycles
+
+
+# The communication of one rank: what is compared with other ranks, and what each op waits for in a replay.
+
+_START = -1
+"""Represents the start of the trace among the ops that a node waits for."""
+_MOST_WAITS = 256
+"""Of more ops that a node waits for, the last ones in issue order are kept."""
+
+
+class Collectives(Table, frozen=True):
+    """The collectives of a rank in issue order."""
+
+    node: Int64s
+    group: Int64s
+    type: Int64s
+    """UNKNOWN if the node has no integer here; likewise `size`."""
+    size: Int64s
+
+    def of_group(self, group: int) -> Collectives:
+        """The collectives of one group."""
+        return self.take(self.group == group)
+
+    def label(self, index: int) -> str:
+        """One collective by type and size."""
+        return collective_label(int(self.type[index]), int(self.size[index]))
+
+
+def collective_label(kind: int, size: int) -> str:
+    """A collective by type and size."""
+    known = 0 <= kind < len(CollectiveType)
+    name = CollectiveType(kind).name if known else "collective of unknown type"
+    return f"{name} of {'unknown size' if size == UNKNOWN else f'{size:,} bytes'}"
+
+
+class Messages(Struct, frozen=True):
+    """The messages of a rank, in the order of the file."""
+
+    node: Int64s
+    sent: Bools
+    peer: Int64s
+    tag: Int64s
+    size: Int64s
+    complete: Bools
+    """Messages with a peer, a tag and a size."""
+
+
+def collectives_of(trace: Trace) -> Collectives:
+    """The collectives of a rank."""
+    order = trace.issue_order.rows
+    rows = order[trace.nodes.type[order] == NodeType.COMM_COLL]
+    return Collectives(
+        trace.nodes.id[rows],
+        trace.group[rows],
+        trace.number(Name.COMM_TYPE).or_unknown[rows],
+        trace.number(Name.COMM_SIZE).or_unknown[rows],
+    )
+
+
+def messages_of(trace: Trace) -> Messages:
+    """The messages of a rank."""
+    rows = np.flatnonzero(trace.nodes.of_type(NodeType.COMM_SEND, NodeType.COMM_RECV))
+    sent = trace.nodes.type[rows] == NodeType.COMM_SEND
+    target, source = trace.number(Name.COMM_TARGET), trace.number(Name.COMM_SOURCE)
+    tag, size = trace.number(Name.COMM_TAG), trace.number(Name.COMM_SIZE)
+    known = np.where(sent, target.known[rows], source.known[rows])
+    return Messages(
+        trace.nodes.id[rows],
+        sent,
+        np.where(sent, target.or_unknown[rows], source.or_unknown[rows]),
+        tag.values[rows],
+        size.values[rows],
+        known & tag.known[rows] & size.known[rows],
+    )
+
+
+# The replay: each op with the ops that it waits for through any computation.
+
+
+def steps_of(trace: Trace) -> RankSteps:
+    """The communication of a rank in issue order, with the ops that each op directly waits for."""
+    order = trace.issue_order
+    issued = order.rows[: len(order.rows) - order.stuck]
+    rows = issued[trace.communicates[issued]]
+    steps = _steps(trace, rows)
+    position = np.full(len(trace.nodes), UNKNOWN, np.int64)
+    position[rows] = np.arange(len(rows))
+    dependencies = trace.dependencies
+    owner, target = dependencies.owner[dependencies.usable], dependencies.target[dependencies.usable]
+    if _is_chain(position[owner], position[target], len(rows)):
+        return steps
+    if len(rows):
+        issued = issued[: int(np.flatnonzero(issued == rows[-1])[0]) + 1]
+    waits = _Waits(trace, issued, owner, target)
+    waits.run()
+    if waits.in_order:
+        return steps
+    return replace(
+        steps,
+        before=Links.of(waits.before),
+        delay=np.array([number for row in waits.delays for number in row], np.int64),
+        first_delay=np.array(waits.first_delays, np.int64),
+    )
+
+
+def _steps(trace: Trace, rows: Int64s) -> RankSteps:
+    kind = trace.nodes.type[rows].astype(np.int64)
+    collective, sent = kind == NodeType.COMM_COLL, kind == NodeType.COMM_SEND
+    target, source = trace.number(Name.COMM_TARGET), trace.number(Name.COMM_SOURCE)
+    tag, size = trace.number(Name.COMM_TAG), trace.number(Name.COMM_SIZE)
+    peer = np.where(sent, target.or_unknown[rows], source.or_unknown[rows])
+    complete = tag.known[rows] & size.known[rows]
+    return RankSteps(
+        trace.nodes.id[rows],
+        kind,
+        np.where(collective, trace.group[rows], UNKNOWN),
+        np.where(collective, trace.number(Name.COMM_TYPE).or_unknown[rows], UNKNOWN),
+        size.or_unknown[rows],
+        np.where(collective | ~complete, UNKNOWN, peer),
+        np.where(collective, 0, tag.values[rows]),
+    )
+
+
+def _is_chain(owner: Int64s, target: Int64s, count: int) -> bool:
+    """True if each op depends on the one before it."""
+    linked: Bools = np.zeros(count, bool)
+    linked[owner[(owner > 0) & (target == owner - 1)]] = True
+    return bool(linked[1:].all())
+
+
+class _Frontier(Struct, frozen=True, eq=False):
+    """What nodes wait for.
+
+    A chain is a sequence of ops of which each one waits for the one before it, so its last op represents all of them.
+    """
+
+    waits: dict[int, tuple[int, int]]
+    """The last op of each chain, and the computation since, by the number of the chain."""
+    covered: int
+    """All ops before this number are waited for."""
+
+    def includes(self, offset: int, other: _Frontier, other_offset: int) -> bool:
+        """True if nodes that wait for this frontier need not wait for the other one; offsets are more computation."""
+        if other.covered > self.covered:
+            return False
+        more = other_offset - offset
+        for chain, (op, delay) in other.waits.items():
+            if self.covered and op < self.covered:
+                continue
+            own = self.waits.get(chain)
+            if own is None or own < (op, delay + more):
+                return False
+        return True
+
+
+class _Waits:
+    """The ops that each op waits for, by one pass over the nodes in issue order.
+
+    Most nodes wait for the ops of one other node, and share its frontier.
+    """
+
+    def __init__(self, trace: Trace, issued: Int64s, owner: Int64s, target: Int64s) -> None:
+        position = np.full(len(trace.nodes), UNKNOWN, np.int64)
+        position[issued] = np.arange(len(issued))
+        chosen = position[owner] != UNKNOWN
+        owner, target = position[owner[chosen]], position[target[chosen]]
+        order = np.argsort(owner, kind="stable")
+        self.targets: list[int] = target[order].tolist()
+        self.bounds: list[int] = np.searchsorted(owner[order], np.arange(len(issued) + 1)).tolist()
+        self.communicates: list[bool] = trace.communicates[issued].tolist()
+        self.durations: list[int] = np.maximum(trace.nodes.duration[issued] * MICROSECOND, 1).tolist()
+        self.tails: list[int] = []
+        """The last op of each chain."""
+        self.before: list[list[int]] = []
+        self.delays: list[list[int]] = []
+        self.first_delays: list[int] = []
+        self.in_order = True
+        """True if each op waits for all ops before it."""
+
+    def run(self) -> None:
+        """Fills the columns of all ops."""
+        start = _Frontier({_START: (_START, 0)}, 0)
+        frontiers, offsets = [start] * len(self.communicates), [0] * len(self.communicates)
+        targets, bounds, durations = self.targets, self.bounds, self.durations
+        for node, communicates in enumerate(self.communicates):
+            begin, end = bounds[node], bounds[node + 1]
+            frontier, offset = start, 0
+            if begin < end:
+                frontier, offset = frontiers[targets[begin]], offsets[targets[begin]]
+                for target in targets[begin + 1 : end]:
+                    if frontiers[target] is frontier:
+                        offset = max(offset, offsets[target])
+                    else:
+                        frontier, offset = self._merged(frontier, offset, frontiers[target], offsets[target])
+            if communicates:
+                frontiers[node] = self._op(frontier, offset)
+            else:
+                frontiers[node], offsets[node] = frontier, offset + durations[node]
+
+    def _op(self, frontier: _Frontier, offset: int) -> _Frontier:
+        """Adds an op that waits for a frontier; returns the frontier of nodes that wait for the op."""
+        number = len(self.before)
+        waits = sorted((op, delay + offset, chain) for chain, (op, delay) in frontier.waits.items())
+        self.first_delays.append(next((delay for op, delay, _ in waits if op == _START), 0))
+        waits = [wait for wait in waits if wait[0] != _START]
+        self.before.append([op for op, _, _ in waits])
+        self.delays.append([delay for _, delay, _ in waits])
+        covered = frontier.covered
+        for op, _, _ in waits:
+            covered += op == covered
+        self.in_order &= covered == number
+        chain = next((chain for op, _, chain in reversed(waits) if self.tails[chain] == op), len(self.tails))
+        self.tails[chain : chain + 1] = [number]
+        return _Frontier({chain: (number, 0)}, covered)
+
+    def _merged(
+        self, first: _Frontier, offset: int, second: _Frontier, other_offset: int
+    ) -> tuple[_Frontier, int]:
+        """What a node waits for that waits for two frontiers; one of them, if possible, for nodes to share."""
+        if first.includes(offset, second, other_offset):
+            return first, offset
+        if second.includes(other_offset, first, offset):
+            return second, other_offset
+        merged = {chain: (op, delay + offset) for chain, (op, delay) in first.waits.items()}
+        for chain, (op, delay) in second.waits.items():
+            merged[chain] = max(merged.get(chain, (op, 0)), (op, delay + other_offset))
+        covered = max(first.covered, second.covered)
+        if covered:
+            merged = {chain: wait for chain, wait in merged.items() if wait[0] >= covered}
+        if len(merged) > _MOST_WAITS:
+            merged = dict(sorted(merged.items(), key=lambda item: item[1])[-_MOST_WAITS:])
+        return _Frontier(merged, covered), 0

@@ -20,18 +20,35 @@ from tracelink._model.graph import Excerpt, Rank
 from tracelink._model.job import Job, Part
 from tracelink._model.ranges import Numbers
 from tracelink._model.text import counted
-from tracelink._order.order import Order
-from tracelink._order.tensors import tensor_order
-from tracelink.converters.chakra.communications import (
+from tracelink._order.order import Order, tensor_order
+from tracelink.converters.chakra.decode import Metadata, encoded
+from tracelink.converters.chakra.schema import CollectiveType, Kind, MetadataName, Name, Variant
+from tracelink.converters.chakra.table import (
+    Gaps,
+    NodeTable,
+    contracted,
+    gaps_of,
+    one_idle_node,
+    with_gaps,
+    with_work,
+)
+from tracelink.converters.chakra.validation import Checked, Rule, broken_replay, checked_nodes
+from tracelink.converters.chakra.writing.communications import (
+    REPLACEMENTS,
     Communication,
+    GroupNumbers,
+    Simulated,
+    all_ranks,
     collective_groups,
     communication_of,
+    compared,
+    group_numbers,
     participants_of,
+    simulated,
     usable,
 )
-from tracelink.converters.chakra.encode import Metadata, encoded
-from tracelink.converters.chakra.nodes import fields_by_row, fields_of_nodes, table_of
-from tracelink.converters.chakra.plan import (
+from tracelink.converters.chakra.writing.nodes import fields_by_row, fields_of_nodes, table_of
+from tracelink.converters.chakra.writing.plan import (
     HOST_WAIT,
     STREAM_WAIT,
     TENSOR,
@@ -40,29 +57,8 @@ from tracelink.converters.chakra.plan import (
     event_orders,
     plan_of,
 )
-from tracelink.converters.chakra.schema import CollectiveType, Kind, MetadataName, Name, Variant
-from tracelink.converters.chakra.simulation import (
-    REPLACEMENTS,
-    GroupNumbers,
-    Simulated,
-    all_ranks,
-    compared,
-    group_numbers,
-    have_nodes,
-    positions_with_nodes,
-    simulated,
-)
-from tracelink.converters.chakra.table import NodeTable
-from tracelink.converters.chakra.table_edits import (
-    Gaps,
-    contracted,
-    gaps_of,
-    one_idle_node,
-    with_gaps,
-    with_work,
-)
-from tracelink.converters.chakra.validation import Checked, Rule, broken_replay, checked_nodes
-from tracelink.converters.pytorch.storages import StorageReader
+from tracelink.converters.chakra.writing.slots import have_nodes, positions_with_nodes
+from tracelink.converters.pytorch.node_communication import StorageReader
 from tracelink.plugins import Output
 
 GROUPS_FILE = "groups.json"

@@ -1,4 +1,4 @@
-"""`tracelink.converters.chakra.encode`."""
+"""`tracelink.converters.chakra.decode`."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 
 from tracelink._io.framing import delimited, framed, varint
 from tracelink._io.protobuf import varints
-from tracelink.converters.chakra import encode as encoding
+from tracelink.converters.chakra import decode as encoding
 from tracelink.converters.chakra.chakra_pb2 import AttributeProto, GlobalMetadata, Node, StringList
-from tracelink.converters.chakra.decode import decode
-from tracelink.converters.chakra.encode import (
+from tracelink.converters.chakra.decode import (
     attribute,
+    decode,
     encoded,
     metadata_message,
     number_attributes,

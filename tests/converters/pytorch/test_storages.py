@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from builders.execution_trace import FLAT, NEWEST, VERSIONS, as_json, node
-from tracelink.converters.pytorch.storages import StorageReader, written_arguments
+from tracelink.converters.pytorch.node_communication import StorageReader, written_arguments
 
 ADD = "aten::add.Tensor(Tensor self, Tensor other, *, Scalar alpha=1) -> Tensor"
 ADD_IN_PLACE = "aten::add_.Tensor(Tensor(a!) self, Tensor other, *, Scalar alpha=1) -> Tensor(a!)"

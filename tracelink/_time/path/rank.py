@@ -12,17 +12,16 @@ from tracelink._model.communications import Evidence
 from tracelink._model.events import GPU_WORK, EventKind
 from tracelink._model.graph import EventGraph, Excerpt
 from tracelink._model.job import Job, event_of
-from tracelink._order.host import WaitingCalls, waiting_calls
+from tracelink._order.host import WaitingCalls, hand_overs, resumptions, waiting_calls
 from tracelink._order.order import Launched, Order, lane_of_tracks, launched_work
 from tracelink._order.streams import stream_order, stream_waits
-from tracelink._order.threads import hand_overs, resumptions
 from tracelink._time.path.host import Cuts, HostPieces, Threads, Waits, host_pieces
 from tracelink._time.path.modules import modules_of
 from tracelink._time.path.nodes import Causes, Landmarks, PieceKind, Pieces, Why
 from tracelink._time.rank.call_sites import MODULE
 from tracelink._time.rank.steps import windows_of
 from tracelink._time.rank.view import RankView, Work
-from tracelink.converters.pytorch.synchronizations import recorded_synchronizations
+from tracelink.converters.pytorch.arguments import recorded_synchronizations
 
 
 class RankPieces(Struct, frozen=True):

@@ -32,8 +32,7 @@ from tracelink._model.errors import TraceError, UsageError
 from tracelink._model.events import GPU_WORK, EventKind, Key, Relation, TrackKind
 from tracelink._model.graph import EventGraph
 from tracelink._model.job import rank_rows
-from tracelink.converters.chakra.decode import decode
-from tracelink.converters.chakra.encode import encoded
+from tracelink.converters.chakra.decode import decode, encoded
 from tracelink.converters.chakra.schema import COMMUNICATION, SIMULATED, NodeType
 
 # Which files `--to chakra` writes, how they are called, and what their metadata say.
@@ -107,7 +106,7 @@ class TestStandardOutput:
 
 def test_files_appear_whole_or_not_at_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "job.0.et").write_bytes(b"before")
-    monkeypatch.setattr("tracelink.converters.chakra.encode.BATCH", None)
+    monkeypatch.setattr("tracelink.converters.chakra.decode.BATCH", None)
     with pytest.raises((TypeError, TraceError)):
         merge(ranks(0), tmp_path / "job", to="chakra", jobs=1)
     assert [(path.name, path.read_bytes()) for path in tmp_path.iterdir()] == [("job.0.et", b"before")]

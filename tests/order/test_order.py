@@ -12,8 +12,7 @@ from tracelink._model.call_tree import greatest_inside
 from tracelink._model.events import EventKind, Key, Relation, TrackKind
 from tracelink._model.graph import Excerpt
 from tracelink._model.trace import StorageUses
-from tracelink._order.order import Order
-from tracelink._order.tensors import tensor_order
+from tracelink._order.order import Order, tensor_order
 
 
 class Nodes:

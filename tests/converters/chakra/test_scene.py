@@ -1,4 +1,4 @@
-"""`tracelink.converters.chakra.drawing.rank_nodes`."""
+"""`tracelink.converters.chakra.scene`."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from builders.chakra_files import BEGIN, EtFile, arrows, box_of, put, scene_of
 from tracelink._model.errors import UsageError
 from tracelink._model.selection import Window
-from tracelink.converters.chakra.drawing.rank_nodes import Nesting, Scene
+from tracelink.converters.chakra.scene import Nesting, Scene
 
 US = 1000
 

@@ -22,11 +22,8 @@ from tracelink._model.events import Relation
 from tracelink._order.order import Order
 from tracelink.converters.chakra.census import census
 from tracelink.converters.chakra.decode import decode
-from tracelink.converters.chakra.host import device_of, host_of
-from tracelink.converters.chakra.node_order import (
-    Pairs,
-)
-from tracelink.converters.chakra.plan import (
+from tracelink.converters.chakra.schema import Name
+from tracelink.converters.chakra.writing.plan import (
     HAND_OVER,
     HOST_WAIT,
     RESUMPTION,
@@ -34,7 +31,11 @@ from tracelink.converters.chakra.plan import (
     waiting_times,
     work_order,
 )
-from tracelink.converters.chakra.schema import Name
+from tracelink.converters.chakra.writing.slots import (
+    Pairs,
+    device_of,
+    host_of,
+)
 
 
 def column(values: list[int]) -> Int64s:

@@ -9,7 +9,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from tracelink._model.columns import UNKNOWN, Int64s
-from tracelink.converters.chakra.node_order import (
+from tracelink.converters.chakra.writing.slots import (
     Lanes,
     NodeOrder,
     NodeSlots,

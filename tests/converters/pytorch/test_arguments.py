@@ -7,7 +7,7 @@ from pathlib import Path
 import tracelink
 from builders.kineto import Element, kernel, launch, slice_, trace
 from tracelink._model.trace import Awaited, Synchronizations
-from tracelink.converters.pytorch.synchronizations import recorded_synchronizations
+from tracelink.converters.pytorch.arguments import recorded_synchronizations
 
 
 def read(directory: Path, *elements: object) -> Synchronizations:

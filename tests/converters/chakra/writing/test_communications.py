@@ -15,8 +15,8 @@ from builders.job import JobBuilder
 from tracelink._model.columns import NO_TIME, UNKNOWN, Int64s
 from tracelink._model.communications import Evidence
 from tracelink._model.events import EventKind, Key, Relation, TrackKind
-from tracelink.converters.chakra.communications import Communication, consumer_sizes, usable
 from tracelink.converters.chakra.schema import CollectiveType, NodeType
+from tracelink.converters.chakra.writing.communications import Communication, consumer_sizes, usable
 
 
 def column(values: list[int]) -> Int64s:

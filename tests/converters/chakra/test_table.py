@@ -16,8 +16,7 @@ from builders.job import START, JobBuilder
 from tracelink._model.columns import Int64s
 from tracelink._model.events import EventKind, TrackKind
 from tracelink.converters.chakra.schema import Kind, NodeType
-from tracelink.converters.chakra.table import Attribute, Links, NodeTable
-from tracelink.converters.chakra.table_edits import contracted, gaps_of, kept_attribute
+from tracelink.converters.chakra.table import Attribute, Links, NodeTable, contracted, gaps_of, kept_attribute
 
 
 def column(values: list[int]) -> Int64s:

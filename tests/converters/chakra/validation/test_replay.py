@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from builders.chakra_files import EtFile, trace_of
 from tracelink._model.columns import UNKNOWN
 from tracelink.converters.chakra.chakra_pb2 import Node
-from tracelink.converters.chakra.replay import (
+from tracelink.converters.chakra.schema import CollectiveType, NodeType
+from tracelink.converters.chakra.validation.replay import (
     INSTANT,
     SLOW,
     Deadlock,
@@ -22,8 +23,7 @@ from tracelink.converters.chakra.replay import (
     replay_in_order,
     replay_in_time,
 )
-from tracelink.converters.chakra.schema import CollectiveType, NodeType
-from tracelink.converters.chakra.validation.rank_communication import steps_of
+from tracelink.converters.chakra.validation.trace import steps_of
 
 Groups = Mapping[int, Sequence[int]]
 

@@ -17,12 +17,12 @@ from tracelink._model.columns import MICROSECOND, UNKNOWN, Bools, Int64s
 from tracelink._model.events import EventKind, Key
 from tracelink._model.graph import Excerpt, recorded_payloads
 from tracelink.converters.chakra import schema
-from tracelink.converters.chakra.encode import attribute
-from tracelink.converters.chakra.host import TIMED
-from tracelink.converters.chakra.node_order import FIRST_ID
-from tracelink.converters.chakra.plan import Plan
-from tracelink.converters.chakra.simulation import GroupNumbers
+from tracelink.converters.chakra.decode import attribute
+from tracelink.converters.chakra.schema import FIRST_ID
 from tracelink.converters.chakra.table import Attribute, NodeTable
+from tracelink.converters.chakra.writing.communications import GroupNumbers
+from tracelink.converters.chakra.writing.plan import Plan
+from tracelink.converters.chakra.writing.slots import TIMED
 from tracelink.converters.pytorch.arguments import INPUT_DIMS_MARK, OperatorInputs
 from tracelink.converters.pytorch.node_schema import INPUTS_KEY, FlatTensorsText, Tensors, TensorsText
 

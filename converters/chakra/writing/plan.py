@@ -13,26 +13,28 @@ from tracelink._model.call_tree import greatest_inside, innermost
 from tracelink._model.columns import UNKNOWN, Int64s
 from tracelink._model.events import GPU_WORK, EventKind, Events, Key, Relation
 from tracelink._model.graph import Excerpt
-from tracelink._order.host import host_waits
+from tracelink._order.host import hand_overs, host_waits, resumptions
 from tracelink._order.order import Order, lane_of_tracks, launched_work
 from tracelink._order.streams import stream_order, stream_waits
-from tracelink._order.threads import hand_overs, resumptions
-from tracelink.converters.chakra.communications import Communication
-from tracelink.converters.chakra.host import Device, Host, device_of, host_of
-from tracelink.converters.chakra.node_order import (
+from tracelink.converters.chakra.table import Links
+from tracelink.converters.chakra.writing.communications import Communication
+from tracelink.converters.chakra.writing.slots import (
     DataDependencies,
+    Device,
+    Host,
     Lanes,
     NodeOrder,
     NodeSlots,
     Pairs,
     control_dependencies,
     data_dependencies,
+    device_of,
+    host_of,
     node_order,
     node_slots,
     with_shared_kernels,
 )
-from tracelink.converters.chakra.table import Links
-from tracelink.converters.pytorch.synchronizations import recorded_synchronizations
+from tracelink.converters.pytorch.arguments import recorded_synchronizations
 
 STREAM, STREAM_WAIT, HOST_WAIT, HAND_OVER = "stream", "stream wait", "host wait", "hand-over"
 ISSUE, RESUMPTION, TENSOR = "issue", "resumption", "tensor"

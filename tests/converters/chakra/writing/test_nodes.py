@@ -17,8 +17,8 @@ from builders.job import START, JobBuilder
 from tracelink._model.events import EventKind, Key, TrackKind
 from tracelink.converters.chakra.chakra_pb2 import Node as Message
 from tracelink.converters.chakra.decode import frames
-from tracelink.converters.chakra.nodes import fields_of, python_syntax
 from tracelink.converters.chakra.schema import NodeType
+from tracelink.converters.chakra.writing.nodes import fields_of, python_syntax
 
 
 def kernel_of(job: TracedJob, name: str, at: float, launched: float, caller: int, stream: str = "7") -> int:

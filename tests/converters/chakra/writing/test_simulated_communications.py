@@ -12,7 +12,7 @@ from builders.job import JobBuilder
 from tracelink._model.events import EventKind, Relation, TrackKind
 from tracelink._model.trace import ProcessGroup
 from tracelink.converters.chakra.schema import SIMULATED, CollectiveType, NodeType
-from tracelink.converters.chakra.simulation import GroupNumbers, all_ranks, group_numbers
+from tracelink.converters.chakra.writing.communications import GroupNumbers, all_ranks, group_numbers
 
 US = 1000
 

@@ -1,4 +1,4 @@
-"""`tracelink.converters.chakra.drawing.formats`."""
+"""`tracelink.converters.chakra.drawings`."""
 
 from __future__ import annotations
 
@@ -14,9 +14,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from builders.chakra_files import BEGIN, EtFile, put, scene_of
-from tracelink.converters.chakra.drawing.formats import ARRANGED, dot, graphml, quoted, too_large
-from tracelink.converters.chakra.drawing.rank_nodes import Scene, short_name
-from tracelink.converters.chakra.drawing.svg import NARROWEST, TOP, WIDEST, layout, svg
+from tracelink.converters.chakra.drawings import (
+    ARRANGED,
+    NARROWEST,
+    TOP,
+    WIDEST,
+    dot,
+    graphml,
+    layout,
+    quoted,
+    svg,
+    too_large,
+)
+from tracelink.converters.chakra.scene import Scene, short_name
 
 HOSTILE = '</title></style><script>alert(1)</script>" onload="x \\N \\" ]]> &lt; \n\0\u202e -> b; } //'
 SVG = "{http://www.w3.org/2000/svg}"
