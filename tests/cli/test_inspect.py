@@ -321,7 +321,7 @@ def test_traces_are_decoded_once(tracelink: Run, et: Path, monkeypatch: pytest.M
     def decoded_again(_: object) -> None:
         raise AssertionError("the file is decoded again")
 
-    monkeypatch.setattr("tracelink.converters.chakra.validation.check.decode", decoded_again)
+    monkeypatch.setattr("tracelink.converters.chakra.validation.file_rules.decode", decoded_again)
     result = tracelink("inspect", str(et), "--json", "--jobs", "1")
     sources = json.loads(result.stdout)["sources"]
     assert [source["chakra"]["nodes"] for source in sources] == [

@@ -1,25 +1,23 @@
 """Validation of Chakra traces: can simulators load them, and do the ranks fit together?"""
 
-from tracelink.converters.chakra.validation.check import Checked, checked_nodes
+from tracelink.converters.chakra.validation.file_rules import Checked, checked_nodes
 from tracelink.converters.chakra.validation.job_rules import broken_replay
 from tracelink.converters.chakra.validation.rules import (
-    RULES,
     Broken,
     CheckedFile,
+    Level,
     Rule,
-    RuleText,
     Validation,
     Violation,
 )
 from tracelink.converters.chakra.validation.validate import validate
 
 __all__ = [
-    "RULES",
     "Broken",
     "Checked",
     "CheckedFile",
+    "Level",
     "Rule",
-    "RuleText",
     "Validation",
     "Violation",
     "broken_replay",

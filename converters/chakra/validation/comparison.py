@@ -11,7 +11,7 @@ from msgspec import Struct
 from tracelink._model.columns import UNKNOWN, Bools, Int64s
 from tracelink.converters.chakra.schema import SIMULATED, CollectiveType
 from tracelink.converters.chakra.table import unsigned
-from tracelink.converters.chakra.validation.communication_rules import SPLITS
+from tracelink.converters.chakra.validation.file_rules import SPLITS, Checked
 from tracelink.converters.chakra.validation.files import ALL_RANKS
 from tracelink.converters.chakra.validation.rules import Rule, Violation
 from tracelink.converters.chakra.validation.trace import Collectives, Messages
@@ -137,32 +137,29 @@ class _Member(Struct, frozen=True):
         return f"node {self.node(index)} of rank {self.rank}"
 
 
-def differing_collectives(
-    group: int, members: Mapping[int, tuple[str, Collectives]], ungrouped: Mapping[int, Collectives]
-) -> Iterator[Violation]:
-    """Differences of members from the sequence that most of them run.
+def differing_collectives(group: int, ranks: Mapping[int, Checked]) -> Iterator[Violation]:
+    """Differences of the members of a group from the sequence that most of them run.
 
-    `members` are the path and the collectives of each rank; `ungrouped` are its collectives of unknown group, any of
-    which may be one that is missing here.
+    A collective of unknown group may be one that is missing here.
     """
-    sequences = _members(group, members)
+    sequences = _members(group, ranks)
     if len({member.tokens.tobytes() for member in sequences}) < 2:
         return
     reference = _reference(sequences)
     for member in sequences:
         if not np.array_equal(member.tokens, reference.tokens):
-            excused = _types_and_sizes(ungrouped.get(member.rank))
+            excused = _types_and_sizes(ranks[member.rank].collectives.of_group(UNKNOWN))
             yield from _differences(group, reference, member, excused)
 
 
-def _members(group: int, members: Mapping[int, tuple[str, Collectives]]) -> list[_Member]:
-    own = {rank: collectives.of_group(group) for rank, (_, collectives) in members.items()}
+def _members(group: int, ranks: Mapping[int, Checked]) -> list[_Member]:
+    own = {rank: file.collectives.of_group(group) for rank, file in ranks.items()}
     bounds = np.cumsum([0, *map(len, own.values())])
     _, types = np.unique(np.concatenate([part.type for part in own.values()]), return_inverse=True)
     sizes, size = np.unique(np.concatenate([part.size for part in own.values()]), return_inverse=True)
     tokens = types * len(sizes) + size
     return [
-        _Member(rank, members[rank][0], part, tokens[bounds[at] : bounds[at + 1]])
+        _Member(rank, ranks[rank].file.path, part, tokens[bounds[at] : bounds[at + 1]])
         for at, (rank, part) in enumerate(own.items())
     ]
 
@@ -177,9 +174,7 @@ def _reference(members: Sequence[_Member]) -> _Member:
     return max(members, key=preference)
 
 
-def _types_and_sizes(collectives: Collectives | None) -> Counter[tuple[int, int]]:
-    if collectives is None:
-        return Counter()
+def _types_and_sizes(collectives: Collectives) -> Counter[tuple[int, int]]:
     return Counter(zip(collectives.type.tolist(), collectives.size.tolist(), strict=True))
 
 
@@ -274,13 +269,11 @@ def _ordinal(index: int) -> str:
 # The numbers of collectives in ASTRA-sim: it numbers those of all ranks together with those of groups.
 
 
-def miscounted_collectives(
-    ranks: Mapping[int, tuple[str, Collectives]], world_size: int
-) -> Iterator[Violation]:
+def miscounted_collectives(ranks: Mapping[int, Checked], world_size: int) -> Iterator[Violation]:
     """Ranks on which a collective of all ranks has another number than on the first rank."""
-    if not all(_countable(collectives) for _, collectives in ranks.values()):
+    if not all(_countable(file.collectives) for file in ranks.values()):
         return
-    numbered = {rank: _numbered(collectives, world_size) for rank, (_, collectives) in ranks.items()}
+    numbered = {rank: _numbered(file.collectives, world_size) for rank, file in ranks.items()}
     first = min(numbered, default=0)
     for rank, (collectives, numbers) in numbered.items():
         expected = numbered[first][1]
@@ -292,7 +285,7 @@ def miscounted_collectives(
             f"node {node} is {collectives.label(at)} of all ranks; before it, ranks {first} and {rank} run"
             " different numbers of collectives in groups"
         )
-        yield Violation(Rule.MISCOUNTED, rank, node, text, ranks[rank][0])
+        yield Violation(Rule.MISCOUNTED, rank, node, text, ranks[rank].file.path)
 
 
 def _countable(collectives: Collectives) -> bool:
@@ -323,16 +316,17 @@ class _MessageEnds(Messages, frozen=True):
     """The ends of messages on all ranks, one row each."""
 
     rank: Int64s
+    paths: Mapping[int, str]
 
     @classmethod
-    def of(cls, messages: Mapping[int, Messages]) -> _MessageEnds:
-        parts = list(messages.values())
+    def of(cls, ranks: Mapping[int, Checked]) -> _MessageEnds:
+        parts = [file.messages for file in ranks.values()]
         columns = {
             name: np.concatenate([getattr(part, name) for part in parts])
             for name in Messages.__struct_fields__
         }
-        rank = np.repeat(np.array(list(messages), np.int64), [len(part.node) for part in parts])
-        return cls(**columns, rank=rank)
+        rank = np.repeat(np.array(list(ranks), np.int64), [len(part.node) for part in parts])
+        return cls(**columns, rank=rank, paths={number: file.file.path for number, file in ranks.items()})
 
     @property
     def source(self) -> Int64s:
@@ -352,44 +346,45 @@ class _MessageEnds(Messages, frozen=True):
             f" {self.tag[row]} {preposition} rank {self.peer[row]}"
         )
 
-    def violation(self, row: int, text: str, paths: Mapping[int, str]) -> Violation:
+    def violation(self, row: int, text: str) -> Violation:
         """A violation at one end."""
         rank = int(self.rank[row])
-        return Violation(Rule.UNMATCHED_MESSAGE, rank, unsigned(self.node[row]), text, paths[rank])
+        return Violation(Rule.UNMATCHED_MESSAGE, rank, unsigned(self.node[row]), text, self.paths[rank])
 
 
-def unknown_peers(rank: int, path: str, messages: Messages, world_size: int) -> list[Violation]:
+def unknown_peers(file: Checked, world_size: int) -> list[Violation]:
     """Messages to or from ranks that are not in the job."""
+    messages = file.messages
     wrong = np.flatnonzero(messages.complete & ((messages.peer < 0) | (messages.peer >= world_size)))
     return [
         Violation(
             Rule.UNKNOWN_PEER,
-            rank,
+            file.file.rank,
             unsigned(messages.node[row]),
             f"node {unsigned(messages.node[row])} {'sends to' if messages.sent[row] else 'receives from'} rank"
             f" {messages.peer[row]}, but the ranks of the job are 0 to {world_size - 1:,}",
-            path,
+            file.file.path,
         )
         for row in wrong.tolist()
     ]
 
 
-def unmatched_messages(messages: Mapping[int, Messages], paths: Mapping[int, str]) -> Iterator[Violation]:
+def unmatched_messages(ranks: Mapping[int, Checked]) -> Iterator[Violation]:
     """Ends without a counterpart, among ranks whose messages are all known.
 
     An incomplete message, which is a violation of another rule, may be the counterpart of one end.
     """
-    if not messages:
+    if not ranks:
         return
-    ends = _MessageEnds.of(messages)
-    compared = np.isin(ends.peer, np.array(list(messages), np.int64))
+    ends = _MessageEnds.of(ranks)
+    compared = np.isin(ends.peer, np.array(list(ranks), np.int64))
     between: dict[tuple[int, int], tuple[list[int], list[int]]] = defaultdict(lambda: ([], []))
     for row in _unpaired(ends, np.flatnonzero(ends.complete & compared)).tolist():
         between[int(ends.source[row]), int(ends.target[row])][int(ends.sent[row])].append(row)
     incomplete = np.flatnonzero(~ends.complete)
     excused = Counter(zip(ends.rank[incomplete].tolist(), ends.sent[incomplete].tolist(), strict=True))
     for received, sent in between.values():
-        yield from _unmatched_ends(ends, received, sent, excused, paths)
+        yield from _unmatched_ends(ends, received, sent, excused)
 
 
 def _unmatched_ends(
@@ -397,11 +392,10 @@ def _unmatched_ends(
     received: Sequence[int],
     sent: Sequence[int],
     excused: Counter[tuple[int, bool]],
-    paths: Mapping[int, str],
 ) -> Iterator[Violation]:
     for send, receive in zip(sent, received, strict=False):
         text = f"{ends.label(receive)}, but {ends.label(send)}: tag and size must be equal"
-        yield ends.violation(receive, text, paths)
+        yield ends.violation(receive, text)
     for row in [*sent[len(received) :], *received[len(sent) :]]:
         counterpart = int(ends.peer[row]), not ends.sent[row]
         if excused[counterpart]:
@@ -409,7 +403,7 @@ def _unmatched_ends(
             continue
         verb = "receive" if ends.sent[row] else "send"
         text = f"{ends.label(row)}, but rank {ends.peer[row]} does not {verb} such a message"
-        yield ends.violation(row, text, paths)
+        yield ends.violation(row, text)
 
 
 def _unpaired(ends: _MessageEnds, rows: Int64s) -> Int64s:

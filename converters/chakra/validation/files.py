@@ -29,7 +29,7 @@ from tracelink._model.findings import Severity
 from tracelink._model.ranges import Numbers
 from tracelink._run.reading import ReadOptions, inputs_of
 from tracelink.converters.chakra.table import Attribute
-from tracelink.converters.chakra.validation.rules import RULES, Rule, Violation
+from tracelink.converters.chakra.validation.rules import Rule, Violation
 
 ALL_RANKS = 0
 """The number of the group of all ranks."""
@@ -220,7 +220,7 @@ def _check_format(source: Source) -> None:
 
 def _no_traces(discovery: Discovery, unreadable: Sequence[Violation]) -> UnreadableError:
     if unreadable:
-        return UnreadableError(unreadable[0].message, advice=RULES[Rule.UNREADABLE].advice)
+        return UnreadableError(unreadable[0].message, advice=Rule.UNREADABLE.advice)
     names = [PurePath(source.path).name for source in discovery.sources[:3]]
     more = ", …" if len(discovery.sources) > len(names) else ""
     found = f"found {', '.join(names)}{more}" if names else "found no files at all"

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import pairwise
 
 import numpy as np
 from msgspec import Struct
 
-from tracelink._model.columns import UNKNOWN, Int64s
+from tracelink._model.columns import UNKNOWN
 from tracelink._model.ranges import Numbers
 from tracelink._model.text import counted
 from tracelink.converters.chakra.schema import NodeType
 from tracelink.converters.chakra.table import unsigned
-from tracelink.converters.chakra.validation.check import Checked
 from tracelink.converters.chakra.validation.comparison import (
     MATCHED,
     differing_collectives,
@@ -21,6 +20,7 @@ from tracelink.converters.chakra.validation.comparison import (
     unknown_peers,
     unmatched_messages,
 )
+from tracelink.converters.chakra.validation.file_rules import Checked
 from tracelink.converters.chakra.validation.files import ALL_RANKS, Groups, JobFiles, united_groups
 from tracelink.converters.chakra.validation.replay import (
     INSTANT,
@@ -66,18 +66,19 @@ def broken_together(job: JobFiles, checked: Sequence[Checked], limit: int | None
     )
     violations = [
         *_bad_groups(job, checked, groups),
+        *_ignored_groups(job),
         *_file_names(checked, ranks),
         *_not_compared(ranks, complete),
         *_collectives(complete, groups, largest + 1),
         *_messages(complete, largest + 1),
     ]
-    same_collectives = not any(violation.rule in _COLLECTIVES_DIFFER for violation in violations)
+    if not any(violation.rule in _COLLECTIVES_DIFFER for violation in violations):
+        violations += miscounted_collectives(complete, largest + 1)
+    lenient = any(file.lenient for file in checked)
     return [
         *_missing_ranks(job, ranks, largest + 1, limit),
-        *_by_rule_and_rank(violations, limit),
-        *(_miscounted(complete, largest + 1) if same_collectives else ()),
+        *group_violations(violations, limit, lenient=lenient),
         *_lone_collectives(checked, groups, limit),
-        *_ignored_groups(job, checked),
         *(_replayed(complete, groups, largest + 1, limit) if _is_replayed(checked, violations) else ()),
     ]
 
@@ -90,6 +91,16 @@ def broken_replay(checked: Sequence[Checked], limit: int | None) -> list[Broken]
     return _replayed(ranks, groups, world_size, limit) if _is_replayed(checked, violations) else []
 
 
+def group_violations(violations: Iterable[Violation], limit: int | None, *, lenient: bool) -> list[Broken]:
+    """Violations by rule and rank, of which the first `limit` of each are listed."""
+    by_key: dict[tuple[Rule, int | None], list[Violation]] = {}
+    for violation in violations:
+        by_key.setdefault((violation.rule, violation.rank), []).append(violation)
+    return [
+        Broken.of(rule, len(listed), listed, limit, lenient=lenient) for (rule, _), listed in by_key.items()
+    ]
+
+
 def _is_replayed(checked: Sequence[Checked], violations: Sequence[Violation]) -> bool:
     """True unless communication is reported that does not match: a replay would report its consequences."""
     broken = {rule.rule for file in checked for rule in file.broken}
@@ -99,34 +110,21 @@ def _is_replayed(checked: Sequence[Checked], violations: Sequence[Violation]) ->
 # X1: a file for every rank, with the rank in its name.
 
 
-def _missing_ranks(job: JobFiles, ranks: Ranks, world_size: int, limit: int | None) -> list[Broken]:
+def _missing_ranks(job: JobFiles, ranks: Ranks, world_size: int, limit: int | None) -> Iterator[Broken]:
     """Ranks without a file: missing if they were written or if the metadata do not list the written ranks."""
     expected = np.arange(world_size)
     written = np.logical_or.reduce([file.written.mark(expected) for file in ranks.values()])
-    is_listed = bool(written.any())
-    present = np.isin(expected, [*ranks, *job.ranks_in_folder])
-    prefix = job.prefix or "PREFIX"
-    missing = expected[written & ~present] if is_listed else expected[~present]
-    left_out = expected[~written & ~present] if is_listed else expected[:0]
+    absent = ~np.isin(expected, [*ranks, *job.ranks_in_folder])
     lenient = all(file.lenient for file in ranks.values())
-
-    def file_is_missing(rank: int) -> str:
-        return f"file {prefix}.{rank}.et is missing"
-
-    def was_not_written(rank: int) -> str:
-        return f"rank {rank} of the job was not written"
-
-    return [
-        *_of_ranks(Rule.MISSING_RANK, missing, file_is_missing, limit, warns=False),
-        *_of_ranks(Rule.RANK_LEFT_OUT, left_out, was_not_written, limit, warns=lenient),
-    ]
-
-
-def _of_ranks(
-    rule: Rule, ranks: Int64s, message: Callable[[int], str], limit: int | None, *, warns: bool
-) -> list[Broken]:
-    listed = [Violation(rule, rank, None, message(rank)) for rank in ranks[:limit].tolist()]
-    return [Broken(rule, warns, len(ranks), listed)] if listed else []
+    due = written if written.any() else np.ones(world_size, bool)
+    for rule, chosen, text in (
+        (Rule.MISSING_RANK, due, f"file {job.prefix or 'PREFIX'}.{{}}.et is missing"),
+        (Rule.RANK_LEFT_OUT, ~due, "rank {} of the job was not written"),
+    ):
+        missing = expected[absent & chosen].tolist()
+        if missing:
+            violations = (Violation(rule, rank, None, text.format(rank)) for rank in missing)
+            yield Broken.of(rule, len(missing), violations, limit, lenient=lenient)
 
 
 def _file_names(checked: Sequence[Checked], ranks: Ranks) -> Iterator[Violation]:
@@ -158,16 +156,11 @@ def _bad_groups(job: JobFiles, checked: Sequence[Checked], groups: Groups) -> It
                 yield Violation(Rule.BAD_GROUPS, file.file.rank, None, text, file.file.path)
 
 
-def _ignored_groups(job: JobFiles, checked: Sequence[Checked]) -> list[Broken]:
-    if not job.groups or not job.groups.members or _NO_GROUPS_FILE not in job.groups.source:
-        return []
-    source = job.groups.source
-    text = (
-        f"the path {source} contains {_NO_GROUPS_FILE!r}, which means to ASTRA-sim that there are no groups"
-    )
-    warns = all(file.lenient for file in checked)
-    violation = Violation(Rule.IGNORED_GROUPS, None, None, text, source)
-    return [Broken(Rule.IGNORED_GROUPS, warns, 1, [violation])]
+def _ignored_groups(job: JobFiles) -> Iterator[Violation]:
+    if job.groups and job.groups.members and _NO_GROUPS_FILE in job.groups.source:
+        source = job.groups.source
+        text = f"the path {source} contains {_NO_GROUPS_FILE!r}, which means to ASTRA-sim that there are no groups"
+        yield Violation(Rule.IGNORED_GROUPS, None, None, text, source)
 
 
 # X2 and X3: ranks communicate the same.
@@ -184,41 +177,19 @@ def _not_compared(ranks: Ranks, complete: Ranks) -> Iterator[Violation]:
 
 
 def _collectives(complete: Ranks, groups: Groups, world_size: int) -> Iterator[Violation]:
-    ungrouped = {
-        rank: file.collectives.take(file.collectives.group == UNKNOWN) for rank, file in complete.items()
-    }
     for group in (ALL_RANKS, *groups.members):
-        members = {
-            rank: (complete[rank].file.path, complete[rank].collectives)
-            for rank in groups.of(group, world_size)
-            if rank in complete
-        }
+        members = {rank: complete[rank] for rank in groups.of(group, world_size) if rank in complete}
         if len(members) > 1:
-            yield from differing_collectives(group, members, ungrouped)
+            yield from differing_collectives(group, members)
 
 
 def _messages(complete: Ranks, world_size: int) -> Iterator[Violation]:
-    for rank, file in complete.items():
-        yield from unknown_peers(rank, file.file.path, file.messages, world_size)
-    messages = {rank: file.messages for rank, file in complete.items()}
-    yield from unmatched_messages(messages, {rank: file.file.path for rank, file in complete.items()})
-
-
-def _by_rule_and_rank(violations: Iterable[Violation], limit: int | None) -> list[Broken]:
-    by_key: dict[tuple[Rule, int | None], list[Violation]] = {}
-    for violation in violations:
-        by_key.setdefault((violation.rule, violation.rank), []).append(violation)
-    return [broken for listed in by_key.values() for broken in Broken.of(listed, limit)]
+    for file in complete.values():
+        yield from unknown_peers(file, world_size)
+    yield from unmatched_messages(complete)
 
 
 # What ASTRA-sim loads but cannot finish.
-
-
-def _miscounted(complete: Ranks, world_size: int) -> Iterator[Broken]:
-    warns = all(file.lenient for file in complete.values())
-    collectives = {rank: (file.file.path, file.collectives) for rank, file in complete.items()}
-    for violation in miscounted_collectives(collectives, world_size):
-        yield Broken(Rule.MISCOUNTED, warns, 1, [violation])
 
 
 def _lone_collectives(checked: Sequence[Checked], groups: Groups, limit: int | None) -> Iterator[Broken]:
@@ -230,8 +201,8 @@ def _lone_collectives(checked: Sequence[Checked], groups: Groups, limit: int | N
         in_groups = np.isin(collectives.group, np.array(sorted(numbers), np.int64))
         alone = collectives.take(in_groups & np.isin(collectives.type, MATCHED))
         if len(alone):
-            listed = [_lone_collective(file.file, alone, at) for at in range(len(alone))[:limit]]
-            yield Broken(Rule.LONE_COLLECTIVE, file.lenient, len(alone), listed)
+            violations = (_lone_collective(file.file, alone, at) for at in range(len(alone)))
+            yield Broken.of(Rule.LONE_COLLECTIVE, len(alone), violations, limit, lenient=file.lenient)
 
 
 def _lone_collective(file: CheckedFile, collectives: Collectives, index: int) -> Violation:
@@ -254,7 +225,12 @@ def _replayed(complete: Ranks, groups: Groups, world_size: int, limit: int | Non
     if found:
         warns = not for_every_consumer and all(file.lenient for file in complete.values())
         return [Broken(Rule.DEADLOCK, warns, len(found), found[:limit])]
-    return Broken.of(races(job), limit)
+    ordered_by_time = races(job)
+    return (
+        [Broken.of(Rule.RACE, len(ordered_by_time), ordered_by_time, limit, lenient=False)]
+        if ordered_by_time
+        else []
+    )
 
 
 # The rules that a replay of all ranks finds broken: deadlocks, and orders that depend on durations.

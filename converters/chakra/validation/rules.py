@@ -1,11 +1,12 @@
-"""The catalogue of rules in words, and the verdict on files: violations, warnings and counts."""
+"""The table of rules, and the verdict on files: violations, warnings and counts."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from enum import StrEnum
-from typing import Annotated, Literal
+from enum import Enum, StrEnum
+from itertools import islice
+from typing import Annotated, Literal, Self
 
 from msgspec import Meta, Struct
 
@@ -14,254 +15,145 @@ from tracelink._model.results import Result
 from tracelink.converters.chakra.schema import Variant
 
 
-class Rule(StrEnum):
-    """What can be wrong, in the order in which it is reported."""
+class Level(Enum):
+    """How bad a broken rule is."""
 
-    UNREADABLE = "unreadable"
-    COMPRESSED = "compressed"
-    NOT_CHAKRA = "not_chakra"
-    NO_METADATA = "no_metadata"
-    BROKEN_MESSAGE = "broken_message"
-    EMPTY_MESSAGE = "empty_message"
-    UNREADABLE_NODE = "unreadable_node"
-    NODE_COUNT = "node_count"
-    NO_ROOT = "no_root"
-    DUPLICATE_ID = "duplicate_id"
-    NO_NAME = "no_name"
-    NODE_TYPE = "node_type"
-    ABSURD_TIME = "absurd_time"
-    MISSING_DEPENDENCY = "missing_dependency"
-    SELF_DEPENDENCY = "self_dependency"
-    DUPLICATE_DEPENDENCY = "duplicate_dependency"
-    CYCLE = "cycle"
-    BACKWARD_TIME = "backward_time"
-    ATTRIBUTE_KIND = "attribute_kind"
-    ATTRIBUTE_TWICE = "attribute_twice"
-    HOST_COMMUNICATION = "host_communication"
-    INCOMPLETE_COLLECTIVE = "incomplete_collective"
-    UNKNOWN_COLLECTIVE = "unknown_collective"
-    UNSIMULATED_COLLECTIVE = "unsimulated_collective"
-    NEGATIVE_SIZE = "negative_size"
-    GROUP_NAME = "group_name"
-    UNKNOWN_GROUP = "unknown_group"
-    FOREIGN_GROUP = "foreign_group"
-    INCOMPLETE_MESSAGE = "incomplete_message"
-    FOREIGN_MESSAGE = "foreign_message"
-    UNKNOWN_PEER = "unknown_peer"
-    LONE_COLLECTIVE = "lone_collective"
-    SMALL_GATHER = "small_gather"
-    NO_BYTES = "no_bytes"
-    NEGATIVE_TAG = "negative_tag"
-    OWN_MESSAGE = "own_message"
-    ENDS_IN_MESSAGE = "ends_in_message"
-    INCOMPLETE_MEMORY = "incomplete_memory"
-    ROOFLINE = "roofline"
-    TENSOR_LISTS = "tensor_lists"
-    INVOLVED_DIMENSIONS = "involved_dimensions"
-    BAD_GROUPS = "bad_groups"
-    IGNORED_GROUPS = "ignored_groups"
-    MISSING_RANK = "missing_rank"
-    DUPLICATE_RANK = "duplicate_rank"
-    RANK_MISMATCH = "rank_mismatch"
-    COLLECTIVE_MISSING = "collective_missing"
-    COLLECTIVE_DIFFERS = "collective_differs"
-    UNMATCHED_MESSAGE = "unmatched_message"
-    MISCOUNTED = "miscounted"
-    DEADLOCK = "deadlock"
-    RANK_LEFT_OUT = "rank_left_out"
-    RACE = "race"
-    FILE_NAME = "file_name"
-    NO_NODE_COUNT = "no_node_count"
-    NO_VERSION = "no_version"
-    NO_DURATION = "no_duration"
-    NO_HOST_MARK = "no_host_mark"
-    COMMA_IN_NAME = "comma_in_name"
-    HOST_NODES = "host_nodes"
-    NOT_COMPARED = "not_compared"
-
-
-class RuleText(Struct, frozen=True):
-    """A rule in words."""
-
-    ids: str
-    """The invariants of consumers that it checks, as numbered in docs/validate.md."""
-    breaks: str
-    """What goes wrong in a consumer."""
-    advice: str
-    warns: bool = False
-    """True if a file that breaks it is still valid."""
+    VIOLATION = "violation"
+    SIMULATOR = "simulator"
+    """Only ASTRA-sim fails: a warning if the files are checked for other consumers."""
+    WARNING = "warning"
+    """The files are still valid."""
 
 
 _COPY_AGAIN = "Copy or write the file again."
 _FIX_WRITER = "Fix the program that writes the file."
 _SIMULATED = "tracelink merge --to chakra --variant astra-sim writes only what it can run."
 
-RULES: dict[Rule, RuleText] = {
-    Rule.UNREADABLE: RuleText("X1", "the file cannot be read", "Check permissions and the disk."),
-    Rule.COMPRESSED: RuleText("M17", "ASTRA-sim reads compressed bytes as nodes", "Unpack it with gunzip."),
-    Rule.NOT_CHAKRA: RuleText(
-        "M1", "the file contains no nodes", "Name .et files; tracelink merge --to chakra writes them."
-    ),
-    Rule.NO_METADATA: RuleText("M1", "readers parse the first node as metadata", _COPY_AGAIN),
-    Rule.BROKEN_MESSAGE: RuleText(
-        "M2, S6", "ASTRA-sim silently runs the nodes before it; other readers fail", _COPY_AGAIN
-    ),
-    Rule.EMPTY_MESSAGE: RuleText(
-        "M2, M3", "Python readers stop at it; ASTRA-sim reads one more node", _FIX_WRITER
-    ),
-    Rule.UNREADABLE_NODE: RuleText(
-        "M2", "the node is lost, and nodes that depend on it never run", _COPY_AGAIN
-    ),
-    Rule.NODE_COUNT: RuleText(
-        "M2", "the file was truncated between two nodes, or concatenated from two files", _COPY_AGAIN
-    ),
-    Rule.NO_ROOT: RuleText("M1", "a simulator has no node to start with", _FIX_WRITER),
-    Rule.DUPLICATE_ID: RuleText("M4", "ASTRA-sim merges the nodes; the older feeder crashes", _FIX_WRITER),
-    Rule.NO_NAME: RuleText("M3, S3", "statistics and timelines identify nodes by name", "Name the nodes."),
-    Rule.NODE_TYPE: RuleText(
-        "M3, M8",
-        "ASTRA-sim aborts at metadata nodes and stalls behind nodes without a type",
-        "Remove these nodes, or give them a type from 2 to 7.",
-    ),
-    Rule.ABSURD_TIME: RuleText("S1", "readers that use signed integers see a negative time", _FIX_WRITER),
-    Rule.MISSING_DEPENDENCY: RuleText(
-        "M5", "ASTRA-sim aborts; the older feeder deadlocks", "Remove these ids, or add their nodes."
-    ),
-    Rule.SELF_DEPENDENCY: RuleText("M6", "the node never runs", "Remove the node's own id."),
-    Rule.DUPLICATE_DEPENDENCY: RuleText("M7", "the older feeder deadlocks", "List each id once."),
-    Rule.CYCLE: RuleText(
-        "M6",
-        "ASTRA-sim skips these nodes and all nodes after them, and exits with code 0",
-        "Remove one dependency.",
-    ),
-    Rule.BACKWARD_TIME: RuleText(
-        "beyond", "replayed in time order, it would run before its dependency", _FIX_WRITER
-    ),
-    Rule.ATTRIBUTE_KIND: RuleText(
-        "M10, M16",
-        "feeders read another field of the value, and get 0 or nothing",
-        "Use the kind that the message names.",
-    ),
-    Rule.ATTRIBUTE_TWICE: RuleText(
-        "beyond", "one feeder uses the first value, the other the last", "Write it once."
-    ),
-    Rule.HOST_COMMUNICATION: RuleText(
-        "M9", "ASTRA-sim runs it on the CPU and sends nothing", "Set is_cpu_op to false."
-    ),
-    Rule.INCOMPLETE_COLLECTIVE: RuleText("M10", "ASTRA-sim aborts", "Write comm_type and comm_size."),
-    Rule.UNKNOWN_COLLECTIVE: RuleText("M11", "no reader knows this number", "Use a type from 0 to 9."),
-    Rule.UNSIMULATED_COLLECTIVE: RuleText(
-        "M11",
-        "ASTRA-sim throws an exception: it runs only ALL_REDUCE, ALL_GATHER, BROADCAST, ALL_TO_ALL and REDUCE_SCATTER",
-        "tracelink merge --to chakra --variant astra-sim writes types that it can run.",
-    ),
-    Rule.NEGATIVE_SIZE: RuleText("M10, M13", "a negative size is read as exabytes", _FIX_WRITER),
-    Rule.GROUP_NAME: RuleText(
-        "M12", "ASTRA-sim aborts: it identifies groups by number", "Number the groups; 0 is all ranks."
-    ),
-    Rule.UNKNOWN_GROUP: RuleText(
-        "M12",
-        "ASTRA-sim fails",
-        "Put PREFIX.groups.json next to the files, or name it with --groups.",
-    ),
-    Rule.FOREIGN_GROUP: RuleText("M12", "the group never completes", "Fix the members or the group."),
-    Rule.INCOMPLETE_MESSAGE: RuleText(
-        "M13", "ASTRA-sim throws an exception", "Write the peer, comm_tag and comm_size."
-    ),
-    Rule.FOREIGN_MESSAGE: RuleText(
-        "M13", "it is sent or received as another rank", "Write the rank of the file, or leave it out."
-    ),
-    Rule.UNKNOWN_PEER: RuleText("M13", "the peer is not an NPU of the job", _FIX_WRITER),
-    Rule.LONE_COLLECTIVE: RuleText("seen", "ASTRA-sim never finishes a collective of one rank", _SIMULATED),
-    Rule.SMALL_GATHER: RuleText(
-        "seen",
+
+class Rule(StrEnum):
+    """The rules in the order in which they are reported: name, invariants, what goes wrong, what to do, and level."""
+
+    _value_: str
+    ids: str
+    """The invariants of consumers that it checks, as numbered in docs/validate.md."""
+    breaks: str
+    """What goes wrong in a consumer."""
+    advice: str
+    level: Level
+
+    def __new__(cls, name: str, ids: str, breaks: str, advice: str, level: Level = Level.VIOLATION) -> Self:
+        """A rule whose value is its name."""
+        rule = str.__new__(cls, name)
+        rule._value_ = name
+        rule.ids, rule.breaks, rule.advice, rule.level = ids, breaks, advice, level
+        return rule
+
+    # fmt: off
+    UNREADABLE = "unreadable", "X1", "the file cannot be read", "Check permissions and the disk."
+    COMPRESSED = "compressed", "M17", "ASTRA-sim reads compressed bytes as nodes", "Unpack it with gunzip."
+    NOT_CHAKRA = ("not_chakra", "M1", "the file contains no nodes",
+        "Name .et files; tracelink merge --to chakra writes them.")
+    NO_METADATA = "no_metadata", "M1", "readers parse the first node as metadata", _COPY_AGAIN
+    BROKEN_MESSAGE = ("broken_message", "M2, S6", "ASTRA-sim silently runs the nodes before it; other readers fail",
+        _COPY_AGAIN)
+    EMPTY_MESSAGE = "empty_message", "M2, M3", "Python readers stop at it; ASTRA-sim reads one more node", _FIX_WRITER
+    UNREADABLE_NODE = "unreadable_node", "M2", "the node is lost, and nodes that depend on it never run", _COPY_AGAIN
+    NODE_COUNT = ("node_count", "M2", "the file was truncated between two nodes, or concatenated from two files",
+        _COPY_AGAIN)
+    NO_ROOT = "no_root", "M1", "a simulator has no node to start with", _FIX_WRITER
+    DUPLICATE_ID = "duplicate_id", "M4", "ASTRA-sim merges the nodes; the older feeder crashes", _FIX_WRITER
+    NO_NAME = "no_name", "M3, S3", "statistics and timelines identify nodes by name", "Name the nodes."
+    NODE_TYPE = ("node_type", "M3, M8", "ASTRA-sim aborts at metadata nodes and stalls behind nodes without a type",
+        "Remove these nodes, or give them a type from 2 to 7.")
+    ABSURD_TIME = "absurd_time", "S1", "readers that use signed integers see a negative time", _FIX_WRITER
+    MISSING_DEPENDENCY = ("missing_dependency", "M5", "ASTRA-sim aborts; the older feeder deadlocks",
+        "Remove these ids, or add their nodes.")
+    SELF_DEPENDENCY = "self_dependency", "M6", "the node never runs", "Remove the node's own id."
+    DUPLICATE_DEPENDENCY = "duplicate_dependency", "M7", "the older feeder deadlocks", "List each id once."
+    CYCLE = ("cycle", "M6", "ASTRA-sim skips these nodes and all nodes after them, and exits with code 0",
+        "Remove one dependency.")
+    BACKWARD_TIME = ("backward_time", "beyond", "replayed in time order, it would run before its dependency",
+        _FIX_WRITER)
+    ATTRIBUTE_KIND = ("attribute_kind", "M10, M16", "feeders read another field of the value, and get 0 or nothing",
+        "Use the kind that the message names.")
+    ATTRIBUTE_TWICE = ("attribute_twice", "beyond", "one feeder uses the first value, the other the last",
+        "Write it once.")
+    HOST_COMMUNICATION = ("host_communication", "M9", "ASTRA-sim runs it on the CPU and sends nothing",
+        "Set is_cpu_op to false.")
+    INCOMPLETE_COLLECTIVE = "incomplete_collective", "M10", "ASTRA-sim aborts", "Write comm_type and comm_size."
+    UNKNOWN_COLLECTIVE = "unknown_collective", "M11", "no reader knows this number", "Use a type from 0 to 9."
+    UNSIMULATED_COLLECTIVE = ("unsimulated_collective", "M11",
+        "ASTRA-sim throws an exception: it runs only ALL_REDUCE, ALL_GATHER, BROADCAST, ALL_TO_ALL"
+        " and REDUCE_SCATTER",
+        "tracelink merge --to chakra --variant astra-sim writes types that it can run.", Level.SIMULATOR)
+    NEGATIVE_SIZE = "negative_size", "M10, M13", "a negative size is read as exabytes", _FIX_WRITER
+    GROUP_NAME = ("group_name", "M12", "ASTRA-sim aborts: it identifies groups by number",
+        "Number the groups; 0 is all ranks.")
+    UNKNOWN_GROUP = ("unknown_group", "M12", "ASTRA-sim fails",
+        "Put PREFIX.groups.json next to the files, or name it with --groups.")
+    FOREIGN_GROUP = "foreign_group", "M12", "the group never completes", "Fix the members or the group."
+    INCOMPLETE_MESSAGE = ("incomplete_message", "M13", "ASTRA-sim throws an exception",
+        "Write the peer, comm_tag and comm_size.")
+    FOREIGN_MESSAGE = ("foreign_message", "M13", "it is sent or received as another rank",
+        "Write the rank of the file, or leave it out.")
+    UNKNOWN_PEER = "unknown_peer", "M13", "the peer is not an NPU of the job", _FIX_WRITER
+    LONE_COLLECTIVE = ("lone_collective", "seen", "ASTRA-sim never finishes a collective of one rank", _SIMULATED,
+        Level.SIMULATOR)
+    SMALL_GATHER = ("small_gather", "seen",
         "ASTRA-sim never finishes an ALL_GATHER of 0 bytes, and loops endlessly at fewer bytes than splits (4)",
-        _SIMULATED,
-    ),
-    Rule.NO_BYTES: RuleText("seen", "ASTRA-sim aborts at a message of 0 bytes", _SIMULATED),
-    Rule.NEGATIVE_TAG: RuleText("seen", "ASTRA-sim aborts at a negative tag", "Use tags of 0 and above."),
-    Rule.OWN_MESSAGE: RuleText("seen", "ASTRA-sim aborts at a message of a rank to itself", _SIMULATED),
-    Rule.ENDS_IN_MESSAGE: RuleText(
-        "seen",
+        _SIMULATED, Level.SIMULATOR)
+    NO_BYTES = "no_bytes", "seen", "ASTRA-sim aborts at a message of 0 bytes", _SIMULATED, Level.SIMULATOR
+    NEGATIVE_TAG = ("negative_tag", "seen", "ASTRA-sim aborts at a negative tag", "Use tags of 0 and above.",
+        Level.SIMULATOR)
+    OWN_MESSAGE = ("own_message", "seen", "ASTRA-sim aborts at a message of a rank to itself", _SIMULATED,
+        Level.SIMULATOR)
+    ENDS_IN_MESSAGE = ("ends_in_message", "seen",
         "ASTRA-sim aborts when such a rank ends: its statistics fail at host nodes, and a message is not guarded",
-        "tracelink merge --to chakra --variant astra-sim leaves host nodes out.",
-    ),
-    Rule.INCOMPLETE_MEMORY: RuleText("M14", "ASTRA-sim throws an exception", "Write tensor_size."),
-    Rule.ROOFLINE: RuleText(
-        "M15", "the roofline model divides by 0", "Write num_ops and tensor_size above 0, or neither."
-    ),
-    Rule.TENSOR_LISTS: RuleText(
-        "M15", "track-local-mem reads pairs of strings", "Write them as a string_list of even length."
-    ),
-    Rule.INVOLVED_DIMENSIONS: RuleText("M16", "ASTRA-sim throws an exception", "Write it as a bool_list."),
-    Rule.BAD_GROUPS: RuleText(
-        "M12",
-        "ASTRA-sim cannot load the groups",
-        'Write {"1": [0, 1], …}: group numbers above 0, each with its ranks.',
-    ),
-    Rule.IGNORED_GROUPS: RuleText(
-        "seen", "ASTRA-sim reads no groups file whose path contains the word empty", "Rename the file."
-    ),
-    Rule.MISSING_RANK: RuleText(
-        "X1", "ASTRA-sim needs one file for each NPU", "Add the file, or write all ranks again."
-    ),
-    Rule.DUPLICATE_RANK: RuleText("X1", "only one of the files is run", "Keep one."),
-    Rule.RANK_MISMATCH: RuleText("X1", "the trace runs as another rank", "Rename the file."),
-    Rule.COLLECTIVE_MISSING: RuleText(
-        "X2", "the other ranks deadlock, and ASTRA-sim exits with code 0", _FIX_WRITER
-    ),
-    Rule.COLLECTIVE_DIFFERS: RuleText(
-        "X2", "the ranks run different collectives, and some never complete", _FIX_WRITER
-    ),
-    Rule.UNMATCHED_MESSAGE: RuleText("X3", "the receiver deadlocks", "Give both ends the same tag and size."),
-    Rule.MISCOUNTED: RuleText(
-        "seen",
+        "tracelink merge --to chakra --variant astra-sim leaves host nodes out.", Level.SIMULATOR)
+    INCOMPLETE_MEMORY = "incomplete_memory", "M14", "ASTRA-sim throws an exception", "Write tensor_size."
+    ROOFLINE = ("roofline", "M15", "the roofline model divides by 0",
+        "Write num_ops and tensor_size above 0, or neither.")
+    TENSOR_LISTS = ("tensor_lists", "M15", "track-local-mem reads pairs of strings",
+        "Write them as a string_list of even length.")
+    INVOLVED_DIMENSIONS = "involved_dimensions", "M16", "ASTRA-sim throws an exception", "Write it as a bool_list."
+    BAD_GROUPS = ("bad_groups", "M12", "ASTRA-sim cannot load the groups",
+        'Write {"1": [0, 1], …}: group numbers above 0, each with its ranks.')
+    IGNORED_GROUPS = ("ignored_groups", "seen", "ASTRA-sim reads no groups file whose path contains the word empty",
+        "Rename the file.", Level.SIMULATOR)
+    MISSING_RANK = ("missing_rank", "X1", "ASTRA-sim needs one file for each NPU",
+        "Add the file, or write all ranks again.")
+    DUPLICATE_RANK = "duplicate_rank", "X1", "only one of the files is run", "Keep one."
+    RANK_MISMATCH = "rank_mismatch", "X1", "the trace runs as another rank", "Rename the file."
+    COLLECTIVE_MISSING = ("collective_missing", "X2", "the other ranks deadlock, and ASTRA-sim exits with code 0",
+        _FIX_WRITER)
+    COLLECTIVE_DIFFERS = ("collective_differs", "X2", "the ranks run different collectives, and some never complete",
+        _FIX_WRITER)
+    UNMATCHED_MESSAGE = "unmatched_message", "X3", "the receiver deadlocks", "Give both ends the same tag and size."
+    MISCOUNTED = ("miscounted", "seen",
         "ASTRA-sim numbers the collectives of all ranks together with those of groups, and does not match them",
-        "Give the group of all ranks a number in the groups file, and write it as pg_name.",
-    ),
-    Rule.DEADLOCK: RuleText(
-        "seen",
-        "the ranks wait for each other: ASTRA-sim ends with code 0 before they finish",
+        "Give the group of all ranks a number in the groups file, and write it as pg_name.", Level.SIMULATOR)
+    DEADLOCK = ("deadlock", "seen", "the ranks wait for each other: ASTRA-sim ends with code 0 before they finish",
         "Order the communication of all ranks in one way with data_deps, and send before you receive;"
-        " tracelink merge --to chakra --variant astra-sim does.",
-    ),
-    Rule.RANK_LEFT_OUT: RuleText(
-        "X1", "ASTRA-sim needs one file for each NPU of the job", "Merge the traces of all ranks."
-    ),
-    Rule.RACE: RuleText(
-        "seen",
+        " tracelink merge --to chakra --variant astra-sim does.")
+    RANK_LEFT_OUT = ("rank_left_out", "X1", "ASTRA-sim needs one file for each NPU of the job",
+        "Merge the traces of all ranks.", Level.SIMULATOR)
+    RACE = ("race", "seen",
         "durations decide which of the two runs first, and ranks that decide differently deadlock",
-        "Order the two nodes with data_deps.",
-        True,
-    ),
-    Rule.FILE_NAME: RuleText("X1", "ASTRA-sim opens PREFIX.0.et, PREFIX.1.et, …", "Rename the file.", True),
-    Rule.NO_NODE_COUNT: RuleText(
-        "M2",
-        "a file that was truncated between two nodes looks complete",
-        "Write the number of nodes as the metadata attribute nodes.",
-        True,
-    ),
-    Rule.NO_VERSION: RuleText(
-        "S4", "readers do not know which version they read", "Write the version.", True
-    ),
-    Rule.NO_DURATION: RuleText("S1", "it runs for 1 ns", "Round shorter durations up to 1 µs.", True),
-    Rule.NO_HOST_MARK: RuleText("S2", "readers guess where it ran", "Write is_cpu_op.", True),
-    Rule.COMMA_IN_NAME: RuleText(
-        "S3", "the timeline tool splits names at commas", "Use another character.", True
-    ),
-    Rule.HOST_NODES: RuleText(
-        "S5",
-        "ASTRA-sim's main branch prints no statistics",
-        "tracelink merge --to chakra --variant astra-sim leaves them out.",
-        True,
-    ),
-    Rule.NOT_COMPARED: RuleText(
-        "X2, X3",
-        "its communication with other ranks was not checked",
-        "Fix the file and validate again.",
-        True,
-    ),
-}
+        "Order the two nodes with data_deps.", Level.WARNING)
+    FILE_NAME = "file_name", "X1", "ASTRA-sim opens PREFIX.0.et, PREFIX.1.et, …", "Rename the file.", Level.WARNING
+    NO_NODE_COUNT = ("no_node_count", "M2", "a file that was truncated between two nodes looks complete",
+        "Write the number of nodes as the metadata attribute nodes.", Level.WARNING)
+    NO_VERSION = ("no_version", "S4", "readers do not know which version they read", "Write the version.",
+        Level.WARNING)
+    NO_DURATION = "no_duration", "S1", "it runs for 1 ns", "Round shorter durations up to 1 µs.", Level.WARNING
+    NO_HOST_MARK = "no_host_mark", "S2", "readers guess where it ran", "Write is_cpu_op.", Level.WARNING
+    COMMA_IN_NAME = ("comma_in_name", "S3", "the timeline tool splits names at commas", "Use another character.",
+        Level.WARNING)
+    HOST_NODES = ("host_nodes", "S5", "ASTRA-sim's main branch prints no statistics",
+        "tracelink merge --to chakra --variant astra-sim leaves them out.", Level.WARNING)
+    NOT_COMPARED = ("not_compared", "X2, X3", "its communication with other ranks was not checked",
+        "Fix the file and validate again.", Level.WARNING)
+    # fmt: on
 
 
 class Violation(Row, frozen=True):
@@ -309,12 +201,12 @@ class Broken(Struct, frozen=True):
     listed: Sequence[Violation]
 
     @classmethod
-    def of(cls, violations: Sequence[Violation], limit: int | None) -> list[Broken]:
-        """Violations of one rule, of which the first `limit` are kept."""
-        if not violations:
-            return []
-        rule = violations[0].rule
-        return [cls(rule, RULES[rule].warns, len(violations), violations[:limit])]
+    def of(
+        cls, rule: Rule, count: int, violations: Iterable[Violation], limit: int | None, *, lenient: bool
+    ) -> Self:
+        """A rule with the first `limit` of its violations; the others are counted but not made."""
+        warns = rule.level is Level.WARNING or (lenient and rule.level is Level.SIMULATOR)
+        return cls(rule, warns, count, list(islice(violations, limit)))
 
 
 class Validation(Result, frozen=True):
@@ -368,5 +260,4 @@ def _broken_rules(
     for rule in broken:
         counts[rule.rule] += rule.count
     for name, count in counts.items():
-        text = RULES[name]
-        yield BrokenRule(name, severity, count, text.ids.split(", "), text.breaks, text.advice)
+        yield BrokenRule(name, severity, count, name.ids.split(", "), name.breaks, name.advice)

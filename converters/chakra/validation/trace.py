@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cached_property
 from heapq import heapify, heappop, heappush
 
@@ -17,10 +17,7 @@ from tracelink.converters.chakra.schema import CollectiveType, Name, NodeType
 from tracelink.converters.chakra.table import Attribute, Links, NodeTable, chosen, signed, unsigned
 from tracelink.converters.chakra.validation.files import Groups
 from tracelink.converters.chakra.validation.replay import RankSteps
-from tracelink.converters.chakra.validation.rules import RULES, Broken, Rule, Violation
-
-WHOLE_FILE = np.array([UNKNOWN])
-"""The rows of a breach that is of the file and not of its nodes."""
+from tracelink.converters.chakra.validation.rules import Broken, Rule, Violation
 
 _LONGEST_NAME = 60
 
@@ -30,9 +27,14 @@ class Breach(Struct, frozen=True):
 
     rule: Rule
     rows: Int64s
+    """UNKNOWN for a breach of the file and not of its nodes."""
     message: Callable[[int], str]
     """The message for the node at an index of `rows`."""
-    warns: bool = False
+
+    @classmethod
+    def of_file(cls, rule: Rule, texts: Sequence[str]) -> Breach:
+        """What is wrong with the file as a whole."""
+        return cls(rule, np.full(len(texts), UNKNOWN, np.int64), texts.__getitem__)
 
 
 class Dependencies(Struct, frozen=True):
@@ -71,6 +73,11 @@ class NumberColumn(Struct, frozen=True):
         values[rows] = signed(chosen(attribute.values, fits))
         known[rows] = True
         return cls(values, known, present)
+
+    def equals(self, number: int) -> Bools:
+        """Nodes with this value."""
+        found: Bools = self.known & (self.values == number)
+        return found
 
     @property
     def or_unknown(self) -> Int64s:
@@ -134,6 +141,16 @@ class Trace(Struct, frozen=True, dict=True):
         return self.nodes.of_type(*schema.COMMUNICATION)
 
     @cached_property
+    def collectives(self) -> Bools:
+        """Collectives."""
+        return self.nodes.of_type(NodeType.COMM_COLL)
+
+    @cached_property
+    def messages(self) -> Bools:
+        """Sends and receives."""
+        return self.nodes.of_type(NodeType.COMM_SEND, NodeType.COMM_RECV)
+
+    @cached_property
     def on_host(self) -> NumberColumn:
         """The attribute that marks operators of the host."""
         attribute = self.nodes.attribute(schema.Name.IS_CPU_OP)
@@ -156,6 +173,10 @@ class Trace(Struct, frozen=True, dict=True):
     def _numbers(self) -> dict[str, NumberColumn]:
         return {}
 
+    def value(self, name: str, row: int) -> int:
+        """An integer attribute of a node; 0 if it has none."""
+        return int(self.number(name).values[row])
+
     def label(self, row: int) -> str:
         """A node by id and name."""
         name = self.nodes.text(row)
@@ -166,31 +187,22 @@ class Trace(Struct, frozen=True, dict=True):
         """The id of a node."""
         return unsigned(self.nodes.id[row])
 
-    def breach(self, rule: Rule, rows: Int64s, predicate: Callable[[int], str]) -> Breach:
-        """Nodes that break a rule; `predicate` completes the sentence that starts with the node at a row."""
-        return Breach(rule, rows, lambda at: f"{self.label(int(rows[at]))} {predicate(int(rows[at]))}")
+    def breach(self, rule: Rule, rows: Int64s, words: str | Callable[[int], str]) -> Breach:
+        """Nodes that break a rule; `words` complete the sentence that starts with the node at an index of `rows`."""
 
-    def simulator_breach(self, rule: Rule, rows: Int64s, predicate: Callable[[int], str]) -> Breach:
-        """Nodes that only ASTRA-sim cannot run: a warning for other consumers."""
-        breach = self.breach(rule, rows, predicate)
-        return Breach(breach.rule, breach.rows, breach.message, warns=self.lenient)
+        def message(at: int) -> str:
+            return f"{self.label(int(rows[at]))} {words if isinstance(words, str) else words(at)}"
 
-    def violations(self, breach: Breach, limit: int | None) -> list[Broken]:
-        """A breach with the messages of its first `limit` nodes; empty if no node breaks the rule."""
-        if not len(breach.rows):
-            return []
-        count = len(breach.rows) if limit is None else min(limit, len(breach.rows))
-        listed = [
-            Violation(
-                breach.rule,
-                self.rank,
-                self.id(int(breach.rows[at])) if breach.rows[at] >= 0 else None,
-                breach.message(at),
-                self.path,
-            )
-            for at in range(count)
-        ]
-        return [Broken(breach.rule, breach.warns or RULES[breach.rule].warns, len(breach.rows), listed)]
+        return Breach(rule, rows, message)
+
+    def violations(self, breach: Breach, limit: int | None) -> Broken:
+        """A breach with the messages of its first `limit` nodes."""
+        rule, rows = breach.rule, breach.rows
+        violations = (
+            Violation(rule, self.rank, self.id(row) if row >= 0 else None, breach.message(at), self.path)
+            for at, row in enumerate(rows[:limit].tolist())
+        )
+        return Broken.of(rule, len(rows), violations, limit, lenient=self.lenient)
 
 
 # Issue order: the order in which a simulator starts the nodes of a rank.
@@ -319,7 +331,7 @@ def collectives_of(trace: Trace) -> Collectives:
 
 def messages_of(trace: Trace) -> Messages:
     """The messages of a rank."""
-    rows = np.flatnonzero(trace.nodes.of_type(NodeType.COMM_SEND, NodeType.COMM_RECV))
+    rows = np.flatnonzero(trace.messages)
     sent = trace.nodes.type[rows] == NodeType.COMM_SEND
     target, source = trace.number(Name.COMM_TARGET), trace.number(Name.COMM_SOURCE)
     tag, size = trace.number(Name.COMM_TAG), trace.number(Name.COMM_SIZE)

@@ -20,14 +20,13 @@ from tracelink._show.terminal import GAP, more
 from tracelink.converters.chakra.census import Census, census
 from tracelink.converters.chakra.decode import Decoded
 from tracelink.converters.chakra.schema import Variant
-from tracelink.converters.chakra.validation.check import Checked, Task, check
+from tracelink.converters.chakra.validation.file_rules import Checked, Task, check
 from tracelink.converters.chakra.validation.files import JobFiles, job_files
-from tracelink.converters.chakra.validation.job_rules import broken_together
+from tracelink.converters.chakra.validation.job_rules import broken_together, group_violations
 from tracelink.converters.chakra.validation.rules import (
-    RULES,
-    Broken,
     BrokenRule,
     CheckedFile,
+    Level,
     Rule,
     Validation,
     Violation,
@@ -84,7 +83,7 @@ def _validated(
 ) -> Validation:
     """The verdict on the files of all jobs."""
     files: list[CheckedFile] = []
-    broken: list[Broken] = Broken.of(violations, limit)
+    broken = group_violations(violations, limit, lenient=False)
     for job in found:
         checked = checked_files(job)
         files += [file.file for file in checked]
@@ -92,7 +91,7 @@ def _validated(
         broken += broken_together(job, checked, limit)
     unreadable = [violation for rule in broken if rule.rule is Rule.UNREADABLE for violation in rule.listed]
     if {file.path for file in files} <= {violation.file for violation in unreadable}:
-        raise UnreadableError(unreadable[0].message, advice=RULES[Rule.UNREADABLE].advice)
+        raise UnreadableError(unreadable[0].message, advice=Rule.UNREADABLE.advice)
     return Validation.of(files, broken)
 
 
@@ -190,10 +189,10 @@ def _same_check(task: Task, content: Content | None) -> Checked | None:
 
 
 def _problem(example: Violation, count: int) -> Finding:
-    text = RULES[example.rule]
-    severity = Severity.INFO if text.warns else Severity.WARNING
-    message = f"{example.rule.value}: {text.breaks}; `tracelink validate` lists all violations."
-    return Finding(severity, f"invalid.{example.rule.value}", message, count, example.file, example.message)
+    rule = example.rule
+    severity = Severity.INFO if rule.level is Level.WARNING else Severity.WARNING
+    message = f"{rule.value}: {rule.breaks}; `tracelink validate` lists all violations."
+    return Finding(severity, f"invalid.{rule.value}", message, count, example.file, example.message)
 
 
 # The report of `tracelink validate`: the verdict, and each broken rule with examples and advice.

@@ -20,8 +20,8 @@ from builders.chakra_files import EtFile
 from builders.data import foreign, traces
 from tracelink.converters.chakra.schema import SIMULATED, CollectiveType
 from tracelink.converters.chakra.validation import Validation, validate
-from tracelink.converters.chakra.validation.communication_rules import SPLITS
 from tracelink.converters.chakra.validation.comparison import aligned
+from tracelink.converters.chakra.validation.file_rules import SPLITS
 from tracelink.converters.chakra.validation.trace import issue_order
 
 # Properties: truncated files are never valid, correct ones always, and no input raises.
