@@ -19,10 +19,7 @@ from tracelink._model.events import (
     Track,
     TrackKind,
 )
-from tracelink.converters.chakra.schema import (
-    Category,
-    Name,
-)
+from tracelink.converters.chakra.schema import KIND_OF_CATEGORY, Name
 from tracelink.converters.chakra.table import (
     ROLES,
     NodeTable,
@@ -49,15 +46,6 @@ _KIND_OF_ROLE = {
     Role.STORE: EventKind.MEMCPY,
     Role.METADATA: EventKind.NODE,
     Role.UNKNOWN: EventKind.OTHER,
-}
-_KIND_OF_CATEGORY = {
-    Category.OPERATOR: EventKind.OPERATOR,
-    Category.ANNOTATION: EventKind.ANNOTATION,
-    Category.NODE: EventKind.NODE,
-    Category.RECORD: EventKind.RECORD,
-    Category.KERNEL: EventKind.KERNEL,
-    Category.MEMCPY: EventKind.MEMCPY,
-    Category.MEMSET: EventKind.MEMSET,
 }
 _TRACK_OF_KIND = {
     EventKind.NODE: TrackKind.NODES,
@@ -86,7 +74,7 @@ def kinds_of(nodes: NodeTable) -> Kinds:
     kinds[on_host] = EventKind.OPERATOR
     category = nodes.attribute(Name.CATEGORY)
     for row, word in zip(category.rows.tolist(), category.values, strict=True):
-        if (kind := _KIND_OF_CATEGORY.get(word)) is not None:
+        if (kind := KIND_OF_CATEGORY.get(word)) is not None:
             kinds[row] = kind
     return kinds
 

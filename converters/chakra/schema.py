@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import re
 from enum import IntEnum, StrEnum
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
+from tracelink._model.events import EventKind
 from tracelink._model.operations import Operation
 
 if TYPE_CHECKING:
@@ -157,108 +158,58 @@ INTEGERS = frozenset(
 
 
 class Name(StrEnum):
-    """Attributes of nodes that tracelink reads or writes."""
+    """Attributes of nodes that tracelink reads or writes, with the kind that both feeders read."""
 
-    IS_CPU_OP = "is_cpu_op"
-    COMM_TYPE = "comm_type"
-    COMM_SIZE = "comm_size"
-    COMM_SOURCE = "comm_src"
-    COMM_TARGET = "comm_dst"
-    COMM_TAG = "comm_tag"
-    COMM_PRIORITY = "comm_priority"
-    GROUP = "pg_name"
-    OPERATIONS = "num_ops"
-    TENSOR_SIZE = "tensor_size"
-    INVOLVED = "involved_dim"
-    READ_TENSORS = "inputs"
+    _value_: str
+    kind: Kind
+    has_one_kind: bool
+    """True if the older feeder reads only this kind."""
+
+    def __new__(cls, name: str, kind: Kind, has_one_kind: bool = False) -> Self:
+        """An attribute whose value is its name."""
+        attribute = str.__new__(cls, name)
+        attribute._value_ = name
+        attribute.kind, attribute.has_one_kind = kind, has_one_kind
+        return attribute
+
+    COMM_TYPE = "comm_type", Kind.INT64, True
+    COMM_SIZE = "comm_size", Kind.INT64, True
+    OPERATIONS = "num_ops", Kind.INT64, True
+    COMM_SOURCE = "comm_src", Kind.INT32, True
+    COMM_TARGET = "comm_dst", Kind.INT32, True
+    COMM_TAG = "comm_tag", Kind.INT32, True
+    COMM_PRIORITY = "comm_priority", Kind.INT32, True
+    TENSOR_SIZE = "tensor_size", Kind.UINT64, True
+    IS_CPU_OP = "is_cpu_op", Kind.BOOL, True
+    GROUP = "pg_name", Kind.STRING, True
+    RECORD_FUNCTION = "rf_id", Kind.INT64, True
+    FORWARD_PARENT = "fw_parent", Kind.INT64, True
+    SEQUENCE = "seq_id", Kind.INT64, True
+    SCOPE = "scope", Kind.INT64, True
+    THREAD = "tid", Kind.INT64, True
+    FORWARD_THREAD = "fw_tid", Kind.INT64, True
+    STREAM = "stream", Kind.INT64, True
+    SIGNATURE = "op_schema", Kind.STRING, True
+    INVOLVED = "involved_dim", Kind.BOOL_LIST
+    READ_TENSORS = "inputs", Kind.STRING_LIST
     """Tensors for models of local memory, other than the field INPUTS; likewise `outputs`."""
-    WRITTEN_TENSORS = "outputs"
-    RECORD_FUNCTION = "rf_id"
-    FORWARD_PARENT = "fw_parent"
-    SEQUENCE = "seq_id"
-    SCOPE = "scope"
-    THREAD = "tid"
-    FORWARD_THREAD = "fw_tid"
-    STREAM = "stream"
-    SIGNATURE = "op_schema"
-    CATEGORY = "cat"
-    START = "start_ns"
-    DURATION = "duration_ns"
-    INCLUSIVE = "inclusive_ns"
-    WAITED = "waited_ns"
-    PROCESS = "pid"
-    DEVICE = "device"
-    CORRELATION = "correlation"
-    OPERATION = "collective"
-    COLLECTIVE = "collective_id"
-    COLLECTIVE_SEQUENCE = "collective_seq"
-    BYTES_IN = "bytes_in"
-    BYTES_OUT = "bytes_out"
-    ELEMENT_TYPE = "dtype"
-    ROOT = "root"
-    GROUP_NAME = "group_name"
-
-
-KINDS = {
-    Name.IS_CPU_OP: Kind.BOOL,
-    Name.COMM_TYPE: Kind.INT64,
-    Name.COMM_SIZE: Kind.INT64,
-    Name.COMM_SOURCE: Kind.INT32,
-    Name.COMM_TARGET: Kind.INT32,
-    Name.COMM_TAG: Kind.INT32,
-    Name.GROUP: Kind.STRING,
-    Name.OPERATIONS: Kind.INT64,
-    Name.TENSOR_SIZE: Kind.UINT64,
-    Name.READ_TENSORS: Kind.STRING_LIST,
-    Name.WRITTEN_TENSORS: Kind.STRING_LIST,
-    Name.RECORD_FUNCTION: Kind.INT64,
-    Name.FORWARD_PARENT: Kind.INT64,
-    Name.SEQUENCE: Kind.INT64,
-    Name.SCOPE: Kind.INT64,
-    Name.THREAD: Kind.INT64,
-    Name.FORWARD_THREAD: Kind.INT64,
-    Name.STREAM: Kind.INT64,
-    Name.SIGNATURE: Kind.STRING,
-    Name.CATEGORY: Kind.STRING,
-    Name.START: Kind.INT64,
-    Name.DURATION: Kind.INT64,
-    Name.INCLUSIVE: Kind.INT64,
-    Name.WAITED: Kind.INT64,
-    Name.PROCESS: Kind.STRING,
-    Name.DEVICE: Kind.INT64,
-    Name.CORRELATION: Kind.INT64,
-    Name.OPERATION: Kind.STRING,
-    Name.COLLECTIVE: Kind.INT64,
-    Name.COLLECTIVE_SEQUENCE: Kind.INT64,
-    Name.BYTES_IN: Kind.INT64,
-    Name.BYTES_OUT: Kind.INT64,
-    Name.ELEMENT_TYPE: Kind.STRING,
-    Name.ROOT: Kind.INT64,
-    Name.GROUP_NAME: Kind.STRING,
-}
-"""The kinds that both the older and the newer feeder read."""
-
-FEEDER_KINDS = {
-    Name.COMM_TYPE: Kind.INT64,
-    Name.COMM_SIZE: Kind.INT64,
-    Name.OPERATIONS: Kind.INT64,
-    Name.COMM_SOURCE: Kind.INT32,
-    Name.COMM_TARGET: Kind.INT32,
-    Name.COMM_TAG: Kind.INT32,
-    Name.COMM_PRIORITY: Kind.INT32,
-    Name.TENSOR_SIZE: Kind.UINT64,
-    Name.IS_CPU_OP: Kind.BOOL,
-    Name.GROUP: Kind.STRING,
-    Name.RECORD_FUNCTION: Kind.INT64,
-    Name.FORWARD_PARENT: Kind.INT64,
-    Name.SEQUENCE: Kind.INT64,
-    Name.SCOPE: Kind.INT64,
-    Name.THREAD: Kind.INT64,
-    Name.FORWARD_THREAD: Kind.INT64,
-    Name.STREAM: Kind.INT64,
-    Name.SIGNATURE: Kind.STRING,
-}
-"""The only kinds that the older feeder reads."""
+    WRITTEN_TENSORS = "outputs", Kind.STRING_LIST
+    CATEGORY = "cat", Kind.STRING
+    START = "start_ns", Kind.INT64
+    DURATION = "duration_ns", Kind.INT64
+    INCLUSIVE = "inclusive_ns", Kind.INT64
+    WAITED = "waited_ns", Kind.INT64
+    PROCESS = "pid", Kind.STRING
+    DEVICE = "device", Kind.INT64
+    CORRELATION = "correlation", Kind.INT64
+    OPERATION = "collective", Kind.STRING
+    COLLECTIVE = "collective_id", Kind.INT64
+    COLLECTIVE_SEQUENCE = "collective_seq", Kind.INT64
+    BYTES_IN = "bytes_in", Kind.INT64
+    BYTES_OUT = "bytes_out", Kind.INT64
+    ELEMENT_TYPE = "dtype", Kind.STRING
+    ROOT = "root", Kind.INT64
+    GROUP_NAME = "group_name", Kind.STRING
 
 
 class Category(StrEnum):
@@ -275,6 +226,17 @@ class Category(StrEnum):
     MEMSET = "gpu_memset"
     IDLE = "idle"
     """A gap between operators of a thread."""
+
+
+KIND_OF_CATEGORY = {
+    Category.OPERATOR: EventKind.OPERATOR,
+    Category.ANNOTATION: EventKind.ANNOTATION,
+    Category.NODE: EventKind.NODE,
+    Category.RECORD: EventKind.RECORD,
+    Category.KERNEL: EventKind.KERNEL,
+    Category.MEMCPY: EventKind.MEMCPY,
+    Category.MEMSET: EventKind.MEMSET,
+}
 
 
 class MetadataName(StrEnum):

@@ -12,7 +12,7 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from tracelink._model.columns import MICROSECOND, UNKNOWN, Bools, Int32s, Int64s, Table
-from tracelink.converters.chakra.schema import FIRST_ID, INTEGERS, KINDS, Category, Kind, Name, NodeType
+from tracelink.converters.chakra.schema import FIRST_ID, INTEGERS, Category, Kind, Name, NodeType
 
 UNSIGNED = 0xFFFF_FFFF_FFFF_FFFF
 """The largest unsigned 64-bit number."""
@@ -344,7 +344,7 @@ def one_idle_node() -> NodeTable:
         no_links,
         no_links,
         [IDLE],
-        {str(name): Attribute.of(KINDS[name], first, values) for name, values in attributes.items()},
+        {str(name): Attribute.of(name.kind, first, values) for name, values in attributes.items()},
     )
 
 
@@ -366,7 +366,7 @@ def with_work(nodes: NodeTable) -> NodeTable:
         Name.TENSOR_SIZE: (computes, np.maximum(time, 1) * H100_BYTES_PER_NANOSECOND),
     }
     added = {
-        str(name): Attribute.of(KINDS[name], rows, column)
+        str(name): Attribute.of(name.kind, rows, column)
         for name, (rows, column) in values.items()
         if len(rows)
     }
@@ -404,7 +404,7 @@ def _attributes(
         Name.DURATION: gaps.length[order],
     }
     for name, values in added.items():
-        kind: Kind = KINDS[name]
+        kind: Kind = name.kind
         old = merged.get(name, Attribute.of(kind, np.empty(0, np.int64), []))
         rows = np.concatenate([old.rows, gap_row])
         by_row = np.argsort(rows, kind="stable")

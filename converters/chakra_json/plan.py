@@ -11,9 +11,11 @@ from tracelink._model.call_tree import callers, exclusive_time, innermost, outsi
 from tracelink._model.columns import UNKNOWN, Bools, Int64s, values_at
 from tracelink._model.events import GPU_WORK, Edges, EventKind, Key, Relation
 from tracelink._model.graph import Excerpt
+from tracelink._model.operations import RECORD_OPERATOR
 from tracelink._order.host import host_waits
 from tracelink._order.order import launched_work
 from tracelink.converters.chakra_json import schema
+from tracelink.converters.pytorch import node_schema as traced
 from tracelink.converters.pytorch.arguments import base_time, recorded_synchronizations
 
 # The tree of the nodes of an execution trace.
@@ -90,7 +92,7 @@ def _key(part: Excerpt, key: Key, rows: Int64s) -> tuple[Int64s, Bools]:
 def _thread_roots(part: Excerpt, rows: Int64s) -> Int64s:
     """The place of the root of each node's logical thread, or -1."""
     strings = part.graph.strings
-    codes = [code for code, text in enumerate(strings) if text in schema.THREAD_ROOTS]
+    codes = [code for code, text in enumerate(strings) if text in traced.THREAD_ROOTS]
     roots = np.flatnonzero(np.isin(part.events.name[rows], codes))[::-1]
     threads = part.key(Key.LOGICAL_THREAD, 0)[rows]
     numbers, thread = np.unique(threads, return_inverse=True)
@@ -139,7 +141,7 @@ def _backend_calls(part: Excerpt, tree: Tree) -> Int64s:
 
     The profile may lack the call; the execution trace has it.
     """
-    records = _named(part, tree.rows, lambda name: name == schema.COMMUNICATION)
+    records = _named(part, tree.rows, lambda name: name == RECORD_OPERATOR)
     calls = _named(part, tree.rows, lambda name: name.startswith(schema.BACKEND_CALL))
     inside = np.flatnonzero(calls & records[tree.parent])
     count = np.bincount(tree.parent[inside], minlength=len(tree))

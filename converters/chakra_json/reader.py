@@ -11,7 +11,6 @@ import numpy.typing as npt
 from msgspec import Struct, field
 
 from tracelink._io.engine import Engine
-from tracelink._io.json_array import ArrayDocument, ArrayFormat, RereadPayloads
 from tracelink._io.sources import Source
 from tracelink._model.columns import NO_TIME, UNKNOWN, Bools, Int32s, Int64s, int64s, lookup
 from tracelink._model.communications import Statement, text_in
@@ -20,21 +19,10 @@ from tracelink._model.findings import Finding, Severity
 from tracelink._model.text import counted
 from tracelink._model.trace import RankTrace
 from tracelink.converters.chakra_json import schema
-from tracelink.converters.chakra_json.schema import BASE_TIME
-from tracelink.converters.pytorch import first_keys_of
 from tracelink.converters.pytorch import node_schema as traced
-from tracelink.converters.pytorch.arguments import LATEST_US, base_time, decimal_nanoseconds
+from tracelink.converters.pytorch.arguments import BASE_TIME, LATEST_US, base_time, decimal_nanoseconds
 from tracelink.converters.pytorch.node_schema import SCOPE, THREAD, FlatNode, Node, PositionalNode
-from tracelink.converters.pytorch.node_trace import (
-    Parents,
-    findings_of,
-    groups_of,
-    keys_of,
-    node_payloads,
-    node_problems,
-    parents_of,
-    without_loops,
-)
+from tracelink.converters.pytorch.node_trace import NodeFile, Parents, keys_of, parents_of, without_loops
 from tracelink.converters.pytorch.nodes import (
     ID,
     INDEX,
@@ -48,20 +36,6 @@ from tracelink.converters.pytorch.nodes import (
     decode,
     integer_in,
 )
-from tracelink.plugins.traces import TraceBuilder
-
-# The reader of linked traces.
-
-
-class ChakraJsonReader:
-    """Reads what `chakra_trace_link`, or the writer of this format, makes of an execution trace and a profile."""
-
-    name = "chakra-json"
-
-    def read(self, source: Source, engine: Engine) -> RankTrace:
-        """One event for each node: on its thread, on its stream, or without a time on its logical thread."""
-        return read_linked(source, engine)
-
 
 # Decimal microseconds to nanoseconds: exactly, a column at a time.
 
@@ -329,65 +303,41 @@ def unread_findings(
 
 # Linked trace to rank trace.
 
-
-FORMAT, PROFILE = "chakra-json", "kineto"
-
-
-def read_linked(source: Source, engine: Engine) -> RankTrace:
-    """The trace of a whole source."""
-    first_keys = first_keys_of(source.head())
-    document: ArrayDocument[Piece] = ArrayDocument(
-        source, ArrayFormat(schema.NODES, first_keys, decode_linked, convert_linked)
-    )
-    columns = LinkedColumns()
-    for offset, piece in document.pieces(engine.meter.add):
-        columns.add(offset, piece)
-    payloads = RereadPayloads(source, node_payloads(first_keys), columns.offsets, columns.counts)
-    return _assemble(document, columns, payloads)
+PROFILE = "kineto"
+"""The format that such a trace is made from, besides execution traces."""
 
 
-def _assemble(document: ArrayDocument[Piece], columns: LinkedColumns, payloads: RereadPayloads) -> RankTrace:
-    table = columns.table()
-    header = document.header
-    base = base_time(header)
-    pid = integer_in(header.get(schema.PID))
-    places = places_of(table, "" if pid is None else str(pid))
-    parents = _parents(table, columns)
-    stated = stated_edges(table, parents, places.on_device)
-    groups, unreadable_groups = groups_of(columns.group_nodes)
-    problems = node_problems(document, columns, table, parents, unreadable_groups)
-    path = document.source.path
-    trace = TraceBuilder(
-        document.source,
-        FORMAT,
-        version=str(header.get(schema.SCHEMA, "")),
-        pid=pid,
-        records=columns.elements,
-        header={key: header[key] for key in (*traced.HEADER, schema.BASE_TIME) if key in header},
-    )
-    start = table[START]
-    trace.events(
-        table[NAME].astype(np.int32),
-        np.where(start == NO_TIME, start, start + (base or 0)),
-        table[DURATION],
-        kind=places.kind,
-        track=places.track,
-        payload=table[INDEX],
-    )
-    return trace.build(
-        strings=columns.names,
-        tracks=places.tracks,
-        keys=_keys(table, parents, places),
-        groups=groups,
-        communications=columns.communications(),
-        edges=stated.edges,
-        payloads=[payloads],
-        findings=[*findings_of(problems), *unread_findings(path, table, stated, header, base)],
-        derived_from=frozenset({PROFILE}),
-    )
+class ChakraJsonReader:
+    """Reads what `chakra_trace_link`, or the writer of this format, makes of an execution trace and a profile."""
+
+    name = "chakra-json"
+
+    def read(self, source: Source, engine: Engine) -> RankTrace:
+        """One event for each node: on its thread, on its stream, or without a time on its logical thread."""
+        file = NodeFile.read(source, engine, LinkedColumns(), decode_linked, convert_linked)
+        table, header = file.table, file.document.header
+        base = base_time(header)
+        places = places_of(table, "" if file.pid is None else str(file.pid))
+        parents = _parents(table, file.columns)
+        start, stated = table[START], stated_edges(table, parents, places.on_device)
+        built = file.builder(self.name, (*traced.HEADER, BASE_TIME))
+        built.events(
+            table[NAME].astype(np.int32),
+            np.where(start == NO_TIME, start, start + (base or 0)),
+            table[DURATION],
+            kind=places.kind,
+            track=places.track,
+            payload=table[INDEX],
+        )
+        keys, derived_from = _keys(table, parents, places), frozenset({PROFILE})
+        trace = file.build(
+            built, parents, tracks=places.tracks, keys=keys, edges=stated.edges, derived_from=derived_from
+        )
+        trace.findings.extend(unread_findings(source.path, table, stated, header, base))
+        return trace
 
 
-def _parents(table: Mapping[str, Int64s], columns: LinkedColumns) -> Parents:
+def _parents(table: Mapping[str, Int64s], columns: NodeColumns) -> Parents:
     """Device work without a launch has no parent; all other nodes have the root of their thread."""
     rows = np.flatnonzero(table[CATEGORY] == ON_CPU)
     ids, written, thread, name = (table[key][rows] for key in (ID, PARENT, traced.THREAD, NAME))

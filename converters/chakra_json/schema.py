@@ -6,9 +6,8 @@ import re
 
 import msgspec
 
-from tracelink._model.events import EventKind
-
-SCHEMA, PID, TIME, START, FINISH, NODES = "schema", "pid", "time", "start_ts", "finish_ts", "nodes"
+from tracelink._model.events import GPU_WORK
+from tracelink.converters.pytorch.arguments import CATEGORY_OF_KIND
 
 ID, NAME, PARENT = "id", "name", "ctrl_deps"
 INPUTS, OUTPUTS, ATTRIBUTES = "inputs", "outputs", "attrs"
@@ -20,11 +19,7 @@ LINKED = frozenset({INCLUSIVE, EXCLUSIVE, STARTED, OTHER_THREAD, SYNCHRONISED})
 """What a linker adds to a node of the execution trace."""
 
 COMPLETE = "X"
-CATEGORIES = {
-    EventKind.KERNEL: "kernel",
-    EventKind.MEMCPY: "gpu_memcpy",
-    EventKind.MEMSET: "gpu_memset",
-}
+CATEGORIES = {kind: CATEGORY_OF_KIND[kind] for kind in GPU_WORK}
 """Readers recognise device work only by this category."""
 READ_CATEGORIES = {name: kind for kind, name in CATEGORIES.items()}
 
@@ -44,19 +39,12 @@ ACCEPTED = {
 
 VERSION = re.compile(r"(\d+)\.(\d+)\.(\d+)")
 
-PROCESS_ROOT = "[pytorch|profiler|execution_trace|process]"
-THREAD_ROOTS = ("[pytorch|profiler|execution_trace|thread]", "[pytorch|profiler|execution_graph|thread]")
-
-BASE_TIME = "baseTimeNanoseconds"
-"""The base of the times of a profile, in its header."""
-
 RECORDED_GROUP = re.compile(rb'\{"name":"pg_name","type":"string","value":("(?:[^"\\]|\\.)*")\}')
 """The attribute by which a recorded communication names its group."""
 
 PROFILED_GROUP = re.compile(rb'"Process Group Name"\s*:\s*("(?:[^"\\]|\\.)+")')
 """The argument by which a profiled kernel names its group."""
 
-COMMUNICATION = "record_param_comms"
 BACKEND_CALL = "nccl:"
 """The prefix of calls of the communication library, which are inside the record of their parameters."""
 
@@ -79,14 +67,6 @@ FLAT_VALUES = {
     OUTPUTS: ("outputs", "output_shapes", "output_types"),
 }
 """The keys of values, shapes and types in the flat layout of 1.0.1."""
-
-
-class Values(msgspec.Struct):
-    """The inputs or outputs of a node since 1.0.2."""
-
-    values: msgspec.Raw = msgspec.Raw(b"[]")
-    shapes: msgspec.Raw = msgspec.Raw(b"[]")
-    types: msgspec.Raw = msgspec.Raw(b"[]")
 
 
 class Attribute(msgspec.Struct):

@@ -27,6 +27,8 @@ from tracelink._model.text import counted
 from tracelink._model.trace import Payloads, SourceInfo
 from tracelink.converters.chakra_json import schema
 from tracelink.converters.chakra_json.plan import DeviceWork, Plan, plan_of
+from tracelink.converters.pytorch import node_schema as traced
+from tracelink.converters.pytorch.arguments import BASE_TIME
 from tracelink.plugins import Output
 
 # Findings on a rank.
@@ -151,7 +153,7 @@ Fields = dict[str, bytes]
 
 FIELDS = msgspec.json.Decoder(dict[str, msgspec.Raw])
 ATTRIBUTE_LIST = msgspec.json.Decoder(list[schema.Attribute])
-NO_VALUES = msgspec.json.encode(schema.Values())
+NO_VALUES = msgspec.json.encode(traced.Tensors())
 MARKS = [b'{"name":"%s","type":' % name.encode() for name in schema.REQUIRED_ATTRIBUTES]
 IN_USUAL_ORDER = re.compile(rb"\[" + rb'"\w+","value":-?\d+\},'.join(map(re.escape, MARKS)))
 """Every torch so far lists these first, which is faster to check than that each is present."""
@@ -187,7 +189,7 @@ def _upgraded(flat: Fields) -> Fields:
 
 
 def _values(values: bytes, shapes: bytes, types: bytes) -> bytes:
-    return msgspec.json.encode(schema.Values(msgspec.Raw(values), msgspec.Raw(shapes), msgspec.Raw(types)))
+    return msgspec.json.encode(traced.Tensors(msgspec.Raw(values), msgspec.Raw(shapes), msgspec.Raw(types)))
 
 
 def _attributes(given: Fields) -> bytes:
@@ -304,7 +306,9 @@ class NodeTexts(Struct, frozen=True):
     def _name(self, place: int) -> bytes:
         row = int(self.plan.tree.rows[place])
         part = self.plan.part
-        return _quoted(schema.PROCESS_ROOT if row == UNKNOWN else part.graph.strings[part.events.name[row]])
+        return _quoted(
+            traced.PROCESS_ROOTS[0] if row == UNKNOWN else part.graph.strings[part.events.name[row]]
+        )
 
 
 def node_texts(plan: Plan, spool: Spool) -> NodeTexts:
@@ -406,16 +410,16 @@ def file_name(rank: int) -> str:
 def _opening(source: SourceInfo, base: int) -> bytes:
     """Everything up to the first node; `chakra_converter` needs all of these keys except the last, which it ignores."""
     recorded = source.header
-    start = _count(recorded, schema.START, 0)
+    start = _count(recorded, traced.START, 0)
     header = {
-        schema.SCHEMA: schema.accepted_version(source.version),
-        schema.PID: _count(recorded, schema.PID, source.pid or 0),
-        schema.TIME: str(recorded.get(schema.TIME, "")),
-        schema.START: start,
-        schema.FINISH: _count(recorded, schema.FINISH, start),
-        schema.BASE_TIME: base,
+        traced.SCHEMA: schema.accepted_version(source.version),
+        traced.PID: _count(recorded, traced.PID, source.pid or 0),
+        traced.TIME: str(recorded.get(traced.TIME, "")),
+        traced.START: start,
+        traced.FINISH: _count(recorded, traced.FINISH, start),
+        BASE_TIME: base,
     }
-    return msgspec.json.encode(header)[:-1] + b',"%s":[' % schema.NODES.encode()
+    return msgspec.json.encode(header)[:-1] + b',"%s":[' % traced.NODES.encode()
 
 
 def _count(header: Mapping[str, Any], key: str, default: int) -> int:

@@ -7,34 +7,15 @@ from typing import Any
 import numpy as np
 
 from tracelink._io.engine import Engine
-from tracelink._io.json_array import ArrayDocument, ArrayFormat, RereadPayloads
 from tracelink._io.sources import Source
 from tracelink._model.columns import NO_TIME, SECOND, UNKNOWN, Int64s
 from tracelink._model.events import EventKind, Track, TrackKind
 from tracelink._model.findings import Finding, Severity
 from tracelink._model.trace import RankTrace
-from tracelink.converters.pytorch import first_keys_of, is_linked
+from tracelink.converters.pytorch import is_linked
 from tracelink.converters.pytorch import node_schema as schema
-from tracelink.converters.pytorch.node_trace import (
-    findings_of,
-    groups_of,
-    keys_of,
-    node_payloads,
-    node_problems,
-    parents_of,
-)
-from tracelink.converters.pytorch.nodes import (
-    ID,
-    INDEX,
-    NAME,
-    PARENT,
-    NodeColumns,
-    Piece,
-    convert,
-    decode,
-    integer_in,
-)
-from tracelink.plugins.traces import TraceBuilder
+from tracelink.converters.pytorch.node_trace import NodeFile, keys_of, parents_of
+from tracelink.converters.pytorch.nodes import ID, INDEX, NAME, PARENT, NodeColumns, convert, decode
 
 
 class ExecutionTraceReader:
@@ -44,48 +25,19 @@ class ExecutionTraceReader:
 
     def read(self, source: Source, engine: Engine) -> RankTrace:
         """One event for each node, on the track of its logical thread."""
-        head = source.head()
-        first_keys = first_keys_of(head)
-        document: ArrayDocument[Piece] = ArrayDocument(
-            source, ArrayFormat(schema.NODES, first_keys, decode, convert)
-        )
-        columns = NodeColumns()
-        for offset, piece in document.pieces(engine.meter.add):
-            columns.add(offset, piece)
-        payloads = RereadPayloads(source, node_payloads(first_keys), columns.offsets, columns.counts)
-        trace = _assemble(document, columns, payloads)
-        if is_linked(head):
+        file = NodeFile.read(source, engine, NodeColumns(), decode, convert)
+        table = file.table
+        threads, track = np.unique(table[schema.THREAD], return_inverse=True)
+        parents = parents_of(table[ID], table[PARENT], table[schema.THREAD], table[NAME], file.columns.names)
+        time = _local_time(file.document.header.get(schema.TIME))
+        built = file.builder(self.name, schema.HEADER, local_time_ns=time)
+        names = table[NAME].astype(np.int32)
+        built.events(names, NO_TIME, UNKNOWN, kind=EventKind.NODE, track=track, payload=table[INDEX])
+        tracks, keys = _tracks(threads, file.pid), keys_of(table, parents)
+        trace = file.build(built, parents, tracks=tracks, keys=keys)
+        if is_linked(source.head()):
             trace.findings.append(linked_trace(source.path))
         return trace
-
-
-def _assemble(document: ArrayDocument[Piece], columns: NodeColumns, payloads: RereadPayloads) -> RankTrace:
-    table, header = columns.table(), document.header
-    pid = integer_in(header.get(schema.PID))
-    threads, track = np.unique(table[schema.THREAD], return_inverse=True)
-    parents = parents_of(table[ID], table[PARENT], table[schema.THREAD], table[NAME], columns.names)
-    groups, unreadable_groups = groups_of(columns.group_nodes)
-    problems = node_problems(document, columns, table, parents, unreadable_groups)
-    trace = TraceBuilder(
-        document.source,
-        ExecutionTraceReader.name,
-        version=str(header.get(schema.SCHEMA, "")),
-        pid=pid,
-        records=columns.elements,
-        local_time_ns=_local_time(header.get(schema.TIME)),
-        header={key: header[key] for key in schema.HEADER if key in header},
-    )
-    names = table[NAME].astype(np.int32)
-    trace.events(names, NO_TIME, UNKNOWN, kind=EventKind.NODE, track=track, payload=table[INDEX])
-    return trace.build(
-        strings=columns.names,
-        tracks=_tracks(threads, pid),
-        keys=keys_of(table, parents),
-        groups=groups,
-        communications=columns.communications(),
-        payloads=[payloads],
-        findings=list(findings_of(problems)),
-    )
 
 
 def _local_time(text: Any) -> int | None:

@@ -1,22 +1,23 @@
-"""What every file of nodes gives: parents, link keys, process groups, payloads, and what did not fit."""
+"""Files of nodes, read to their end: parents, link keys, process groups, payloads, and what did not fit."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, Unpack
 
 import msgspec
 import numpy as np
 from msgspec import Struct
 
-from tracelink._io.json_array import ArrayDocument, ArrayFormat, as_json, damage_findings
-from tracelink._io.salvage import Damage
-from tracelink._io.sources import LARGEST_RANK
+from tracelink._io.engine import Engine
+from tracelink._io.json_array import ArrayDocument, ArrayFormat, RereadPayloads, as_json, damage_findings
+from tracelink._io.sources import LARGEST_RANK, Source
 from tracelink._model.columns import UNKNOWN, Bools, Int64s, StringTable, own_ancestors, repeated
 from tracelink._model.events import Key, KeyColumn
 from tracelink._model.findings import Finding, NewerVersion, Severity
 from tracelink._model.text import subject
-from tracelink._model.trace import Payload, ProcessGroup
+from tracelink._model.trace import Payload, ProcessGroup, RankTrace
+from tracelink.converters.pytorch import first_keys_of
 from tracelink.converters.pytorch import node_schema as schema
 from tracelink.converters.pytorch.node_schema import NODES, PROCESS_ROOTS, THREAD_ROOTS, Group
 from tracelink.converters.pytorch.nodes import (
@@ -26,6 +27,7 @@ from tracelink.converters.pytorch.nodes import (
     Piece,
     integer_in,
 )
+from tracelink.plugins.traces import Stated, TraceBuilder
 
 # Parents: the ids as written, corrected where they lead to no node.
 
@@ -77,106 +79,64 @@ def _rows_named(name: Int64s, names: StringTable, wanted: Iterable[str]) -> Bool
     return np.isin(name, [names.find(text) for text in wanted])
 
 
-# Problems of a file.
+# What did not fit.
 
 
-class NodeProblems(Struct, frozen=True):
-    """Counts of the problems in one file."""
-
-    path: str
-    nodes: int
-    unknown_version: str
-    truncated_at: tuple[int, str] | None
-    damage: Sequence[Damage]
-    not_nodes: int
-    orphans: int
-    orphan: str
-    """The id of the first of them."""
-    looping: int
-    duplicates: int
-    without_communication: int
-    unreadable_groups: int
-
-
-def node_problems(
-    document: ArrayDocument[Piece],
-    columns: NodeColumns,
-    table: Mapping[str, Int64s],
-    parents: Parents,
-    unreadable_groups: int,
-) -> NodeProblems:
-    """The problems of a document that was read to its end."""
-    ids = table[ID]
-    version = str(document.header.get(schema.SCHEMA, ""))
-    return NodeProblems(
-        path=document.source.path,
-        nodes=len(ids),
-        unknown_version="" if version in schema.VERSIONS else version or "(missing)",
-        truncated_at=None
-        if document.truncated_at is None
-        else (document.truncated_at, document.truncated_reason),
-        damage=document.damage,
-        not_nodes=columns.elements - len(ids),
-        orphans=len(parents.orphans),
-        orphan=str(ids[parents.orphans[0]]) if len(parents.orphans) else "",
-        looping=parents.looping,
-        duplicates=repeated(ids),
-        without_communication=columns.without_communication,
-        unreadable_groups=unreadable_groups,
-    )
-
-
-def findings_of(problems: NodeProblems) -> Iterator[Finding]:
+def _findings_of(file: NodeFile, parents: Parents, unreadable_groups: int) -> Iterator[Finding]:
     """One finding for each kind of problem."""
-    yield from _damage(problems)
-    yield from _structure(problems)
-    yield from _content(problems)
-
-
-def _damage(m: NodeProblems) -> Iterator[Finding]:
-    hanging = f", {m.orphans} of them placed under the root of their thread because their parents are missing"
-    yield from damage_findings(
-        m.path, m.damage, m.truncated_at, m.nodes, "node", hanging if m.orphans else ""
+    document, ids, orphans = file.document, file.table[ID], parents.orphans
+    path, version = document.source.path, str(document.header.get(schema.SCHEMA, ""))
+    orphan = f"node {ids[orphans[0]]}" if len(orphans) else ""
+    cut = None if document.truncated_at is None else (document.truncated_at, document.truncated_reason)
+    hanging = (
+        f", {len(orphans)} of them placed under the root of their thread because their parents are missing"
     )
-
-
-def _structure(m: NodeProblems) -> Iterator[Finding]:
-    if m.orphans and not m.truncated_at:
+    yield from damage_findings(path, document.damage, cut, len(ids), "node", hanging if orphan else "")
+    if orphan and not cut:
         text = (
-            f"{m.path}: {subject(m.orphans, 'node', 'have')} a parent that is not in the file, first node {m.orphan}; "
+            f"{path}: {subject(len(orphans), 'node', 'have')} a parent that is not in the file, first {orphan}; "
             "placed under the root of the thread. The observer omits operators that were running when it "
             "stopped, and operators that raised an exception."
         )
-        yield Finding(Severity.WARNING, "missing_parent", text, m.orphans, m.path, f"node {m.orphan}")
-    if m.looping:
-        looping = subject(m.looping, "node", "are")
-        text = f"{m.path}: {looping} in a loop of parents, and used without a parent. Record the trace again."
-        yield Finding(Severity.WARNING, "parent_loop", text, m.looping, m.path)
-    if m.duplicates:
-        duplicates = subject(m.duplicates, "node", "have")
-        text = f"{m.path}: {duplicates} the id of an earlier node; references to it mean the earlier one."
-        yield Finding(Severity.WARNING, "duplicate_node", text, m.duplicates, m.path)
-    if m.not_nodes:
+        yield Finding(Severity.WARNING, "missing_parent", text, len(orphans), path, orphan)
+    yield from _findings_on_nodes(path, ids, parents.looping, file.columns.elements - len(ids))
+    if version not in schema.VERSIONS:
+        version = version or "(missing)"
+        yield NewerVersion(path, version, "").finding(example=version)
+    if undescribed := file.columns.without_communication:
         text = (
-            f"{m.path}: {subject(m.not_nodes, 'element', 'are')} no node (null, or without an id): skipped."
-        )
-        yield Finding(Severity.WARNING, "not_a_node", text, m.not_nodes, m.path)
-    if not m.nodes:
-        yield Finding(Severity.WARNING, "no_nodes", f"{m.path}: the file has no nodes.", source=m.path)
-
-
-def _content(m: NodeProblems) -> Iterator[Finding]:
-    if m.unknown_version:
-        yield NewerVersion(m.path, m.unknown_version, "").finding(example=m.unknown_version)
-    if m.without_communication:
-        text = (
-            f"{m.path}: {m.without_communication} records of communication contain 'missing comms info': "
+            f"{path}: {undescribed} records of communication contain 'missing comms info': "
             "collective, group and sizes are unknown."
         )
-        yield Finding(Severity.INFO, "missing_communication", text, m.without_communication, m.path)
-    if m.unreadable_groups:
-        text = f"{m.path}: {m.unreadable_groups} lists of process groups cannot be read."
-        yield Finding(Severity.WARNING, "unreadable_groups", text, m.unreadable_groups, m.path)
+        yield Finding(Severity.INFO, "missing_communication", text, undescribed, path)
+    if unreadable_groups:
+        text = f"{path}: {unreadable_groups} lists of process groups cannot be read."
+        yield Finding(Severity.WARNING, "unreadable_groups", text, unreadable_groups, path)
+
+
+def _findings_on_nodes(path: str, ids: Int64s, looping: int, not_nodes: int) -> Iterator[Finding]:
+    for reason, count, thing, verb, words in (
+        (
+            "parent_loop",
+            looping,
+            "node",
+            "are",
+            "in a loop of parents, and used without a parent. Record the trace again.",
+        ),
+        (
+            "duplicate_node",
+            repeated(ids),
+            "node",
+            "have",
+            "the id of an earlier node; references to it mean the earlier one.",
+        ),
+        ("not_a_node", not_nodes, "element", "are", "no node (null, or without an id): skipped."),
+    ):
+        if count:
+            text = f"{path}: {subject(count, thing, verb)} {words}"
+            yield Finding(Severity.WARNING, reason, text, count, path)
+    if not len(ids):
+        yield Finding(Severity.WARNING, "no_nodes", f"{path}: the file has no nodes.", source=path)
 
 
 # Process groups, from the node that lists them.
@@ -261,3 +221,62 @@ def _texts(text: memoryview) -> list[Payload]:
 
 def _converted(values: list[Any]) -> list[Payload]:
     return [as_json(value) if isinstance(value, dict) else b"" for value in values]
+
+
+# A file of nodes, read to its end.
+
+
+class NodeFile(Struct, frozen=True):
+    """The nodes of a file as columns, and as payloads."""
+
+    document: ArrayDocument[Piece]
+    columns: NodeColumns
+    table: Mapping[str, Int64s]
+    payloads: RereadPayloads
+
+    @classmethod
+    def read(
+        cls,
+        source: Source,
+        engine: Engine,
+        columns: NodeColumns,
+        decode: Callable[[memoryview], Piece],
+        convert: Callable[[list[Any]], Piece],
+    ) -> NodeFile:
+        """Reads a source into `columns`."""
+        first_keys = first_keys_of(source.head())
+        document = ArrayDocument(source, ArrayFormat(NODES, first_keys, decode, convert))
+        for offset, piece in document.pieces(engine.meter.add):
+            columns.add(offset, piece)
+        payloads = RereadPayloads(source, node_payloads(first_keys), columns.offsets, columns.counts)
+        return cls(document, columns, columns.table(), payloads)
+
+    @property
+    def pid(self) -> int | None:
+        """The process."""
+        return integer_in(self.document.header.get(schema.PID))
+
+    def builder(self, format_: str, keys: Sequence[str], **stated: Unpack[Stated]) -> TraceBuilder:
+        """The trace to be, without its events; `keys` are those of the header that are kept."""
+        header = self.document.header
+        return TraceBuilder(
+            self.document.source,
+            format_,
+            version=str(header.get(schema.SCHEMA, "")),
+            pid=self.pid,
+            records=self.columns.elements,
+            header={key: header[key] for key in keys if key in header},
+            **stated,
+        )
+
+    def build(self, trace: TraceBuilder, parents: Parents, **parts: Any) -> RankTrace:
+        """The trace, with the groups, the communication and the findings of every file of nodes."""
+        groups, unreadable = groups_of(self.columns.group_nodes)
+        return trace.build(
+            strings=self.columns.names,
+            groups=groups,
+            communications=self.columns.communications(),
+            payloads=[self.payloads],
+            findings=list(_findings_of(self, parents, unreadable)),
+            **parts,
+        )

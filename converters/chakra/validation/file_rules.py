@@ -8,6 +8,7 @@ from functools import partial
 from typing import BinaryIO, cast
 
 import numpy as np
+import numpy.typing as npt
 from google.protobuf.message import Message
 from msgspec import Struct
 
@@ -28,7 +29,6 @@ from tracelink.converters.chakra.decode import (
     decode,
 )
 from tracelink.converters.chakra.schema import (
-    FEEDER_KINDS,
     FIELD_OF_KIND,
     SIMULATED,
     CollectiveType,
@@ -391,19 +391,17 @@ def _cycles(trace: Trace) -> Breach:
 
 # Attributes: without duplicates, and of the kinds that both generations of feeders read.
 
-_EXPECTED_KINDS = (
-    *((Rule.ATTRIBUTE_KIND, name, kind) for name, kind in FEEDER_KINDS.items()),
-    (Rule.INVOLVED_DIMENSIONS, Name.INVOLVED, Kind.BOOL_LIST),
+_RULES_OF_KINDS = (
+    *((Rule.ATTRIBUTE_KIND, name) for name in Name if name.has_one_kind),
+    (Rule.INVOLVED_DIMENSIONS, Name.INVOLVED),
 )
 
 
 def _breaches_of_attributes(trace: Trace) -> Iterator[Breach]:
-    for rule, name, kind in _EXPECTED_KINDS:
+    for rule, name in _RULES_OF_KINDS:
         attribute = trace.nodes.attribute(name)
-        wrong = np.flatnonzero(attribute.kinds != kind)
-        yield trace.breach(
-            rule, attribute.rows[wrong], partial(_wrong_kind, name, kind, attribute.kinds[wrong])
-        )
+        wrong = np.flatnonzero(attribute.kinds != name.kind)
+        yield trace.breach(rule, attribute.rows[wrong], partial(_wrong_kind, name, attribute.kinds[wrong]))
     for name, attribute in trace.nodes.attributes.items():
         rows = attribute.rows[1:][attribute.rows[1:] == attribute.rows[:-1]]
         yield trace.breach(Rule.ATTRIBUTE_TWICE, rows, f"has {name} more than once")
@@ -417,9 +415,9 @@ def _breaches_of_attributes(trace: Trace) -> Iterator[Breach]:
         )
 
 
-def _wrong_kind(name: str, expected: Kind, kinds: Sequence[int], at: int) -> str:
+def _wrong_kind(name: Name, kinds: npt.NDArray[np.uint8], at: int) -> str:
     found = FIELD_OF_KIND[Kind(kinds[at])] if kinds[at] else "an empty value"
-    return f"has {name} as {found}, not {FIELD_OF_KIND[expected]}"
+    return f"has {name} as {found}, not {FIELD_OF_KIND[name.kind]}"
 
 
 # A file checked: every rule that needs no other file, and what comparisons with other ranks need.

@@ -26,15 +26,6 @@ from tracelink.converters.chakra.writing.slots import TIMED
 from tracelink.converters.pytorch.arguments import INPUT_DIMS_MARK, OperatorInputs
 from tracelink.converters.pytorch.node_schema import INPUTS_KEY, FlatTensorsText, Tensors, TensorsText
 
-CATEGORIES = {
-    EventKind.OPERATOR: schema.Category.OPERATOR,
-    EventKind.ANNOTATION: schema.Category.ANNOTATION,
-    EventKind.NODE: schema.Category.NODE,
-    EventKind.RECORD: schema.Category.RECORD,
-    EventKind.KERNEL: schema.Category.KERNEL,
-    EventKind.MEMCPY: schema.Category.MEMCPY,
-    EventKind.MEMSET: schema.Category.MEMSET,
-}
 UNNAMED = "(no name)"
 """Statistics and timelines of simulators identify nodes by name."""
 _RECORDED = {
@@ -74,7 +65,7 @@ def table_of(plan: Plan, groups: GroupNumbers, strings: Sequence[str]) -> NodeTa
         plan.control,
         [name or UNNAMED for name in plan.part.graph.strings],
         {
-            str(name): Attribute.of(schema.KINDS[name], rows, values)
+            str(name): Attribute.of(name.kind, rows, values)
             for name, rows, values in _attributes(plan, groups, strings)
             if len(rows)
         },
@@ -170,7 +161,8 @@ def _times(plan: Plan) -> Iterator[Column]:
 
 
 def _categories(plan: Plan) -> list[str]:
-    names = [str(CATEGORIES.get(kind, schema.Category.NODE)) for kind in EventKind]
+    categories = {kind: category for category, kind in schema.KIND_OF_CATEGORY.items()}
+    names = [str(categories.get(kind, schema.Category.NODE)) for kind in EventKind]
     kinds = plan.part.events.kind[plan.rows]
     return list(map(names.__getitem__, kinds.tolist()))
 
@@ -281,14 +273,12 @@ def _signature_fields(text: bytes) -> bytes:
 
 @lru_cache(maxsize=4096)
 def _signature(text: bytes) -> bytes:
-    return attribute(
-        schema.Name.SIGNATURE, schema.KINDS[schema.Name.SIGNATURE], msgspec.json.decode(_utf8(text))
-    )
+    return attribute(schema.Name.SIGNATURE, schema.Name.SIGNATURE.kind, msgspec.json.decode(_utf8(text)))
 
 
 @lru_cache(maxsize=4096)
 def _forward_parent(text: bytes) -> bytes:
-    return attribute(schema.Name.FORWARD_PARENT, schema.KINDS[schema.Name.FORWARD_PARENT], int(text))
+    return attribute(schema.Name.FORWARD_PARENT, schema.Name.FORWARD_PARENT.kind, int(text))
 
 
 def _lists(tensors: Tensors) -> bytes:
