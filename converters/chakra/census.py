@@ -19,6 +19,7 @@ from tracelink.converters.chakra.table import (
     NodeTable,
     Role,
     Roles,
+    cycles_in,
     durations_ns,
     has_role,
     roles_of,
@@ -252,10 +253,4 @@ def cycle(precedence: Precedence, schedule: Schedule) -> list[int]:
     left[np.array(schedule.order, np.int64)] = False
     inside = left[precedence.cause] & left[precedence.effect]
     cause_of = dict(zip(precedence.effect[inside].tolist(), precedence.cause[inside].tolist(), strict=True))
-    if not cause_of:
-        return []
-    row, index = next(iter(cause_of)), dict[int, int]()
-    while row not in index:
-        index[row] = len(index)
-        row = cause_of[row]
-    return list(index)[index[row] :][::-1]
+    return next(iter(cycles_in(cause_of)), [])[::-1]

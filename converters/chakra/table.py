@@ -155,6 +155,21 @@ def unsigned(number: int) -> int:
     return int(number) & UNSIGNED
 
 
+def cycles_in(following: Mapping[int, int]) -> list[list[int]]:
+    """The cycles found by following each key to its value, each from where the first walk entered it."""
+    seen: dict[int, int] = {}
+    cycles = []
+    for start in following:
+        at, walk = start, list[int]()
+        while at in following and at not in seen:
+            seen[at] = start
+            walk.append(at)
+            at = following[at]
+        if walk and seen.get(at) == start:
+            cycles.append(walk[walk.index(at) :])
+    return cycles
+
+
 # The role of each node, from its type and, where the type alone is not enough, from its attributes.
 
 Roles = npt.NDArray[np.uint8]

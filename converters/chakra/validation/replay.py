@@ -17,7 +17,7 @@ from msgspec import Struct
 
 from tracelink._model.columns import UNKNOWN, Int64s
 from tracelink.converters.chakra.schema import CollectiveType, NodeType
-from tracelink.converters.chakra.table import Links
+from tracelink.converters.chakra.table import Links, cycles_in
 
 INSTANT, SLOW = 0, 1 << 50
 """Durations of communication in nanoseconds: less than any computation, and more than all of it."""
@@ -439,16 +439,6 @@ def _rows(state: _State, rank: int, kind: int, channel: int) -> Int64s:
 
 def _circles(waits: Mapping[int, tuple[int, int, int]]) -> list[list[int]]:
     """The circles found by following each rank to the rank that it waits for, each from its lowest rank on."""
-    seen: dict[int, int] = {}
-    circles = []
-    for start in waits:
-        rank, walk = start, list[int]()
-        while rank in waits and rank not in seen:
-            seen[rank] = start
-            walk.append(rank)
-            rank = waits[rank][1]
-        if walk and seen.get(rank) == start:
-            circle = walk[walk.index(rank) :]
-            first = circle.index(min(circle))
-            circles.append(circle[first:] + circle[:first])
-    return circles
+    circles = cycles_in({rank: other for rank, (_, other, _) in waits.items()})
+    firsts = [circle.index(min(circle)) for circle in circles]
+    return [circle[first:] + circle[:first] for circle, first in zip(circles, firsts, strict=True)]

@@ -14,7 +14,7 @@ from tracelink._model.columns import MICROSECOND, UNKNOWN, Bools, Int64s, Table
 from tracelink.converters.chakra import schema
 from tracelink.converters.chakra.decode import Decoded
 from tracelink.converters.chakra.schema import CollectiveType, Name, NodeType
-from tracelink.converters.chakra.table import Attribute, Links, NodeTable, chosen, signed, unsigned
+from tracelink.converters.chakra.table import Attribute, Links, NodeTable, chosen, cycles_in, signed, unsigned
 from tracelink.converters.chakra.validation.files import Groups
 from tracelink.converters.chakra.validation.replay import RankSteps
 from tracelink.converters.chakra.validation.rules import Broken, Rule, Violation
@@ -259,17 +259,7 @@ def _cycles(stuck: Int64s, owner: Int64s, target: Int64s) -> list[list[int]]:
     """The cycles found by following one dependency of each stuck node."""
     inside = np.isin(owner, stuck) & np.isin(target, stuck)
     following = dict(zip(owner[inside].tolist(), target[inside].tolist(), strict=True))
-    seen: dict[int, int] = {}
-    cycles = []
-    for start in stuck.tolist():
-        number, walk = start, list[int]()
-        while number not in seen:
-            seen[number] = start
-            walk.append(number)
-            number = following[number]
-        if walk and seen[number] == start:
-            cycles.append(walk[walk.index(number) :])
-    return cycles
+    return cycles_in(dict(sorted(following.items())))
 
 
 # The communication of one rank: what is compared with other ranks, and what each op waits for in a replay.

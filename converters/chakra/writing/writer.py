@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
+from itertools import chain
 
 import numpy as np
 import orjson
@@ -19,7 +20,7 @@ from tracelink._model.findings import Finding, Severity
 from tracelink._model.graph import Excerpt, Rank
 from tracelink._model.job import Job, Part
 from tracelink._model.ranges import Numbers
-from tracelink._model.text import counted
+from tracelink._model.text import counted, subject
 from tracelink._order.order import Order, tensor_order
 from tracelink.converters.chakra.decode import Metadata, encoded
 from tracelink.converters.chakra.schema import CollectiveType, Kind, MetadataName, Name, Variant
@@ -329,77 +330,58 @@ def _never_complete(communication: Sequence[Checked]) -> Iterator[Finding]:
         yield Finding(Severity.WARNING, broken.rule.value, text, broken.count, example.file)
 
 
+_Note = tuple[Severity, str, int | None, str]
+"""Severity, reason, count and words of a finding on a rank."""
+
+
 def findings_of(path: str, number: int, rank: RankNodes) -> Iterator[Finding]:
     """What was left out of a rank or changed, one finding for each reason."""
-    prefix = f"rank {number}"
-    yield from _empty(path, prefix, rank)
-    yield from _not_nodes(path, prefix, rank)
-    for reason, count in rank.unusable.items():
-        text = f"{prefix}: {_ops(count)} written as compute: {_UNUSABLE[reason]}."
-        yield Finding(Severity.WARNING, "not_communication", text, count, path)
-    yield from _outside_profile(path, prefix, rank)
-    yield from _lost(path, prefix, rank)
-    yield from _simulated(path, prefix, rank)
-    yield from _without_times(path, prefix, rank)
-    for origin, count in rank.plan.data.against_order.items():
-        text = (
-            f"{prefix}: {counted(count, 'dependency')} ({origin}) left out:"
-            " the recorded start times contradict them."
-        )
-        yield Finding(Severity.INFO, "against_order", text, count, path)
-    yield from _device_order(path, prefix, rank)
-    yield from _inferred_waits(path, prefix, rank)
+    for severity, reason, count, words in chain(
+        _left_out(rank), _simulated(rank), _of_dependencies(rank), _device_order(rank), _inferred_waits(rank)
+    ):
+        if count != 0:
+            yield Finding(severity, reason, f"rank {number}: {words}", count or 1, path)
 
 
 def _ops(count: int) -> str:
-    return f"{counted(count, 'communication op')} {'was' if count == 1 else 'were'}"
+    return subject(count, "communication op", "were")
 
 
-def _empty(path: str, prefix: str, rank: RankNodes) -> Iterator[Finding]:
+def _left_out(rank: RankNodes) -> Iterator[_Note]:
+    """Events that do not become nodes, or become other ones."""
     if rank.empty:
-        text = f"{prefix}: the rank has no nodes, so its file has one idle node: simulators need a node to start with."
-        yield Finding(Severity.WARNING, "nothing_to_write", text, source=path)
-
-
-def _not_nodes(path: str, prefix: str, rank: RankNodes) -> Iterator[Finding]:
+        words = "the rank has no nodes, so its file has one idle node: simulators need a node to start with."
+        yield Severity.WARNING, "nothing_to_write", None, words
     events = rank.plan.part.events
     written = np.zeros(len(events), np.bool_)
     written[rank.plan.slots.row] = True
     counts = np.bincount(events.kind[~written], minlength=len(EventKind)).tolist()
-    parts = [f"{counts[kind]:,} {words}" for kind, words in _NOT_NODES.items() if counts[kind]]
-    if parts:
-        total = sum(counts[kind] for kind in _NOT_NODES)
-        text = f"{prefix}: only operators and device work become nodes; left out: {', '.join(parts)}."
-        yield Finding(Severity.INFO, "not_nodes", text, total, path)
-
-
-def _outside_profile(path: str, prefix: str, rank: RankNodes) -> Iterator[Finding]:
-    written = int(np.count_nonzero(rank.plan.slots.communication != UNKNOWN))
-    if count := len(rank.plan.communication) - written:
-        text = f"{prefix}: {_ops(count)} left out: only the flight recorder recorded them, outside the profiled time."
-        yield Finding(Severity.INFO, "outside_profile", text, count, path)
-
-
-def _lost(path: str, prefix: str, rank: RankNodes) -> Iterator[Finding]:
+    listed = ", ".join(f"{counts[kind]:,} {words}" for kind, words in _NOT_NODES.items() if counts[kind])
+    words = f"only operators and device work become nodes; left out: {listed}."
+    yield Severity.INFO, "not_nodes", sum(counts[kind] for kind in _NOT_NODES), words
+    for reason, count in rank.unusable.items():
+        words = f"{_ops(count)} written as compute: {_UNUSABLE[reason]}."
+        yield Severity.WARNING, "not_communication", count, words
+    count = len(rank.plan.communication) - int(np.count_nonzero(rank.plan.slots.communication != UNKNOWN))
+    words = f"{_ops(count)} left out: only the flight recorder recorded them, outside the profiled time."
+    yield Severity.INFO, "outside_profile", count, words
     count, microseconds = rank.lost
-    if count:
-        text = (
-            f"{prefix}: all computation is left out: {counted(count, 'operator')} ({microseconds / 1000:,.1f} ms). "
-            "The variant astra-sim keeps device work and communication, and the rank has no device work. "
-            "Operators are in the variant full."
-        )
-        yield Finding(Severity.WARNING, "no_computation", text, count, path)
+    words = (
+        f"all computation is left out: {counted(count, 'operator')} ({microseconds / 1000:,.1f} ms). "
+        "The variant astra-sim keeps device work and communication, and the rank has no device work. "
+        "Operators are in the variant full."
+    )
+    yield Severity.WARNING, "no_computation", count, words
 
 
-def _simulated(path: str, prefix: str, rank: RankNodes) -> Iterator[Finding]:
+def _simulated(rank: RankNodes) -> Iterator[_Note]:
     limited = rank.simulated
     if limited is None:
         return
     for kind, count in limited.replaced.items():
-        replacement = REPLACEMENTS[CollectiveType[kind]].name
-        verb = "was" if count == 1 else "were"
-        text = f"{prefix}: {count:,} {kind} {verb} written as {replacement}: ASTRA-sim cannot run {kind}."
-        yield Finding(Severity.WARNING, "replaced_collective", text, count, path)
+        verb, replacement = "was" if count == 1 else "were", REPLACEMENTS[CollectiveType[kind]].name
+        words = f"{count:,} {kind} {verb} written as {replacement}: ASTRA-sim cannot run {kind}."
+        yield Severity.WARNING, "replaced_collective", count, words
     for severity, reason, count, words in (
         (
             Severity.INFO,
@@ -427,39 +409,43 @@ def _simulated(path: str, prefix: str, rank: RankNodes) -> Iterator[Finding]:
             "written with more bytes: ASTRA-sim cannot split so few.",
         ),
     ):
-        if count:
-            yield Finding(severity, reason, f"{prefix}: {_ops(count)} {words}", count, path)
+        yield severity, reason, count, f"{_ops(count)} {words}"
 
 
-def _without_times(path: str, prefix: str, rank: RankNodes) -> Iterator[Finding]:
+def _of_dependencies(rank: RankNodes) -> Iterator[_Note]:
     host = rank.plan.host
-    if len(host) and not host.timed.any():
-        text = f"{prefix}: no operator has a time, so nodes have no durations. Add the profile of this rank."
-        yield Finding(Severity.WARNING, "without_times", text, len(host), path)
+    words = "no operator has a time, so nodes have no durations. Add the profile of this rank."
+    yield Severity.WARNING, "without_times", 0 if host.timed.any() else len(host), words
+    for origin, count in rank.plan.data.against_order.items():
+        words = (
+            f"{counted(count, 'dependency')} ({origin}) left out: the recorded start times contradict them."
+        )
+        yield Severity.INFO, "against_order", count, words
 
 
-def _device_order(path: str, prefix: str, rank: RankNodes) -> Iterator[Finding]:
+def _device_order(rank: RankNodes) -> Iterator[_Note]:
     nodes = rank.nodes
     on_device = rank.plan.slots.work[rank.plan.order.slot] != UNKNOWN
     total = int(np.count_nonzero(on_device))
     if rank.simulated is not None or rank.gaps is not None or not total:
         return
     after, before = nodes.data.owners, nodes.rows_of(nodes.data)
-    following = np.unique(after[on_device[after] & on_device[before]])
+    following = len(np.unique(after[on_device[after] & on_device[before]]))
     streams = len(np.unique(rank.plan.stream[rank.plan.stream != UNKNOWN]))
-    text = (
-        f"{prefix}: {len(following):,} of {total:,} kernels, copies and memsets depend on another one, "
+    words = (
+        f"{following:,} of {total:,} kernels, copies and memsets depend on another one, "
         f"on {counted(streams, 'stream')}."
     )
-    yield Finding(Severity.INFO, "device_order", text, len(following), path)
+    yield Severity.INFO, "device_order", following or None, words
 
 
-def _inferred_waits(path: str, prefix: str, rank: RankNodes) -> Iterator[Finding]:
-    for origin, words in ((STREAM_WAIT, "of streams for streams"), (HOST_WAIT, "of the host for devices")):
-        order: Order | None = rank.orders.get(origin)
-        if count := order.counts.get("inferred", 0) if order else 0:
-            text = (
-                f"{prefix}: {counted(count, 'wait')} {words} {'was' if count == 1 else 'were'} inferred from calls and"
-                " times: the profiler did not record the stream."
-            )
-            yield Finding(Severity.INFO, "inferred_waits", text, count, path)
+def _inferred_waits(rank: RankNodes) -> Iterator[_Note]:
+    for origin, which in ((STREAM_WAIT, "of streams for streams"), (HOST_WAIT, "of the host for devices")):
+        order = rank.orders.get(origin)
+        count = order.counts.get("inferred", 0) if order else 0
+        verb = "was" if count == 1 else "were"
+        words = (
+            f"{counted(count, 'wait')} {which} {verb} inferred from calls and times:"
+            " the profiler did not record the stream."
+        )
+        yield Severity.INFO, "inferred_waits", count, words
