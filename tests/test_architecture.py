@@ -30,7 +30,6 @@ MOST_LINES = 700
 SMALL_MODULES = {
     "tracelink.converters.chakra.validation.job_rules": "the rules across ranks, next to those of files and of nodes",
     "tracelink.converters.flight_recorder.recognition": "imports the standard library only, for every command",
-    "tracelink._link.execution": "one relation, as each module of this package",
 }
 """Modules with one public name and one importer, and why they are modules. Only to be shortened."""
 

@@ -11,7 +11,7 @@ import numpy.typing as npt
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from tracelink._model.columns import MICROSECOND, UNKNOWN, Bools, Int32s, Int64s, Table
+from tracelink._model.columns import MICROSECOND, UNKNOWN, Bools, Int32s, Int64s, Table, lookup
 from tracelink.converters.chakra.schema import FIRST_ID, INTEGERS, Category, Kind, Name, NodeType
 
 UNSIGNED = 0xFFFF_FFFF_FFFF_FFFF
@@ -127,13 +127,8 @@ class NodeTable(Table, frozen=True):
 
     def rows_of(self, links: Links) -> Int64s:
         """The row of the node with each id of `links`, or UNKNOWN; the first of nodes with a duplicate id."""
-        order = np.argsort(self.id, kind="stable")
-        index = np.searchsorted(self.id[order], links.ids)
-        index = np.minimum(index, max(len(order) - 1, 0))
-        if not len(order):
-            return np.full(len(links.ids), UNKNOWN, np.int64)
-        found = self.id[order][index] == links.ids
-        return np.where(found, order[index], UNKNOWN)
+        from_end = lookup(self.id[::-1], links.ids)
+        return np.where(from_end == UNKNOWN, UNKNOWN, len(self) - 1 - from_end)
 
 
 def chosen(values: Sequence[Any] | npt.NDArray[Any], indices: Int64s) -> Sequence[Any] | npt.NDArray[Any]:

@@ -17,7 +17,7 @@ from tracelink._link.call_events import (
     as_gloo_records,
     declared_operations,
 )
-from tracelink._link.recorder import profiled
+from tracelink._link.same import profiled
 from tracelink._model.columns import NO_TIME, UNKNOWN, Bools, Int32s, Int64s, lookup, values_at
 from tracelink._model.communications import Communications
 from tracelink._model.events import EventKind, Key

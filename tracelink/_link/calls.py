@@ -33,7 +33,7 @@ from tracelink._link.call_evidence import (
     records_by_order,
 )
 from tracelink._link.launch import of_sources_with_hosts
-from tracelink._link.recorder import profiled, records_by_number
+from tracelink._link.same import profiled, records_by_number
 from tracelink._model.columns import NO_TIME, UNKNOWN, Bools, Int64s, lookup, values_at
 from tracelink._model.communications import Calls, Evidence
 from tracelink._model.events import Edges, EventKind, Key

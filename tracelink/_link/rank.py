@@ -12,10 +12,9 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from tracelink._link.calls import calls_of
-from tracelink._link.execution import link_execution
 from tracelink._link.launch import link_annotations, link_backward, link_calls_by_flows, link_launches
 from tracelink._link.nesting import link_calls
-from tracelink._link.recorder import link_recorder, link_recorder_kernels
+from tracelink._link.same import link_execution, link_ranges, link_recorder, link_recorder_kernels
 from tracelink._model.columns import UNKNOWN, Bools, lookup, values_at
 from tracelink._model.communications import Calls
 from tracelink._model.events import PHASE_DATA, Edges, Key, Relation
@@ -41,8 +40,6 @@ def link_rank(trace: RankTrace) -> LinkedRank:
     if len(trace.sources) > 1 and any(
         reader_spec(source.format).repeats_profiles for source in trace.sources
     ):
-        from tracelink._link.ranges import link_ranges  # most ranks were recorded by one profiler
-
         ranges = link_ranges(trace)
         trace, links = ranges.distinct, [ranges.links]
     launches = link_launches(trace)

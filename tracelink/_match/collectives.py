@@ -14,8 +14,7 @@ import numpy as np
 from msgspec import Struct
 
 from tracelink._match.groups import Groups, Members
-from tracelink._match.outlines import LATEST
-from tracelink._match.stack import NOTHING, Spans, Stack, Tally, common_size, is_one_of
+from tracelink._match.outlines import LATEST, NOTHING, Spans, Stack, Tally, common_size, is_one_of
 from tracelink._model.collectives import Verdict
 from tracelink._model.columns import (
     NO_TIME,

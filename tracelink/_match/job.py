@@ -41,9 +41,8 @@ from tracelink._match.observations import (
     observe,
     share_clocks,
 )
-from tracelink._match.outlines import Outline, outlined, roster_of
+from tracelink._match.outlines import NOTHING, Outline, Tally, corrected, outlined, roster_of
 from tracelink._match.parts import Piece, Plan, coded, cut, plan_of, stacked
-from tracelink._match.stack import NOTHING, Tally, corrected
 from tracelink._model.clock import ClockMode, Clocks
 from tracelink._model.collectives import Collectives, Messages, Participations, RankCalls
 from tracelink._model.columns import Lean, Table

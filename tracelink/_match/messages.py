@@ -12,7 +12,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from tracelink._match.groups import Groups, Members
-from tracelink._match.stack import NOTHING, Stack, Tally, corrected_times, is_one_of, item_sizes
+from tracelink._match.outlines import NOTHING, Stack, Tally, corrected_times, is_one_of, item_sizes
 from tracelink._model.collectives import Messages, Verdict
 from tracelink._model.columns import (
     NO_TIME,

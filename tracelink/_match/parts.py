@@ -14,8 +14,16 @@ from msgspec import Struct
 
 from tracelink._match.groups import Groups, resolve_groups
 from tracelink._match.messages import group_of_ends, peers_of_ends
-from tracelink._match.outlines import Coverage, References, Roster, references_of, used_codes
-from tracelink._match.stack import Spans, Stack, is_one_of
+from tracelink._match.outlines import (
+    Coverage,
+    References,
+    Roster,
+    Spans,
+    Stack,
+    is_one_of,
+    references_of,
+    used_codes,
+)
 from tracelink._model.collectives import RankCalls, Verdict
 from tracelink._model.columns import UNKNOWN, Int32s, Int64s, StringTable, stable_order, starts_of
 from tracelink._model.communications import Calls

@@ -7,8 +7,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from tracelink._match.bounds import FeasibleRegions, envelopes_of, infeasibility, offset_bounds
-from tracelink._match.consistency import centre_lines, settle_lines, shift_lines
-from tracelink._match.lines import fit_lines
+from tracelink._match.lines import centre_lines, fit_lines, settle_lines, shift_lines
 from tracelink._match.observations import (
     MAX_DRIFT,
     ClockLines,

@@ -9,7 +9,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from tracelink._model.call_tree import callers, depths, exclusive_time, innermost, outside
-from tracelink._model.columns import UNKNOWN, Bools, Int64s, Table, values_at
+from tracelink._model.columns import UNKNOWN, Bools, Int64s, Table, lookup, ranges, values_at
 from tracelink._model.events import GPU_WORK, EventKind, Key, Relation
 from tracelink._model.graph import Excerpt
 from tracelink.converters.chakra.schema import FIRST_ID
@@ -290,13 +290,9 @@ def node_slots(host: Host, device: Device, communication: Communication) -> Node
 def _slots_of(host: Host, row: Int64s, wanted: Int64s) -> Int64s:
     """The slot of each wanted row, which is an event or its node in the execution trace; or UNKNOWN."""
     linked = np.flatnonzero(host.node != UNKNOWN)
-    known = np.concatenate([row, host.node[linked]])
-    slot = np.concatenate([np.arange(len(row)), linked])
-    order = np.argsort(known, kind="stable")
-    if not len(order):
-        return np.full(len(wanted), UNKNOWN, np.int64)
-    found = order[np.minimum(np.searchsorted(known[order], wanted), len(order) - 1)]
-    return np.where(known[found] == wanted, slot[found], UNKNOWN)
+    known = np.concatenate([row, host.node[linked]])[::-1]
+    slot = np.concatenate([np.arange(len(row)), linked])[::-1]
+    return values_at(slot, lookup(known, wanted))  # the first of several slots of a row
 
 
 # Node order: the order of ids, by start time and by what must come first.
@@ -390,7 +386,7 @@ def with_shared_kernels(pairs: Pairs, first: Int64s) -> Pairs:
         starts = np.searchsorted(column[by_end], first[further])
         ends = np.searchsorted(column[by_end], first[further], side="right")
         length = ends - starts
-        chosen = by_end[_ranges(starts, length)]
+        chosen = by_end[ranges(starts, length)]
         owner = np.repeat(further, length)
         before, after = joined.before[chosen], joined.after[chosen]
         parts = [joined, Pairs(owner, after) if end == "before" else Pairs(before, owner)]
@@ -429,10 +425,3 @@ def control_dependencies(parent: Int64s, order: NodeOrder) -> Links:
     position = np.where(position < np.arange(len(position)), position, UNKNOWN)
     has = position != UNKNOWN
     return Links(np.concatenate([[0], np.cumsum(has)]), position[has] + FIRST_ID)
-
-
-def _ranges(begin: Int64s, length: Int64s) -> Int64s:
-    """`begin[i], begin[i] + 1, …` of each length, one after the other."""
-    total = int(length.sum())
-    offset: Int64s = np.repeat(begin - np.concatenate([[0], np.cumsum(length)[:-1]]), length)
-    return offset + np.arange(total)
