@@ -34,38 +34,21 @@ from tracelink.converters.chakra.scene import (
 from tracelink.converters.chakra.table import COMMUNICATION, Role
 from tracelink.plugins import Output
 
-FILL = {
-    Role.HOST: "#cfe0f5",
-    Role.IDLE: "#f3f3f3",
-    Role.DEVICE: "#bfe3c0",
-    Role.MEMCPY: "#9fd8d2",
-    Role.MEMSET: "#d5eeeb",
-    Role.COLLECTIVE: "#ff9d5c",
-    Role.SEND: "#f48fb1",
-    Role.RECV: "#ce93d8",
-    Role.LOAD: "#e6d690",
-    Role.STORE: "#d9bd7a",
-    Role.METADATA: "#dedede",
-    Role.UNKNOWN: "#f2b8b5",
+COLOURS = {
+    Role.HOST: ("#cfe0f5", "#6f93bd"),
+    Role.IDLE: ("#f3f3f3", "#b0b0b0"),
+    Role.DEVICE: ("#bfe3c0", "#5fa563"),
+    Role.MEMCPY: ("#9fd8d2", "#3c9188"),
+    Role.MEMSET: ("#d5eeeb", "#7fb8b2"),
+    Role.COLLECTIVE: ("#ff9d5c", "#b34700"),
+    Role.SEND: ("#f48fb1", "#ad1457"),
+    Role.RECV: ("#ce93d8", "#6a1b9a"),
+    Role.LOAD: ("#e6d690", "#8d7a1c"),
+    Role.STORE: ("#d9bd7a", "#7d5a14"),
+    Role.METADATA: ("#dedede", "#8c8c8c"),
+    Role.UNKNOWN: ("#f2b8b5", "#b3261e"),
 }
-EDGE = {
-    Role.HOST: "#6f93bd",
-    Role.IDLE: "#b0b0b0",
-    Role.DEVICE: "#5fa563",
-    Role.MEMCPY: "#3c9188",
-    Role.MEMSET: "#7fb8b2",
-    Role.COLLECTIVE: "#b34700",
-    Role.SEND: "#ad1457",
-    Role.RECV: "#6a1b9a",
-    Role.LOAD: "#8d7a1c",
-    Role.STORE: "#7d5a14",
-    Role.METADATA: "#8c8c8c",
-    Role.UNKNOWN: "#b3261e",
-}
-DATA = "#30343b"
-CONTROL = "#7a8699"
-BACKWARDS = "#c62828"
-"""The colour of an arrow to a node that starts before its cause."""
+"""The inside and the edge of boxes."""
 
 
 # Layout: a lane for each thread and stream, with rows for boxes that overlap.
@@ -221,6 +204,14 @@ class Look(StrEnum):
     """The arrow leads to a node that starts before its cause."""
 
 
+LOOKS = {
+    Look.DATA: ("#30343b", "data dependency"),
+    Look.CONTROL: ("#7a8699", "control dependency"),
+    Look.BACKWARDS: ("#c62828", "starts before its cause"),
+}
+"""The colour and the meaning of arrows."""
+
+
 def look_of(arrow: Arrow, cause: Position, effect: Position, *, folded: bool) -> Look:
     """Data takes precedence over control; a folded box can start before a cause of one of its nodes."""
     if effect.left < cause.left - SLACK and not folded:
@@ -271,13 +262,6 @@ LONGEST_NOTE = 170
 MANY = 1000
 """More arrows than this are drawn more transparent."""
 
-STROKES = {Look.DATA: DATA, Look.CONTROL: CONTROL, Look.BACKWARDS: BACKWARDS}
-MEANING = {
-    Look.DATA: "data dependency",
-    Look.CONTROL: "control dependency",
-    Look.BACKWARDS: "starts before its cause",
-}
-
 STYLE = """
 text{font:11px ui-monospace,Menlo,Consolas,monospace;fill:#1d2127}
 .title{font-size:15px;font-weight:bold}.note{fill:#8a4b00}.dim{fill:#68707c}
@@ -322,7 +306,7 @@ def _parts(scene: Scene, title: str, where: Layout, width: float, notes: Sequenc
 
 
 def _markers() -> Iterator[Markup]:
-    for look, colour in STROKES.items():
+    for look, (colour, _) in LOOKS.items():
         tip = element("path", d="M0 0L7 3L0 6z", fill=colour)
         size = {"markerWidth": 7, "markerHeight": 6, "refX": 6.5, "refY": 3}
         yield element("marker", tip, id=look, orient="auto", markerUnits="userSpaceOnUse", **size)
@@ -374,7 +358,7 @@ def _axis(scene: Scene, where: Layout) -> Iterator[Markup]:
 
 
 def _box(box: Box, position: Position, origin_ns: float) -> Markup:
-    width = position.right - position.left
+    width, (fill, edge) = position.right - position.left, COLOURS[box.role]
     details = element("title", ([fact, Markup("\n")] for fact in facts(box, origin_ns)))
     body = element(
         "rect",
@@ -383,8 +367,8 @@ def _box(box: Box, position: Position, origin_ns: float) -> Markup:
         width=width,
         height=BOX,
         rx=min(3.0, width / 3),
-        fill=FILL[box.role],
-        stroke=EDGE[box.role],
+        fill=fill,
+        stroke=edge,
     )
     letters = int((width - 6) / LETTER)
     label = _text(_label(box, letters), position.left + 4, position.top + 14) if letters >= 2 else None
@@ -418,7 +402,7 @@ def _arrows(lines: Mapping[Look, Sequence[str]]) -> Iterator[Markup]:
 
 
 def _looks(look: Look) -> dict[str, str]:
-    return {"stroke": STROKES[look], "marker_end": f"url(#{look})"}
+    return {"stroke": LOOKS[look][0], "marker_end": f"url(#{look})"}
 
 
 def _legend(scene: Scene, looks: Collection[Look], top: float) -> Iterator[Markup]:
@@ -426,14 +410,14 @@ def _legend(scene: Scene, looks: Collection[Look], top: float) -> Iterator[Marku
     counts = Counter(box.role for box in scene.boxes)
     for role in Role:
         if counts[role]:
-            fill, edge = FILL[role], EDGE[role]
+            fill, edge = COLOURS[role]
             yield element("rect", x=left, y=top, width=14, height=14, rx=3, fill=fill, stroke=edge)
             yield _text(f"{role} ({counts[role]:,})", left + 20, top + 11)
             left += LEGEND
     for look in looks:
         line = element("path", d=f"M {number(left)} {number(top + 7)} h 26", **_looks(look))
         yield element("g", line, class_=f"arrows {look}")
-        yield _text(MEANING[look], left + 34, top + 11)
+        yield _text(LOOKS[look][1], left + 34, top + 11)
         left += LEGEND + 60
 
 
@@ -485,11 +469,12 @@ def quoted(text: str) -> str:
 
 
 def _dot_node(box: Box, position: Position | None, origin_ns: float) -> str:
+    fill, edge = COLOURS[box.role]
     attributes = {
         "label": _dot_lines([short_name(box)[:LONGEST_LABEL], _measures(box)]),
         "tooltip": _dot_lines(facts(box, origin_ns)),
-        "fillcolor": FILL[box.role],
-        "color": EDGE[box.role],
+        "fillcolor": fill,
+        "color": edge,
         "class": box.role.value,
     }
     if position:
@@ -516,8 +501,9 @@ def _dot_lines(texts: Sequence[str]) -> str:
 
 def _dot_edge(arrow: Arrow, scene: Scene) -> str:
     cause, effect = scene.boxes[arrow.cause].key, scene.boxes[arrow.effect].key
-    look = f'color="{DATA}"' if arrow.data else f'color="{CONTROL}" style=dashed'
-    return f"  {quoted(cause)} -> {quoted(effect)} [{look}]\n"
+    colour, _ = LOOKS[Look.DATA if arrow.data else Look.CONTROL]
+    dashed = "" if arrow.data else " style=dashed"
+    return f'  {quoted(cause)} -> {quoted(effect)} [color="{colour}"{dashed}]\n'
 
 
 # GraphML: for networkx, Gephi, yEd and whatever else reads graphs, with everything as typed attributes.
@@ -631,7 +617,6 @@ class _Drawing:
     """Boxes and arrows in one format."""
 
     name: str
-    suffix: str
     most: int | None = MOST_NODES
     _draws: Callable[[Scene, str], Iterable[str]]
 
@@ -646,7 +631,7 @@ class _Drawing:
         scene = compose(subjects, replace(view, limit=view.limit or self.most))
         findings += [*scene.findings, *self.findings_of(scene)]
         title = _title([subject.path for subject in subjects])
-        name = PurePath(sources[0].name).stem + self.suffix
+        name = f"{PurePath(sources[0].name).stem}.{self.name}"
         with target.file(name) as out:
             waiting = ""
             for piece in type(self)._draws(scene, title):
@@ -669,7 +654,6 @@ class DotDrawing(_Drawing):
     """Input of graphviz."""
 
     name = "dot"
-    suffix = ".dot"
     _draws = staticmethod(dot)
 
 
@@ -677,7 +661,6 @@ class GraphmlDrawing(_Drawing):
     """A graph for other programs."""
 
     name = "graphml"
-    suffix = ".graphml"
     most = None
     _draws = staticmethod(graphml)
 
@@ -692,7 +675,6 @@ class SvgDrawing(_Drawing):
     """A picture."""
 
     name = "svg"
-    suffix = ".svg"
     _draws = staticmethod(svg)
 
 

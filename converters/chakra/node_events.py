@@ -10,7 +10,7 @@ import numpy.typing as npt
 from msgspec import Struct
 
 from tracelink._model.call_tree import innermost
-from tracelink._model.columns import NO_TIME, UNKNOWN, Bools, Int32s, Int64s
+from tracelink._model.columns import NO_TIME, UNKNOWN, Bools, Int32s, Int64s, scatter
 from tracelink._model.events import (
     GPU_WORK,
     Edges,
@@ -135,8 +135,7 @@ def dependencies_of(nodes: NodeTable, kinds: Kinds) -> Dependencies:
     after, before, control, missing, on_itself = _pairs(nodes)
     on_device = np.isin(kinds, np.array(GPU_WORK, np.uint8))
     first = _first_of_each(after, control & ~on_device[before], len(nodes))
-    parent = np.full(len(nodes), UNKNOWN, np.int64)
-    parent[after[first]] = before[first]
+    parent = scatter(len(nodes), after[first], before[first])
     in_cycle = innermost(parent, parent == UNKNOWN) == UNKNOWN
     first = first[~in_cycle[after[first]]]
     parent[in_cycle] = UNKNOWN

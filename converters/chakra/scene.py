@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from tracelink._io.engine import Engine
 from tracelink._io.sources import Source
-from tracelink._model.columns import MICROSECOND, UNKNOWN, Bools, Int64s
+from tracelink._model.columns import MICROSECOND, UNKNOWN, Bools, Int64s, scatter
 from tracelink._model.errors import UnreadableError, UsageError, printable
 from tracelink._model.findings import Finding, Severity, Truncated
 from tracelink._model.ranges import Numbers
@@ -168,8 +168,7 @@ class Nesting(Struct, frozen=True):
         outer, inner = nodes.rows_of(nodes.control), nodes.control.owners
         fits = (outer >= 0) & (outer != inner)
         fits[fits] = on_device[outer[fits]] == on_device[inner[fits]]
-        parent = np.full(len(nodes), UNKNOWN, np.int64)
-        parent[inner[fits][::-1]] = outer[fits][::-1]
+        parent = scatter(len(nodes), inner[fits][::-1], outer[fits][::-1])
         return cls.of_parents(parent.tolist())
 
     @classmethod

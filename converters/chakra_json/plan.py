@@ -8,7 +8,7 @@ import numpy as np
 from msgspec import Struct
 
 from tracelink._model.call_tree import callers, exclusive_time, innermost, outside
-from tracelink._model.columns import UNKNOWN, Bools, Int64s, values_at
+from tracelink._model.columns import UNKNOWN, Bools, Int64s, scatter, values_at
 from tracelink._model.events import GPU_WORK, Edges, EventKind, Key, Relation
 from tracelink._model.graph import Excerpt
 from tracelink._model.operations import RECORD_OPERATOR
@@ -96,8 +96,7 @@ def _thread_roots(part: Excerpt, rows: Int64s) -> Int64s:
     roots = np.flatnonzero(np.isin(part.events.name[rows], codes))[::-1]
     threads = part.key(Key.LOGICAL_THREAD, 0)[rows]
     numbers, thread = np.unique(threads, return_inverse=True)
-    root = np.full(len(numbers), UNKNOWN, np.int64)
-    root[thread[roots]] = roots
+    root = scatter(len(numbers), thread[roots], roots)
     return root[thread]
 
 
@@ -120,8 +119,7 @@ def device_work(part: Excerpt, tree: Tree, node_around: Int64s) -> DeviceWork:
     """All work of a rank; `node_around` is the place of the innermost node around each row, itself included."""
     work = part.rows(*GPU_WORK)
     launches = part.where(Relation.LAUNCHES)
-    launch = np.full(len(part.events), UNKNOWN, np.int64)
-    launch[launches.target] = launches.source
+    launch = scatter(len(part.events), launches.target, launches.source)
     call = launch[work]
     node = np.where(call == UNKNOWN, UNKNOWN, node_around[call])
     communication = _named(part, work, lambda name: bool(schema.COLLECTIVE_KERNEL.search(name))) & (
@@ -201,8 +199,7 @@ class DeviceWaits(Struct, frozen=True):
 def device_waits(part: Excerpt, node_of: Int64s, parent: Int64s, work: DeviceWork) -> DeviceWaits:
     """Waits of nodes for device work, without work that was launched later: such waits would form cycles."""
     waiting, done = _waits(part)
-    number = np.full(len(part.events), UNKNOWN, np.int64)
-    number[work.rows] = np.arange(len(work.rows))
+    number = scatter(len(part.events), work.rows)
     node, awaited = node_of[waiting], number[done]
     known = (node != UNKNOWN) & (awaited != UNKNOWN)
     node, awaited = node[known], awaited[known]
@@ -247,8 +244,7 @@ def hand_overs(part: Excerpt, node_of: Int64s, parent: Int64s) -> HandOvers:
     turn = reached(parent)
     possible = turn[awaited] < turn[waiting]
     order = np.flatnonzero(possible)[np.argsort(end[possible], kind="stable")]
-    found = np.full(len(parent), UNKNOWN, np.int64)
-    found[waiting[order]] = awaited[order]
+    found = scatter(len(parent), waiting[order], awaited[order])
     return HandOvers(found, int(np.count_nonzero(~possible)))
 
 

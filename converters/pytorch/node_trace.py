@@ -12,7 +12,7 @@ from msgspec import Struct
 from tracelink._io.engine import Engine
 from tracelink._io.json_array import ArrayDocument, ArrayFormat, RereadPayloads, as_json, damage_findings
 from tracelink._io.sources import LARGEST_RANK, Source
-from tracelink._model.columns import UNKNOWN, Bools, Int64s, StringTable, own_ancestors, repeated
+from tracelink._model.columns import UNKNOWN, Bools, Int64s, StringTable, own_ancestors, repeated, scatter
 from tracelink._model.events import Key, KeyColumn
 from tracelink._model.findings import Finding, NewerVersion, Severity
 from tracelink._model.text import subject
@@ -68,8 +68,9 @@ def without_loops(ids: Int64s, parents: KeyColumn) -> tuple[KeyColumn, int]:
         return parents, 0
     distinct, first = np.unique(ids, return_index=True)
     index = np.minimum(np.searchsorted(distinct, parents.values), len(distinct) - 1)
-    parent = np.full(len(ids), UNKNOWN, np.int64)
-    parent[parents.rows] = np.where(distinct[index] == parents.values, first[index], UNKNOWN)
+    parent = scatter(
+        len(ids), parents.rows, np.where(distinct[index] == parents.values, first[index], UNKNOWN)
+    )
     loops = own_ancestors(parent)
     kept = ~np.isin(parents.rows, loops)
     return KeyColumn(parents.rows[kept], parents.values[kept]), len(loops)

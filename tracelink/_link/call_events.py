@@ -25,6 +25,7 @@ from tracelink._model.columns import (
     for_each_text,
     lookup,
     own_ancestors,
+    scatter,
     values_at,
 )
 from tracelink._model.events import GPU_WORK, Edges, EventKind, Key, Relation
@@ -254,8 +255,7 @@ class Draft(Table, frozen=True):
 
 def _first_of_each(owner: Int64s, count: int, rows: Int64s) -> Int64s:
     """For each of `count` owners the first of its rows, or UNKNOWN; `owner` is UNKNOWN for rows without one."""
-    first = np.full(count + 1, UNKNOWN, np.int64)
-    first[owner[::-1]] = rows[::-1]
+    first = scatter(count + 1, owner[::-1], rows[::-1])
     return first[:-1]
 
 

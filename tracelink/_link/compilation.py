@@ -19,6 +19,7 @@ from tracelink._model.columns import (
     Int64s,
     StringTable,
     lookup,
+    scatter,
     values_at,
 )
 from tracelink._model.events import Edges, EventKind, Key, KeyColumn, Relation
@@ -222,7 +223,7 @@ class CompiledCode:
     def id_of_phase(self) -> Int64s:
         """For each event the code of the compilation that it is a phase of, or UNKNOWN."""
         rows, codes = self.text_key(Key.COMPILE_ID)
-        return _dense(len(self.events), rows, codes)
+        return scatter(len(self.events), rows, codes)
 
     @cached_property
     def outermost(self) -> Int64s:
@@ -273,12 +274,12 @@ class CompiledCode:
     def forward_of(self) -> Int64s:
         """For each `CompiledFunctionBackward` the `CompiledFunction` with its sequence number, else UNKNOWN."""
         column = self.trace.key(Key.SEQUENCE)
-        number = _dense(len(self.events), column.rows, scoped(self.trace, column))
+        number = scatter(len(self.events), column.rows, scoped(self.trace, column))
         forward, backward = self.rows(Ran.FORWARD), self.rows(Ran.BACKWARD)
         forward, backward = forward[number[forward] >= 0], backward[number[backward] >= 0]
         start = self.events.start
         found = latest(number[forward], start[forward], number[backward], start[backward])
-        return _dense(len(self.events), backward, values_at(forward, found))
+        return scatter(len(self.events), backward, values_at(forward, found))
 
     @cached_property
     def id_of_run(self) -> tuple[Int64s, Bools]:
@@ -319,7 +320,7 @@ class CompiledCode:
             self.outermost, self.id_of_phase[self.outermost], graphs, self.id_of_phase[graphs]
         )
         count = np.bincount(around[around != UNKNOWN], minlength=len(self.events))
-        only = _dense(len(self.events), around[around != UNKNOWN], graphs[around != UNKNOWN])
+        only = scatter(len(self.events), around[around != UNKNOWN], graphs[around != UNKNOWN])
         only[count != 1] = UNKNOWN
         return _or_self(values_at(only, phases), phases)
 
@@ -406,7 +407,7 @@ def _first_within(
     linked = (found != UNKNOWN) & (values_at(events.end, found) + LATENESS >= events.end[operators])
     operators, found = operators[linked], found[linked]
     order = np.argsort(events.start[operators], kind="stable")[::-1]
-    first = _dense(len(events), found[order], operators[order])
+    first = scatter(len(events), found[order], operators[order])
     return first[phases]
 
 
@@ -507,7 +508,7 @@ def _link_kernels(compiled: CompiledCode) -> Links:
     rows = compiled.rows(Ran.KERNEL)
     graphs = compiled.rows(Ran.GRAPH)
     around = compiled.around(rows, Ran.GRAPH)
-    of_graph = _dense(len(compiled.events), graphs, _phases_of_graphs(compiled, graphs)[0])
+    of_graph = scatter(len(compiled.events), graphs, _phases_of_graphs(compiled, graphs)[0])
     phases = values_at(of_graph, around)
     phases = np.where(phases == UNKNOWN, compiled.phase_of(rows), phases)
     phases, by_file, by_name = _phases_of_kernels(compiled, rows, phases)
@@ -515,7 +516,7 @@ def _link_kernels(compiled: CompiledCode) -> Links:
     links = _linked(compiled, "compiles.kernel", rows, phases, unknown)
     # a compilation that takes all its code from a cache has no key, and the lines of the one that stored it
     stored = compiled.latest_phase(*_keys(compiled), graphs, compiled.code[graphs])
-    of_stored = values_at(_dense(len(compiled.events), graphs, stored), around)
+    of_stored = values_at(scatter(len(compiled.events), graphs, stored), around)
     lines = _or_self(_lines(compiled, rows, phases), _lines(compiled, rows, of_stored))
     known = lines != UNKNOWN
     if known.any():
@@ -540,7 +541,7 @@ def _phases_of_kernels(compiled: CompiledCode, rows: Int64s, phases: Int64s) -> 
     launching = _or_self(compiled.around(rows[missing], Ran.KERNEL), rows[missing])
     own = kernel_files(compiled.trace, np.unique(np.concatenate([launching, rows[missing]])))
     stated, files = _coded(compiled, own)
-    file_of = _dense(len(compiled.events), stated, files)
+    file_of = scatter(len(compiled.events), stated, files)
     file = _or_self(file_of[rows[missing]], file_of[launching])
     names = compiled.texts.texts()
     split = [names[code].partition(": ") for code in texts.tolist()]
@@ -609,8 +610,7 @@ def _link_recorder(compiled: CompiledCode) -> Links:
     if len(compiled.logged) == 1:
         compiled.process[rows] = compiled.logged[0]
     same = compiled.edges.where(Relation.SAME)
-    operator = np.full(len(compiled.events), UNKNOWN, np.int64)
-    operator[same.source] = same.target
+    operator = scatter(len(compiled.events), same.source, same.target)
     ids, _ = compiled.id_of_run
     around = compiled.around(_or_self(operator[rows], rows), Ran.REGION, Ran.BACKWARD)
     phases = _phases_of_files(compiled, rows, files, values_at(ids, around))
@@ -659,17 +659,8 @@ def latest(groups: Int64s, times: Int64s, wanted: Int64s, before: Int64s) -> Int
     asked = order >= count
     index = values_at(order, last[asked])
     index = np.where(values_at(both, index) == both[order[asked]], index, UNKNOWN)
-    found = np.full(len(wanted), UNKNOWN, np.int64)
-    found[order[asked] - count] = index
-    return found
+    return scatter(len(wanted), order[asked] - count, index)
 
 
 def _or_self(rows: Int64s, others: Int64s) -> Int64s:
     return np.where(rows == UNKNOWN, others, rows)
-
-
-def _dense(length: int, rows: Int64s, values: Int64s) -> Int64s:
-    """A column with a value for each of `length` rows, UNKNOWN for others."""
-    column = np.full(length, UNKNOWN, np.int64)
-    column[rows] = values
-    return column

@@ -13,7 +13,7 @@ import numpy as np
 from msgspec import Struct
 
 from tracelink._link.call_events import CallEvents, LibraryCalls
-from tracelink._model.columns import NO_TIME, UNKNOWN, Bools, Int64s, lookup, values_at
+from tracelink._model.columns import NO_TIME, UNKNOWN, Bools, Int64s, lookup, scatter, values_at
 from tracelink._model.events import EventKind
 from tracelink._model.trace import RankTrace
 
@@ -85,8 +85,7 @@ def launched_work(trace: RankTrace, calls: LibraryCalls, kernels: Int64s, launch
     each = (launched == called)[calls.unit]
     some = (launched > 0)[calls.unit]
     position = (np.cumsum(launched) - launched)[calls.unit] + np.where(each, nth, 0)
-    kernel = np.full(len(calls.rows), UNKNOWN, np.int64)
-    kernel[some] = kernels[inside[position[some]]]
+    kernel = scatter(len(calls.rows), some, kernels[inside[position[some]]])
     latest = np.full(units, NO_TIME, np.int64)
     np.maximum.at(latest, unit[inside], events.end[kernels[inside]])
     ends = np.where(each, values_at(events.end, kernel, NO_TIME), latest[calls.unit])

@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 from msgspec import Struct
 
-from tracelink._model.columns import UNKNOWN, Bools, Int64s, Table, UInt8s, lookup, previous_at_least
+from tracelink._model.columns import UNKNOWN, Bools, Int64s, Table, UInt8s, lookup, previous_at_least, scatter
 from tracelink._model.events import ON_THREAD, Edges, EventKind, Key, Relation
 from tracelink._model.graph import STATED, LinkReport, Links, nonzero
 from tracelink._model.trace import RankTrace, scoped_pair
@@ -29,8 +29,7 @@ def link_calls(trace: RankTrace) -> Links:
     nesting = nest(events.track[rows].astype(np.int64), events.start[rows], end[rows])
     _leave_touched_calls(nesting.parent, events.start[rows], end[rows], events.kind[rows])
     callee = np.flatnonzero(nesting.parent != UNKNOWN)
-    parent = np.full(len(events), UNKNOWN, np.int64)
-    parent[rows[callee]] = rows[nesting.parent[callee]]
+    parent = scatter(len(events), rows[callee], rows[nesting.parent[callee]])
     corrected = _use_named_callers(trace, parent, named, rows, end)
     stated = trace.edges.where(Relation.CALLS)
     parent[stated.target] = stated.source

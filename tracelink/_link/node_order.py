@@ -14,7 +14,7 @@ from msgspec import Struct
 
 from tracelink._link.alignment import MOST_EDITS, Alignment, align, align_start, run_hashes
 from tracelink._link.nesting import nest, sort_outer_first
-from tracelink._model.columns import MICROSECOND, UNKNOWN, Bools, Int32s, Int64s, distinct, lookup
+from tracelink._model.columns import MICROSECOND, UNKNOWN, Bools, Int32s, Int64s, distinct, lookup, scatter
 from tracelink._model.events import Edges, Key, Relation
 from tracelink._model.graph import LinkReport, Links, nonzero
 from tracelink._model.trace import RankTrace, scoped_pair
@@ -152,8 +152,7 @@ class _Matcher(Struct, frozen=True):
     def _nests(self, nodes: Int64s, operators: Int64s, alignment: Alignment) -> bool:
         """Whether the parents of nodes are around their children in the profile too, with few exceptions."""
         paired = alignment.index != UNKNOWN
-        partner = np.full(len(self.partner), UNKNOWN, np.int64)
-        partner[nodes[paired]] = operators[alignment.index[paired]]
+        partner = scatter(len(self.partner), nodes[paired], operators[alignment.index[paired]])
         child = nodes[paired]
         child = child[self.caller[child] != UNKNOWN]
         child = child[partner[self.caller[child]] != UNKNOWN]
@@ -266,8 +265,7 @@ def _marks(length: int, rows: Int64s) -> Bools:
 
 def _parents(caller: Int64s, rows: Int64s) -> Int64s:
     """The index, in these rows, of the caller of each row; UNKNOWN if it is not before it among them."""
-    index = np.full(len(caller) + 1, UNKNOWN, np.int64)
-    index[rows] = np.arange(len(rows))
+    index = scatter(len(caller) + 1, rows)
     index[UNKNOWN] = UNKNOWN
     parent = index[caller[rows]]
     return np.where(parent < np.arange(len(rows)), parent, UNKNOWN)

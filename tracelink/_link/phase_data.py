@@ -15,7 +15,7 @@ import numpy as np
 from msgspec import Struct
 from msgspec.structs import replace
 
-from tracelink._model.columns import UNKNOWN, Bools, Int64s
+from tracelink._model.columns import UNKNOWN, Bools, Int64s, scatter
 from tracelink._model.communications import Calls, Communications
 from tracelink._model.events import PHASE_DATA, TIMED, Edges, EventKind, Key, Relation
 from tracelink._model.findings import Finding, Severity
@@ -85,8 +85,7 @@ def _annotations(trace: RankTrace, edges: Edges) -> tuple[Int64s, Int64s]:
     of_name = np.array([PHASE_DATA in text for text in texts], np.bool_)
     events, calls = trace.events, edges.where(Relation.CALLS)
     rows = np.flatnonzero(of_name[events.name] & events.of_kind(EventKind.ANNOTATION) & events.timed)
-    callers = np.full(len(events), UNKNOWN, np.int64)
-    callers[calls.target] = calls.source
+    callers = scatter(len(events), calls.target, calls.source)
     leads = np.zeros(len(events), np.bool_)
     leads[calls.source] = True
     operators = callers[rows]

@@ -8,7 +8,7 @@ import numpy as np
 from msgspec import Struct
 from msgspec.structs import replace
 
-from tracelink._model.columns import NO_TIME, UNKNOWN, Bools, Float64s, Int64s, Table
+from tracelink._model.columns import NO_TIME, UNKNOWN, Bools, Float64s, Int64s, Table, scatter
 
 # Telling by time which of several equal calls of two ranks are the same, though their clocks may differ.
 
@@ -210,8 +210,7 @@ def shift_of(calls: CallSequence, reference: CallSequence, index: Int64s) -> Shi
     offset = float(np.median(difference - drift * (time - center)))
     distance = np.abs(difference - offset - drift * (time - center))
     spread = max(float(np.median(distance)), FINEST_NS)
-    close = np.full(len(index), UNKNOWN, np.int64)
-    close[known] = np.where(distance <= DECIDES * spread, index[known], UNKNOWN)
+    close = scatter(len(index), known, np.where(distance <= DECIDES * spread, index[known], UNKNOWN))
     return Shift(offset, drift, center, spread, close, int(np.count_nonzero(close != UNKNOWN)))
 
 

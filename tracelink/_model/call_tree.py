@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from tracelink._model.columns import UNKNOWN, Bools, Int64s
+from tracelink._model.columns import UNKNOWN, Bools, Int64s, scatter
 from tracelink._model.events import Relation
 from tracelink._model.graph import Excerpt
 
@@ -16,9 +16,7 @@ def callers(part: Excerpt) -> Int64s:
     """The caller of each event, or UNKNOWN."""
     edges = part.graph.edges
     calls = np.flatnonzero(edges.relation == Relation.CALLS)
-    caller = np.full(len(part.events), UNKNOWN, np.int64)
-    caller[edges.target[calls]] = edges.source[calls]
-    return caller
+    return scatter(len(part.events), edges.target[calls], edges.source[calls])
 
 
 def innermost(caller: Int64s, marked: Bools) -> Int64s:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 import numpy as np
 
 from tracelink._model.call_tree import innermost
-from tracelink._model.columns import UNKNOWN, Bools, Int64s, ranges, stable_order
+from tracelink._model.columns import UNKNOWN, Bools, Int64s, ranges, scatter, stable_order
 from tracelink._model.events import Edges, EventKind, Relation
 from tracelink._model.fields import Doc, Identifier, Nanoseconds, RankNumber, Row, UnixNanoseconds
 from tracelink._model.results import ResultTable
@@ -130,9 +130,7 @@ class Causes:
 
     def _sole_sources(self, relation: Relation) -> Int64s:
         edges = self.edges.where(relation)
-        sources = np.full(self.events, UNKNOWN, np.int64)
-        sources[edges.target] = edges.source
-        return sources
+        return scatter(self.events, edges.target, edges.source)
 
     def _lookup(self, relation: Relation, forward: bool) -> _Lookup:
         key = relation, forward

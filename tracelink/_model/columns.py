@@ -465,6 +465,13 @@ def lookup(values: Int64s, wanted: Int64s) -> Int64s:
     return np.where((row >= 0) & (values[found] == wanted), found, UNKNOWN)
 
 
+def scatter(length: int, rows: Int64s, values: Integers | None = None) -> Int64s:
+    """A column with `values` at `rows`, by default the place of each row among them; UNKNOWN at all others."""
+    column = np.full(length, UNKNOWN, np.int64)
+    column[rows] = np.arange(len(rows)) if values is None else values
+    return column
+
+
 def values_at(column: npt.NDArray[Value], rows: Int64s, otherwise: int = UNKNOWN) -> npt.NDArray[Value]:
     """The column's value at each row; `otherwise` where the row is UNKNOWN."""
     if not len(column):

@@ -9,7 +9,7 @@ import numpy as np
 from msgspec import Struct, field
 
 from tracelink._model.call_tree import greatest_inside
-from tracelink._model.columns import NO_TIME, UNKNOWN, Bools, Int64s, Table, lexical_order, lookup
+from tracelink._model.columns import NO_TIME, UNKNOWN, Bools, Int64s, Table, lexical_order, lookup, scatter
 from tracelink._model.events import GPU_WORK, EventKind, Events, Key, KeyColumn, Relation, Track, TrackKind
 from tracelink._model.graph import Excerpt
 from tracelink._model.trace import StorageUses, Synchronizations
@@ -124,8 +124,7 @@ def launched_work(part: Excerpt) -> Launched:
     work = part.rows(*GPU_WORK)
     work = work[events.timed[work]]
     launches = part.where(Relation.LAUNCHES)
-    launch = np.full(len(events), UNKNOWN, np.int64)
-    launch[launches.target] = launches.source
+    launch = scatter(len(events), launches.target, launches.source)
     lane = lane_of_tracks(part.graph.tracks)
     call = launch[work]
     launched_at = np.where(call == UNKNOWN, NO_TIME, events.start[call]) if len(work) else work
@@ -250,8 +249,7 @@ class _Span(Struct, frozen=True):
         order = np.argsort(ids, kind="stable")
         rows, ids = rows[order], ids[order]
         parent = lookup(ids, part.key(Key.NODE_PARENT, UNKNOWN)[rows])
-        position = np.full(len(part.events), UNKNOWN, np.int64)
-        position[rows] = np.arange(len(rows))
+        position = scatter(len(part.events), rows)
         return cls(rows, greatest_inside(parent, np.arange(len(parent))), position)
 
 
@@ -282,8 +280,7 @@ def _allowed(part: Excerpt, written: Int64s, read: Int64s) -> Bools:
     """
     same = part.where(Relation.SAME)
     timed = part.events.timed[same.target]
-    operator = np.full(len(part.events), UNKNOWN, np.int64)
-    operator[same.source[timed]] = same.target[timed]
+    operator = scatter(len(part.events), same.source[timed], same.target[timed])
     before, after = operator[written], operator[read]
     unknown = (before == UNKNOWN) | (after == UNKNOWN)
     allowed: Bools = unknown | can_follow(part.events, before, after)

@@ -10,7 +10,7 @@ import numpy as np
 from msgspec import Struct
 from msgspec.structs import replace
 
-from tracelink._model.columns import MICROSECOND, UNKNOWN, Bools, Int64s, Table
+from tracelink._model.columns import MICROSECOND, UNKNOWN, Bools, Int64s, Table, scatter
 from tracelink.converters.chakra import schema
 from tracelink.converters.chakra.decode import Decoded
 from tracelink.converters.chakra.schema import CollectiveType, Name, NodeType
@@ -345,8 +345,7 @@ def steps_of(trace: Trace) -> RankSteps:
     issued = order.rows[: len(order.rows) - order.stuck]
     rows = issued[trace.communicates[issued]]
     steps = _steps(trace, rows)
-    position = np.full(len(trace.nodes), UNKNOWN, np.int64)
-    position[rows] = np.arange(len(rows))
+    position = scatter(len(trace.nodes), rows)
     dependencies = trace.dependencies
     owner, target = dependencies.owner[dependencies.usable], dependencies.target[dependencies.usable]
     if _is_chain(position[owner], position[target], len(rows)):
@@ -422,8 +421,7 @@ class _Waits:
     """
 
     def __init__(self, trace: Trace, issued: Int64s, owner: Int64s, target: Int64s) -> None:
-        position = np.full(len(trace.nodes), UNKNOWN, np.int64)
-        position[issued] = np.arange(len(issued))
+        position = scatter(len(trace.nodes), issued)
         chosen = position[owner] != UNKNOWN
         owner, target = position[owner[chosen]], position[target[chosen]]
         order = np.argsort(owner, kind="stable")

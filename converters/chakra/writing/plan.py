@@ -10,7 +10,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from tracelink._model.call_tree import greatest_inside, innermost
-from tracelink._model.columns import UNKNOWN, Int64s
+from tracelink._model.columns import UNKNOWN, Int64s, scatter
 from tracelink._model.events import GPU_WORK, EventKind, Events, Key, Relation
 from tracelink._model.graph import Excerpt
 from tracelink._order.host import hand_overs, host_waits, resumptions
@@ -254,8 +254,7 @@ def _issues(part: Excerpt, communication: Communication) -> Order:
 def waiting_times(part: Excerpt, host: Host, orders: Mapping[str, Order]) -> Int64s:
     """The part of its exclusive time that each host node waited for what its thread resumed after."""
     time = np.zeros(len(host), np.int64)
-    index = np.full(len(part.events), UNKNOWN, np.int64)
-    index[host.row] = np.arange(len(host))
+    index = scatter(len(part.events), host.row)
     calls = part.rows(EventKind.RUNTIME)
     for name in (*_WAITS_IN_CALLS, *_WAITS_BETWEEN_CALLS):
         order = orders.get(name)

@@ -9,7 +9,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from tracelink._model.call_tree import callers, depths, exclusive_time, innermost, outside
-from tracelink._model.columns import UNKNOWN, Bools, Int64s, Table, lookup, ranges, values_at
+from tracelink._model.columns import UNKNOWN, Bools, Int64s, Table, lookup, ranges, scatter, values_at
 from tracelink._model.events import GPU_WORK, EventKind, Key, Relation
 from tracelink._model.graph import Excerpt
 from tracelink.converters.chakra.schema import FIRST_ID
@@ -53,8 +53,7 @@ def host_of(part: Excerpt) -> Host:
     rows = np.concatenate([np.flatnonzero(timed), nodes[operator == UNKNOWN]])
     if not len(rows):
         rows = part.rows(EventKind.RECORD)
-    node = np.full(len(events), UNKNOWN, np.int64)
-    node[operator[operator != UNKNOWN][::-1]] = nodes[operator != UNKNOWN][::-1]
+    node = scatter(len(events), operator[operator != UNKNOWN][::-1], nodes[operator != UNKNOWN][::-1])
     node[nodes[operator == UNKNOWN]] = nodes[operator == UNKNOWN]
     listed = np.flatnonzero(timed & (node == UNKNOWN))
     listed = listed[part.key(Key.NODE_ID, _NO_ID)[listed] != _NO_ID]
@@ -89,16 +88,13 @@ def _operators(part: Excerpt, timed: Bools) -> Int64s:
     """For each event the row of the same timed operator, or UNKNOWN."""
     same = part.where(Relation.SAME)
     chosen = timed[same.target] & (part.events.kind[same.source] == EventKind.NODE)
-    operator = np.full(len(part.events), UNKNOWN, np.int64)
-    operator[same.source[chosen]] = same.target[chosen]
-    return operator
+    return scatter(len(part.events), same.source[chosen], same.target[chosen])
 
 
 def _enclosed(part: Excerpt, rows: Int64s, node: Int64s) -> Host:
     """The nodes, each with the node that encloses it in the profile, else in the execution trace."""
     events, count = part.events, len(part.events)
-    index = np.full(count, UNKNOWN, np.int64)
-    index[rows] = np.arange(len(rows))
+    index = scatter(count, rows)
     caller = callers(part)
     nearest = innermost(caller, index != UNKNOWN)
     enclosing = outside(caller, nearest)[rows]
@@ -192,13 +188,11 @@ def device_of(part: Excerpt, host: Host) -> Device:
     rows = part.rows(*GPU_WORK)
     rows = rows[part.events.timed[rows]]
     launches = part.where(Relation.LAUNCHES)
-    launch = np.full(len(part.events), UNKNOWN, np.int64)
-    launch[launches.target] = launches.source
+    launch = scatter(len(part.events), launches.target, launches.source)
     call = launch[rows]
     parent = np.where(call == UNKNOWN, UNKNOWN, np.append(host.innermost, UNKNOWN)[call])
     not_enclosed = np.flatnonzero((parent == UNKNOWN) & (call != UNKNOWN))
-    previous = np.full(len(rows), UNKNOWN, np.int64)
-    previous[not_enclosed] = _last_node_before(part, host, call[not_enclosed])
+    previous = scatter(len(rows), not_enclosed, _last_node_before(part, host, call[not_enclosed]))
     return Device(rows, parent, previous)
 
 
@@ -274,8 +268,7 @@ def node_slots(host: Host, device: Device, communication: Communication) -> Node
     slot = slot[numbers]
     first = np.ones(len(slot), np.bool_)
     first[1:] = slot[1:] != slot[:-1]
-    of_communication = np.full(count, UNKNOWN, np.int64)
-    of_communication[slot[first]] = numbers[first]
+    of_communication = scatter(count, slot[first], numbers[first])
     further = slot[~first]
     return NodeSlots(
         np.append(row, row[further]),
