@@ -465,7 +465,7 @@ def lookup(values: Int64s, wanted: Int64s) -> Int64s:
     return np.where((row >= 0) & (values[found] == wanted), found, UNKNOWN)
 
 
-def scatter(length: int, rows: Int64s, values: Integers | None = None) -> Int64s:
+def scatter(length: int, rows: Int64s | Bools, values: Integers | None = None) -> Int64s:
     """A column with `values` at `rows`, by default the place of each row among them; UNKNOWN at all others."""
     column = np.full(length, UNKNOWN, np.int64)
     column[rows] = np.arange(len(rows)) if values is None else values

@@ -160,7 +160,7 @@ class _NodeRule(Struct, frozen=True):
     def breach(self, trace: Trace) -> Breach:
         """The rows, with a message for each of them."""
         found, words = self.broken(trace), self.words
-        rows = np.flatnonzero(found) if found.dtype == np.bool_ else found
+        rows = np.flatnonzero(found) if found.dtype == np.bool_ else np.asarray(found, np.int64)
         return trace.breach(
             self.rule, rows, words if isinstance(words, str) else lambda at: words(trace, int(rows[at]))
         )
@@ -398,10 +398,12 @@ _RULES_OF_KINDS = (
 
 
 def _breaches_of_attributes(trace: Trace) -> Iterator[Breach]:
-    for rule, name in _RULES_OF_KINDS:
-        attribute = trace.nodes.attribute(name)
-        wrong = np.flatnonzero(attribute.kinds != name.kind)
-        yield trace.breach(rule, attribute.rows[wrong], partial(_wrong_kind, name, attribute.kinds[wrong]))
+    for rule, expected in _RULES_OF_KINDS:
+        attribute = trace.nodes.attribute(expected)
+        wrong = np.flatnonzero(attribute.kinds != expected.kind)
+        yield trace.breach(
+            rule, attribute.rows[wrong], partial(_wrong_kind, expected, attribute.kinds[wrong])
+        )
     for name, attribute in trace.nodes.attributes.items():
         rows = attribute.rows[1:][attribute.rows[1:] == attribute.rows[:-1]]
         yield trace.breach(Rule.ATTRIBUTE_TWICE, rows, f"has {name} more than once")
