@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, Unpack
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -27,7 +27,7 @@ from tracelink.converters.pytorch.nodes import (
     Piece,
     integer_in,
 )
-from tracelink.plugins.traces import Stated, TraceBuilder
+from tracelink.plugins.traces import TraceBuilder
 
 # Parents: the ids as written, corrected where they lead to no node.
 
@@ -257,7 +257,7 @@ class NodeFile(Struct, frozen=True):
         """The process."""
         return integer_in(self.document.header.get(schema.PID))
 
-    def builder(self, format_: str, keys: Sequence[str], **stated: Unpack[Stated]) -> TraceBuilder:
+    def builder(self, format_: str, keys: Sequence[str], local_time_ns: int | None = None) -> TraceBuilder:
         """The trace to be, without its events; `keys` are those of the header that are kept."""
         header = self.document.header
         return TraceBuilder(
@@ -267,7 +267,7 @@ class NodeFile(Struct, frozen=True):
             pid=self.pid,
             records=self.columns.elements,
             header={key: header[key] for key in keys if key in header},
-            **stated,
+            local_time_ns=local_time_ns,
         )
 
     def build(self, trace: TraceBuilder, parents: Parents, **parts: Any) -> RankTrace:
