@@ -68,6 +68,11 @@ def test_the_examples_of_the_library_run(folder: Path, capsys: pytest.CaptureFix
     assert capsys.readouterr().out.startswith("no-such-folder")
 
 
+def test_the_options_of_reading_are_those_of_the_library() -> None:
+    expected = documentation.options_of_reading()
+    assert expected in LIBRARY.read_text("utf-8"), f"replace the table in docs/library.md by:\n\n{expected}"
+
+
 def test_the_notebook_is_current() -> None:
     pytest.importorskip("pandas")
     assert documentation.rewritten(NOTEBOOK) == NOTEBOOK.read_text("utf-8"), (

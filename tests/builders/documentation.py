@@ -24,6 +24,7 @@ import click
 
 from tracelink import samples
 from tracelink._hang.report import schema
+from tracelink._run.reading import ReadOptions, flags_of, text_of
 from tracelink._show import frames
 from tracelink._store.schema import Column, Table
 from tracelink.cli import main
@@ -117,6 +118,17 @@ def _block(match: re.Match[str]) -> str:
 def columns_of_tables() -> str:
     """A section for each table, with its columns."""
     return "\n\n".join(map(_described, schema.TABLES.values()))
+
+
+def options_of_reading() -> str:
+    """A table of the options of reading: keyword, flag, meaning."""
+    rows = [
+        (f"`{name}`", ", ".join(f"`{flag.names[-1]}`" for flag in flags_of(name)), text_of(name))
+        for name in ReadOptions.__annotations__
+    ]
+    return "\n".join(
+        ["| keyword | flag | meaning |", "|---|---|---|", *(f"| {' | '.join(row)} |" for row in rows)]
+    )
 
 
 def _described(table: Table) -> str:

@@ -86,6 +86,14 @@ class TestArguments:
         assert job.arguments["clock"] == "host"
 
 
+def test_a_step_has_only_its_collectives(tracelink: Run) -> None:
+    whole, part = (
+        tracelink("collectives", str(samples.path("gpu_pair")), *steps).stdout.split(" collectives")[0]
+        for steps in ((), ("--steps", "1"))
+    )
+    assert (whole, part) == ("14", "7")
+
+
 class TestPage:
     def test_the_summary_has_counts_the_slowest_collective_and_the_last_rank(
         self, tracelink: Run, together: JobBuilder

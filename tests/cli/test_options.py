@@ -10,6 +10,7 @@ import pytest
 
 from builders.command_line import Run
 from tracelink import plugins
+from tracelink._run.reading import ReadOptions, flags_of, text_of
 from tracelink.cli.main import COMMANDS, main
 from tracelink.cli.merge import merge
 
@@ -77,13 +78,38 @@ def every_option() -> Iterator[click.Option]:
         yield from (option for option in command.params if isinstance(option, click.Option))
 
 
-@pytest.mark.parametrize("name", COMMANDS)
-def test_options_of_metrics_are_where_metrics_are_read(name: str) -> None:
+PARTS = {"--ranks", "--steps", "--window", "--only", "--clock"}
+METRICS = {"--map", "--tz", "--metrics-start", "--interval"}
+LEFT_OUT = {
+    "merge": set(),
+    "summary": set(),
+    "collectives": set(),
+    "query": set(),
+    "clocks": METRICS,
+    "diff": METRICS,
+    "inspect": PARTS,
+    "diagnose": PARTS - {"--ranks"},
+    "compile": PARTS | METRICS,
+    "validate": PARTS | METRICS | {"--et", "--kineto", "--fr", "--include"},
+}
+"""The options of reading that a command has no use for: what looks at each file, or at all ranks, takes no part."""
+
+
+@pytest.mark.parametrize("name", LEFT_OUT)
+def test_a_command_that_reads_has_the_options_of_reading(name: str) -> None:
     command = main.get_command(click.Context(main), name)
     assert command
-    assert ("--map" in {name for option in command.params for name in option.opts}) == (
-        name in {"merge", "summary", "collectives", "query", "inspect", "diagnose"}
-    )
+    declared = {flag.names[-1]: flag for option in ReadOptions.__annotations__ for flag in flags_of(option)}
+    taken = {option.opts[-1]: option for option in command.params if isinstance(option, click.Option)}
+    assert declared.keys() - taken.keys() == LEFT_OUT[name]
+    assert {taken[long].metavar for long in declared.keys() & taken.keys()} <= {
+        flag.metavar for flag in declared.values()
+    }
+
+
+def test_every_option_of_reading_has_a_text_for_help_and_documentation() -> None:
+    for option in ReadOptions.__annotations__:
+        assert f"        {option}: {text_of(option)}" in (ReadOptions.__doc__ or "")
 
 
 def test_help_has_the_common_options_first(tracelink: Run) -> None:
