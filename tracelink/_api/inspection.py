@@ -17,8 +17,6 @@ from tracelink._model.trace import Source, SourceInfo
 from tracelink.converters.chakra.census import Census
 from tracelink.plugins import Content, Inspected
 
-CHAKRA = "chakra"
-
 
 class InspectedSource(Source, frozen=True):
     """One input, and what it contains."""
@@ -73,7 +71,7 @@ def _censuses(
     infos: Sequence[SourceInfo], found: Sequence[Inspected], engine: Engine, findings: list[Finding]
 ) -> Mapping[str, Census]:
     """The censuses of the Chakra traces by path; what is wrong with these traces is added to the findings."""
-    traces = [each.source for info, each in zip(infos, found, strict=False) if info.format == CHAKRA]
+    traces = [each.source for each in found if each.content is not None]
     if not traces:
         return {}
     from tracelink.converters.chakra.validation.validate import inspect_traces

@@ -49,7 +49,7 @@ class Inspected:
     devices: frozenset[str] = frozenset()
     """Numbers of the GPUs whose streams are in it."""
     content: object = None
-    """What is known of its content, for the command line."""
+    """What the census of a Chakra trace is made of; None for other formats."""
 
 
 class ReaderMethods(Reader, Protocol):

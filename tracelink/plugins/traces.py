@@ -20,6 +20,8 @@ from tracelink._model.events import (
     Edges,
     EventKind,
     Events,
+    Key,
+    KeyColumn,
     Relation,
     Track,
     TrackKind,
@@ -72,7 +74,7 @@ class TraceBuilder:
         self.tracks: list[Track] = []
         self.groups: list[ProcessGroup] = []
         self.findings: list[Finding] = []
-        self._track_numbers: dict[Track, int] = {}
+        self._track_numbers: dict[tuple[str, ...], int] = {}
         self._rows: list[tuple[int, int, int, int, int]] = []
         self._parts: list[Events] = []
         self._count = 0
@@ -80,6 +82,7 @@ class TraceBuilder:
         self._samples: list[tuple[int, int, float]] = []
         self._edges: list[tuple[int, int, int]] = []
         self._statements: dict[int, Statement] = {}
+        self._keys: dict[Key, KeyColumn] = {}
 
     def __len__(self) -> int:
         return self._count
@@ -102,11 +105,11 @@ class TraceBuilder:
             label: The name to show, if it is another one.
             unit: Of a counter.
         """
-        track = Track(TrackKind(kind), process, name, label or name, unit=unit)
-        if track not in self._track_numbers:
-            self._track_numbers[track] = len(self.tracks)
-            self.tracks.append(track)
-        return self._track_numbers[track]
+        identity = (name, kind, process, label, unit)
+        if identity not in self._track_numbers:
+            self._track_numbers[identity] = len(self.tracks)
+            self.tracks.append(Track(TrackKind(kind), process, name, label or name, unit=unit))
+        return self._track_numbers[identity]
 
     def event(
         self,
@@ -131,13 +134,13 @@ class TraceBuilder:
             caused_by: The row of the event that launched it. Calls on one thread need none: they are nested.
 
         Raises:
-            ValueError: A time does not fit into 64 bits, a duration is negative, or there is no such kind.
+            ValueError: A time does not fit into 64 bits, or a duration is negative.
         """
         where = self.track(track) if isinstance(track, str) else track
         row = self._count
         self._rows.append(
             (
-                _kind(kind),
+                _KINDS[kind] if isinstance(kind, str) else kind,
                 self.strings[name],
                 where,
                 NO_TIME if start_ns in (None, NO_TIME) else _time(start_ns, -LARGEST_NUMBER, "time"),
@@ -190,6 +193,10 @@ class TraceBuilder:
         """Adds an edge between two rows: `source` <relation> `target`."""
         self._edges.append((index(source), index(target), member(Relation, relation, "relation")))
 
+    def key(self, key: Key | str, rows: Any, values: Any) -> None:
+        """Adds ids that the file gives to these rows, by which they are linked: equal `correlation`s are a launch."""
+        self._keys[Key(key)] = KeyColumn.of(rows=rows, values=values)
+
     def communication(self, row: int, operation: str, **stated: Any) -> None:
         """Says what communication an event is, by which it is matched with those of other ranks.
 
@@ -221,6 +228,7 @@ class TraceBuilder:
             "tracks": self.tracks,
             "counters": Counters.of(**_columns(self._samples, Counters.__struct_fields__)),
             "groups": self.groups,
+            "keys": self._keys,
             "communications": communications(*statements, self.strings),
             "edges": Edges.of(**_columns(self._edges, Edges.__struct_fields__)),
             "payloads": [self._payloads()],
@@ -266,14 +274,14 @@ class TraceBuilder:
         )
 
 
-def _kind(kind: EventKind | str) -> int:
-    return EventKind[kind.upper()] if isinstance(kind, str) else kind
+_KINDS = {kind.name.lower(): kind for kind in EventKind}
 
 
 def _time(value: Any, least: int, what: str) -> int:
-    if not least <= index(value) <= LARGEST_NUMBER:
+    number = index(value)
+    if not least <= number <= LARGEST_NUMBER:
         raise ValueError(f"{value} is no {what} in nanoseconds")
-    return index(value)
+    return number
 
 
 def _whole_numbers(values: Any, name: str) -> Any:
