@@ -26,11 +26,11 @@ from tracelink._model.communications import (
     rank_in,
     text_in,
 )
-from tracelink._model.events import Edges, EventKind, Events, Key, KeyColumn
+from tracelink._model.events import Edges, EventKind, Key, KeyColumn
 from tracelink._model.findings import Finding, Severity, Truncated
 from tracelink._model.operations import Operation, item_bytes, operation_of
 from tracelink._model.text import counted
-from tracelink._model.trace import Payload, Payloads, ProcessGroup, RankTrace, SourceInfo
+from tracelink._model.trace import Payload, Payloads, ProcessGroup, RankTrace
 from tracelink.converters.chakra import schema
 from tracelink.converters.chakra.decode import (
     BROKEN_OFF,
@@ -57,6 +57,7 @@ from tracelink.converters.chakra.node_events import (
 )
 from tracelink.converters.chakra.table import UNSIGNED, NodeTable, unsigned
 from tracelink.plugins import Inspected
+from tracelink.plugins.traces import TraceBuilder
 
 MESSAGES, NODE_LIST = "chakra", "chakra-nodes"
 _VALIDATION = "tracelink.converters.chakra.validation.validate"
@@ -158,10 +159,23 @@ def _trace_of(reading: _Reading) -> RankTrace:
     reading.findings.extend(_node_findings(reading.source.path, nodes, dependencies, times.unusable))
     start = _starts(reading, kinds, dependencies.edges, times, track)
     strings = StringTable.of(nodes.strings)
-    return RankTrace(
-        sources=[_info(reading, rank, groups.world_size or None, times)],
+    first, last = times.span()
+    header = {attribute.name: schema.value_of(attribute) for attribute in decoded.metadata.attr}
+    trace = TraceBuilder(
+        reading.source,
+        reading.format,
+        version=decoded.metadata.version or text_in(header.get(schema.MetadataName.SCHEMA)),
+        rank=rank,
+        host=text_in(header.get(schema.MetadataName.HOST)),
+        world_size=groups.world_size or None,
+        pid=process,
+        start_ns=first,
+        end_ns=last,
+        header={name: value for name, value in header.items() if name != schema.MetadataName.GROUPS},
+    )
+    trace.events(nodes.name, start, times.duration, kind=kinds, track=track, payload=reading.payload)
+    return trace.build(
         strings=strings,
-        events=_events(nodes, kinds, track, start, times.duration, reading.payload),
         tracks=tracks,
         keys=_keys(nodes, dependencies.parent),
         groups=list(groups.by_number.values()),
@@ -182,13 +196,6 @@ def _starts(reading: _Reading, kinds: Kinds, edges: Edges, times: Times, track: 
     reading.findings.extend(_estimate_findings(reading.source.path, reading.decoded.nodes, start))
     start[untimed] = NO_TIME
     return start
-
-
-def _events(
-    nodes: NodeTable, kinds: Kinds, track: Int32s, start: Int64s, duration: Int64s, payload: Int64s
-) -> Events:
-    source = np.zeros(len(nodes), np.int32)
-    return Events(kinds, nodes.name, track, start, duration, source, payload)
 
 
 def _keys(nodes: NodeTable, parent: Int64s) -> dict[Key, KeyColumn]:
@@ -221,27 +228,6 @@ def _groups(reading: _Reading) -> Groups:
             Finding(Severity.WARNING, "unreadable_groups", problem, source=reading.source.path)
         )
     return Groups(groups_in(described), _integer(value(schema.MetadataName.WORLD_SIZE), LARGEST_RANK) or 0)
-
-
-def _info(reading: _Reading, rank: int | None, world_size: int | None, times: Times) -> SourceInfo:
-    decoded, source = reading.decoded, reading.source
-    start, end = times.span()
-    header = {attribute.name: schema.value_of(attribute) for attribute in decoded.metadata.attr}
-    return SourceInfo(
-        path=source.path,
-        format=reading.format,
-        version=decoded.metadata.version or text_in(header.get(schema.MetadataName.SCHEMA)),
-        rank=rank,
-        host=text_in(header.get(schema.MetadataName.HOST)),
-        world_size=world_size,
-        pid=_integer(header.get(schema.MetadataName.PROCESS), UNSIGNED),
-        events=len(decoded.nodes),
-        records=len(decoded.nodes),
-        bytes=source.bytes,
-        start_ns=start,
-        end_ns=end,
-        header={name: value for name, value in header.items() if name != schema.MetadataName.GROUPS},
-    )
 
 
 def _integer(value: Any, largest: int) -> int | None:

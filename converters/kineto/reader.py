@@ -32,7 +32,7 @@ from tracelink._model.events import EventKind, Events, Key, KeyColumn, Track, Tr
 from tracelink._model.findings import Finding, Severity
 from tracelink._model.operations import DRIVER_CALL
 from tracelink._model.text import subject
-from tracelink._model.trace import Payload, ProcessGroup, RankTrace, SourceInfo
+from tracelink._model.trace import Payload, ProcessGroup, RankTrace
 from tracelink.converters.kineto import schema
 from tracelink.converters.kineto.columns import ElementColumns, FlowEnds, join
 from tracelink.converters.kineto.elements import Decoded, ElementDecoder
@@ -48,6 +48,7 @@ from tracelink.converters.kineto.tracks import (
     tracks_of,
 )
 from tracelink.converters.pytorch.arguments import BASE_TIME, CATEGORY_OF_KIND, DRIVER_CATEGORY, base_time
+from tracelink.plugins.traces import TraceBuilder
 
 WORTH_SPLITTING = 16 << 20
 """Smaller files are read faster by one process."""
@@ -152,15 +153,27 @@ def _assemble(
     counters, counter_tracks = counters_of(columns, names, base or 0, len(tracks))
     bound = len(keys.get(Key.FLOW_OUT, ())) + len(keys.get(Key.FLOW_IN, ()))
     loose = len(flows.other_out) + len(flows.other_in) - bound
-    trace = RankTrace(
-        [_source_info(source, header, events, tracks, columns.total)],
-        columns.names,
-        events,
-        _with_process_names(tracks, names) + counter_tracks,
-        keys,
-        counters,
-        _process_groups(header),
-        replace(communications, row=np.searchsorted(table["index"], communications.row)),
+    distributed = _mapping(header.get(schema.DISTRIBUTED))
+    builder = TraceBuilder(
+        source,
+        KinetoReader.name,
+        version=_version(header),
+        rank=_up_to(LARGEST_RANK, distributed.get("rank")),
+        host=str(header.get(schema.HOST, "")),
+        world_size=_up_to(LARGEST_RANK + 1, distributed.get("world_size")),
+        pid=_process(events, tracks),
+        records=columns.total,
+        zero_ns=base or 0,
+        header={key: value for key in schema.KEPT_HEADER if (value := _kept(header, key)) is not None},
+    )
+    trace = builder.build(
+        strings=columns.names,
+        events=events,
+        tracks=_with_process_names(tracks, names) + counter_tracks,
+        keys=keys,
+        counters=counters,
+        groups=_process_groups(header),
+        communications=replace(communications, row=np.searchsorted(table["index"], communications.row)),
         launch_flows=flows.launches,
         payloads=[RereadPayloads(source, ARGUMENTS, columns.offsets, columns.counts)],
     )
@@ -368,31 +381,6 @@ ARGUMENTS = ArrayFormat(schema.EVENTS, schema.FIRST_KEYS, _texts, _converted)
 
 
 # The header: rank, host, groups, devices.
-
-
-def _source_info(
-    source: Source, header: Mapping[str, Any], events: Events, tracks: Sequence[Track], records: int
-) -> SourceInfo:
-    """What the file contains about its rank and its times."""
-    distributed = _mapping(header.get(schema.DISTRIBUTED))
-    timed = ~events.of_kind(EventKind.SPAN, EventKind.OVERHEAD)
-    start, end = events.start[timed], events.end[timed]
-    return SourceInfo(
-        path=source.path,
-        format="kineto",
-        version=_version(header),
-        rank=_up_to(LARGEST_RANK, distributed.get("rank")),
-        host=str(header.get(schema.HOST, "")),
-        world_size=_up_to(LARGEST_RANK + 1, distributed.get("world_size")),
-        pid=_process(events, tracks),
-        events=len(events),
-        records=records,
-        bytes=source.bytes,
-        start_ns=int(start.min()) if len(start) else None,
-        end_ns=int(end.max()) if len(end) else None,
-        zero_ns=base_time(header) or 0,
-        header={key: value for key in schema.KEPT_HEADER if (value := _kept(header, key)) is not None},
-    )
 
 
 def _kept(header: Mapping[str, Any], key: str) -> Any:

@@ -112,6 +112,7 @@ class _Assembly(Struct):
         tracks = [_stream(communicator) for communicator in communicators]
         counters, counter_tracks = self._counters(communicators, timed, len(tracks))
         rank, world = _rank_of(communicators)
+        times = np.concatenate([events.start, events.end, counters.time])
         trace = TraceBuilder(
             self.source,
             FORMAT,
@@ -121,6 +122,8 @@ class _Assembly(Struct):
             world_size=world,
             pid=found.pids.most_common(1)[0][0] if found.pids else None,
             records=found.lines,
+            start_ns=int(times.min()) if len(times) else None,
+            end_ns=int(times.max()) if len(times) else None,
             header={"rec_mechanism": found.mechanism} if found.mechanism else {},
         )
         return trace.build(

@@ -76,6 +76,8 @@ def _trace(source: ProcessSource) -> RankTrace:
         world_size=process.world_size,
         pid=process.pid,
         device=process.device,
+        start_ns=int(start.min()),
+        end_ns=int((start + np.maximum(duration, 0)).max()),
         zero_ns=session.zero_ns,
     )
     trace.events(name, start, duration, kind=stored.column("kind"), track=track)

@@ -50,7 +50,7 @@ class Stated(TypedDict, total=False):
     """Everything that the file lists; by default its events."""
     start_ns: int | None
     end_ns: int | None
-    """The first and the last time, both or none; by default those of events and samples."""
+    """The first and the last time, both or none; by default those of events, or of samples alone."""
     local_time_ns: int | None
     zero_ns: int
     header: Mapping[str, Any]
@@ -240,10 +240,13 @@ class TraceBuilder:
     def _info(self, events: Events, counters: Counters) -> SourceInfo:
         known = {"events": len(events), "records": len(events), **self.stated}
         if "start_ns" not in known:
-            start, end = events.start[events.timed], events.end[events.timed]
-            first = [int(one.min()) for one in (start, counters.time) if len(one)]
-            last = [int(one.max()) for one in (end, counters.time) if len(one)]
-            known |= {"start_ns": min(first, default=None), "end_ns": max(last, default=None)}
+            # The window of a profiler and its overhead are no work of the program.
+            timed = events.timed & ~events.of_kind(EventKind.SPAN, EventKind.OVERHEAD)
+            starts, ends = counters.time, counters.time
+            if timed.any():
+                starts, ends = events.start[timed], events.end[timed]
+            known["start_ns"] = int(starts.min()) if len(starts) else None
+            known["end_ns"] = int(ends.max()) if len(ends) else None
         return SourceInfo(**known)
 
     def _payloads(self) -> ListedPayloads | NoPayloads:

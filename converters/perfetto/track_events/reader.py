@@ -260,17 +260,12 @@ def _assembled(file: PacketFile, packets: Packets, table: _Table) -> RankTrace:
     launches = _flows(packets, table, keys)
     statements = _communications(packets, table)
     rank = packets.ranks.pop() if len(packets.ranks) == 1 else None
-    timed = ~np.isin(table.kind, (EventKind.SPAN, EventKind.OVERHEAD))
-    start = table.start[timed]
-    end = start + np.maximum(table.duration[timed], 0)
     trace = TraceBuilder(
         source,
         TrackEventReader.name,
         rank=rank if rank is not None and rank <= LARGEST_RANK else None,
         pid=_process(tracks, track, table.kind),
         records=file.packets,
-        start_ns=int(start.min()) if len(start) else None,
-        end_ns=int(end.max()) if len(end) else None,
     )
     trace.events(
         table.name.astype(np.int32),
