@@ -201,7 +201,7 @@ class Job:
         """
         from tracelink._time.summarize import answers_of
 
-        return answers_of(self._linked, questions, self._engine)
+        return answers_of(self._with_all_steps, questions, self._engine)
 
     def diff(
         self,
@@ -439,8 +439,12 @@ class Job:
 
     @cached_property
     def _with_all_steps(self) -> LinkedJob:
-        """The job for answers that take the steps themselves."""
+        """The job for answers on time, which take the steps; raises `UsageError` if kinds of events are selected."""
         chosen = self._reading.selection
+        if chosen.only is not None:
+            raise UsageError(
+                "there is no only here: time is divided among events of all kinds", advice="Leave out only."
+            )
         return self._linked if chosen.steps is None else self._read(self._reading.with_all_steps())
 
     def _read(self, reading: Reading) -> LinkedJob:

@@ -435,8 +435,8 @@ def test_a_job_of_four_ranks(path: str) -> None:
 # Files that are rewritten as they are, without a graph: when that happens, and when not.
 
 
-WOKEN = b"#notes 0\n1000 wake\n5000 think"
-LISTED = b"- 1000 wake\n- 5000 think\n"
+WOKEN = b"#notes 0\n1000 0 wake\n5000 7 think"
+LISTED = b"- 1000 0 wake\n- 5000 7 think\n"
 
 
 @pytest.fixture
