@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 import shlex
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -16,6 +18,7 @@ from builders.documentation import PYTHON, ROOT, commands, run, shown, workspace
 from tracelink.cli import main
 
 LIBRARY, NOTEBOOK = ROOT / "docs" / "library.md", ROOT / "docs" / "notebook.ipynb"
+HARNESS = ROOT / "docs" / "harness.py"
 README, TUTORIAL = ROOT / "README.md", ROOT / "docs" / "tutorial.md"
 PAGES = [README, *sorted((ROOT / "docs").rglob("*.md"))]
 LINK = re.compile(r"\[[^\]]*\]\(([^)#\s]+)(?:#[^)]*)?\)")
@@ -71,6 +74,12 @@ def test_the_examples_of_the_library_run(folder: Path, capsys: pytest.CaptureFix
 def test_the_options_of_reading_are_those_of_the_library() -> None:
     expected = documentation.options_of_reading()
     assert expected in LIBRARY.read_text("utf-8"), f"replace the table in docs/library.md by:\n\n{expected}"
+
+
+def test_the_tasks_of_a_harness_run(folder: Path) -> None:
+    arguments = [f"samples/{name}" for name in ("gpu_pair", "hung_job", "run_before", "run_after")]
+    subprocess.run([sys.executable, str(HARNESS), *arguments, str(folder)], check=True)
+    assert (folder / "step.json").stat().st_size > 10_000
 
 
 def test_the_notebook_is_current() -> None:
