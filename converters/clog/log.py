@@ -19,7 +19,6 @@ from tracelink._model.columns import (
     MILLISECOND,
     NO_TIME,
     UNKNOWN,
-    Bools,
     Int64s,
     Table,
     Times,
@@ -137,9 +136,7 @@ def read_log(source: Source, meter: Meter) -> Log:
     if log is None:
         raise UnreadableError("the file is empty", source=source.path, advice="Record it again.")
     log.truncated = damage or log.truncated
-    log.steps = Steps(
-        *(np.concatenate([getattr(part, name) for part in parts]) for name in Steps.__struct_fields__)
-    )
+    log.steps = Steps.concatenate(parts)
     return log
 
 
@@ -170,8 +167,7 @@ def _opened(text: bytes, source: Source) -> Log:
             advice="It is V|1|base_timestamp=SECONDS in a log of torchcomms; copy the log again.",
         )
     base = (int(header[2]) * 1000 + int(header[3])) * MILLISECOND
-    none = np.empty(0, np.int64)
-    return Log(int(header[1]), base, Steps(none, none, none, none.astype(np.uint8), none, none))
+    return Log(int(header[1]), base, Steps.empty())
 
 
 def _add_line(log: Log, line: bytes) -> None:
@@ -273,10 +269,10 @@ class Found(Struct, frozen=True):
 def instances_of(steps: Steps, communicator_of: Mapping[int, int]) -> Found:
     """The communications in a log; `communicator_of` numbers the communicators of signatures of collectives."""
     capturing = (steps.graph != UNKNOWN) & (steps.replay == UNKNOWN)
-    direct, lost = _enqueued(_where(steps, steps.graph == UNKNOWN))
-    captured, lost_in_captures = _enqueued(_where(steps, capturing))
+    direct, lost = _enqueued(steps.take(steps.graph == UNKNOWN))
+    captured, lost_in_captures = _enqueued(steps.take(capturing))
     replayed, lost_in_replays = _replayed(
-        _where(steps, steps.replay != UNKNOWN), captured, _communicators(captured, communicator_of)
+        steps.take(steps.replay != UNKNOWN), captured, _communicators(captured, communicator_of)
     )
     number = 1 + _turns_of_known(_communicators(direct, communicator_of))
     together = Instances.concatenate(
@@ -289,10 +285,6 @@ def instances_of(steps: Steps, communicator_of: Mapping[int, int]) -> Found:
         len(captured),
         lost + lost_in_captures + lost_in_replays,
     )
-
-
-def _where(steps: Steps, chosen: Bools) -> Steps:
-    return Steps(*(getattr(steps, name)[chosen] for name in Steps.__struct_fields__))
 
 
 def _communicators(instances: Instances, communicator_of: Mapping[int, int]) -> Int64s:

@@ -32,19 +32,10 @@ from tracelink.converters.clog.log import (
 )
 
 TYPES = {
-    "f32": "Float",
-    "f64": "Double",
-    "f16": "Half",
-    "bf16": "BFloat16",
-    "i32": "Int",
-    "i64": "Long",
-    "i16": "Short",
-    "i8": "Char",
-    "u8": "Byte",
-    "bool": "Bool",
-    "fp8e4m3": "Float8_e4m3fn",
+    "f32": "Float", "f64": "Double", "f16": "Half", "bf16": "BFloat16", "i32": "Int", "i64": "Long",
+    "i16": "Short", "i8": "Char", "u8": "Byte", "bool": "Bool", "fp8e4m3": "Float8_e4m3fn",
     "fp8e5m2": "Float8_e5m2",
-}
+}  # fmt: skip
 """torch's names of element types."""
 
 BATCH = "batch_op_issue"

@@ -37,6 +37,14 @@ _LIST = frozenset({list})
 _STRING = frozenset({str})
 _NUMBER = frozenset({int})
 _MISSING = frozenset({type(None)})
+_TYPES = {
+    "name": _STRING,
+    "created": _NUMBER,
+    **dict.fromkeys(("completed", "collective_sequence", "p2p_sequence"), _NUMBER | _MISSING),
+    "state": _STRING | _MISSING,
+    "record": _NUMBER | _MISSING,
+}
+"""The types of fields of valid entries; all others may be anything. An error names the first that does not fit."""
 _LARGEST = int(np.iinfo(np.int64).max)
 _LARGEST_SITE = int(np.iinfo(np.int32).max)
 _FLAGS = {True: 1, False: 0}
@@ -135,8 +143,8 @@ def _columns(dump: Dump, entries: Entries, values: _Values, strings: StringTable
         index=np.arange(entries.count),
         group=entries.spread(layout.group, np.array(list(map(groups.__getitem__, names)), np.int64)),
         group_id=numbers(layout.group_id, values.group_id),
-        collective=numbers(layout.collective_sequence, values.collective),
-        p2p=numbers(layout.p2p_sequence, values.p2p),
+        collective=numbers(layout.collective_sequence, values.collective_sequence),
+        p2p=numbers(layout.p2p_sequence, values.p2p_sequence),
         operation_number=numbers(layout.operation_number, values.operation_number),
         created=numbers(layout.created, values.created) * layout.created_unit_ns,
         started=numbers(layout.started, values.started),
@@ -238,15 +246,15 @@ def _fields_without_numbers(layout: Layout) -> tuple[str, ...]:
 
 
 class _Values(Struct):
-    """One list for each field, as decoded; None for an entry without the field."""
+    """One list for each field of a layout, as decoded; None for an entry without the field."""
 
     name: list[str]
     created: list[int]
     completed: list[int | None]
     group: list[Any]
     group_id: list[Any]
-    collective: list[int | None]
-    p2p: list[int | None]
+    collective_sequence: list[int | None]
+    p2p_sequence: list[int | None]
     state: list[str | None]
     record: list[int | None]
     is_message: list[Any]
@@ -278,13 +286,9 @@ class _Values(Struct):
     def invalid(self, layout: Layout) -> dict[int, str]:
         """Rows with an invalid field, with the problem."""
         problems: dict[int, str] = {}
-        _mistyped(layout.name, self.name, _STRING, problems)
-        _mistyped(layout.created, self.created, _NUMBER, problems, LATEST // layout.created_unit_ns)
-        _mistyped(layout.completed, self.completed, _NUMBER | _MISSING, problems)
-        _mistyped(layout.collective_sequence, self.collective, _NUMBER | _MISSING, problems)
-        _mistyped(layout.p2p_sequence, self.p2p, _NUMBER | _MISSING, problems)
-        _mistyped(layout.state, self.state, _STRING | _MISSING, problems)
-        _mistyped(layout.record, self.record, _NUMBER | _MISSING, problems)
+        for name, allowed in _TYPES.items():
+            largest = LATEST // layout.created_unit_ns if name == "created" else _LARGEST
+            _mistyped(getattr(layout, name), getattr(self, name), allowed, problems, largest)
         if layout.group and not _are_group_names(self.group):
             for row, group in enumerate(self.group):
                 if not _is_group_name(group):
@@ -295,26 +299,8 @@ class _Values(Struct):
 
 
 def _fields_of(layout: Layout) -> tuple[str, ...]:
-    return (
-        layout.name,
-        layout.created,
-        layout.completed,
-        layout.group or layout.group_id,
-        layout.group_id,
-        layout.collective_sequence,
-        layout.p2p_sequence,
-        layout.state,
-        layout.record,
-        layout.is_message,
-        layout.started,
-        layout.retired,
-        layout.timeout,
-        layout.operation_number,
-        layout.input_sizes,
-        layout.output_sizes,
-        layout.input_types,
-        layout.output_types,
-    )
+    names = {name: getattr(layout, name) for name in _Values.__struct_fields__}
+    return tuple((names | {"group": layout.group or layout.group_id}).values())
 
 
 def _mistyped(

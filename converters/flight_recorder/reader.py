@@ -145,8 +145,8 @@ def _recorded(dump: schema.Dump, fields: Fields, strings: StringTable, path: str
     if not fields.groups or not first.startswith(f"{fields.groups[0][1]}:"):
         return Recorded(fields)
     config = dump.header.get(schema.GROUP_CONFIG)
-    found = numbered(fields, strings, len(config) if isinstance(config, dict) else 0, path)
-    return Recorded(fields) if found is None else Recorded(found.fields, True, found.findings)
+    described = len(config) if isinstance(config, dict) else 0
+    return _numbered(fields, strings, described, path) or Recorded(fields)
 
 
 def _last_skipped(fields: Fields) -> int:
@@ -210,14 +210,7 @@ _BATCH_OF_MESSAGES = "batch_op_issue"
 """Sends and receives that are issued together, and are recorded as one operation of the rank alone."""
 
 
-class Numbered(Struct, frozen=True):
-    """Fields with numbers within each group, and what is not numbered."""
-
-    fields: Fields
-    findings: tuple[Finding, ...]
-
-
-def numbered(fields: Fields, strings: StringTable, described: int, path: str) -> Numbered | None:
+def _numbered(fields: Fields, strings: StringTable, described: int, path: str) -> Recorded | None:
     """The fields of a dump whose header describes so many groups; None if torchcomms did not write it."""
     if not _is_of_torchcomms(fields, strings):
         return None
@@ -233,7 +226,7 @@ def numbered(fields: Fields, strings: StringTable, described: int, path: str) ->
         p2p=np.full(len(fields), UNKNOWN),
         is_message=fields.is_message | message,
     )
-    return Numbered(found, tuple(_findings(unnumbered, path)))
+    return Recorded(found, True, tuple(_findings(unnumbered, path)))
 
 
 def _is_of_torchcomms(fields: Fields, strings: StringTable) -> bool:

@@ -8,6 +8,8 @@ from typing import Any
 
 from msgspec import Struct
 
+from tracelink.converters import flight_recorder
+
 VERSION = "version"
 ENTRIES = "entries"
 GROUP_CONFIG = "pg_config"
@@ -16,15 +18,7 @@ LIBRARY_VERSION = "comm_lib_version"
 LIBRARY_VERSION_BEFORE_2_10 = "nccl_version"
 COMMUNICATORS = "nccl_comm_state"
 
-TOP_LEVEL = (
-    VERSION,
-    GROUP_CONFIG,
-    LIBRARY_VERSION,
-    LIBRARY_VERSION_BEFORE_2_10,
-    GROUP_STATUS,
-    COMMUNICATORS,
-    ENTRIES,
-)
+TOP_LEVEL = tuple(name.decode() for name in flight_recorder.TOP_LEVEL)
 
 GROUP_NAME = "name"
 GROUP_DESCRIPTION = "desc"

@@ -423,7 +423,8 @@ def _read_one(events: Events, samples: Samples) -> None:
         elif event == "start_array" and key == "values":
             _read_pairs(events, flush, samples)
         elif event == "start_array" and key == "value":
-            _read_pair(events, flush, samples)
+            for time, text in _read_pair(events, samples):
+                flush([time], [text])
         elif event in ("start_map", "start_array"):
             _skip(events)
     gauge = gauge or gauge_of("", {})
@@ -456,18 +457,12 @@ def _read_pairs(events: Events, flush: Flush, samples: Samples) -> None:
     try:
         for event, _ in events:
             if event == "start_array":
-                kind, time = next(events)
-                what, text = next(events)
-                end, _ = next(events)
-                if kind == "number" and what in ("string", "number") and end == "end_array":
+                for time, text in _read_pair(events, samples):
                     seconds.append(time)
                     texts.append(text)
-                    if len(texts) >= FLUSHED:
-                        flush(seconds, texts)
-                        seconds, texts = [], []
-                else:
-                    samples.skipped["damaged_objects"] += 1
-                    _unwind(events, (kind, what, end))
+                if len(texts) >= FLUSHED:
+                    flush(seconds, texts)
+                    seconds, texts = [], []
             elif event == "end_array":
                 break
             elif event == "start_map":
@@ -487,16 +482,14 @@ def _unwind(events: Events, seen: Iterable[str]) -> None:
         _skip(events)
 
 
-def _read_pair(events: Events, flush: Flush, samples: Samples) -> None:
-    """The pair of `value`, whose array has begun."""
-    kind, time = next(events)
-    what, text = next(events)
-    end, _ = next(events)
+def _read_pair(events: Events, samples: Samples) -> list[tuple[float, str]]:
+    """The pair of time and value whose array has begun; none if it is damaged."""
+    (kind, time), (what, text), (end, _) = next(events), next(events), next(events)
     if kind == "number" and what in ("string", "number") and end == "end_array":
-        flush([time], [text])
-    else:
-        samples.skipped["damaged_objects"] += 1
-        _unwind(events, (kind, what, end))
+        return [(time, text)]
+    samples.skipped["damaged_objects"] += 1
+    _unwind(events, (kind, what, end))
+    return []
 
 
 def _add(gauge: Gauge, seconds: list[float], texts: list[str], samples: Samples) -> None:
