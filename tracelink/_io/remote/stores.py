@@ -9,13 +9,14 @@ from __future__ import annotations
 import asyncio
 import os
 import threading
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from datetime import UTC, datetime
 from functools import cache
 from pathlib import Path
-from typing import Any, Protocol, TypeVar, cast
+from typing import Any, TypeVar, cast
 
 from msgspec import Struct, field
 
@@ -74,45 +75,97 @@ class Folder(Struct):
     """Names that are not below the folder, or that have parts like `..`."""
 
 
-class Store(Protocol):
+class Store(ABC):
     """Objects by their addresses; each method tries again what can succeed later."""
 
-    retries: int
-    """Number of requests that were repeated."""
+    attempts = ATTEMPTS
 
+    def __init__(self) -> None:
+        self.retries = 0
+        """Number of requests that were repeated."""
+
+    @abstractmethod
     def find(self, url: str) -> Entry | None:
         """The object; None if there is none, also if there is a folder."""
-        ...
 
+    @abstractmethod
     def folder(self, url: str, *, deep: bool, most: int) -> Folder:
         """What is in a folder, with `deep` in all folders below it; at least `most + 1` objects if there are more."""
-        ...
 
     def read(self, entry: Entry, start: int, stop: int) -> bytes:
         """The bytes of a range that is within the object."""
-        ...
+
+        def ranged() -> bytes:
+            data = self._range(entry, start, stop)
+            if len(data) < stop - start:
+                raise ShortReadError(f"it sent {len(data):,} of {stop - start:,} bytes")
+            return data
+
+        return self._tried_on(entry, ranged)
 
     def starts(self, entries: Sequence[Entry], size: int) -> list[bytes]:
-        """The first bytes of objects, many at a time; empty if they cannot be read."""
-        ...
+        """The first bytes of objects, many at a time if possible; empty if they cannot be read."""
+        found = []
+        for entry in entries:
+            start = b""
+            if entry.in_ranges and entry.bytes:
+                with suppress(TraceError):
+                    start = self.read(entry, 0, min(size, entry.bytes))
+            found.append(start)
+        return found
 
     def copy(
         self, entry: Entry, write: Callable[[bytes], object], begin: Callable[[], object], limit: int
     ) -> None:
         """Writes a whole object of which no parts can be read; calls `begin` before each attempt."""
-        ...
 
+        def whole() -> None:
+            begin()
+            count = 0
+            for piece in self._pieces(entry):
+                count += len(piece)
+                if count > limit:
+                    raise UnreadableError(
+                        f"it has more than {limit:,} bytes", source=shown(entry.url), advice=ANYTHING
+                    )
+                write(piece)
+            if entry.bytes not in (count, UNKNOWN_SIZE):
+                raise ShortReadError(f"it sent {count:,} of {entry.bytes:,} bytes")
+
+        self._tried_on(entry, whole)
+
+    @abstractmethod
     def write(self, file: Path, url: str) -> None:
         """Makes an object of a file; it appears whole or not at all."""
-        ...
 
+    @abstractmethod
     def remove(self, url: str) -> None:
-        """Removes an object."""
-        ...
+        """Removes an object; there may be none."""
 
+    @abstractmethod
     def check_writable(self, url: str) -> None:
         """Raises TraceError if an object cannot be written, as far as that is known before."""
-        ...
+
+    @abstractmethod
+    def _range(self, entry: Entry, start: int, stop: int) -> bytes:
+        """The bytes of a range, as far as the store sends them."""
+
+    @abstractmethod
+    def _pieces(self, entry: Entry) -> Iterator[bytes]:
+        """The bytes of a whole object."""
+
+    def _tried(self, url: str, work: Callable[[], Result]) -> Result:
+        return tried(work, url, self._count, self.attempts)
+
+    def _tried_on(self, entry: Entry, work: Callable[[], Result]) -> Result:
+        """The same for an object that exists."""
+        try:
+            return self._tried(entry.url, work)
+        except FileNotFoundError:
+            raise gone(entry.url) from None
+
+    def _count(self) -> None:
+        self.retries += 1
 
 
 def store_of(url: str) -> Store:
@@ -159,11 +212,11 @@ def _session() -> Any:
     return AioSession()
 
 
-class FileSystemStore:
+class FileSystemStore(Store):
     """A store by its file system in fsspec."""
 
     def __init__(self, root: str, *, in_loop: bool) -> None:
-        self.retries = 0
+        super().__init__()
         self._root = root
         self._loop: asyncio.AbstractEventLoop | None = None
         try:
@@ -179,6 +232,7 @@ class FileSystemStore:
         import fsspec
 
         kind = fsspec.get_filesystem_class(scheme_of(self._root))
+        self.attempts = ATTEMPTS_OF_CLIENTS if kind.async_impl else ATTEMPTS
         options: dict[str, Any] = kind._get_kwargs_from_urls(f"{self._root}/")
         if kind.async_impl and not in_loop:
             self._loop = asyncio.new_event_loop()
@@ -228,29 +282,19 @@ class FileSystemStore:
                 break
         return found
 
-    def read(self, entry: Entry, start: int, stop: int) -> bytes:
-        """The bytes of a range."""
-        path = self._path(entry.url)
+    def _range(self, entry: Entry, start: int, stop: int) -> bytes:
+        data = bytes(self._call("cat_file", self._path(entry.url), start=start, end=stop))
+        if len(data) > stop - start:
+            raise UnreadableError("the store does not send ranges", source=shown(entry.url), advice=ANYTHING)
+        return data
 
-        def ranged() -> bytes:
-            data = bytes(self._call("cat_file", path, start=start, end=stop))
-            if len(data) > stop - start:
-                raise UnreadableError(
-                    "the store does not send ranges", source=shown(entry.url), advice=ANYTHING
-                )
-            if len(data) < stop - start:
-                raise ShortReadError(f"it sent {len(data):,} of {stop - start:,} bytes")
-            return data
-
-        try:
-            return self._tried(entry.url, ranged)
-        except FileNotFoundError:
-            raise gone(entry.url) from None
+    def _pieces(self, entry: Entry) -> Iterator[bytes]:
+        yield bytes(self._call("cat_file", self._path(entry.url)))
 
     def starts(self, entries: Sequence[Entry], size: int) -> list[bytes]:
         """The first bytes of objects, many at a time; empty if they cannot be read."""
         if self._loop is None:
-            return starts_one_by_one(self, entries, size)
+            return super().starts(entries, size)
         free = asyncio.Semaphore(REQUESTS_AT_ONCE)
 
         async def start(entry: Entry) -> bytes:
@@ -264,26 +308,6 @@ class FileSystemStore:
             return await asyncio.gather(*map(start, entries))
 
         return self._run(all_starts(), LONGEST_REQUEST)
-
-    def copy(
-        self, entry: Entry, write: Callable[[bytes], object], begin: Callable[[], object], limit: int
-    ) -> None:
-        """Writes a whole object whose size is unknown."""
-        path = self._path(entry.url)
-
-        def whole() -> None:
-            begin()
-            data = bytes(self._call("cat_file", path))
-            if len(data) > limit:
-                raise UnreadableError(
-                    f"it has more than {limit:,} bytes", source=shown(entry.url), advice=ANYTHING
-                )
-            write(data)
-
-        try:
-            self._tried(entry.url, whole)
-        except FileNotFoundError:
-            raise gone(entry.url) from None
 
     def write(self, file: Path, url: str) -> None:
         """Uploads a file: in one piece, or in parts that become an object when all are there."""
@@ -341,13 +365,6 @@ class FileSystemStore:
     def _path(self, url: str) -> str:
         return str(self._system._strip_protocol(url))
 
-    def _tried(self, url: str, work: Callable[[], Result]) -> Result:
-        attempts = ATTEMPTS_OF_CLIENTS if self._system.async_impl else ATTEMPTS
-        return tried(work, url, self._count, attempts)
-
-    def _count(self) -> None:
-        self.retries += 1
-
     def _call(self, name: str, *args: Any, **options: Any) -> Any:
         """The result of a method of the file system, which is a coroutine in most of them."""
         if self._loop is None:
@@ -371,18 +388,6 @@ class FileSystemStore:
             task.cancel()
         if tasks:
             loop.run_until_complete(asyncio.wait(tasks, timeout=AFTER_INTERRUPT))
-
-
-def starts_one_by_one(store: Store, entries: Sequence[Entry], size: int) -> list[bytes]:
-    """The first bytes of objects; empty if they cannot be read."""
-    found = []
-    for entry in entries:
-        start = b""
-        if entry.in_ranges and entry.bytes:
-            with suppress(TraceError):
-                start = store.read(entry, 0, min(size, entry.bytes))
-        found.append(start)
-    return found
 
 
 def _no_place(url: str) -> TraceError:

@@ -8,20 +8,18 @@ import netrc
 import os
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Sequence
+from collections.abc import Iterator
 from contextlib import suppress
 from email.utils import parsedate_to_datetime
 from html.parser import HTMLParser
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 from urllib.parse import unquote, urljoin, urlsplit, urlunsplit
 
 from tracelink._io.remote.addresses import WEB, folder_of, shown
-from tracelink._io.remote.attempts import ANYTHING, ShortReadError, gone, tried
-from tracelink._io.remote.stores import UNKNOWN_SIZE, Entry, Folder, starts_one_by_one
+from tracelink._io.remote.attempts import ANYTHING
+from tracelink._io.remote.stores import UNKNOWN_SIZE, Entry, Folder, Store
 from tracelink._model.errors import ChangedError, UnreadableError, UsageError
-
-Result = TypeVar("Result")
 
 PATIENCE = 60.0
 """Seconds without a byte after which a request is tried again."""
@@ -35,11 +33,11 @@ REDIRECTS = (301, 302, 303, 307, 308)
 PARTIAL, NOT_FOUND, GONE, UNSATISFIABLE = 206, 404, 410, 416
 
 
-class WebStore:
+class WebStore(Store):
     """A web server; what it redirects to is on the web as well."""
 
     def __init__(self) -> None:
-        self.retries = 0
+        super().__init__()
         self._opener = urllib.request.OpenerDirector()
         for handler in (
             urllib.request.ProxyHandler(),
@@ -128,52 +126,17 @@ class WebStore:
                 )
             return text.decode("utf-8", "replace"), answer.geturl().partition("?")[0]
 
-    def read(self, entry: Entry, start: int, stop: int) -> bytes:
-        """The bytes of a range."""
+    def _range(self, entry: Entry, start: int, stop: int) -> bytes:
+        with self._get(entry.url, f"bytes={start}-{stop - 1}") as answer:
+            whole = _size_in_range(answer.headers.get("Content-Range", ""))
+            if answer.status != PARTIAL or whole not in (entry.bytes, UNKNOWN_SIZE):
+                raise changed(entry)
+            return _read(answer, stop - start)
 
-        def ranged() -> bytes:
-            with self._get(entry.url, f"bytes={start}-{stop - 1}") as answer:
-                if answer.status != PARTIAL:
-                    raise changed(entry)
-                if _size_in_range(answer.headers.get("Content-Range", "")) not in (entry.bytes, UNKNOWN_SIZE):
-                    raise changed(entry)
-                data = _read(answer, stop - start)
-            if len(data) < stop - start:
-                raise ShortReadError(f"it sent {len(data):,} of {stop - start:,} bytes")
-            return data
-
-        try:
-            return self._tried(entry.url, ranged)
-        except FileNotFoundError:
-            raise gone(entry.url) from None
-
-    def starts(self, entries: Sequence[Entry], size: int) -> list[bytes]:
-        """The first bytes of objects; empty if they cannot be read."""
-        return starts_one_by_one(self, entries, size)
-
-    def copy(
-        self, entry: Entry, write: Callable[[bytes], object], begin: Callable[[], object], limit: int
-    ) -> None:
-        """Writes a whole object, of which no parts can be read; calls `begin` before each attempt."""
-
-        def whole() -> None:
-            begin()
-            count = 0
-            with self._get(entry.url, "") as answer:
-                while data := _read(answer, PIECE):
-                    write(data)
-                    count += len(data)
-                    if count > limit:
-                        raise UnreadableError(
-                            f"it has more than {limit:,} bytes", source=shown(entry.url), advice=ANYTHING
-                        )
-            if entry.bytes not in (count, UNKNOWN_SIZE):
-                raise ShortReadError(f"it sent {count:,} of {entry.bytes:,} bytes")
-
-        try:
-            self._tried(entry.url, whole)
-        except FileNotFoundError:
-            raise gone(entry.url) from None
+    def _pieces(self, entry: Entry) -> Iterator[bytes]:
+        with self._get(entry.url, "") as answer:
+            while data := _read(answer, PIECE):
+                yield data
 
     def write(self, file: Path, url: str) -> None:
         """Raises UsageError: web servers take no files."""
@@ -190,12 +153,6 @@ class WebStore:
             source=shown(url),
             advice="Write to a file or to an object store, such as s3://",
         )
-
-    def _tried(self, url: str, work: Callable[[], Result]) -> Result:
-        return tried(work, url, self._count)
-
-    def _count(self) -> None:
-        self.retries += 1
 
     def _get(self, url: str, ranged: str) -> Any:
         """The answer to a request; raises FileNotFoundError if there is nothing."""
