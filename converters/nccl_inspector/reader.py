@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, BinaryIO
 
 import msgspec
@@ -106,7 +106,7 @@ class _Assembly(Struct):
         """The whole trace."""
         found, strings = self.operations, StringTable()
         communicators = list(found.communicators)
-        timed = np.array(found.start, np.int64) > 0
+        timed = found.column("start") > 0
         rows = np.flatnonzero(timed)
         events, communications, groups = self._events(strings, rows, communicators)
         tracks = [_stream(communicator) for communicator in communicators]
@@ -146,11 +146,9 @@ class _Assembly(Struct):
         The numbers of collectives count those of one name, so that each name has a group of its own.
         """
         found = self.operations
-        name, communicator = (
-            np.array(found.name, np.int64)[rows],
-            np.array(found.communicator, np.int64)[rows],
+        name, communicator, start, stop = (
+            found.column(one)[rows] for one in ("name", "communicator", "start", "stop")
         )
-        start, stop = np.array(found.start, np.int64)[rows], np.array(found.stop, np.int64)[rows]
         texts = found.names.texts()
         labels = strings.encode(f"{BACKEND}:{text or 'unknown'}" for text in texts)
         names = labels[name] if len(texts) else np.empty(0, np.int32)
@@ -181,18 +179,19 @@ class _Assembly(Struct):
         operations = [operation_of(text) for text in found.names.texts()]
         size = np.array([one.size for one in communicators], np.int64)
         own = np.array([one.rank for one in communicators], np.int64)
-        communicator, name = (np.array(one, np.int64)[rows] for one in (found.communicator, found.name))
-        stored, peer = np.array(found.bytes, np.int64)[rows], np.array(found.peer, np.int64)[rows]
+        communicator, name, stored, peer = (
+            found.column(one)[rows] for one in ("communicator", "name", "bytes", "peer")
+        )
         ranks, mine = (column[communicator] if len(column) else column for column in (size, own))
         given, got = _elements(operations, name, stored, ranks)
         is_send = np.array([one == Operation.SEND for one in operations], np.bool_)[name]
-        message = np.array(found.message, np.int64)[rows] > 0
+        message = found.column("message")[rows] > 0
         return Communications.of(
             len(rows),
             row=np.arange(len(rows)),
             operation=names,
             group=group,
-            sequence=np.array(found.number, np.int64)[rows],
+            sequence=found.column("number")[rows],
             point_to_point=message,
             source=np.where(message, np.where(is_send, mine, peer), UNKNOWN),
             target=np.where(message, np.where(is_send, peer, mine), UNKNOWN),
@@ -207,8 +206,8 @@ class _Assembly(Struct):
     ) -> tuple[Counters, list[Track]]:
         """Rates and times of operations when they ended, else when their lines were written."""
         found = self.operations
-        communicator = np.array(found.communicator, np.int64)
-        time = np.where(timed, np.array(found.stop, np.int64), np.array(found.written, np.int64))
+        communicator = found.column("communicator")
+        time = np.where(timed, found.column("stop"), found.column("written"))
         parts: list[Counters] = []
         tracks: list[Track] = []
         for column, title, unit in (*RATES, *TIMES):
@@ -286,42 +285,30 @@ def _most(values: Any) -> str:
     return max(named)[1] if named else ""
 
 
-PROBLEMS: dict[str, tuple[Severity, Callable[[int], str]]] = {
-    Truncated.reason: (
-        Severity.WARNING,
-        lambda count: "the last line is incomplete: the process still runs, or was killed. It is skipped.",
-    ),
-    "damaged_line": (
-        Severity.WARNING,
-        lambda count: f"{subject(count, 'line', 'are')} damaged, and skipped.",
-    ),
-    "other_line": (
-        Severity.WARNING,
-        lambda count: f"{subject(count, 'line', 'are')} no operation, and skipped.",
-    ),
+PROBLEMS: dict[str, tuple[Severity, str, str, str]] = {
+    "damaged_line": (Severity.WARNING, "line", "are", "damaged, and skipped."),
+    "other_line": (Severity.WARNING, "line", "are", "no operation, and skipped."),
     "no_communicator": (
         Severity.WARNING,
-        lambda count: f"{subject(count, 'operation', 'are')} skipped: no line before names the communicator.",
+        "operation",
+        "are",
+        "skipped: no line before names the communicator.",
     ),
     "missing_lines": (
         Severity.WARNING,
-        lambda count: (
-            f"{subject(count, 'line', 'are')} missing: the dump_stats lines of the file count more."
-        ),
+        "line",
+        "are",
+        "missing: the dump_stats lines of the file count more.",
     ),
     "overwritten": (
         Severity.WARNING,
-        lambda count: (
-            f"{subject(count, 'operation', 'were')} overwritten before the Inspector wrote them. Record with a larger "
-            "NCCL_INSPECTOR_DUMP_COLL_RING_SIZE."
-        ),
+        "operation",
+        "were",
+        "overwritten before the Inspector wrote them. Record with a larger NCCL_INSPECTOR_DUMP_COLL_RING_SIZE.",
     ),
-    "proxy_record": (
-        Severity.INFO,
-        lambda count: f"{subject(count, 'record', 'are')} of the network proxy, and not used.",
-    ),
+    "proxy_record": (Severity.INFO, "record", "are", "of the network proxy, and not used."),
 }
-"""What each problem means."""
+"""What each problem means, after the number of things with it."""
 
 
 def _findings(
@@ -332,9 +319,15 @@ def _findings(
     if damage:
         del problems[Truncated.reason]
         yield Truncated(path, f"it is damaged ({damage})", found.lines, "line").finding()
-    for reason, (severity, text) in PROBLEMS.items():
+    if count := problems[Truncated.reason]:
+        message = (
+            f"{path}: the last line is incomplete: the process still runs, or was killed. It is skipped."
+        )
+        yield Finding(Severity.WARNING, Truncated.reason, message, count, path)
+    for reason, (severity, thing, verb, rest) in PROBLEMS.items():
         if count := problems[reason]:
-            yield Finding(severity, reason, f"{path}: {text(count)}", count, path)
+            message = f"{path}: {subject(count, thing, verb)} {rest}"
+            yield Finding(severity, reason, message, count, path)
     untimed = len(found) - timed
     if untimed:
         message = (

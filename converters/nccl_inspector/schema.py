@@ -9,10 +9,11 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 
 import msgspec
+import numpy as np
 from msgspec import Struct, field
 
 from tracelink._io.sources import Opened, Source
-from tracelink._model.columns import MICROSECOND, UNKNOWN, StringTable
+from tracelink._model.columns import MICROSECOND, UNKNOWN, Int64s, StringTable
 from tracelink._model.communications import number_in, rank_in, text_in
 from tracelink._model.errors import UnreadableError
 
@@ -232,6 +233,10 @@ class Operations(Struct):
 
     def __len__(self) -> int:
         return len(self.name)
+
+    def column(self, name: str) -> Int64s:
+        """A column of integers."""
+        return np.array(getattr(self, name), np.int64)
 
     def add(self, communicator: int, operation: Collective | Message, written_us: int) -> None:
         """One more operation."""

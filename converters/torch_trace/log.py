@@ -8,6 +8,7 @@ from array import array
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from sys import intern
+from typing import TypeVar
 
 import msgspec
 from msgspec import Struct, field
@@ -24,6 +25,8 @@ from tracelink._model.trace import SourceInfo
 from tracelink.converters.pytorch.arguments import decimal_nanoseconds
 from tracelink.converters.torch_trace import schema
 from tracelink.converters.torch_trace.schema import Damage, LogClock, Record, records_in
+
+_Content = TypeVar("_Content")
 
 FORMAT = "torch-trace"
 LARGEST_KEPT = 64 << 10
@@ -42,6 +45,8 @@ _event = msgspec.json.Decoder(schema.ChromiumEvent)
 _arguments = msgspec.json.Decoder(schema.PhaseArguments)
 _estimates = msgspec.json.Decoder(schema.Estimates)
 _execution = msgspec.json.Decoder(schema.Execution)
+_object = msgspec.json.Decoder(dict[str, object])
+_stacks = msgspec.json.Decoder(dict[str, list[str]])
 
 
 class Decoded(Struct, frozen=True):
@@ -113,9 +118,8 @@ class _Decoder(Struct):
         self.time = self.clock.continued(record.time_ns)
         if record.noise:
             self.problems["noise"] += record.noise
-        try:
-            envelope = _envelope.decode(record.envelope)
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        envelope = _content(_envelope, record.envelope)
+        if envelope is None:
             self.problems["damaged_record"] += 1
             return
         if envelope.rank is not None:
@@ -172,8 +176,8 @@ class _Decoder(Struct):
             self.first_instant = self.time, time
         compile_id = arguments.compile_id if arguments.compile_id not in (None, schema.NO_ID) else ""
         place = (record.payload_offset, record.payload_bytes)
+        opened = _Open(event.name, time, compile_id or "", arguments.fn_name or "", place, self.records)
         if event.ph == schema.BEGIN:
-            opened = _Open(event.name, time, compile_id or "", arguments.fn_name or "", place, self.records)
             self.begun.setdefault(event.name, []).append(opened)
         elif event.ph == schema.END and self.begun.get(event.name):
             opened = self.begun[event.name].pop()
@@ -181,7 +185,6 @@ class _Decoder(Struct):
         elif event.ph == schema.END:
             self.problems["end_without_begin"] += 1
         else:
-            opened = _Open(event.name, time, compile_id or "", arguments.fn_name or "", place, self.records)
             self._add_phase(opened, time, place, instant=True)
 
     def _add_phase(
@@ -371,24 +374,29 @@ def content_of(payload: bytes) -> str:
     return hashlib.md5(_DIFFERS.sub(b"", payload), usedforsecurity=False).hexdigest()
 
 
+def _content(decoder: msgspec.json.Decoder[_Content], payload: bytes) -> _Content | None:
+    """What a payload contains; None if it is damaged."""
+    try:
+        return decoder.decode(payload)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return None
+
+
 def _cache_key(payload: bytes) -> str:
     """The key; what else there is can be the text of a whole graph."""
-    try:
-        return _arguments.decode(payload).key or ""
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        return ""
+    found = _content(_arguments, payload)
+    return (found and found.key) or ""
 
 
 def _estimated(payload: bytes) -> tuple[str, str]:
     """`operations collectives ns ns-of-collectives` of a graph, and a digest of its operations and tensors."""
-    try:
-        operations = _estimates.decode(payload).ops
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+    found = _content(_estimates, payload)
+    if not found:
         return "", ""
-    times = [(one.type == schema.COLLECTIVE, _whole(one.estimated_runtime_ns)) for one in operations]
+    times = [(one.type == schema.COLLECTIVE, _whole(one.estimated_runtime_ns)) for one in found.ops]
     total, collectives = sum(time for _, time in times), sum(time for is_one, time in times if is_one)
     text = f"{len(times)} {sum(is_one for is_one, _ in times)} {total} {collectives}"
-    tensors = [(one.name, one.type, bytes(one.outputs)) for one in operations]
+    tensors = [(one.name, one.type, bytes(one.outputs)) for one in found.ops]
     return text, hashlib.md5(repr(tensors).encode(), usedforsecurity=False).hexdigest()
 
 
@@ -399,17 +407,12 @@ def _whole(time: float | None) -> int:
 
 def _executed(payload: bytes) -> str:
     """The compile ids of graphs that ran, in order."""
-    try:
-        return " ".join(one.compile_id or "?" for one in _execution.decode(payload).graph_execution_order)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        return ""
+    found = _content(_execution, payload)
+    return " ".join(one.compile_id or "?" for one in found.graph_execution_order) if found else ""
 
 
 def _version(payload: bytes) -> str:
-    try:
-        found = msgspec.json.decode(payload, type=dict[str, object]).get("pytorch_version")
-    except (msgspec.DecodeError, UnicodeDecodeError):
-        return ""
+    found = (_content(_object, payload) or {}).get("pytorch_version")
     return found if isinstance(found, str) else ""
 
 
@@ -418,12 +421,8 @@ _STACK_FRAME = re.compile(r'File "(?:[^"\n]*[/\\])?([^"\n]*)", line (\d+), in ([
 
 def _kernel_sources(payload: bytes) -> list[str]:
     """`cpp_fused_gelu_1: train.py:15 (forward)` for each kernel, from the innermost frames of its stacks."""
-    try:
-        stacks = msgspec.json.decode(payload, type=dict[str, list[str]])
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        return []
     found = []
-    for kernel, texts in stacks.items():
+    for kernel, texts in (_content(_stacks, payload) or {}).items():
         frames = [frame[-1] for text in texts if (frame := _STACK_FRAME.findall(text))]
         lines = [f"{file}:{line} ({function})" for file, line, function in frames]
         if lines:
