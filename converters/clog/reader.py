@@ -11,7 +11,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from tracelink._io.engine import Engine
-from tracelink._io.sources import Source
+from tracelink._io.sources import LARGEST_RANK, Source
 from tracelink._model.columns import NO_TIME, UNKNOWN, Bools, Int8s, Int32s, Int64s, StringTable, distinct
 from tracelink._model.communications import Communications
 from tracelink._model.events import EventKind, Events, Key, KeyColumn, Track, TrackKind
@@ -347,7 +347,7 @@ def _ends(signature: Signature, log: Log) -> tuple[int, int]:
     if operation not in POINT_TO_POINT:
         return UNKNOWN, UNKNOWN
     communicator = log.communicators.get(signature.communicator)
-    own, peer = communicator.rank if communicator else UNKNOWN, _number(signature.parameters.get("peer", ""))
+    own, peer = communicator.rank if communicator else UNKNOWN, _rank(signature, "peer")
     return (own, peer) if operation == Operation.SEND else (peer, own)
 
 
@@ -365,7 +365,13 @@ def _named(signature: Signature, ends: tuple[int, int]) -> str:
 
 def _root(signature: Signature) -> int:
     rooted = operation_of(signature.operation) in ROOTED
-    return _number(signature.parameters.get("root", "")) if rooted else UNKNOWN
+    return _rank(signature, "root") if rooted else UNKNOWN
+
+
+def _rank(signature: Signature, parameter: str) -> int:
+    """A rank within the communicator; UNKNOWN if it is invalid."""
+    number = _number(signature.parameters.get(parameter, ""))
+    return number if number <= LARGEST_RANK else UNKNOWN
 
 
 def _type(signature: Signature) -> str:

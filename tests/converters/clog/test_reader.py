@@ -326,6 +326,14 @@ def test_times_that_no_job_has_do_not_overflow(line: bytes) -> None:
     assert len(recorded(Clog().call().text + line + b"\n").records) >= 1
 
 
+@pytest.mark.parametrize("peer", [999_999, 1_000_000, 1 << 32, 1 << 62])
+def test_a_peer_that_no_job_has_is_unknown(peer: int) -> None:
+    log = Clog().call("send", SEND.replace("peer=1", f"peer={peer}"))
+    requests = recorded(log.text).requests
+    known = peer < 1_000_000
+    assert (requests.source.tolist(), requests.target.tolist()) == ([0], [peer if known else UNKNOWN])
+
+
 def test_a_base_that_no_clock_shows_is_refused() -> None:
     with pytest.raises(UnreadableError):
         recorded(b"V|1|base_timestamp=999999999999.000\n")
