@@ -80,8 +80,8 @@ def written_dataset(profile: Path, folder: Path, events: int) -> int:
     from tracelink._run.processes import Processes
     from tracelink._store import parquet
     from tracelink.converters.tables import schema
-    from tracelink.converters.tables.contents import job_tables, rank_tables
     from tracelink.converters.tables.storage import write_manifest
+    from tracelink.converters.tables.writer import job_tables, rank_tables
 
     job = read_job(discover_inputs(profile), Processes())
     contents = list(rank_tables(with_memory(job.parts[0].load()), None))

@@ -15,8 +15,7 @@ from builders.perfetto_native import Slice, write
 from tracelink._model.columns import UNKNOWN
 from tracelink._model.events import EventKind, Key, Relation, TrackKind
 from tracelink._model.job import Job
-from tracelink.converters.perfetto.native_overview import MOST_READINGS
-from tracelink.converters.perfetto.native_writer import PerfettoWriter
+from tracelink.converters.perfetto.native_writer import MOST_READINGS, PerfettoWriter
 from tracelink.converters.perfetto.timeline.job import ArgumentChoice, TimelineOptions
 from tracelink.converters.perfetto.timeline.schema import SUMMARY_CATEGORY
 

@@ -28,7 +28,7 @@ from tracelink._model.trace import TEXT_KEYS
 def assert_same_graph(graph: EventGraph, expected: EventGraph, *, arguments: bool = True) -> None:
     """Every table, key, edge, sample and report is equal; and so are the arguments of all events."""
     for name in TABLES:
-        columns, of = graph.table(name), expected.table(name)
+        columns, of = graph.table(name).columns, expected.table(name).columns
         assert list(columns) == list(of)
         for column in of:
             assert (name, column, listed(columns[column])) == (name, column, listed(of[column]))
