@@ -21,7 +21,7 @@ from tracelink._run.reading import parse_ranks
 from tracelink.cli.answer import print_answer
 from tracelink.cli.console import Console
 from tracelink.cli.main import FINE, IN_FLIGHT, NO
-from tracelink.cli.options import WHOLE, Traces, collected, command, reads
+from tracelink.cli.options import WHOLE, Traces, command, reads
 
 if TYPE_CHECKING:
     from tracelink._hang.facts.journal import Journal
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 EXIT_CODES: Mapping[Verdict, int] = {"ok": FINE, "problem": NO, "in_flight": IN_FLIGHT}
 
 
-# Options of `diagnose`: which dumps to read, and which entries to show.
+# The selection of entries.
 
 
 SHOWN, ON_PAGE = 20, 500
@@ -61,37 +61,6 @@ def _entries(
     if not entries:
         return None
     return EntrySelection(None if only_ranks is None else parse_ranks(only_ranks, "--ranks"), groups, stacks)
-
-
-takes_entries = collected(
-    "entries",
-    _entries,
-    (
-        click.option(
-            "--entries",
-            is_flag=True,
-            help="Show the last entries of all ranks side by side.",
-        ),
-        click.option(
-            "--ranks",
-            "only_ranks",
-            metavar="N-M,...",
-            help="With --entries: show only these ranks, such as 0-7,64.",
-        ),
-        click.option(
-            "-g",
-            "--group",
-            "groups",
-            multiple=True,
-            metavar="NAME",
-            help="With --entries: show only groups with this name or description, or part of it. Repeatable.",
-        ),
-        click.option(
-            "--stacks", is_flag=True, help="With --entries: also show the Python stack of each entry."
-        ),
-    ),
-)
-"""Adds the options that show entries; the function gets them as `entries`, None without --entries."""
 
 
 # `tracelink diagnose`.
@@ -134,7 +103,26 @@ takes_entries = collected(
 @click.option(
     "--hung", is_flag=True, help="The job is known to hang: do not leave open whether it still runs."
 )
-@takes_entries
+@click.option(
+    "--entries",
+    is_flag=True,
+    help="Show the last entries of all ranks side by side.",
+)
+@click.option(
+    "--ranks",
+    "only_ranks",
+    metavar="N-M,...",
+    help="With --entries: show only these ranks, such as 0-7,64.",
+)
+@click.option(
+    "-g",
+    "--group",
+    "groups",
+    multiple=True,
+    metavar="NAME",
+    help="With --entries: show only groups with this name or description, or part of it. Repeatable.",
+)
+@click.option("--stacks", is_flag=True, help="With --entries: also show the Python stack of each entry.")
 @click.option(
     "-n",
     "--limit",
@@ -159,7 +147,10 @@ def diagnose(
     prefix: str,
     replica_size: int | None,
     hung: bool,
-    entries: EntrySelection | None,
+    entries: bool,
+    only_ranks: str | None,
+    groups: tuple[str, ...],
+    stacks: bool,
     limit: int | None,
     output: str | None,
 ) -> None:
@@ -174,6 +165,7 @@ def diagnose(
     The exit code is 0 if no problem was found, 1 if the job hangs or failed, 2 for wrong arguments, 3 if nothing could
     be read, and 4 if ranks are in calls, late or without a dump, and nothing shows whether the job hangs or runs.
     """
+    selection = _entries(entries, only_ranks, groups, stacks)
     database = _database_at(output)
     with traces.watched(console, *before) as reading:
         examined = examine(
@@ -195,8 +187,8 @@ def diagnose(
         database.write(examined)
     result, report = (
         _diagnosis(examined, limit)
-        if entries is None
-        else _entries_of(console, examined, entries, limit, output)
+        if selection is None
+        else _entries_of(console, examined, selection, limit, output)
     )
     if console.quiet and not console.json:
         if lines := _verdict(diagnosis, limit):

@@ -6,9 +6,9 @@ import os
 import shlex
 import shutil
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 from click.shell_completion import CompletionItem
@@ -28,7 +28,6 @@ from tracelink.cli.main import FINE, NO, Terminated
 from tracelink.cli.options import (
     Traces,
     Words,
-    collected,
     command,
     option,
     reads,
@@ -42,106 +41,14 @@ if TYPE_CHECKING:
     from tracelink.plugins.outputs import Output
 
 
-# Options of outputs.
-
-
 BUNDLE = "perfetto-bundle"
-
 TIMELINES, CHAKRA = "Timelines (perfetto, perfetto-json)", "Chakra traces (chakra)"
 DRAWINGS = "Drawings of Chakra traces (svg, dot, graphml)"
 
 
-def takes_format(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Adds the option for the output format."""
-    return click.option(
-        "-t",
-        "--to",
-        metavar="FORMAT",
-        shell_complete=_complete_format,
-        help="Output format; see `tracelink formats`. Default: from the name of the output, else perfetto-json.",
-    )(function)
-
-
-def _writing(
-    variant: str | None,
-    deps: str | None,
-    gaps: bool,
-    arguments: str | None,
-    python: bool | None,
-    compress: bool,
-    critical_path: bool,
-) -> dict[str, str]:
-    given = {
-        "variant": variant,
-        "deps": deps,
-        "gaps": "yes" if gaps else None,
-        "args": arguments,
-        "python": None if python is None else "yes" if python else "no",
-        "compress": "yes" if compress else None,
-        "critical_path": "yes" if critical_path else None,
-    }
-    return {name: value for name, value in given.items() if value is not None}
-
-
-takes_writing = collected(
-    "options",
-    _writing,
-    (
-        option(
-            "--args",
-            "arguments",
-            type=Words(["all", "link", "none"]),
-            help="Write all arguments of events (default), only those that linking adds, or none (default of "
-            "duckdb and parquet).",
-            heading=TIMELINES,
-        ),
-        option(
-            "--python/--no-python",
-            default=None,
-            help="Write calls of Python functions (default), or leave them out.",
-            heading=TIMELINES,
-        ),
-        option(
-            "--compress",
-            is_flag=True,
-            help="Write a smaller file: gzip for JSON, stronger deflate for native traces.",
-            heading=TIMELINES,
-        ),
-        option(
-            "--critical-path",
-            is_flag=True,
-            help="Draw the critical path: a track of each rank, and arrows between ranks.",
-            heading=TIMELINES,
-        ),
-        option(
-            "--variant",
-            type=Words(["full", "astra-sim"]),
-            help="Write everything (default), or only device work and communication, as ASTRA-sim runs them.",
-            heading=CHAKRA,
-        ),
-        option(
-            "--deps",
-            type=Words(["both", "time", "data"]),
-            help="Let nodes depend on what ran before them (time), on what produced their tensors (data), or "
-            "both (default).",
-            heading=CHAKRA,
-        ),
-        option(
-            "--gaps",
-            is_flag=True,
-            help="Write pauses between operators as idle nodes.",
-            heading=CHAKRA,
-        ),
-    ),
-)
-"""Adds the options of writers; the function gets them as `options`."""
-
-
 def _complete_format(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    return [CompletionItem(name) for name in plugins.writers() if name.startswith(incomplete)]
-
-
-# `tracelink merge`.
+    known = [*plugins.writers(), *plugins.conversions()]
+    return [CompletionItem(name) for name in dict.fromkeys(known) if name.startswith(incomplete)]
 
 
 @command(
@@ -169,14 +76,66 @@ def _complete_format(ctx: click.Context, param: click.Parameter, incomplete: str
     metavar="FILE|DIR|-",
     help="Output file or directory; - is standard output. Default: merged, with the suffix of the format.",
 )
-@takes_format
+@click.option(
+    "-t",
+    "--to",
+    metavar="FORMAT",
+    shell_complete=_complete_format,
+    help="Output format; see `tracelink formats`. Default: from the name of the output, else perfetto-json.",
+)
 @click.option(
     "--open",
     "opening",
     is_flag=True,
     help="Open the output in Perfetto's UI, as `tracelink open` does. Then --to defaults to perfetto.",
 )
-@takes_writing
+@option(
+    "--args",
+    type=Words(["all", "link", "none"]),
+    help="Write all arguments of events (default), only those that linking adds, or none (default of "
+    "duckdb and parquet).",
+    heading=TIMELINES,
+)
+@option(
+    "--python/--no-python",
+    default=None,
+    help="Write calls of Python functions (default), or leave them out.",
+    heading=TIMELINES,
+)
+@option(
+    "--compress",
+    is_flag=True,
+    default=None,
+    help="Write a smaller file: gzip for JSON, stronger deflate for native traces.",
+    heading=TIMELINES,
+)
+@option(
+    "--critical-path",
+    is_flag=True,
+    default=None,
+    help="Draw the critical path: a track of each rank, and arrows between ranks.",
+    heading=TIMELINES,
+)
+@option(
+    "--variant",
+    type=Words(["full", "astra-sim"]),
+    help="Write everything (default), or only device work and communication, as ASTRA-sim runs them.",
+    heading=CHAKRA,
+)
+@option(
+    "--deps",
+    type=Words(["both", "time", "data"]),
+    help="Let nodes depend on what ran before them (time), on what produced their tensors (data), or "
+    "both (default).",
+    heading=CHAKRA,
+)
+@option(
+    "--gaps",
+    is_flag=True,
+    default=None,
+    help="Write pauses between operators as idle nodes.",
+    heading=CHAKRA,
+)
 @option(
     "--bundle",
     is_flag=True,
@@ -212,12 +171,12 @@ def merge(
     traces: Traces,
     output: str | None,
     to: str | None,
-    options: dict[str, str],
     bundle: bool,
     depth: int | None,
     limit: int | None,
     resume: bool,
     opening: bool,
+    **writing: str | bool | None,
 ) -> None:
     """Merge the traces of all ranks into one, or write a trace in another form.
 
@@ -249,7 +208,7 @@ def merge(
                 **reading,
                 output=output,
                 to=to,
-                options=options,
+                options=_options_of_writer(writing),
                 depth=depth,
                 limit=limit,
                 on_forecast=None if console.silent else announcement,
@@ -261,6 +220,15 @@ def merge(
         if opening:
             code = open_merged(console, merged, listener) or code
     click.get_current_context().exit(code)
+
+
+def _options_of_writer(given: Mapping[str, str | bool | None]) -> dict[str, str]:
+    """The options that are given, as words."""
+    words = {
+        name: ("yes" if value else "no") if isinstance(value, bool) else value
+        for name, value in given.items()
+    }
+    return {name: word for name, word in words.items() if word is not None}
 
 
 @contextmanager

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial, update_wrapper
-from inspect import signature
 from typing import TYPE_CHECKING, Any, Literal, cast
 
 import click
@@ -96,26 +95,6 @@ def _set_flag(ctx: click.Context, param: click.Parameter, value: bool) -> None:
         setattr(console, param.name, True)
     if console.quiet and console.verbose:
         raise click.UsageError("--quiet and --verbose cannot be combined: leave one of them out.", ctx)
-
-
-def collected(name: str, collect: Callable[..., Any], options: Sequence[Decorator]) -> Decorator:
-    """Adds options to a command, which gets what `collect` makes of them as its argument `name`.
-
-    The parameters of `collect` are those of the options; the help lists `options` in this order.
-    """
-    parameters = tuple(signature(collect).parameters)
-
-    def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
-        def with_collected(*args: Any, **kwargs: Any) -> None:
-            value = collect(**{parameter: kwargs.pop(parameter) for parameter in parameters})
-            function(*args, **kwargs, **{name: value})
-
-        decorated: Callable[..., Any] = update_wrapper(with_collected, function)
-        for option in reversed(options):
-            decorated = option(decorated)
-        return decorated
-
-    return decorate
 
 
 class Words(click.Choice):  # type: ignore[type-arg]  # it is generic from click 8.2 on

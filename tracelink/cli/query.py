@@ -30,7 +30,7 @@ from tracelink._store.results import save
 from tracelink.cli.answer import page_of, print_answer, print_errors, takes_output
 from tracelink.cli.console import Console, is_terminal
 from tracelink.cli.main import FINE, NO
-from tracelink.cli.options import Traces, Words, collected, command, reads
+from tracelink.cli.options import Traces, Words, command, reads
 
 if TYPE_CHECKING:
     from pyarrow import RecordBatch
@@ -52,12 +52,8 @@ class Request(Struct, frozen=True):
     parameters: Mapping[str, Value]
 
 
-def _request(
-    arguments: tuple[str, ...], name: str | None, parameters: tuple[tuple[str, Value], ...], names: bool
-) -> Request | None:
-    """The query that the user asks for; None if only the names of queries."""
-    if names:
-        return None
+def _request(arguments: tuple[str, ...], name: str, parameters: Mapping[str, Value]) -> Request:
+    """The query that the user asks for, and its inputs."""
     if len(arguments) > 1 and STATEMENT.match(arguments[0]) and not STATEMENT.match(arguments[-1]):
         raise click.UsageError('SQL comes last. Write: tracelink query SOURCE "SELECT ..."')
     if name and arguments and STATEMENT.match(arguments[-1]):
@@ -69,7 +65,7 @@ def _request(
     if not paths:
         missing = "a query, or --name" if arguments and not name else "an input"
         raise click.UsageError(f'Missing {missing}. Write: tracelink query SOURCE "SELECT ..."')
-    return Request(paths, sql, name or "", dict(parameters))
+    return Request(paths, sql, name, parameters)
 
 
 def _parameters(
@@ -92,31 +88,6 @@ def _complete_name(ctx: click.Context, param: click.Parameter, incomplete: str) 
     ]
 
 
-takes_request = collected(
-    "request",
-    _request,
-    (
-        click.argument("arguments", nargs=-1, metavar="SOURCE... [SQL]", type=click.Path()),
-        click.option(
-            "--name",
-            metavar="QUERY",
-            shell_complete=_complete_name,
-            help="Run a query that comes with tracelink, such as top-kernels, in place of SQL.",
-        ),
-        click.option(
-            "-p",
-            "--param",
-            "parameters",
-            multiple=True,
-            callback=_parameters,
-            metavar="NAME=VALUE",
-            help="Value of a parameter $NAME, such as limit=10. Repeatable.",
-        ),
-        click.option("--list", "names", is_flag=True, help="List the queries that come with tracelink."),
-    ),
-)
-
-
 @command(
     'tracelink query samples/gpu_pair "SELECT kind, count(*) AS events FROM events GROUP BY kind"',
     "tracelink query samples/gpu_pair --name top-kernels --param limit=5",
@@ -125,7 +96,23 @@ takes_request = collected(
     'tracelink query job.duckdb "FROM breakdown ORDER BY rank, step" -o breakdown.csv',
     "tracelink query job.duckdb --name slowest-collectives -o slowest.parquet",
 )
-@takes_request
+@click.argument("arguments", nargs=-1, metavar="SOURCE... [SQL]", type=click.Path())
+@click.option(
+    "--name",
+    metavar="QUERY",
+    shell_complete=_complete_name,
+    help="Run a query that comes with tracelink, such as top-kernels, in place of SQL.",
+)
+@click.option(
+    "-p",
+    "--param",
+    "parameters",
+    multiple=True,
+    callback=_parameters,
+    metavar="NAME=VALUE",
+    help="Value of a parameter $NAME, such as limit=10. Repeatable.",
+)
+@click.option("--list", "names", is_flag=True, help="List the queries that come with tracelink.")
 @takes_output
 @click.option("--format", "form", type=Words(FORMATS), help="How rows are printed. Default: table.")
 @click.option(
@@ -144,7 +131,10 @@ takes_request = collected(
 def query(
     console: Console,
     traces: Traces,
-    request: Request | None,
+    arguments: tuple[str, ...],
+    name: str | None,
+    parameters: tuple[tuple[str, Value], ...],
+    names: bool,
     form: str | None,
     output: str | None,
     with_arguments: bool,
@@ -155,9 +145,10 @@ def query(
     SOURCE is a DuckDB file or a dataset that `tracelink merge` wrote, or traces. SQL is one SELECT statement of DuckDB;
     docs/sql.md describes the tables. It can read these tables, and nothing else.
     """
-    if request is None:
+    if names:
         print_answer(console, Queries(list(shipped_queries().values())), output)
         return
+    request = _request(arguments, name or "", dict(parameters))
     destination = _Destination.of(form, output, console)
     with ExitStack() as stack:
         with traces.watched(console, *request.paths) as reading:
