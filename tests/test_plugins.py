@@ -133,6 +133,8 @@ def test_a_broken_plugin_costs_only_itself(site: Path, job: Path, tmp_path: Path
     result = tracelink(site, "merge", str(job), "-o", str(output))
     assert (result.returncode, "Traceback" in result.stderr) == (0, False), result.stderr
     assert output.exists()
+    unknown = tracelink(site, "inspect", str(write(job / "unknown.bin", b"?")))
+    assert "Not aaa, which cannot be imported; see: tracelink formats." in unknown.stderr.replace("\n", " ")
     asked = tracelink(site, "merge", str(job), "-o", str(output), "--to", "aaa")
     assert asked.returncode != 0
     assert "the plugin 'aaa'" in asked.stderr.replace("\n", " ")
@@ -199,6 +201,16 @@ def test_the_engine_of_the_page_gives_the_bytes_of_processes(site: Path, job: Pa
         assert result.returncode == (0 if name == "threads" or not engine else 2), result.stderr
     if name == "threads":
         assert (job.parent / "0.json").read_bytes() == (job.parent / "2.json").read_bytes()
+
+
+def test_an_engine_that_cannot_be_imported_says_why(site: Path, job: Path) -> None:
+    installed(site, "broken", {"raising": "1 / 0"}, {}, {"slow": "raising:SLOW"})
+    result = tracelink(site, "summary", str(job), "--engine", "slow")
+    assert (result.returncode, "Traceback" in result.stderr) == (2, False)
+    assert "the plugin 'slow' (raising:SLOW) cannot be imported: ZeroDivisionError" in result.stderr.replace(
+        "\n", " "
+    )
+    assert tracelink(site, "merge", str(job), "-o", str(job.parent / "out.json")).returncode == 0
 
 
 # Bugs of plugins cost their files, and name the plugin.

@@ -18,8 +18,10 @@ from fuzz.__main__ import main
 from fuzz.mutations import mutated
 from fuzz.properties import Search
 from fuzz.seeds import Seed, all_seeds
-from tracelink import plugins
+from tracelink import plugins, samples
 from tracelink._model.errors import UsageError
+from tracelink.converters.kineto.reader import KinetoReader
+from tracelink.plugins.registry import crash
 
 pytest_plugins = ["pytester"]
 
@@ -74,6 +76,15 @@ def test_faults_are_recognised(
     monkeypatch.setattr(runs, "SECONDS", 0.3)
     end = runs.run(["inspect", str(tmp_path), "-v"], 100)
     assert (end.outcome, end.fault.startswith(fault)) == (outcome, True)
+
+
+def test_a_bug_of_a_reader_is_a_fault_although_it_costs_one_file_only(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr("tracelink.plugins.registry.crash", crash)
+    monkeypatch.setattr(KinetoReader, "read", fails)
+    end = runs.run(["inspect", str(samples.path("gpu_pair")), "-v"], 100_000)
+    assert (end.outcome, end.fault[:21]) == ("unexpected", "RuntimeError at line "), end
 
 
 def test_a_few_inputs(

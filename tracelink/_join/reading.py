@@ -321,8 +321,10 @@ def _unknown(source: Source, *, empty: bool) -> Finding:
     if empty:
         return unreadable(path, f"{path}: the file is empty. Record it again.")
     if source.named:
-        known = ", ".join(plugins.readers())
-        return unreadable(path, f"{path}: no reader recognises it. Known formats: {known}.", "unknown_format")
+        message = f"{path}: no reader recognises it. Known formats: {', '.join(plugins.readers())}."
+        if broken := plugins.installed().keys() - {known.name for known in plugins.formats()}:
+            message += f" Not {', '.join(sorted(broken))}, which cannot be imported; see: tracelink formats."
+        return unreadable(path, message, "unknown_format")
     if source.name.endswith(tuple(end for spec in plugins.readers().values() for end in spec.companions)):
         return Finding(Severity.INFO, "companion", f"{path}: comes with traces, and is none.", source=path)
     return Finding(Severity.INFO, "skipped", f"{path}: skipped, unknown format.", source=path)

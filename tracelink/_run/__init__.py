@@ -65,7 +65,7 @@ def engine_for(
 
 def _chosen(engine: Any) -> tuple[EngineSpec, Any]:
     """The engine that a name, an address or a client means; the name alone has no target."""
-    known = engines()
+    known = engines(engine if isinstance(engine, str) else "")
     if not isinstance(engine, str):
         if spec := next((spec for spec in known.values() if spec.accepts(engine)), None):
             return spec, engine

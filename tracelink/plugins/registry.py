@@ -6,7 +6,7 @@ import os
 import sys
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import cache, partial
@@ -215,11 +215,11 @@ def installed(group: str = FORMATS) -> dict[str, Plugin]:
     return dict(sorted(found.items()))
 
 
-def engines() -> dict[str, EngineSpec]:
-    """The engines that can be imported."""
+def engines(wanted: str = "") -> dict[str, EngineSpec]:
+    """The engines that can be imported; raises `PluginError` if the wanted one cannot be."""
     found = {}
     for name, plugin in installed(ENGINES).items():
-        with suppress(PluginError):
+        with nullcontext() if name == wanted else suppress(PluginError):
             found[name] = cast(EngineSpec, _declared(plugin))
     return found
 
