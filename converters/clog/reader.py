@@ -14,7 +14,7 @@ from tracelink._io.engine import Engine
 from tracelink._io.sources import LARGEST_RANK, Source
 from tracelink._model.columns import NO_TIME, UNKNOWN, Bools, Int8s, Int32s, Int64s, StringTable, distinct
 from tracelink._model.communications import Communications
-from tracelink._model.events import EventKind, Events, Key, KeyColumn, Track, TrackKind
+from tracelink._model.events import EventKind, Events, Key, Track, TrackKind, known_keys
 from tracelink._model.findings import Finding, NewerVersion, Severity, Truncated
 from tracelink._model.operations import POINT_TO_POINT, ROOTED, Operation, operation_of
 from tracelink._model.records import Entry, EntryPayloads, Recording, Records, Requests, State
@@ -123,13 +123,11 @@ class _Content(Struct, frozen=True):
             source=0,
             payload=range(count),
         )
-        number = np.flatnonzero(instances.number != UNKNOWN)
         state = self._states()
-        known = np.flatnonzero(state != State.UNKNOWN)
-        keys = {
-            Key.GROUP: KeyColumn(np.arange(count), names[self.group].astype(np.int64)),
-            Key.COLLECTIVE_SEQUENCE: KeyColumn(number, instances.number[number]),
-            Key.STATE: KeyColumn(known, states[state[known]].astype(np.int64)),
+        keys: dict[Key, Any] = {
+            Key.GROUP: names[self.group],
+            Key.COLLECTIVE_SEQUENCE: instances.number,
+            Key.STATE: np.where(state == State.UNKNOWN, UNKNOWN, states[state]),
         }
         return RankTrace(
             sources=[self._info(source, events)],
@@ -139,7 +137,7 @@ class _Content(Struct, frozen=True):
                 Track(TrackKind.COMMUNICATOR, process="", identity=group.name, label=group.name)
                 for group in self.groups
             ],
-            keys={key: column for key, column in keys.items() if len(column)},
+            keys=known_keys(keys),
             groups=list(self.groups),
             communications=self._communications(strings, names),
             payloads=[ClogPayloads(self)],

@@ -14,7 +14,7 @@ from tracelink._io.sources import LARGEST_RANK
 from tracelink._model.columns import NO_TIME, UNKNOWN, Bools, Int8s, Int32s, Int64s, StringTable
 from tracelink._model.communications import Communications
 from tracelink._model.errors import encodable
-from tracelink._model.events import EventKind, Events, Key, KeyColumn, Track, TrackKind
+from tracelink._model.events import EventKind, Events, Key, KeyColumn, Track, TrackKind, known_keys
 from tracelink._model.findings import Finding, Severity
 from tracelink._model.operations import POINT_TO_POINT, Operation, operation_of
 from tracelink._model.records import Progress, Records, State
@@ -196,18 +196,14 @@ def events_of(fields: Fields, records: Records) -> Events:
 
 def keys_of(fields: Fields, records: Records) -> dict[Key, KeyColumn]:
     """Keys that link the entries to other events."""
-    columns = {
-        Key.GROUP: KeyColumn(np.arange(len(records)), records.group.astype(np.int64)),
-        Key.COLLECTIVE_SEQUENCE: _known(fields.collective),
-        Key.P2P_SEQUENCE: _known(fields.p2p),
-        Key.STATE: _known(fields.state.astype(np.int64)),
-    }
-    return {key: column for key, column in columns.items() if len(column)}
-
-
-def _known(values: Int64s) -> KeyColumn:
-    rows = np.flatnonzero(values != UNKNOWN)
-    return KeyColumn(rows, values[rows])
+    return known_keys(
+        {
+            Key.GROUP: records.group,
+            Key.COLLECTIVE_SEQUENCE: fields.collective,
+            Key.P2P_SEQUENCE: fields.p2p,
+            Key.STATE: fields.state,
+        }
+    )
 
 
 def tracks_of(groups: Iterable[GroupName]) -> list[Track]:

@@ -14,7 +14,61 @@ from tracelink._model.findings import Finding, Severity
 from tracelink._model.text import counted
 from tracelink._model.trace import RankTrace
 from tracelink._model.witnesses import CommunicatorStatus, Launched, MemberStatus, MonitorAnswer
-from tracelink.converters.monitors import schema
+
+# The fields of `ncclras -f json`, NCCL 2.28 and later.
+
+
+IN_PROGRESS = 7
+"""The result of a call that has not ended (`ncclInProgress`)."""
+
+
+class Status(Struct):
+    """The state of a rank; a missing rank has only the last two."""
+
+    init_state: int = 0
+    async_error: int = 0
+    finalize_called: bool = False
+    destroy_flag: bool = False
+    abort_flag: bool = False
+    unresponsive: bool = False
+    considered_dead: bool = False
+
+
+class Rank(Struct):
+    """A rank of a communicator."""
+
+    rank: int
+    host: str = ""
+    pid: int | None = None
+    cuda_dev: int | None = None
+    status: Status = field(default_factory=Status)
+    collective_counts: dict[str, int] = field(default_factory=dict)
+
+
+class Communicator(Struct):
+    """A communicator, as its ranks and the monitor describe it."""
+
+    hash: str = ""
+    secondary_hash: str = ""
+    size: int | None = None
+    ranks: list[Rank] = field(default_factory=list)
+    missing_ranks: list[Rank] = field(default_factory=list)
+
+
+class Ras(Struct):
+    """How the status was collected."""
+
+    timeouts_count: int = 0
+
+
+class Document(Struct):
+    """The whole document."""
+
+    nccl_version: str = ""
+    timestamp: str = ""
+    communicators: list[Communicator] = field(default_factory=list)
+    ras: Ras = field(default_factory=Ras)
+
 
 LARGEST = 256 << 20
 """Bytes of a status: 1,000 communicators of 1,000 ranks have less."""
@@ -75,7 +129,7 @@ class NcclRasReader:
 
 def _from_json(source: Source, data: bytes) -> MonitorAnswer:
     try:
-        document = msgspec.json.decode(data, type=schema.Document)
+        document = msgspec.json.decode(data, type=Document)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise UnreadableError(
             f"the status cannot be read: {error}", source=source.path, advice="Query again: ncclras -f json"
@@ -93,31 +147,31 @@ def _from_json(source: Source, data: bytes) -> MonitorAnswer:
     return MonitorAnswer(source.path, version, encodable(document.timestamp), communicators, dead, findings)
 
 
-def _communicator(one: schema.Communicator) -> CommunicatorStatus:
+def _communicator(one: Communicator) -> CommunicatorStatus:
     members = [_member(rank, _state(rank.status)) for rank in one.ranks if rank.rank >= 0]
     members += [_member(rank, _absence(rank.status)) for rank in one.missing_ranks if rank.rank >= 0]
     members.sort(key=lambda member: member.rank)
     return CommunicatorStatus(encodable(one.hash), one.size, members)
 
 
-def _member(rank: schema.Rank, state: str) -> MemberStatus:
+def _member(rank: Rank, state: str) -> MemberStatus:
     counts = {
         encodable(name): count for name, count in rank.collective_counts.items() if 0 <= count < LARGEST_COUNT
     }
     return MemberStatus(rank.rank, encodable(rank.host), rank.pid, counts, state)
 
 
-def _state(status: schema.Status) -> str:
+def _state(status: Status) -> str:
     if status.abort_flag:
         return "aborted"
-    if status.async_error not in (0, schema.IN_PROGRESS) or status.init_state not in (0, schema.IN_PROGRESS):
+    if status.async_error not in (0, IN_PROGRESS) or status.init_state not in (0, IN_PROGRESS):
         return "error"
     if status.finalize_called or status.destroy_flag:
         return "finalizing"
-    return "initializing" if status.init_state == schema.IN_PROGRESS else "running"
+    return "initializing" if status.init_state == IN_PROGRESS else "running"
 
 
-def _absence(status: schema.Status) -> str:
+def _absence(status: Status) -> str:
     if status.considered_dead:
         return "dead"
     return "unresponsive" if status.unresponsive else "missing"

@@ -17,7 +17,7 @@ from tracelink._io.system import temporary_file
 from tracelink._model.columns import UNKNOWN, Bools, Float64s, Int64s, StringTable
 from tracelink._model.communications import Communications
 from tracelink._model.errors import UnreadableError
-from tracelink._model.events import Counters, EventKind, Events, Key, KeyColumn, Track, TrackKind
+from tracelink._model.events import Counters, EventKind, Events, Key, Track, TrackKind, known_keys
 from tracelink._model.findings import Finding, Severity, Truncated
 from tracelink._model.operations import Operation, operation_of
 from tracelink._model.text import counted, subject
@@ -130,7 +130,9 @@ class _Assembly(Struct):
             strings=strings,
             events=events,
             tracks=[*tracks, *counter_tracks],
-            keys=_keys(communications),
+            keys=known_keys(
+                {Key.GROUP: communications.group, Key.COLLECTIVE_SEQUENCE: communications.sequence}
+            ),
             counters=counters,
             groups=groups,
             communications=communications,
@@ -259,15 +261,6 @@ def _group(communicator: Communicator, operation: str) -> ProcessGroup:
     name = f"{communicator.name} {counted_as}".strip()
     description = f"{communicator.description} {counted_as}".strip() if communicator.description else ""
     return ProcessGroup(name, description, (), max(communicator.size, 0), BACKEND)
-
-
-def _keys(communications: Communications) -> dict[Key, KeyColumn]:
-    numbered = np.flatnonzero(communications.sequence != UNKNOWN)
-    columns = {
-        Key.GROUP: KeyColumn(communications.row, communications.group.astype(np.int64)),
-        Key.COLLECTIVE_SEQUENCE: KeyColumn(numbered, communications.sequence[numbered]),
-    }
-    return {key: column for key, column in columns.items() if len(column)}
 
 
 def _rank_of(communicators: Sequence[Communicator]) -> tuple[int | None, int | None]:

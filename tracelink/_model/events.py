@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from enum import Enum, IntEnum, StrEnum
-from typing import Annotated, TypeVar
+from typing import Annotated, Any, TypeVar
 
 import numpy as np
+import numpy.typing as npt
 from msgspec import Struct
 
 from tracelink._model.columns import (
     NO_TIME,
+    UNKNOWN,
     Bools,
     Codes,
     Durations,
@@ -169,6 +172,14 @@ class KeyColumn(Table, frozen=True):
         column = np.full(length, default, dtype=np.int64)
         column[self.rows] = self.values
         return column
+
+
+def known_keys(dense: Mapping[Key, npt.NDArray[Any]], missing: int = UNKNOWN) -> dict[Key, KeyColumn]:
+    """The columns of link keys, given by a value for each event, `missing` without one; none for a key without any."""
+    rows = {key: np.flatnonzero(values != missing) for key, values in dense.items()}
+    return {
+        key: KeyColumn(rows[key], dense[key][rows[key]].astype(np.int64)) for key in dense if len(rows[key])
+    }
 
 
 class Events(Table, frozen=True):
