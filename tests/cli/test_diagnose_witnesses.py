@@ -183,7 +183,7 @@ def test_page_of_logs_and_stacks_without_dumps(tracelink: Run) -> None:
         "logs with watchdog lines       4  timeouts, last collectives   logs/rank_0.log\n"
         "files with stacks              4  what each rank does          stacks/pyspy_rank_0.txt\n"
         "answers of NCCL's monitor      1  counts of each communicator  ras.json\n"
-        "1 more note (-v shows it).\n"
+        "1 note (-v shows it).\n"
     )
 
 

@@ -92,7 +92,7 @@ def test_inputs_that_were_not_read_are_listed(tracelink: Run, job: Job) -> None:
 
 def test_notes_are_counted_and_shown_with_verbose(tracelink: Run, job: Job) -> None:
     findings = [Finding(Severity.INFO, "loose_flow", f"{name}: skipped.") for name in "ab"]
-    assert finding_lines(tracelink, job, *findings) == ["2 more notes (-v shows them)."]
+    assert finding_lines(tracelink, job, *findings) == ["2 notes (-v shows them)."]
     assert finding_lines(tracelink, job, *findings, verbose=True) == [
         "note: a: skipped.",
         "note: b: skipped.",

@@ -264,7 +264,8 @@ class Page:
                     hidden += len(similar)
                 else:
                     self._similar(similar)
-            self._left_out(hidden, "note")
+            if hidden:
+                self.line(more(hidden, "note", all_of_them=hidden == len(findings)), Tone.ASIDE)
 
     def _similar(self, findings: Sequence[Finding]) -> None:
         severity = findings[0].severity
@@ -432,9 +433,10 @@ SIMILAR = 3
 """Findings with one reason that are shown without -v; the rest are counted."""
 
 
-def more(count: int, thing: str, option: str = "-v", *, things: str = "") -> str:
-    """`4 more notes (-v shows them).`"""
-    named = f"{number(count)} more {things}" if things and count != 1 else counted(count, f"more {thing}")
+def more(count: int, thing: str, option: str = "-v", *, things: str = "", all_of_them: bool = False) -> str:
+    """`4 more notes (-v shows them).`, or `4 notes` if none is shown."""
+    which = "" if all_of_them else "more "
+    named = f"{number(count)} {which}{things}" if things and count != 1 else counted(count, f"{which}{thing}")
     return f"{named} ({option} shows {'it' if count == 1 else 'them'})."
 
 

@@ -353,7 +353,7 @@ def test_notes_and_wrapped_buffers() -> None:
     healthy = replace(OK, notes=notes, findings=findings)
     assert page(healthy)[2:] == [forgotten, *first, f"{9 - MOST_NOTES} more notes (-v shows them)."]
     hang = replace(healthy, problems=[HANG])
-    assert page(hang)[2:] == [forgotten, "9 more notes (-v shows them)."]
+    assert page(hang)[2:] == [forgotten, "9 notes (-v shows them)."]
     assert [line for line in page(hang, verbose=True) if "It is" in line] == [
         f"note: {note}" for note in notes
     ]
