@@ -17,8 +17,9 @@ from pathlib import Path
 from typing import Any
 
 from builders.recorder import CREATED, as_source, collective, dump, frame, pickled, process_group
-from tracelink._hang.examine import Examined, diagnosis_of
+from tracelink._hang.examine import Examined, draft_of
 from tracelink._hang.facts.journal import Journal, journal_of
+from tracelink._hang.facts.model import Diagnosis
 from tracelink._hang.report.database import database_at
 from tracelink._model.records import Recording
 from tracelink._run.processes import Processes
@@ -63,6 +64,11 @@ def hang(ranks: int = 4, culprit: int = 2) -> Entries:
 def healthy(ranks: int = 4) -> Entries:
     """Two all-reduces that all ranks finished."""
     return {rank: steps(rank, 3)[:2] for rank in range(ranks)}
+
+
+def diagnosis_of(journal: Journal, unreadable: Mapping[int, str] | None = None, **known: Any) -> Diagnosis:
+    """The problems that these recordings show by themselves."""
+    return draft_of(journal, unreadable, **known).settled()
 
 
 def dumps(

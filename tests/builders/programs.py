@@ -25,10 +25,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from builders.dumps import journal, stack
+from builders.dumps import diagnosis_of, journal, stack
 from builders.recorder import CREATED, collective, dump, pickled, process_group
 from tracelink import load
-from tracelink._hang.examine import diagnosis_of
 from tracelink._hang.facts.journal import Journal
 from tracelink._hang.facts.model import Diagnosis
 from tracelink._hang.facts.stalls import Clues

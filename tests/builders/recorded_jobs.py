@@ -8,10 +8,9 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from builders.dumps import recording
+from builders.dumps import diagnosis_of, recording
 from generators.recorded_jobs import Fault, Plan, RecordedJob, faults
 from generators.recorded_plan import KINDS
-from tracelink._hang.examine import diagnosis_of
 from tracelink._hang.facts.journal import journal_of
 from tracelink._hang.facts.model import Diagnosis
 from tracelink._hang.facts.stalls import Clues

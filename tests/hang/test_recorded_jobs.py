@@ -104,6 +104,10 @@ def test_of_a_broken_job_its_fault_and_nothing_else(case: tuple[Plan, Fault], sn
 @example((FIRST_OF_A_RING, Fault("wrong_target")), Snapshot("settled"))
 @example((replace(FIRST_OF_A_RING, seed=2), Fault("wrong_target")), Snapshot("settled"))
 @example((replace(FIRST_OF_A_RING, layers=2), Fault("wrong_target")), Snapshot("settled"))
+@example(
+    (replace(FIRST_OF_A_RING, world=6, tensor=2, steps=2, layers=2), Fault("wrong_source")),
+    Snapshot("settled"),
+)
 def test_faulty_messages(case: tuple[Plan, Fault], snapshot: Snapshot) -> None:
     recorded = broken(*case, snapshot)
     assert_its_fault_alone(recorded)
@@ -134,6 +138,7 @@ def test_any_start_of_buffers(case: tuple[Plan, Fault]) -> None:
     assume(all(_groups_of(kept, rank) == _groups_of(whole, rank) for rank in whole.dumps))
     less, more = diagnosed(kept.dumps).problems, diagnosed(whole.dumps).problems
     assume(less)  # expected failures: test_start_of_buffers
+    assume(not _may_begin_within_the_call(kept))
     assert_the_same_faults(less, more)
 
 
@@ -184,6 +189,14 @@ def assert_the_same_faults(less: Sequence[Problem], more: Sequence[Problem]) -> 
     assert places[0] == places[1]
     for one, other in zip(less, more, strict=True):
         assert one.culprits == other.culprits or (one.tie and set(other.culprits) < set(one.culprits))
+
+
+def _may_begin_within_the_call(kept: RecordedJob) -> bool:
+    """Whether what is left of a buffer begins with the call in question: it may be the end of a coalesced one."""
+    firsts = (content["entries"][0] for content in kept.dumps.values())
+    places = [(entry["process_group"][0], entry["collective_seq_id"]) for entry in firsts]
+    assert kept.truth
+    return kept.plan.kind == "coalesced" and (kept.truth.group, kept.truth.sequence) in places
 
 
 def _groups_of(recorded: RecordedJob, rank: int) -> set[str]:

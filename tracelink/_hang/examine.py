@@ -205,17 +205,6 @@ class _Inputs(Struct, frozen=True):
 # The diagnosis: causes first, then the ranks that wait because of them.
 
 
-def diagnosis_of(
-    journal: Journal,
-    unreadable: Mapping[int, str] | None = None,
-    findings: Sequence[Finding] = (),
-    roots: Roots = NO_ROOTS,
-    clues: Clues = NO_CLUES,
-) -> Diagnosis:
-    """The problems that these recordings show; `roots` are known from profiles, `clues` from elsewhere."""
-    return draft_of(journal, unreadable, findings, roots, clues).settled()
-
-
 def draft_of(
     journal: Journal,
     unreadable: Mapping[int, str] | None = None,
@@ -223,7 +212,7 @@ def draft_of(
     roots: Roots = NO_ROOTS,
     clues: Clues = NO_CLUES,
 ) -> Draft:
-    """The verdicts on these recordings, with evidence."""
+    """The verdicts on these recordings, with evidence; `roots` are known from profiles, `clues` from elsewhere."""
     truncated = [rank for rank, recording in journal.recordings.items() if recording.broken_off]
 
     # What did each rank take part in, and how far did it get?

@@ -78,9 +78,8 @@ class _Selection(Struct, frozen=True):
 
 def _selection(journal: Journal, rank: int, row: int, role: Role, calls: int) -> _Selection:
     """The call of an entry, and the calls before it."""
-    index = int(journal.ranks.searchsorted(rank))
-    first_entry, end = journal.bounds[index : index + 2].tolist()
-    first, last = max(first_entry, row - MOST_ENTRIES), min(end, row + MOST_ENTRIES)
+    own = journal.entries_of(rank)
+    first, last = max(own.start, row - MOST_ENTRIES), min(own.stop, row + MOST_ENTRIES)
     records = journal.records
     changes = np.zeros(last - first, np.int64)
     for column in (records.group, records.sequence, records.point_to_point):

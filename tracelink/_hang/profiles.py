@@ -118,7 +118,7 @@ def _target(verdict: Verdict, journal: Journal, rank: int) -> TargetCall:
     records = journal.records
     names = {group: name for (user, name), group in journal.group_rows.items() if user == rank}
     sequence, created = int(records.sequence[row]), int(records.created[row])
-    last = int(journal.bounds[int(journal.ranks.searchsorted(rank)) + 1]) - 1
+    last = journal.entries_of(rank).stop - 1
     return replace(
         found,
         group=names.get(int(records.group[row]), verdict.group),

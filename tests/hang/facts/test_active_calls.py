@@ -9,10 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from builders.dumps import journal, recording
+from builders.dumps import diagnosis_of, journal, recording
 from builders.programs import dumps_of
 from builders.recorder import collective, dump
-from tracelink._hang.examine import diagnosis_of
 from tracelink._hang.facts.model import Kind, Problem
 from tracelink._hang.facts.stalls import Clues
 

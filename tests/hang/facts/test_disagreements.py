@@ -9,11 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from builders.dumps import journal, recorded
+from builders.dumps import diagnosis_of, journal, recorded
 from builders.programs import diagnosis_of_programs, journal_of_programs
 from builders.programs import problems as problem_texts
 from builders.recorder import collective, dump, process_group
-from tracelink._hang.examine import diagnosis_of
 from tracelink._hang.facts.disagreements import Roots, hangs_with_a_root
 from tracelink._hang.facts.journal import Journal
 from tracelink._hang.facts.model import Diagnosis, Kind, Problem

@@ -7,9 +7,8 @@ from typing import Any
 
 import pytest
 
-from builders.dumps import journal
+from builders.dumps import diagnosis_of, journal
 from builders.programs import dumps_of
-from tracelink._hang.examine import diagnosis_of
 from tracelink._hang.facts.model import Diagnosis
 from tracelink._hang.facts.stalls import Clues
 

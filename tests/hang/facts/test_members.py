@@ -9,10 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from builders.dumps import journal, recorded
+from builders.dumps import diagnosis_of, journal, recorded
 from builders.programs import diagnosis_of_programs, dumps_of, problems
 from builders.recorder import CREATED, collective, dump
-from tracelink._hang.examine import diagnosis_of
 from tracelink._hang.facts.journal import Journal
 from tracelink._hang.facts.participation import Knowledge, parts_of, positions_of
 from tracelink._hang.facts.stalls import Clues

@@ -10,10 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from builders.dumps import recorded
+from builders.dumps import diagnosis_of, recorded
 from builders.programs import diagnosis_of_programs, journal_of_programs, problems
 from builders.recorder import collective
-from tracelink._hang.examine import diagnosis_of
 from tracelink._hang.facts.messages import Matching, MessageEnds, match_messages, message_ends
 from tracelink._hang.facts.model import Link
 from tracelink._hang.facts.participation import outcomes, parts_of

@@ -8,9 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from builders.dumps import Entries, hang, healthy, recorded, steps
+from builders.dumps import Entries, diagnosis_of, hang, healthy, recorded, steps
 from builders.recorder import collective
-from tracelink._hang.examine import diagnosis_of
 from tracelink._hang.facts.model import Problem
 
 UNUSABLE: dict[str, dict[str, Any]] = {

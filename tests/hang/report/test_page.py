@@ -15,13 +15,13 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from builders.data import traces
-from builders.dumps import dumps, hang
+from builders.dumps import diagnosis_of, dumps, hang
 from builders.html_page import Element, read_html
 from builders.kineto import cpu_op, python_frame
 from builders.programs import diagnosis_of_programs, journal_of_programs
 from builders.witnesses import call, loading, profile
 from tracelink import _show as show
-from tracelink._hang.examine import diagnosis_of, examine
+from tracelink._hang.examine import examine
 from tracelink._hang.facts.journal import Journal
 from tracelink._hang.facts.model import (
     Checked,

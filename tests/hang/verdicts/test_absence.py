@@ -10,13 +10,12 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from builders.data import shared
-from builders.dumps import SECOND, recorded
+from builders.dumps import SECOND, diagnosis_of, recorded
 from builders.programs import diagnosis_of_programs, journal_of_programs, problems
 from builders.recorded_jobs import diagnosed, faulty_plans, plans
 from builders.recorder import CREATED, collective, process_group
 from generators.recorded_jobs import FAULTS, Fault, Plan, Snapshot, job
 from tracelink import Diagnosis, diagnose
-from tracelink._hang.examine import diagnosis_of
 from tracelink._hang.facts.journal import Journal
 from tracelink._hang.facts.model import Kind
 from tracelink._hang.facts.stalls import Clues

@@ -7,10 +7,9 @@ from time import process_time
 
 import pytest
 
-from builders.dumps import journal
+from builders.dumps import diagnosis_of, journal
 from builders.programs import diagnosis_of_programs, problems
 from builders.recorder import collective, dump, process_group
-from tracelink._hang.examine import diagnosis_of
 from tracelink._hang.facts.model import Kind, Link
 
 TP = {"b": "tp", "c": "tp", "d": "tp"}

@@ -6,10 +6,9 @@ from typing import Any
 
 import pytest
 
-from builders.dumps import MS, Entries, recorded, rounds
+from builders.dumps import MS, Entries, diagnosis_of, recorded, rounds
 from builders.programs import diagnosis_of_programs, problems
 from builders.recorder import collective, process_group
-from tracelink._hang.examine import diagnosis_of
 from tracelink._hang.facts.journal import Journal
 from tracelink._hang.facts.model import Category, Kind, Stage
 from tracelink._hang.facts.participation import parts_of, positions_of

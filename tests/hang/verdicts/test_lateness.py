@@ -10,12 +10,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from builders.dumps import MS, Entries, journal, recorded, rounds, together
+from builders.dumps import MS, Entries, diagnosis_of, journal, recorded, rounds, together
 from builders.dumps import recorded as journal_of_entries
 from builders.recorded_jobs import faulty_plans, plans
 from builders.recorder import process_group
 from generators.recorded_jobs import Fault, Plan, job
-from tracelink._hang.examine import diagnosis_of
 from tracelink._hang.facts.journal import Journal
 from tracelink._hang.facts.model import Kind, Lateness
 from tracelink._hang.facts.participation import parts_of

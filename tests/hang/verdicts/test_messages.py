@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from builders.dumps import recorded
+from builders.dumps import diagnosis_of, recorded
 from builders.programs import diagnosis_of_programs, problems
 from builders.recorder import CREATED, collective
-from tracelink._hang.examine import diagnosis_of
 
 TWO, THREE, FOUR = [0, 1], [0, 1, 2], [0, 1, 2, 3]
 STAGES = {"a": "pp", "b": "pp"}

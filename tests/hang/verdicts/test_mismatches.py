@@ -8,9 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from builders.dumps import recorded
+from builders.dumps import diagnosis_of, recorded
 from builders.recorder import collective
-from tracelink._hang.examine import diagnosis_of
 from tracelink._hang.facts.model import Category, Problem
 from tracelink._hang.verdicts.mismatches import ExtraCall
 from tracelink._model.trace import ProcessGroup

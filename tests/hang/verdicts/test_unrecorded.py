@@ -12,9 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from builders.data import shared
-from builders.dumps import SECOND, Entries, dumps, recorded, stack
+from builders.dumps import SECOND, Entries, diagnosis_of, dumps, recorded, stack
 from builders.recorder import CREATED, collective
-from tracelink._hang.examine import diagnosis_of, examine
+from tracelink._hang.examine import examine
 from tracelink._hang.facts.model import Category, Diagnosis, Kind, Movement
 from tracelink._hang.facts.sets import Earlier
 from tracelink._hang.facts.stalls import Clues

@@ -15,7 +15,7 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 import tracelink.plugins as plugins
-from tracelink._hang.facts.recordings import compile_logs_among, profiles_among
+from tracelink._hang.facts.recordings import batches_of, compile_logs_among, profiles_among
 from tracelink._hang.facts.watchdog import of_last_hang, reports_by_rank
 from tracelink._io.engine import Engine
 from tracelink._io.sources import Source
@@ -196,7 +196,7 @@ def _searched(texts: Sequence[Source], engine: Engine) -> list[WatchdogLog | Fin
     """What each text contains, or why it cannot be read."""
     if not texts:
         return []
-    batches = _batches(texts)
+    batches = batches_of(texts, lambda source: source.bytes, BATCH_BYTES)
     outer, inner = engine.split(len(batches))
 
     def work(batch: Sequence[Source]) -> list[WatchdogLog | Finding]:
@@ -211,18 +211,6 @@ def _read_by(name: str, method: str, source: Source, engine: Engine) -> Any | Fi
     except (UnreadableError, OSError) as error:
         message = str(error) if source.path in str(error) else f"{source.path}: {error}"
         return Finding(Severity.WARNING, "unreadable", message, source=source.path)
-
-
-def _batches(texts: Sequence[Source]) -> list[list[Source]]:
-    batches: list[list[Source]] = []
-    size = BATCH_BYTES
-    for source in texts:
-        if size >= BATCH_BYTES:
-            batches.append([])
-            size = 0
-        batches[-1].append(source)
-        size += source.bytes
-    return batches
 
 
 def with_folded_skips(findings: Sequence[Finding]) -> list[Finding]:

@@ -17,6 +17,7 @@ import numpy as np
 from msgspec import Struct
 
 from tracelink._hang.facts.journal import Journal
+from tracelink._hang.facts.participation import highest
 from tracelink._hang.facts.programs import SHORTEST_CONTEXT, Comparison, positions_like_the_end
 from tracelink._hang.facts.waits import Wait
 from tracelink._model.columns import UNKNOWN, Int32s, Int64s, distinct
@@ -402,9 +403,8 @@ class _Programs(Struct, frozen=True, dict=True):
         """The number of the last collective of each rank in a group, or UNKNOWN."""
         journal, records = self.journal, self.journal.records
         rows = np.flatnonzero((records.group == group) & ~records.point_to_point)
-        last = np.full(len(journal.ranks), UNKNOWN, np.int64)
-        np.maximum.at(last, np.searchsorted(journal.bounds, rows, side="right") - 1, records.sequence[rows])
-        return last
+        index = np.searchsorted(journal.bounds, rows, side="right") - 1
+        return highest(index, records.sequence[rows], len(journal.ranks))
 
     def _without_rest(
         self, position: int, side: Int64s, others: Int64s, waits: Sequence[Wait], involved: Involved

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from msgspec import Struct
 
-from tracelink._hang.facts.journal import Journal, operation_names, reread_entries
+from tracelink._hang.facts.journal import Journal, operation_names, requests_of, reread_entries
 from tracelink._hang.facts.participation import Outcome, Parts
 from tracelink._hang.facts.programs import Aspect, Comparison
 from tracelink._model.columns import UNKNOWN, Bools, Int32s, Int64s, Table, distinct, starts_of
@@ -256,8 +256,7 @@ def _root_ranks(journal: Journal, parts: Parts, roots: Roots) -> Int64s:
 
 def rooted_entries(journal: Journal) -> Bools:
     """Which entries of the journal request an operation with a root."""
-    rooted = [name in ROOTED for name in operation_names(journal)]
-    found: Bools = np.array([*rooted, False], np.bool_)[journal.records.request]
+    found: Bools = np.append(requests_of(journal, ROOTED), False)[journal.records.request]
     return found
 
 

@@ -5,7 +5,7 @@ Built from the `Recording` of each rank. Sizes and stacks are not in it: `reread
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 import numpy as np
 from msgspec import Struct, field
@@ -55,6 +55,16 @@ class Journal(Struct, frozen=True):
     def operation(self, row: int) -> str:
         """The operation of an entry, as recorded."""
         return self.strings[int(self.requests.operation[self.records.request[row]])]
+
+    def entries_of(self, rank: int) -> slice:
+        """The entries of a rank; none if it has no recording."""
+        index = int(np.searchsorted(self.ranks, rank))
+        known = index < len(self.ranks) and self.ranks[index] == rank
+        return slice(*self.bounds[index : index + 2].tolist()) if known else slice(0, 0)
+
+    def recorded_operations(self) -> list[str]:
+        """The operation of each request, as recorded."""
+        return [self.strings[code] for code in self.requests.operation.tolist()]
 
     def has_left(self, rank: Int32s, group: Int32s) -> Bools:
         """For each pair whether the rank has left this life of a group, for a later one: it waits there no more."""
@@ -225,17 +235,22 @@ def _unusable(journal: Journal) -> Int64s:
 
 def operation_names(journal: Journal) -> list[str]:
     """The operation of each request, with a name that does not depend on the backend."""
-    return [operation_of(journal.strings[code]) for code in journal.requests.operation.tolist()]
+    return [operation_of(name) for name in journal.recorded_operations()]
+
+
+def requests_of(journal: Journal, operations: Collection[str]) -> Bools:
+    """True where a request is one of these operations."""
+    return np.array([name in operations for name in operation_names(journal)], np.bool_)
 
 
 def message_requests(journal: Journal) -> Bools:
     """Which requests are one end of a message."""
-    return np.array([name in POINT_TO_POINT for name in operation_names(journal)], np.bool_)
+    return requests_of(journal, POINT_TO_POINT)
 
 
 def synchronizing_requests(journal: Journal) -> Bools:
     """Which requests no rank leaves before all ranks have joined."""
-    return np.array([name in SYNCHRONIZING for name in operation_names(journal)], np.bool_)
+    return requests_of(journal, SYNCHRONIZING)
 
 
 def request_codes(journal: Journal) -> Int64s:

@@ -17,6 +17,7 @@ from msgspec.structs import replace
 
 from tracelink._hang.facts.journal import Journal, operation_names
 from tracelink._hang.facts.participation import (
+    NEVER,
     DumpTimes,
     Outcome,
     Parts,
@@ -109,22 +110,31 @@ class Messages(Struct, frozen=True, dict=True):
     def unpaired_channels(self, ranks: Collection[int]) -> Counter[int]:
         """For each of these ranks the number of its channels with more messages on one side than on the other.
 
-        Counted are messages before the last collective that both sides joined. A rank that names a wrong peer has two
-        such channels: that of the wrong peer, and that of the right one.
+        A rank that names a wrong peer has two such channels: that of the wrong peer, and that of the right one.
         """
         count: Counter[int] = Counter()
-        ends, order, channels = self.ends, self.matching.order, self.matching.channels
+        channels, ends = self.matching.channels, self.matching.order
         surplus = channels.end + channels.sends - 2 * channels.receives - channels.shift
         for number in np.flatnonzero((surplus != 0) & (channels.pairing == Pairing.CERTAIN)).tolist():
-            first, middle, end = (
-                int(column[number]) for column in (channels.sends, channels.receives, channels.end)
-            )
-            source, target = (int(side[order[first]]) for side in ends.ranks)
-            sends, receives = ends.row[order[first:middle]], ends.row[order[middle:end]]
-            if concerned := {source, target}.intersection(ranks):
-                before = surplus_of_receives(self.parts, (source, target), sends, receives)
-                count.update(concerned if (before[-1:] != channels.shift[number]).any() else ())
+            both = (int(side[ends[channels.sends[number]]]) for side in self.ends.ranks)
+            concerned = set(both).intersection(ranks)
+            count.update(concerned if concerned and self.paired_until(number) != NEVER else ())
         return count
+
+    def paired_until(self, channel: int) -> int:
+        """The first send that may not belong to the receive with its number; NEVER if all of them do.
+
+        Before each collective that both ranks joined, they have made the same messages, unless one names a wrong peer.
+        """
+        channels, order, row = self.matching.channels, self.matching.order, self.ends.row
+        first, middle, end = (
+            int(column[channel]) for column in (channels.sends, channels.receives, channels.end)
+        )
+        source, target = (int(side[order[first]]) for side in self.ends.ranks)
+        sends, receives = row[order[first:middle]], row[order[middle:end]]
+        sent, received = messages_before(self.parts, (source, target), sends, receives)
+        paired = received - sent == channels.shift[channel]
+        return NEVER if paired.all() else int([*sends, NEVER][sent[paired].max(initial=0)])
 
 
 def messages_of(
@@ -355,23 +365,24 @@ def shift_by_collectives(
 
     Sends and receives are entries of the journal. None if different collectives give different shifts.
     """
-    before = surplus_of_receives(parts_by_rank, ranks, sends, receives)
+    sent, received = messages_before(parts_by_rank, ranks, sends, receives)
+    before = received - sent
     return int(before[0]) if len(before) and (before == before[0]).all() else None
 
 
-def surplus_of_receives(
+def messages_before(
     parts_by_rank: PartsByRank, ranks: tuple[int, int], sends: Int64s, receives: Int64s
-) -> Int64s:
-    """By how many the receives are more than the sends, before each collective that both ranks joined."""
+) -> tuple[Int64s, Int64s]:
+    """How many sends, and how many receives, come before each collective that both ranks joined."""
     parts = parts_by_rank.parts
     own, other = (parts_by_rank.of(rank) for rank in ranks)
     _, own_rows, other_rows = np.intersect1d(
         parts.collective[own], parts.collective[other], return_indices=True
     )
-    before: Int64s = np.searchsorted(receives, parts.row[other[other_rows]]) - np.searchsorted(
-        sends, parts.row[own[own_rows]]
+    return (
+        np.searchsorted(sends, parts.row[own[own_rows]]),
+        np.searchsorted(receives, parts.row[other[other_rows]]),
     )
-    return before
 
 
 def _paired(ends: MessageEnds, channels: Channels, order: Int64s, channel: Int64s) -> Matching:

@@ -20,6 +20,7 @@ from tracelink._model.columns import (
     Int8s,
     Int32s,
     Int64s,
+    Integers,
     Table,
     distinct,
     stable_order,
@@ -29,6 +30,8 @@ from tracelink._model.records import State
 
 COALESCED = "coalesced"
 """Suffix of the entry that closes a coalesced operation, and of operations that may consist of several."""
+NEVER = int(np.iinfo(np.int64).max)
+"""In place of an entry, or of its number: the rank did not get there."""
 TRACKING_BACKENDS = re.compile(r"[nrmhx]ccl")
 """Backends whose recorder tracks the state of entries. Other backends do if any of their entries has progressed."""
 
@@ -112,8 +115,7 @@ def _timed_out(journal: Journal, parts: Parts) -> Int64s:
     candidates &= (limit > 0) & (joined[parts.collective] - parts.created >= limit)
     if not candidates.any():
         return np.empty(0, np.int64)
-    furthest = np.full(len(journal.groups), UNKNOWN, np.int64)
-    np.maximum.at(furthest, parts.group, parts.sequence)
+    furthest = highest(parts.group, parts.sequence, len(journal.groups))
     rows = np.flatnonzero(candidates & (parts.sequence == furthest[parts.group]))
     clock_ahead = [_joins_late_by_clock(parts, int(row), int(limit[row])) for row in rows.tolist()]
     found: Int64s = rows[~np.array(clock_ahead, np.bool_)]
@@ -169,7 +171,7 @@ def _at_cuts(journal: Journal) -> Int64s:
 
 def _possibly_coalesced(journal: Journal, requests: Int64s, compositions: Sequence[tuple[int, ...]]) -> Bools:
     """Which of these requests other ranks issued within a coalesced operation, or are or close such an operation."""
-    names = [journal.strings[code] for code in journal.requests.operation.tolist()]
+    names = journal.recorded_operations()
     closing = [request for request, name in enumerate(names) if name.endswith(COALESCED)]
     coalesced = {*closing, *(request for composition in compositions for request in composition)}
     possible: Bools = (requests >= len(names)) | np.isin(requests, list(coalesced))
@@ -190,7 +192,7 @@ def outcomes(journal: Journal) -> Int8s:
 
 def _tracked(journal: Journal) -> Any:
     """For each request whether its backend tracks states, so that they show what has finished."""
-    backends = [journal.strings[code].partition(":")[0] for code in journal.requests.operation.tolist()]
+    backends = [name.partition(":")[0] for name in journal.recorded_operations()]
     progressed = np.bincount(
         journal.records.request, weights=journal.records.state > State.SCHEDULED, minlength=len(backends)
     )
@@ -200,6 +202,20 @@ def _tracked(journal: Journal) -> Any:
         if count or TRACKING_BACKENDS.match(backend)
     }
     return np.array([backend in tracked for backend in backends], np.bool_)
+
+
+def highest(groups: Integers, numbers: Integers, count: int) -> Int64s:
+    """The highest number of each of `count` groups; UNKNOWN for a group without one."""
+    found = np.full(count, UNKNOWN, np.int64)
+    np.maximum.at(found, groups, numbers)
+    return found
+
+
+def lowest(groups: Integers, numbers: Integers, count: int) -> Int64s:
+    """The lowest number of each of `count` groups; NEVER for a group without one."""
+    found = np.full(count, NEVER, np.int64)
+    np.minimum.at(found, groups, numbers)
+    return found
 
 
 class PartsByRank(Struct, frozen=True, dict=True):
@@ -257,9 +273,7 @@ class Positions(Table, frozen=True):
 
     def completed_by_any(self, groups: int) -> Int64s:
         """For each group the last collective that a member completed, as dumps of active calls show it."""
-        completed = np.full(groups, UNKNOWN, np.int64)
-        np.maximum.at(completed, self.group, self.completed)
-        return completed
+        return highest(self.group, self.completed, groups)
 
 
 def positions_of(journal: Journal, parts: Parts, broken_off: Collection[int]) -> Positions:
@@ -355,9 +369,7 @@ def _proven_by_others(journal: Journal, parts: Parts) -> Int64s:
     synchronizing = synchronizing_requests(journal)
     request = journal.records.request[parts.row]
     finished = (parts.outcome == Outcome.FINISHED) & synchronizing[request]
-    proven = np.full(len(journal.groups), UNKNOWN, np.int64)
-    np.maximum.at(proven, parts.group[finished], parts.sequence[finished])
-    return proven
+    return highest(parts.group[finished], parts.sequence[finished], len(journal.groups))
 
 
 # What ranks have passed since their dumps were taken, as other dumps show.

@@ -67,7 +67,7 @@ def comparisons_of(journal: Journal, compositions: Sequence[tuple[int, ...]]) ->
 
 def _request_comparisons(journal: Journal) -> list[Comparison]:
     requests = journal.requests
-    operations = [journal.strings[code] for code in requests.operation.tolist()]
+    operations = journal.recorded_operations()
     names = [Operation.BARRIER if name.endswith(BARRIER) else operation_of(name) for name in operations]
     codes = {name: code for code, name in enumerate(dict.fromkeys(names))}
     operation = np.array([codes[name] for name in names], np.int64)
@@ -165,7 +165,7 @@ class Counterparts(Struct, frozen=True, dict=True):
 
     def message_rows(self, group: int, rank: int, number: int) -> Int64s:
         """The sends and receives of a rank under a message number: one, or those of a batch."""
-        records, entries = self.journal.records, self._entries(rank)
+        records, entries = self.journal.records, self.journal.entries_of(rank)
         rows: Int64s = entries.start + np.flatnonzero(
             (records.group[entries] == group)
             & (records.sequence[entries] == number)
@@ -178,17 +178,11 @@ class Counterparts(Struct, frozen=True, dict=True):
         return tuple(sorted(self._codes[self.journal.records.request[rows]].tolist()))
 
     def _rows_with_code(self, group: int, rank: int, code: int) -> Int64s:
-        records, entries = self.journal.records, self._entries(rank)
+        records, entries = self.journal.records, self.journal.entries_of(rank)
         rows: Int64s = entries.start + np.flatnonzero(
             (records.group[entries] == group) & (self._codes[records.request[entries]] == code)
         )
         return rows
-
-    def _entries(self, rank: int) -> slice:
-        index = int(np.searchsorted(self.journal.ranks, rank))
-        known = index < len(self.journal.ranks) and self.journal.ranks[index] == rank
-        first, end = self.journal.bounds[index : index + 2].tolist() if known else (0, 0)
-        return slice(first, end)
 
     @cached_property
     def _counterpart_codes(self) -> Int64s:

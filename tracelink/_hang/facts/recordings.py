@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from itertools import chain
+from typing import TypeVar
 
 import numpy as np
 from msgspec import Struct, field
@@ -32,6 +33,7 @@ from tracelink._model.text import counted
 from tracelink._model.trace import ProcessGroup
 from tracelink.plugins import Content
 
+Input = TypeVar("Input")
 UNREADABLE = "unreadable"
 """The reason of the finding on a source that cannot be read."""
 UNREADABLE_BEFORE = "unreadable_before"
@@ -176,7 +178,7 @@ def _without_rank(finding: Finding) -> Finding:
 
 
 def _read(tasks: Sequence[Task], engine: Engine) -> list[Recording | Finding]:
-    batches = _batches(tasks)
+    batches = batches_of(tasks, lambda task: task.source.bytes, BATCH_BYTES)
     outer, inner = engine.split(len(batches))
     shared = [task.source for task in tasks]
     import_readers(tasks)
@@ -198,15 +200,16 @@ def _in_large_columns(results: Sequence[Recording | Finding]) -> list[Recording 
     return placed
 
 
-def _batches(tasks: Sequence[Task]) -> list[list[Task]]:
-    batches: list[list[Task]] = []
-    size = BATCH_BYTES
-    for task in tasks:
-        if size >= BATCH_BYTES:
+def batches_of(inputs: Sequence[Input], size: Callable[[Input], int], most: int) -> list[list[Input]]:
+    """The inputs in batches, each of which ends with the input that makes it as large as `most` bytes."""
+    batches: list[list[Input]] = []
+    total = most
+    for one in inputs:
+        if total >= most:
             batches.append([])
-            size = 0
-        batches[-1].append(task)
-        size += task.source.bytes
+            total = 0
+        batches[-1].append(one)
+        total += size(one)
     return batches
 
 

@@ -11,7 +11,7 @@ import numpy as np
 from msgspec import Struct, field
 
 from tracelink._hang.facts.journal import Journal
-from tracelink._hang.facts.participation import DumpTimes
+from tracelink._hang.facts.participation import DumpTimes, highest
 from tracelink._hang.facts.sets import Earlier
 from tracelink._hang.facts.waits import Wait, WaitOrder, waits_by_rank
 from tracelink._model.collectives import LONG_FOR_A_FIRST_NS, LONG_NS, TIMES_LONGER
@@ -282,9 +282,7 @@ def longest_finished_work(journal: Journal) -> Int64s:
 
 
 def _longest(journal: Journal, rows: Int64s, ends: Int64s) -> Int64s:
-    longest = np.full(len(journal.groups), UNKNOWN, np.int64)
-    np.maximum.at(longest, journal.records.group[rows], ends - journal.records.created[rows])
-    return longest
+    return highest(journal.records.group[rows], ends - journal.records.created[rows], len(journal.groups))
 
 
 def _has_next(journal: Journal, rows: Int64s) -> Bools:

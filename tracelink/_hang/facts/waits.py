@@ -11,14 +11,22 @@ import numpy as np
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from tracelink._hang.facts.journal import Journal, message_requests, operation_names, synchronizing_requests
+from tracelink._hang.facts.journal import (
+    Journal,
+    message_requests,
+    requests_of,
+    synchronizing_requests,
+)
 from tracelink._hang.facts.model import Stage, Standing
 from tracelink._hang.facts.participation import (
+    NEVER,
     Knowledge,
     Outcome,
     Parts,
     PartsByRank,
     Positions,
+    highest,
+    lowest,
     outcomes,
     wrapped_ranks,
 )
@@ -37,10 +45,6 @@ from tracelink._model.columns import (
 )
 from tracelink._model.operations import Operation, peers_of
 from tracelink._model.records import Progress, State
-
-NEVER = int(np.iinfo(np.int64).max)
-"""In place of an entry: the rank did not get there."""
-
 
 # Who waits where for whom.
 
@@ -119,8 +123,7 @@ def collective_waits(
 def _pending(journal: Journal, parts: Parts, positions: Positions, disputed: Collection[int]) -> Int64s:
     """Unfinished parts; a part that only retired is one if a member may not have joined, or ranks do not agree."""
     exact = positions.knowledge == Knowledge.EXACT
-    joined_by_all = np.full(len(journal.groups), np.iinfo(np.int64).max, np.int64)
-    np.minimum.at(joined_by_all, positions.group[exact], positions.last[exact])
+    joined_by_all = lowest(positions.group[exact], positions.last[exact], len(journal.groups))
     newest = np.isin(parts.last, journal.bounds[1:] - 1)
     abandoned = (parts.sequence > joined_by_all[parts.group]) | (
         newest & np.isin(parts.collective, list(disputed))
@@ -135,8 +138,7 @@ def _pending(journal: Journal, parts: Parts, positions: Positions, disputed: Col
 
 def _passed_by_others(journal: Journal, parts: Parts) -> Bools:
     """Parts in synchronizing collectives after which a rank joined another one of the group: all had joined these."""
-    furthest = np.full(len(journal.groups), UNKNOWN, np.int64)
-    np.maximum.at(furthest, parts.group, parts.sequence)
+    furthest = highest(parts.group, parts.sequence, len(journal.groups))
     passed: Bools = synchronizing_requests(journal)[journal.records.request[parts.row]] & (
         parts.sequence < furthest[parts.group]
     )
@@ -152,8 +154,7 @@ def _possibly_missed(journal: Journal, parts: Parts, positions: Positions, *, tr
     if truncated:
         broken_off = [rank for rank, recording in journal.recordings.items() if recording.broken_off]
         unsure |= np.isin(positions.rank, broken_off)
-    joined = np.full(len(journal.groups), np.iinfo(np.int64).max, np.int64)
-    np.minimum.at(joined, positions.group[unsure], positions.last[unsure])
+    joined = lowest(positions.group[unsure], positions.last[unsure], len(journal.groups))
     missed: Bools = parts.sequence > joined[parts.group]
     return missed
 
@@ -258,9 +259,8 @@ def _possibly_failed(journal: Journal, parts: Parts, part: Int64s) -> Bools:
 
     Each pair of ranks has sizes of its own, and those of a rank without a dump are not known.
     """
-    exchanges = [name == Operation.ALL_TO_ALL for name in operation_names(journal)]
-    retired = parts.outcome == Outcome.RETIRED
-    retired &= np.array([*exchanges, False], np.bool_)[journal.records.request[parts.row]]
+    exchanges = np.append(requests_of(journal, {Operation.ALL_TO_ALL}), False)
+    retired = (parts.outcome == Outcome.RETIRED) & exchanges[journal.records.request[parts.row]]
     failed: Bools = np.append(retired, False)[part]
     return failed
 
@@ -515,8 +515,7 @@ def _last_operations(journal: Journal, parts: Parts, positions: Positions) -> In
 def _stages(parts: Parts, positions: Positions) -> Int8s:
     """The stage of each position, as its index in `_STAGES`."""
     unseen = positions.part == UNKNOWN
-    furthest = np.full(int(positions.group.max(initial=UNKNOWN)) + 1, UNKNOWN, np.int64)
-    np.maximum.at(furthest, positions.group, positions.last)
+    furthest = highest(positions.group, positions.last, int(positions.group.max(initial=UNKNOWN)) + 1)
     behind = positions.last < furthest[positions.group]
     outcome = np.append(parts.outcome, np.int8(Outcome.OPEN))[positions.part]
     never, waiting, finished, unknown = (
@@ -571,7 +570,7 @@ def lost_waits(journal: Journal, parts: Parts, positions: Positions) -> LostWait
             gave_up = status.completed >= status.enqueued
             if status.enqueued > 0 and (passed or not gave_up):
                 skipped |= passed
-                first = int(journal.bounds[np.searchsorted(journal.ranks, rank)])
+                first = journal.entries_of(rank).start
                 created = int(journal.records.created[first]) if len(journal) else NO_TIME
                 sequence = 1 if gave_up else max(status.completed + 1, 1)
                 waits.append(

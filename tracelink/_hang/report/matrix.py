@@ -200,7 +200,7 @@ def match_entries(journal: Journal) -> EntryMatching:
 def _closes(journal: Journal) -> Bools:
     """Which entries have no tensors and close what was issued under their number."""
     requests = journal.requests
-    texts = [journal.strings[code].endswith(COALESCED) for code in requests.operation.tolist()]
+    texts = [name.endswith(COALESCED) for name in journal.recorded_operations()]
     empty = (requests.elements_in < 0) & (requests.elements_out < 0)
     closes: Bools = (np.array(texts, np.bool_) & empty)[journal.records.request]
     return closes

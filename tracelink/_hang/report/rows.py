@@ -371,7 +371,7 @@ class _JournalColumns(Struct, frozen=True):
         journal, ends = numbering.journal, numbering.ends
         outcome = outcomes(journal)
         outcome[ends.row] = ends.outcome
-        operations = [journal.strings[code] for code in journal.requests.operation.tolist()]
+        operations = journal.recorded_operations()
         source, target = ends.ranks
         return cls(
             numbering,

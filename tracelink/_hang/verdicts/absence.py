@@ -11,15 +11,14 @@ from msgspec import Struct
 
 from tracelink._hang.facts.journal import Journal, synchronizing_requests
 from tracelink._hang.facts.model import Category, Kind
-from tracelink._hang.facts.participation import Knowledge, Outcome, Parts, Positions, outcomes
+from tracelink._hang.facts.participation import NEVER, Knowledge, Outcome, Parts, Positions, lowest, outcomes
 from tracelink._hang.facts.stalls import NO_CLUES, Clues
 from tracelink._hang.facts.waits import Wait
 from tracelink._hang.verdicts.base import UNDECIDED, WHERE_DUMPS_ARE, Verdict, called_at, facts_of_all
 from tracelink._hang.verdicts.unrecorded import NothingRecorded
-from tracelink._model.columns import NO_TIME, UNKNOWN, Bools, Int64s
+from tracelink._model.columns import NO_TIME, UNKNOWN, Bools, Int64s, int64s
 from tracelink._model.operations import Operation, operation_of
 from tracelink._model.text import collective_in_words, count_of_ranks, duration, lowered, ranks_in_words
-from tracelink._model.trace import ProcessGroup
 
 
 class LateArrival(Struct, frozen=True):
@@ -96,8 +95,8 @@ class NeverJoined(Verdict, frozen=True, kw_only=True):
             return self._step_if_late()
         own, other = self.own_line, self.other_line
         way = f" The others wait at {other}." if other else ""
-        if where := self.whereabouts:
-            return f"Find out why {where}, and does not go on.{way}"
+        if self.open_question:
+            return f"{self.open_question}, and does not go on.{way}"
         if own and other:
             way = (
                 f" Its last call was at {own}, the others wait at {other}: between these lines look for a branch, a "
@@ -254,9 +253,6 @@ def step_for_dumps(verdict: Verdict) -> str:
     return f"Look first for {look}.{wait} {add} {WHERE_DUMPS_ARE}"
 
 
-NEVER = int(np.iinfo(np.int64).max)
-
-
 class Absence(Struct, frozen=True, dict=True):
     """What is known of the ranks without a complete dump."""
 
@@ -313,10 +309,9 @@ class Absence(Struct, frozen=True, dict=True):
 
     def _unfinished(self, parts: Parts) -> Bools:
         """Parts from the first collective of their group on in which ranks wait."""
-        first = np.full(len(self.journal.groups), NEVER, np.int64)
-        for wait in self.waits:
-            if not wait.message:
-                first[wait.group] = min(first[wait.group], wait.sequence)
+        waits = [wait for wait in self.waits if not wait.message]
+        groups, sequences = ([getattr(wait, name) for wait in waits] for name in ("group", "sequence"))
+        first = lowest(int64s(groups), int64s(sequences), len(self.journal.groups))
         unfinished: Bools = parts.sequence >= first[parts.group]
         return unfinished
 
@@ -416,7 +411,7 @@ def absent_members(absence: Absence, named: Collection[int] = ()) -> list[Verdic
     used = np.isin(positions.group, _used_groups(absence)) | (len(journal) == 0)
     rows = np.flatnonzero(used & _is_absent(positions))
     if not len(rows):
-        return [] if len(journal) else [NothingRecorded.of_call(ProcessGroup(""), None, "", proven=False)]
+        return [] if len(journal) else [NothingRecorded.of_call(proven=False)]
     culprits = np.unique(positions.rank[rows]).tolist()
     if set(culprits) <= set(named):
         return []

@@ -109,15 +109,15 @@ class Verdict(Problem, frozen=True, kw_only=True):
     @classmethod
     def of_call(
         cls,
-        group: ProcessGroup,
-        sequence: int | None,
-        operation: str,
+        group: ProcessGroup = ProcessGroup(""),  # noqa: B008
+        sequence: int | None = None,
+        operation: str = "",
         *,
         culprits: Collection[int] = (),
         waiting: Collection[int] = (),
         **facts: Any,
     ) -> Self:
-        """A verdict on a collective or a message of a group."""
+        """A verdict on a collective or a message of a group; on none if it is not known which."""
         return cls(
             group=group.name,
             description=group.description,
@@ -238,6 +238,11 @@ class Verdict(Problem, frozen=True, kw_only=True):
                 name = name_in_words(readable_name(last.name))
                 return f"rank {sighting.rank} was in {name} for {duration(last.duration_ns)}"
         return ""
+
+    @property
+    def open_question(self) -> str:
+        """`Find out why rank 3 is in __next__ (dataloader.py:700)`; empty if neither a stack nor a profile shows it."""
+        return f"Find out why {where}" if (where := self.whereabouts) else ""
 
     @property
     def own_line(self) -> str:

@@ -64,7 +64,7 @@ def lawful(draft: Draft) -> Draft:
             group = ProcessGroup(standing.group, standing.description)
             joined = collective_in_words(standing.operation, standing.sequence, group)
             return draft.with_verdicts([_verdict(NoDump, standing, culprits=absent, joined=joined)])
-    anywhere = NoDump.of_call(ProcessGroup(""), None, "", culprits=missing)
+    anywhere = NoDump.of_call(culprits=missing)
     return draft.with_verdicts([anywhere]) if missing else draft
 
 

@@ -16,9 +16,9 @@ from tracelink._hang.facts.stalls import Cause, Clues, Elapsed, Stalls, causes_o
 from tracelink._hang.facts.waits import Wait, WaitOrder, with_device_waits
 from tracelink._hang.verdicts.absence import FewJoined, LateArrival, NeverJoined
 from tracelink._hang.verdicts.base import UNDECIDED, Verdict
-from tracelink._hang.verdicts.deadlocks import Deadlock, deadlock_of
+from tracelink._hang.verdicts.deadlocks import deadlock_of
 from tracelink._hang.verdicts.mismatches import OtherProgram, deviation_verdict
-from tracelink._model.columns import MILLISECOND, NO_TIME, UNKNOWN, Bools
+from tracelink._model.columns import MILLISECOND, NO_TIME, Bools
 from tracelink._model.operations import POINT_TO_POINT, operation_of
 from tracelink._model.text import (
     collective_in_words,
@@ -143,8 +143,8 @@ class InFlight(Verdict, frozen=True, kw_only=True):
 
     def next_step(self) -> str:
         """A second look."""
-        if self.whereabouts:
-            first = f"Find out why {self.whereabouts}."
+        if self.open_question:
+            first = f"{self.open_question}."
         elif self.culprits:
             several, own, other = len(self.culprits) > 1, self.own_line, self.other_line
             whose = f"the last call of rank {self.culprits[0]}" if several else "its last call"
@@ -261,9 +261,7 @@ def _problems(
     problems, causes = _deviations_behind(elapsed, causes, deviating, mismatches)
     for cause in causes:
         if len(cause.waits) > 1:
-            deadlock = deadlock_of(messages, order, cause, deviating)
-            problems.append(deadlock)
-            mismatches[:] = [each for each in mismatches if not _follows(each, deadlock)]
+            problems.append(deadlock_of(messages, order, cause, deviating))
         elif cause.culprits and cause.waits[0].queued:
             problems.append(_of_cause(NotStarted, elapsed, cause))
         elif cause.culprits:
@@ -277,14 +275,6 @@ def _problems(
     if stuck and not problems and not _in_dispute(stalls.journal, stuck[0].waits[0], mismatches):
         problems.append(_timed_out(stalls, stuck))
     return problems
-
-
-def _follows(mismatch: Verdict, deadlock: Deadlock) -> bool:
-    """Whether ends are paired with wrong ones, because the other end of an earlier message is missing."""
-    of_messages = mismatch.group == deadlock.group and operation_of(mismatch.operation) in POINT_TO_POINT
-    own = [rank for rank in deadlock.culprits if rank in deadlock.rows]
-    earlier = any(deadlock.rows[rank] < mismatch.rows.get(rank, UNKNOWN) for rank in own)
-    return bool(deadlock.gone_on) and of_messages and earlier
 
 
 def _timed_out(stalls: Stalls, stuck: Sequence[Cause]) -> TimedOut:
@@ -539,8 +529,7 @@ def _shown_rows(journal: Journal, wait: Wait, culprits: Sequence[int]) -> dict[i
         return rows | {int(journal.rank[row]): row for row in np.flatnonzero(joined).tolist()}
     for rank in culprits:
         if recording := journal.recordings.get(rank):
-            index = int(journal.ranks.searchsorted(rank))
-            first, end = journal.bounds[index : index + 2].tolist()
-            if end > first:
-                rows[rank] = first if recording.only_active else end - 1
+            own = journal.entries_of(rank)
+            if own.stop > own.start:
+                rows[rank] = own.start if recording.only_active else own.stop - 1
     return rows

@@ -15,7 +15,7 @@ from msgspec.structs import replace
 
 from tracelink._hang.facts.journal import Journal, synchronizing_requests
 from tracelink._hang.facts.model import Category, Kind, Lateness
-from tracelink._hang.facts.participation import Parts
+from tracelink._hang.facts.participation import NEVER, Parts
 from tracelink._hang.facts.stalls import NEWEST, Lags, lags_of
 from tracelink._hang.verdicts.base import Verdict
 from tracelink._model.columns import (
@@ -73,7 +73,6 @@ FEWEST_COLLECTIVES = 20
 """Fewer do not show how late a rank usually is: 8 of them or less do so by chance in fr3 (n16_2of16, fcol_stuck)."""
 LONG_NS = SECOND
 """A single wait that is worth a note: 1.5 to 30 s in fr and fr2 where a rank slept, else 0.7 s at most."""
-NEVER = np.iinfo(np.int64).max
 MOST_NOTES = 3
 """Ranks with a note: no job of fr, fr2 and fr3 has more than one."""
 

@@ -24,7 +24,6 @@ from tracelink._model.text import (
     rank_list,
     ranks_in_words,
 )
-from tracelink._model.trace import ProcessGroup
 from tracelink._model.witnesses import RankReport, Sign
 
 SAME_INPUT = frozenset({Operation.ALL_REDUCE, Operation.ALL_GATHER, Operation.BROADCAST, Operation.REDUCE})
@@ -160,8 +159,8 @@ class NotEnqueued(Verdict, frozen=True, kw_only=True):
 
     def next_step(self) -> str:
         """Its stack, if it is not known."""
-        if self.whereabouts:
-            return f"Find out why {self.whereabouts}, and does not go on."
+        if self.open_question:
+            return f"{self.open_question}, and does not go on."
         return (
             f"Take the stack of {self.example}: {TAKE_STACKS}. A collective is counted as enqueued when its call "
             "returns: the rank did not call, is stuck in the call, or waits in another group, of which its log says "
@@ -242,9 +241,8 @@ class GaveUpSomewhere(GaveUp, frozen=True, kw_only=True):
         )
         alone = given_up[0] if len(names) == 1 else None
         return cls.of_call(
-            ProcessGroup(""),
-            alone.sequence if alone else None,
-            alone.operation if alone else "",
+            sequence=alone.sequence if alone else None,
+            operation=alone.operation if alone else "",
             waiting={one.rank for one in reports if one.rank is not None},
             calls=[f"{call} ({count})" for call, count in names.most_common(MOST_PARTS)],
             proven=False,
@@ -396,8 +394,8 @@ class BarrierNotPassed(Verdict, frozen=True, kw_only=True):
 
     def next_step(self) -> str:
         """Its stack, if it is not known."""
-        if self.whereabouts:
-            return f"Find out why {self.whereabouts}, and does not go on."
+        if self.open_question:
+            return f"{self.open_question}, and does not go on."
         return f"Take the stack of that rank: {TAKE_STACKS}. Other lines of gloo are consequences."
 
 
@@ -412,9 +410,6 @@ def _of_gloo(reports: Sequence[RankReport], ranks: Collection[int]) -> Verdict:
     gave_up, lost = by_sign[Sign.GAVE_UP], by_sign[Sign.LOST] - by_sign[Sign.GAVE_UP]
     timeouts = [one.timeout_ms for one in reports if one.timeout_ms is not None]
     return GlooEnded.of_call(
-        ProcessGroup(""),
-        None,
-        "",
         waiting=gave_up | lost,
         kind=Kind.TIMED_OUT if timeouts else Kind.FAILED,
         gave_up=sorted(gave_up),
@@ -433,9 +428,7 @@ def _barrier(
     known |= {(0, one.rank) for one in barriers if one.rank is not None}
     culprits = _ranks_of_members(members, known, ranks)
     return BarrierNotPassed.of_call(
-        ProcessGroup(""),
-        None,
-        "gloo:monitored_barrier",
+        operation="gloo:monitored_barrier",
         culprits=culprits,
         waiting={rank for _, rank in known if rank is not None} - set(culprits),
         members=members,

@@ -78,7 +78,10 @@ def differing_payloads(messages: Messages) -> list[Verdict]:
         seen[sends] = True
         found: dict[tuple[int, tuple[int, ...]], list[int]] = {}
         for channel in np.unique(matching.channel[sends]).tolist():
-            own = sends[matching.channel[sends] == channel].tolist()
+            own = sends[matching.channel[sends] == channel]
+            own = own[ends.row[own] < messages.paired_until(channel)].tolist()
+            if not own:
+                continue
             culprits = _culprits(messages, values, _clearest(messages, own))
             found.setdefault((int(ends.group[own[0]]), culprits), []).extend(own)
         verdicts += [

@@ -138,20 +138,18 @@ class EqualCounts(OfMonitor, frozen=True, kw_only=True):
 def verdicts_of_monitor(answers: Answers, *, hung: bool) -> list[OfMonitor]:
     """What the newest answer shows; without a sign that ranks do not move, it is in flight."""
     stuck = hung or answers.still
-    newest, nowhere = answers.newest, ProcessGroup("")
+    newest = answers.newest
     found: list[OfMonitor] = []
     if newest.dead:
         processes = {(member.pid, member.host): member for member in newest.dead}
         dead = [*processes.values()]
         ranks, who = answers.ranks_of(dead) or (), answers.in_words(dead)
-        found.append(
-            DeadProcesses.of_call(nowhere, None, "", culprits=ranks, who=who, processes=[*processes])
-        )
+        found.append(DeadProcesses.of_call(culprits=ranks, who=who, processes=[*processes]))
     for one in newest.communicators:
         found += _of_communicator(answers, one, stuck=stuck)
     if not found:
         kind, count = Kind.TIMED_OUT if stuck else Kind.IN_FLIGHT, len(newest.communicators)
-        found.append(EqualCounts.of_call(nowhere, None, "", kind=kind, communicators=count))
+        found.append(EqualCounts.of_call(kind=kind, communicators=count))
     return sorted(found, key=lambda verdict: (verdict.kind is Kind.IN_FLIGHT, not verdict.culprits))
 
 
@@ -164,14 +162,7 @@ def _of_communicator(answers: Answers, one: CommunicatorStatus, *, stuck: bool) 
         who = answers.in_words(silent)
         found.append(
             Unanswered.of_call(
-                group,
-                None,
-                "",
-                culprits=culprits,
-                kind=kind,
-                who=who,
-                unresponsive=unresponsive,
-                size=one.size,
+                group, culprits=culprits, kind=kind, who=who, unresponsive=unresponsive, size=one.size
             )
         )
     for operation in operations_of(one):
@@ -179,7 +170,7 @@ def _of_communicator(answers: Answers, one: CommunicatorStatus, *, stuck: bool) 
             found.append(_counts_differ(answers, one, operation, counts, stuck=stuck))
     if failed := [member for member in one.members if member.state in ("error", "aborted")]:
         ranks, who = answers.ranks_of(failed) or (), answers.in_words(failed)
-        found.append(Aborted.of_call(group, None, "", waiting=ranks, who=who, size=one.size))
+        found.append(Aborted.of_call(group, waiting=ranks, who=who, size=one.size))
     return found
 
 
@@ -231,9 +222,6 @@ class StacksAlone(OfMonitor, frozen=True, kw_only=True):
             (inside if any(map(is_in_call, stack.frames)) else outside).update(stack.ranks)
         culprits = outside if len(outside) < len(inside) else set[int]()
         return cls.of_call(
-            ProcessGroup(""),
-            None,
-            "",
             culprits=culprits,
             waiting=(inside | outside) - culprits if hung else (),
             kind=Kind.TIMED_OUT if hung else Kind.IN_FLIGHT,
@@ -255,7 +243,7 @@ class StacksAlone(OfMonitor, frozen=True, kw_only=True):
 
     def next_step(self) -> str:
         """Why a rank is not in a call, and dumps, or the stacks again."""
-        why = f"Find out why {self.whereabouts}, while the others are in a call. " if self.whereabouts else ""
+        why = f"{self.open_question}, while the others are in a call. " if self.open_question else ""
         again = ", or the stacks again a minute later: a stack that stays the same is stuck"
         return f"{why}Take flight-recorder dumps{'' if self.unmoved else again}."
 

@@ -150,14 +150,14 @@ def unrecorded_counts(journal: Journal) -> Counter[int]:
 
 def _of_backend(journal: Journal) -> Bools:
     """The entries of the backend."""
-    own = [journal.strings[code].startswith(f"{BACKEND}:") for code in journal.requests.operation.tolist()]
+    own = [name.startswith(f"{BACKEND}:") for name in journal.recorded_operations()]
     found: Bools = np.array([*own, False], np.bool_)[journal.records.request]
     return found
 
 
 def _not_recorded(journal: Journal) -> str:
-    names = [journal.strings[code] for code in journal.requests.operation.tolist()]
-    messages = any(name.startswith(f"{BACKEND}:") and operation_of(name) in POINT_TO_POINT for name in names)
+    own = [name for name in journal.recorded_operations() if name.startswith(f"{BACKEND}:")]
+    messages = any(operation_of(name) in POINT_TO_POINT for name in own)
     return OTHER_CALLS if messages else f"{MESSAGES}, {OTHER_CALLS}"
 
 
