@@ -39,7 +39,7 @@ class Delay(Struct, frozen=True):
     """When the culprit made its last call."""
     joined: bool
     has_dump: bool
-    """Whether its process was there when dumps were written."""
+    """True if its process was there when dumps were written."""
 
 
 def logs_of(ranks: Collection[int], tasks: Sequence[Task], engine: Engine) -> tuple[Logs, list[Finding]]:

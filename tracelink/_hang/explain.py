@@ -147,7 +147,7 @@ def _skipped(verdict: Verdict, own: Entry) -> Skipped:
 
 
 def _has_passed(entries: Sequence[Entry], awaited: Sequence[Frame]) -> bool | None:
-    """Whether a program is past a line in which others wait, by its last two calls; None if lines do not show it.
+    """True if a program is past a line in which others wait, by its last two calls; None if lines do not show it.
 
     Innermost frames come first. The call before shows whether a function went on, or began again in a loop.
     """
@@ -182,18 +182,18 @@ def _first_difference(own: Sequence[Frame], other: Sequence[Frame]) -> tuple[int
 
 
 def _same_calls(one: Sequence[Frame], other: Sequence[Frame], depth: int) -> bool:
-    """Whether two stacks are in the same function at a depth, called from the same lines."""
+    """True if two stacks are in the same function at a depth, called from the same lines."""
     same = (one[depth].filename, one[depth].name) == (other[depth].filename, other[depth].name)
     return same and list(one[:depth]) == list(other[:depth])
 
 
 def _requests_differ(own: Entry, other: Entry) -> bool:
-    """Whether more than the operation differs: two branches may call different operations on the same tensor."""
+    """True if more than the operation differs: two branches may call different operations on the same tensor."""
     return (own.input_sizes, own.input_types) != (other.input_sizes, other.input_types)
 
 
 def _is_further_on(own: Sequence[Frame], others: Sequence[Frame]) -> bool:
-    """Whether the first call in which two stacks differ is later in the same function."""
+    """True if the first call in which two stacks differ is later in the same function."""
     for own_frame, other_frame in zip(reversed(own), reversed(others), strict=False):
         if own_frame != other_frame:
             return (own_frame.filename, own_frame.name) == (

@@ -97,7 +97,7 @@ class TargetCall(Struct, frozen=True):
     """Index of the entry in the dump; None if the rank has no entry that shows it."""
     created_ns: int | None = None
     with_activity: bool = False
-    """Whether it is the rank's last call, and what the rank did after it is requested as well."""
+    """True if it is the rank's last call, and what the rank did after it is requested as well."""
 
 
 def _targets(verdict: Verdict, journal: Journal) -> list[TargetCall]:
@@ -275,7 +275,7 @@ class Profile:
         return self._work(annotation)
 
     def launched(self, operator: int, work: WorkSeen | None, kernel: int) -> bool | None:
-        """Whether a call launched work on a device, including work that did not end within the profile."""
+        """True if a call launched work on a device, including work that did not end within the profile."""
         if kernel != UNKNOWN:
             return True
         if work or operator == UNKNOWN or not self._has_device:
@@ -294,7 +294,7 @@ class Profile:
         )
 
     def _is_code(self, row: int) -> bool:
-        """Whether it is a line of Python, or a function without one."""
+        """True if it is a line of Python, or a function without one."""
         return bool(self.graph.events.kind[row] == EventKind.PYTHON) and is_code(self.graph.name(row))
 
 

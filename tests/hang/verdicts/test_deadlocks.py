@@ -116,6 +116,17 @@ def test_wrong_peer_in_a_ring(rank: int, batch: str) -> None:
     )
 
 
+def test_sizes_of_messages_after_a_wrong_peer() -> None:
+    """They say nothing: the second send of rank 3 is the first one to rank 0, and is paired with its first receive."""
+    ranks = {
+        0: "[r>1:8 r<3:8]! [r>1:9 r<3:9]! a1!",
+        1: "[r>2:8 r<0:8] [r>2:9 r<0:9]! a1!",
+        2: "[r>3:8 r<1:8] [r>3:9 r<1:9]! a1!",
+        3: "[r>1:8 r<2:8]! [r>0:9 r<2:9]! a1!",
+    }
+    assert problems(ranks, a=FOUR, r=FOUR) == ["deadlock r1 by 3, for 0 1 2"]
+
+
 def test_ranks_waiting_for_a_cycle() -> None:
     (problem,) = diagnosis_of_programs({0: "a1!", 1: "b1!", 2: "c1!"}, a=[0, 1], b=[0, 1], c=[1, 2]).problems
     assert (problem.culprits, problem.waiting) == ((0, 1), (0, 1, 2))

@@ -46,7 +46,7 @@ NATIVE_CALLS = re.compile(r"c10d::|ProcessGroup|^p?nccl[A-Z]|gloo::")
 
 
 def is_in_call(frame: Frame) -> bool:
-    """Whether a program that has this frame in its stack communicates."""
+    """True if a program that has this frame in its stack communicates."""
     return CALLS.search(frame.filename) is not None or NATIVE_CALLS.search(frame.name) is not None
 
 

@@ -55,7 +55,7 @@ class Deviation(Struct, frozen=True):
 
     @property
     def is_certain(self) -> bool:
-        """Whether it is neither an exchange of calls nor a coincidence."""
+        """True if it is neither an exchange of calls nor a coincidence."""
         return self.agreeing >= max(CERTAIN, self.skipped, self.extra)
 
     @property
@@ -359,7 +359,7 @@ class _Programs(Struct, frozen=True, dict=True):
         return Deviation(int(ranks[own]), int(ranks[other]), row, first, skipped, extra, agreeing)
 
     def _concerns(self, deviation: Deviation, involved: Involved) -> bool:
-        """Whether the calls are of groups that both ranks have, in one of which the rank is involved."""
+        """True if the calls are of groups that both ranks have, in one of which the rank is involved."""
         place = int(np.searchsorted(self.rows, deviation.first))
         rows = self.rows[place : place + max(deviation.skipped, deviation.extra)]
         called = set(self.kinds[self.journal.records.group[rows]].tolist())
@@ -382,7 +382,7 @@ class _Programs(Struct, frozen=True, dict=True):
         return int(np.count_nonzero(following == usual)) - int(np.count_nonzero(following == own))
 
     def _made_by_third(self, position: int, side: Int64s, sides: Sequence[int]) -> int:
-        """Whether ranks of neither side made the collective that this side calls here, as far as their calls show.
+        """True if ranks of neither side made the collective that this side calls here, as far as their calls show.
 
         A rank that runs ahead makes later calls too: ranks that made as many calls as third ones are then right.
         """
@@ -455,7 +455,7 @@ def _agreeing(calls: Int32s, usual: Int32s) -> int:
 
 
 def _is_exchange(calls: Int32s, usual: Int32s) -> bool:
-    """Whether the first two calls are the usual ones in the other order, and all of the rest is as usual."""
+    """True if the first two calls are the usual ones in the other order, and all of the rest is as usual."""
     common = min(len(calls), len(usual))
     return bool(
         common > 1 and (calls[:2] == usual[1::-1]).all() and (calls[2:common] == usual[2:common]).all()

@@ -255,13 +255,13 @@ def _root_ranks(journal: Journal, parts: Parts, roots: Roots) -> Int64s:
 
 
 def rooted_entries(journal: Journal) -> Bools:
-    """Which entries of the journal request an operation with a root."""
+    """True where an entry of the journal requests an operation with a root."""
     found: Bools = np.append(requests_of(journal, ROOTED), False)[journal.records.request]
     return found
 
 
 def hangs_with_a_root(journal: Journal) -> bool:
-    """Whether the last entry of a rank has a root and is not finished."""
+    """True if the last entry of a rank has a root and is not finished."""
     last = journal.bounds[1:][np.diff(journal.bounds) > 0] - 1
     unfinished = (journal.records.state[last] < State.COMPLETED) & (journal.records.retired[last] != 1)
     return bool((rooted_entries(journal)[last] & unfinished).any())

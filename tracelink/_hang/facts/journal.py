@@ -67,7 +67,7 @@ class Journal(Struct, frozen=True):
         return [self.strings[code] for code in self.requests.operation.tolist()]
 
     def has_left(self, rank: Int32s, group: Int32s) -> Bools:
-        """For each pair whether the rank has left this life of a group, for a later one: it waits there no more."""
+        """True where the rank has left this life of a group, for a later one: it waits there no more."""
         left = np.zeros(len(group), np.bool_)
         for life, later in self.later_lives.items():
             if len(of_life := np.flatnonzero(group == life)):
@@ -244,12 +244,12 @@ def requests_of(journal: Journal, operations: Collection[str]) -> Bools:
 
 
 def message_requests(journal: Journal) -> Bools:
-    """Which requests are one end of a message."""
+    """True where a request is one end of a message."""
     return requests_of(journal, POINT_TO_POINT)
 
 
 def synchronizing_requests(journal: Journal) -> Bools:
-    """Which requests no rank leaves before all ranks have joined."""
+    """True where a request is one that no rank leaves before all ranks have joined."""
     return requests_of(journal, SYNCHRONIZING)
 
 

@@ -142,7 +142,7 @@ def by_description(groups: Sequence[ProcessGroup], rows: Iterable[int]) -> Itera
 
 
 def _is_partition(rows: Sequence[int], users: Mapping[int, Sequence[int]], ranks: Collection[int]) -> bool:
-    """Whether each rank is in exactly one of these groups, as in a dimension of a device mesh."""
+    """True if each rank is in exactly one of these groups, as in a dimension of a device mesh."""
     return sorted(rank for row in rows for rank in users[row]) == sorted(ranks)
 
 

@@ -74,7 +74,7 @@ class Messages(Struct, frozen=True, dict=True):
 
     @cached_property
     def runs_ahead(self) -> tuple[bool, bool]:
-        """Whether ranks make further calls before a receive, or a batch, and before a send is finished."""
+        """True if ranks make further calls before a receive, or a batch, and before a send is finished."""
         journal, ends = self.journal, self.ends
         following = ends.closing + 1
         has_next = following < journal.bounds[np.searchsorted(journal.bounds, ends.closing, side="right")]
@@ -86,7 +86,7 @@ class Messages(Struct, frozen=True, dict=True):
 
     @cached_property
     def sends_early(self) -> bool:
-        """Whether sends are finished before they are received, as those are that go through a buffer.
+        """True if sends are finished before they are received, as those are that go through a buffer.
 
         Then two ranks can send to each other first: they have finished messages in different orders.
         """
@@ -281,7 +281,7 @@ class Matching(Struct, frozen=True):
         return int(np.count_nonzero(self.partner != UNKNOWN)) // 2
 
     def is_certain(self, ends: Int64s) -> Bools:
-        """Whether it is certain which message these ends belong to."""
+        """True where it is certain which message these ends belong to."""
         certain: Bools = np.append(self.channels.pairing == Pairing.CERTAIN, False)[self.channel[ends]]
         return certain
 
@@ -352,7 +352,7 @@ def _done(channel: Int64s, finished: Bools, first: Int64s) -> Int64s:
 
 
 def _unfinished(ends: MessageEnds, order: Int64s, channels: Channels) -> Bools:
-    """Which channels have unfinished ends."""
+    """True where a channel has unfinished ends."""
     finished = np.concatenate([np.zeros(1, np.int64), np.cumsum(ends.outcome[order] >= Outcome.RETIRED)])
     unfinished: Bools = finished[channels.end] - finished[channels.sends] < channels.end - channels.sends
     return unfinished
@@ -531,7 +531,7 @@ def _wait(
 
 
 def _has_passed(messages: Messages, end: int) -> bool:
-    """Whether the rank at the other end joined a collective that the rank at this end joined after the message."""
+    """True if the rank at the other end joined a collective that the rank at this end joined after the message."""
     ends, parts = messages.ends, messages.parts.parts
     own, other = (messages.parts.of(int(rank[end])) for rank in (ends.rank, ends.peer))
     later = parts.collective[own[parts.row[own] > ends.closing[end]]]

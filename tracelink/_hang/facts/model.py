@@ -297,7 +297,7 @@ class Problem(Row, frozen=True, rename={"category": "class"}):
 
     @property
     def is_decided(self) -> bool:
-        """Whether the job is known to hang: it may run with a slow rank, or with a dump that was not collected."""
+        """True if the job is known to hang: it may run with a slow rank, or with a dump that was not collected."""
         running = self.kind in (Kind.IN_FLIGHT, Kind.STRAGGLER)
         return not running and (self.kind is not Kind.ABSENT or self.proven)
 

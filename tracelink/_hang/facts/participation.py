@@ -123,7 +123,7 @@ def _timed_out(journal: Journal, parts: Parts) -> Int64s:
 
 
 def _joins_late_by_clock(parts: Parts, part: int, limit: int) -> bool:
-    """Whether the last rank to join is as late at most collectives of the group, so that its clock is ahead."""
+    """True if the last rank to join is as late at most collectives of the group, so that its clock is ahead."""
     of_group = parts.group == parts.group[part]
     members = np.flatnonzero(of_group & (parts.collective == parts.collective[part]))
     last = members[parts.created[members].argmax()]
@@ -191,7 +191,7 @@ def outcomes(journal: Journal) -> Int8s:
 
 
 def _tracked(journal: Journal) -> Any:
-    """For each request whether its backend tracks states, so that they show what has finished."""
+    """True where its backend tracks states, so that they show what has finished."""
     backends = [name.partition(":")[0] for name in journal.recorded_operations()]
     progressed = np.bincount(
         journal.records.request, weights=journal.records.state > State.SCHEDULED, minlength=len(backends)
@@ -342,7 +342,7 @@ def _completed_before(journal: Journal, parts: Parts, group: Int32s, rank: Int32
 
 
 def _possibly_later(journal: Journal, parts: Parts, part: Int64s, rank: Int32s) -> Bools:
-    """Whether an entry after the last known one cannot be used: it may be of a later collective of the group."""
+    """True where an entry after the last known one cannot be used: it may be of a later collective of the group."""
     last_unusable = last_unusable_entries(journal)
     later = np.isin(rank, list(last_unusable))
     for index in np.flatnonzero(later).tolist():
@@ -388,11 +388,11 @@ class DumpTimes(Struct, frozen=True):
     """Creation time of the first recorded entry of ranks whose ring buffer wrapped."""
 
     def is_over(self, rank: int, row: int) -> bool:
-        """Whether a rank has passed an entry since its dump was taken."""
+        """True if a rank has passed an entry since its dump was taken."""
         return rank in self.lacking or row <= self.overtaken.get(rank, UNKNOWN)
 
     def may_have_lost(self, rank: int, time: int) -> bool:
-        """Whether a rank may have lost what it requested at about this time."""
+        """True if a rank may have lost what it requested at about this time."""
         return rank in self.kept_since and (time == NO_TIME or time <= self.kept_since[rank])
 
 

@@ -206,7 +206,7 @@ class Habits(Struct, frozen=True, dict=True):
     journal: Journal
 
     def deviates(self, row: int) -> bool:
-        """Whether an entry differs from what followed wherever the entries before it were the same.
+        """True if an entry differs from what followed wherever the entries before it were the same.
 
         Only entries with a collective among them show the position in a step: a loop of messages ends at some time.
         """

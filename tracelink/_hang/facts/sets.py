@@ -57,7 +57,7 @@ class Chosen(Struct, frozen=True):
     other_attempts: Sequence[DumpSet] = ()
 
     def leaves_out(self, path: str) -> bool:
-        """Whether a file belongs to another attempt by its name."""
+        """True if a file belongs to another attempt by its name."""
         return any(dumps.covers(path) for dumps in self.other_attempts)
 
 
@@ -112,7 +112,7 @@ def _without_copies(dumps: Sequence[Dump]) -> tuple[list[Dump], list[Recording]]
 
 
 def _is_copy(recording: Recording, other: Recording) -> bool:
-    """Whether both dumps have the same entries, in the same state."""
+    """True if both dumps have the same entries, in the same state."""
     return (
         len(recording.records) == len(other.records)
         and recording.broken_off == other.broken_off
@@ -168,7 +168,7 @@ class DumpSet(Struct, frozen=True):
         return max((end for end in ends if end is not None), default=0)
 
     def covers(self, path: str) -> bool:
-        """Whether a file belongs to it by its name."""
+        """True if a file belongs to it by its name."""
         patterns = (own if "*" in own else f"{own}/*" for own in self.paths)
         ends = (pattern.split("*", 1) for pattern in patterns)
         return any(path.startswith(start) and path.endswith(end) for start, end in ends)
@@ -281,7 +281,7 @@ class Run(Struct):
         return {recording.source.path for dumps in self.sets for recording in dumps.dumps.values()}
 
     def covers(self, path: str) -> bool:
-        """Whether a file, such as a log, belongs to it by its name."""
+        """True if a file, such as a log, belongs to it by its name."""
         return any(dumps.covers(path) for dumps in self.sets)
 
     @property
@@ -295,7 +295,7 @@ class Run(Struct):
         return max(dumps.end_ns for dumps in self.sets)
 
     def contains(self, dumps: DumpSet) -> bool:
-        """Whether a set is of the same processes: by common entries, or as other ranks at the same time."""
+        """True if a set is of the same processes: by common entries, or as other ranks at the same time."""
         relations = [_are_of_same_processes(dumps, own) for own in self.sets]
         overlaps = dumps.start_ns <= self.end_ns and self.start_ns <= dumps.end_ns
         has_common_ranks = any(dumps.dumps.keys() & own.dumps.keys() for own in self.sets)
@@ -438,7 +438,7 @@ def _how_to_choose(sets: Sequence[DumpSet]) -> str:
 
 
 def is_continuation(earlier: Recording, later: Recording) -> bool | None:
-    """Whether the later dump is a later one of the same process: entries with the same record id are the same entries.
+    """True if the later dump is a later one of the same process: entries with the same record id are the same entries.
 
     None if no entry is in both and nothing contradicts it: a ring buffer has wrapped completely, or a dump is empty.
     """
@@ -463,12 +463,12 @@ def is_continuation(earlier: Recording, later: Recording) -> bool | None:
 
 
 def is_newer(recording: Recording, other: Recording) -> bool:
-    """Whether a dump can be a later one of the same process, and not the other way round."""
+    """True if a dump can be a later one of the same process, and not the other way round."""
     return is_continuation(other, recording) is not False and is_continuation(recording, other) is False
 
 
 def progress_since(earlier: Recording, later: Recording) -> bool | None:
-    """Whether the later dump of the same process has new entries, or entries in a new state; None if unknown."""
+    """True if the later dump of the same process has new entries, or entries in a new state; None if unknown."""
     if _last_id(later) > _last_id(earlier) and not earlier.broken_off:
         return True
     if earlier.broken_off or later.broken_off:
@@ -487,7 +487,7 @@ def latest_time(recording: Recording) -> int | None:
 
 
 def _unchanged(earlier: Recording, later: Recording) -> Bools:
-    """For each entry of the later dump whether the earlier one contains it in the same state."""
+    """True where the earlier one contains it in the same state."""
     found = np.zeros(len(later.records), np.bool_)
     old, new = _common_entries(earlier, later)
     same_state = earlier.records.state[old] == later.records.state[new]
@@ -511,11 +511,11 @@ class Earlier(Struct, frozen=True):
 
     movement: Movement
     unchanged: Bools
-    """For each entry: whether the earlier dump of its rank contains it in the same state."""
+    """True where the earlier dump of its rank contains it in the same state."""
     known: Bools
-    """For each entry: whether there is an earlier dump of its rank."""
+    """True where there is an earlier dump of its rank."""
     chosen: bool = True
-    """Whether the user chose them to see which ranks move; else they may be so old that movement shows nothing."""
+    """True if the user chose them to see which ranks move; else they may be so old that movement shows nothing."""
 
     def decides(self, waiting: Collection[int], awaited: Collection[int]) -> bool | None:
         """True if ranks are stuck: their entries `waiting` are the same in both dumps, and no rank in `awaited` moved.

@@ -286,7 +286,7 @@ def _longest(journal: Journal, rows: Int64s, ends: Int64s) -> Int64s:
 
 
 def _has_next(journal: Journal, rows: Int64s) -> Bools:
-    """Whether the rank has a later entry with a time."""
+    """True where the rank has a later entry with a time."""
     after = np.minimum(rows + 1, len(journal) - 1)
     known = journal.records.created[after] != NO_TIME
     goes_on: Bools = (after > rows) & known & (journal.rank[after] == journal.rank[rows])
@@ -312,7 +312,7 @@ class Clues(Struct, frozen=True):
     """Ranks whose logs show that a call of theirs failed, and its sequence number if the log names it."""
 
     def has_failed(self, rank: int, sequence: int) -> bool:
-        """Whether a log shows that this call of a rank timed out, or failed."""
+        """True if a log shows that this call of a rank timed out, or failed."""
         return not self.failed.isdisjoint({(rank, sequence), (rank, None)})
 
 
@@ -328,11 +328,11 @@ class Stalls(Struct, frozen=True):
     clues: Clues
 
     def is_ending(self, wait: Wait) -> bool:
-        """Whether a wait is about to end: other ranks have finished it, and it does not take too long."""
+        """True if a wait is about to end: other ranks have finished it, and it does not take too long."""
         return wait.ending and not self.is_stuck(wait)
 
     def is_stuck(self, wait: Wait) -> bool:
-        """Whether a wait is known to hang."""
+        """True if a wait is known to hang."""
         unmoved = self.clues.earlier is not None and self.clues.earlier.decides(
             wait.rows.values(), wait.awaited
         )
@@ -340,11 +340,11 @@ class Stalls(Struct, frozen=True):
         return self.clues.hung or bool(unmoved) or logged or is_stuck(self.elapsed, wait)
 
     def is_decided(self, cause: Cause) -> bool:
-        """Whether a cause is known to make ranks hang: by time, or by a cycle."""
+        """True if a cause is known to make ranks hang: by time, or by a cycle."""
         return self.is_deadlock(cause) or any(map(self.is_stuck, cause.waits))
 
     def is_deadlock(self, cause: Cause) -> bool:
-        """Whether ranks wait for each other in different calls, none of which a rank has passed since its dump.
+        """True if ranks wait for each other in different calls, none of which a rank has passed since its dump.
 
         A rank that makes further calls before a message is finished may still make the call that others wait for.
         """
@@ -360,7 +360,7 @@ class Stalls(Struct, frozen=True):
 
 
 def is_cycle(cause: Cause) -> bool:
-    """Whether ranks wait for each other in different calls; both ends of one message may be in flight."""
+    """True if ranks wait for each other in different calls; both ends of one message may be in flight."""
     calls = {
         (wait.group, peers_of(wait.operation) or (wait.sequence, wait.operation)) for wait in cause.waits
     }
@@ -382,7 +382,7 @@ def hint_of_file_times(journal: Journal, written: Mapping[int, int]) -> str:
 
 
 def is_stuck(elapsed: Elapsed, wait: Wait) -> bool:
-    """Whether it was given up, or takes longer than its timeout or than any similar work."""
+    """True if it was given up, or takes longer than its timeout or than any similar work."""
     if wait.dropped:
         return True
     since = elapsed.since(wait.rows)

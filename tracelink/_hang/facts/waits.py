@@ -63,7 +63,7 @@ class Wait(Struct, frozen=True):
     unknown: tuple[int, ...] = ()
     """Ranks that may not have joined: their dumps do not show it."""
     gone: bool = False
-    """Whether a rank that may not have joined left no dump."""
+    """True if a rank that may not have joined left no dump."""
     ahead: int = 1
     """By how many collectives the waiting ranks are ahead of the absent ones, of those that joined any.
 
@@ -72,23 +72,23 @@ class Wait(Struct, frozen=True):
     created: int = NO_TIME
     """When the first rank began to wait."""
     dropped: bool = False
-    """Whether a rank gave it up."""
+    """True if a rank gave it up."""
     queued: bool = False
-    """Whether the absent ranks have joined as well, but their devices have not started it."""
+    """True if the absent ranks have joined as well, but their devices have not started it."""
     message: bool = False
-    """Whether it is a message and not a collective."""
+    """True if it is a message and not a collective."""
     late: bool = False
-    """Whether the absent ranks have joined, but after others had given it up."""
+    """True if the absent ranks have joined, but after others had given it up."""
     ending: bool = False
-    """Whether all ranks have joined and others have finished it."""
+    """True if all ranks have joined and others have finished it."""
     lost: bool = False
-    """Whether ring buffers have lost its entries: `rows` contains the first entries after it."""
+    """True if ring buffers have lost its entries: `rows` contains the first entries after it."""
     blocks: bool = True
-    """Whether its ranks make no other call before it is finished, as far as dumps show."""
+    """True if its ranks make no other call before it is finished, as far as dumps show."""
     buffered: bool = False
-    """Whether it is a send that may be finished before it is received."""
+    """True if it is a send that may be finished before it is received."""
     passed: bool = False
-    """Whether the awaited ranks have gone on to a collective that comes after it."""
+    """True if the awaited ranks have gone on to a collective that comes after it."""
 
     @property
     def ranks(self) -> tuple[int, ...]:
@@ -102,7 +102,7 @@ class Wait(Struct, frozen=True):
 
     @property
     def proves(self) -> bool:
-        """Whether absent ranks are proven to be why others wait: a rank without a dump may be the reason, too."""
+        """True if absent ranks are proven to be why others wait: a rank without a dump may be the reason, too."""
         return bool(self.absent) and not self.gone
 
 
@@ -213,7 +213,7 @@ def _late(journal: Journal, parts: Parts, inside: Int64s) -> tuple[int, ...]:
 
 
 def _others_finished(parts: Parts, inside: Int64s) -> bool:
-    """Whether other ranks have finished the collective of these parts, and no rank gave it up."""
+    """True if other ranks have finished the collective of these parts, and no rank gave it up."""
     bounds = np.searchsorted(parts.collective, parts.collective[inside[0]] + np.arange(2)).tolist()
     others = np.setdiff1d(np.arange(*bounds), inside)
     given_up = bool((parts.outcome[slice(*bounds)] == Outcome.DROPPED).any())
@@ -227,7 +227,7 @@ class _Members(Struct):
     unknown: list[int] = field(default_factory=list)
     behind: int = 1
     gone: bool = False
-    """Whether some of them left no dump."""
+    """True if some of them left no dump."""
     completed: int = 0
     """How many collectives, from this one on, a member has completed whose dump contains only active calls."""
 
@@ -255,7 +255,7 @@ def _not_joined(
 
 
 def _possibly_failed(journal: Journal, parts: Parts, part: Int64s) -> Bools:
-    """Whether a last part is an all-to-all that only retired: that others went on does not show that it succeeded.
+    """True where a last part is an all-to-all that only retired: that others went on does not show that it succeeded.
 
     Each pair of ranks has sizes of its own, and those of a rank without a dump are not known.
     """
@@ -596,7 +596,7 @@ def _progress(journal: Journal, group: int, rank: int) -> Progress:
 
 
 def _counts_collectives(journal: Journal, positions: Positions, group: int, absent: Sequence[int]) -> bool:
-    """Whether the status of a group counts collectives, and not messages that may not even be recorded.
+    """True if the status of a group counts collectives, and not messages that may not even be recorded.
 
     Messages involve two members: most members, and all of similar groups, have used them if it counts collectives.
     """
@@ -613,6 +613,6 @@ def _counts_collectives(journal: Journal, positions: Positions, group: int, abse
 
 
 def _shares_a_collective(by_rank: PartsByRank, awaited: int, rank: int) -> bool:
-    """Whether the awaited rank joined a collective that the rank joined after the lost one: any that it has kept."""
+    """True if the awaited rank joined a collective that the rank joined after the lost one: any that it has kept."""
     own, other = by_rank.of(rank), by_rank.of(awaited)
     return bool(np.isin(by_rank.parts.collective[own], by_rank.parts.collective[other]).any())

@@ -367,7 +367,7 @@ def _standings(diagnosis: Diagnosis) -> list[Section]:
 
 
 def _differ(standings: Sequence[Standing], named: bool) -> bool:
-    """Whether ranks differ; not knowing where a rank is makes a difference in the groups of problems."""
+    """True if ranks differ; not knowing where a rank is makes a difference in the groups of problems."""
     known = (one for one in standings if named or one.stage is not Stage.UNKNOWN)
     return len({(one.stage, one.sequence, one.operation) for one in known}) > 1
 

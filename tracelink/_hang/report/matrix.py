@@ -48,13 +48,13 @@ class Matrix(Struct, frozen=True):
     closing: Cells
     """The entry that closes it and has its final state, or UNKNOWN."""
     member: Marks
-    """Whether the rank has to take part."""
+    """True where the rank has to take part."""
     lost: Marks
-    """Whether the rank may have taken part, and its dump does not show it."""
+    """True where the rank may have taken part, and its dump does not show it."""
     sample: Int64s
     """One entry of each row."""
     message: Bools
-    """Whether a row is a message."""
+    """True where a row is a message."""
     source: Int64s
     target: Int64s
     """The ranks of the job at both ends of a message, or UNKNOWN."""
@@ -114,7 +114,7 @@ def _line_of_entries(
 
 
 def _members(journal: Journal, matching: EntryMatching, ranks: Int32s, entry: Cells, sample: Int64s) -> Marks:
-    """For each cell whether the rank has to take part: in the collective of its group, or as an end of the message."""
+    """True where the rank has to take part: in the collective of its group, or as an end of the message."""
     member: Marks = entry != UNKNOWN
     row, column = np.nonzero(member)
     collective = matching.collective[entry[row, column]]
@@ -132,7 +132,7 @@ def _members(journal: Journal, matching: EntryMatching, ranks: Int32s, entry: Ce
 def _lost(
     journal: Journal, matching: EntryMatching, ranks: Int32s, entry: Cells, column: Int64s, at: Int64s
 ) -> Marks:
-    """For each cell whether a buffer that wrapped, or a truncated dump, may have lost it.
+    """True where a buffer that wrapped, or a truncated dump, may have lost it.
 
     It is before the first entry that is left, or after the last one, or others have finished it.
     """
@@ -173,7 +173,7 @@ class EntryMatching(Table, frozen=True):
     """The ranks of the job at both ends of a message, or UNKNOWN."""
     message: Bools
     collective: Bools
-    """Whether all members of the group have to take part."""
+    """True where all members of the group have to take part."""
 
 
 def match_entries(journal: Journal) -> EntryMatching:
@@ -198,7 +198,7 @@ def match_entries(journal: Journal) -> EntryMatching:
 
 
 def _closes(journal: Journal) -> Bools:
-    """Which entries have no tensors and close what was issued under their number."""
+    """True where an entry has no tensors and closes what was issued under their number."""
     requests = journal.requests
     texts = [name.endswith(COALESCED) for name in journal.recorded_operations()]
     empty = (requests.elements_in < 0) & (requests.elements_out < 0)

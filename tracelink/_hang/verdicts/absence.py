@@ -39,7 +39,7 @@ class NeverJoined(Verdict, frozen=True, kw_only=True):
 
     kind: Kind = Kind.NEVER_JOINED
     seen: bool = True
-    """Whether dumps show that the culprits have not joined; else they may have."""
+    """True if dumps show that the culprits have not joined; else they may have."""
     message_of: int | None = None
     """Of a message the rank that waits in it."""
     ahead: int = 0
@@ -168,11 +168,11 @@ class NoDump(Verdict, frozen=True, kw_only=True):
     host: str = ""
     """Where the ranks without any dump ran."""
     each: bool = True
-    """Whether ranks wait for each of them, and not only for some."""
+    """True if ranks wait for each of them, and not only for some."""
     joined: str = ""
     """The last call of others that all of them certainly joined."""
     finished: bool = True
-    """Whether the others have finished it; else they went on after it."""
+    """True if the others have finished it; else they went on after it."""
     ending: tuple[int, ...] = ()
     """Ranks that end in the call, and may have finished it."""
     others: tuple[int, ...] = ()
@@ -264,7 +264,7 @@ class Absence(Struct, frozen=True, dict=True):
     clues: Clues = NO_CLUES
 
     def is_incomplete(self, rank: int) -> bool:
-        """Whether there is no dump of a rank that can be read to its end."""
+        """True if there is no dump of a rank that can be read to its end."""
         recording = self.journal.recordings.get(rank)
         return recording is None or recording.broken_off
 

@@ -88,7 +88,7 @@ class Verdict(Problem, frozen=True, kw_only=True):
     joined_by_log: tuple[int, ...] = ()
     """Ranks that are no culprits, because they joined the call according to their logs."""
     shown_by_log: bool = False
-    """Whether dumps of culprits are missing, and their logs show it."""
+    """True if dumps of culprits are missing, and their logs show it."""
     hosts: tuple[tuple[str, tuple[int, ...]], ...] = ()
     """Hosts of culprits, else of waiting ranks."""
     unrecorded: UnrecordedCalls | None = None
@@ -98,13 +98,13 @@ class Verdict(Problem, frozen=True, kw_only=True):
     usual: ClassVar[Category] = Category.UNKNOWN
     """What went wrong if it is proven."""
     certain: ClassVar[bool] = False
-    """Whether the category needs no proof."""
+    """True if the category needs no proof."""
     foldable: ClassVar[bool] = False
-    """Whether several are one if only groups and culprits differ."""
+    """True if several are one if only groups and culprits differ."""
     not_reached: ClassVar[bool] = False
-    """Whether culprits may be busy before the call."""
+    """True if culprits may be busy before the call."""
     counts_waiting: ClassVar[bool] = True
-    """Whether its sentence ends with the number of waiting ranks."""
+    """True if its sentence ends with the number of waiting ranks."""
 
     @classmethod
     def of_call(
@@ -273,12 +273,12 @@ class Verdict(Problem, frozen=True, kw_only=True):
 
     @property
     def is_busy(self) -> bool:
-        """Whether most culprits are late because of torch's compiler."""
+        """True if most culprits are late because of torch's compiler."""
         return bool(self.busy) and 2 * len(self.busy) >= len(self.culprits)
 
     @property
     def is_in_compiler(self) -> bool:
-        """Whether a stack of a culprit is in torch's compiler."""
+        """True if a stack of a culprit is in torch's compiler."""
         entries = (shown.compiler for shown in self.evidence if shown.role is Role.CULPRIT)
         return any(stack.in_compiler for stack in self.stacks) or any(entries)
 

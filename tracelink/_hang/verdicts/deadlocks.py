@@ -262,7 +262,7 @@ def _unusual_ranks(journal: Journal, cycle: Sequence[Wait], habits: Habits | Non
 
 
 def _is_unusual(habits: Habits | None, counterparts: Counterparts, wait: Wait, rank: int) -> bool:
-    """Whether this message, or one just before it, differs from that of the counterparts with the same number."""
+    """True if this message, or one just before it, differs from that of the counterparts with the same number."""
     last = int(counterparts.journal.records.sequence[wait.rows[rank]])
     compared = False
     for number in range(last, max(last - RECENT, 0), -1):

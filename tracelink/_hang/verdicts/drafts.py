@@ -26,7 +26,7 @@ class Draft(Struct, frozen=True):
 
     @property
     def is_decided(self) -> bool:
-        """Whether a verdict is known to be wrong: more than calls in flight and missing dumps."""
+        """True if a verdict is known to be wrong: more than calls in flight and missing dumps."""
         return any(verdict.is_decided for verdict in self.verdicts)
 
     def with_verdicts(self, verdicts: Sequence[Verdict], findings: Collection[Finding] = ()) -> Draft:

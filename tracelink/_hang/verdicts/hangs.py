@@ -35,7 +35,7 @@ class TimedOut(Verdict, frozen=True, kw_only=True):
 
     kind: Kind = Kind.TIMED_OUT
     started: bool = False
-    """Whether the devices of all ranks have started it: the network or a device does not finish it."""
+    """True if the devices of all ranks have started it: the network or a device does not finish it."""
     gave_up: tuple[int, ...] = ()
     of_message: bool = False
 
@@ -93,11 +93,11 @@ class InFlight(Verdict, frozen=True, kw_only=True):
     awaited: tuple[int, ...] = ()
     """Those that they wait for; empty if all ranks have joined."""
     in_cycle: bool = False
-    """Whether these wait for the former, directly or not."""
+    """True if these wait for the former, directly or not."""
     complete: bool = True
-    """Whether all ranks have joined, if none is awaited; else the search for causes has overlooked one."""
+    """True if all ranks have joined, if none is awaited; else the search for causes has overlooked one."""
     started: bool = False
-    """Whether the devices of all ranks have started it."""
+    """True if the devices of all ranks have started it."""
     of_message: bool = False
     least_size: int = 0
     """How many members the group has at least, if some of them are unknown."""
@@ -368,7 +368,7 @@ def _explained_by(journal: Journal, cause: Cause, mismatches: Sequence[Verdict])
 
 
 def _in_dispute(journal: Journal, wait: Wait, mismatches: Sequence[Verdict]) -> bool:
-    """Whether ranks wait because of a mismatch, or a mismatch is in the same group."""
+    """True if ranks wait because of a mismatch, or a mismatch is in the same group."""
     name = journal.groups[wait.group].name
     return any(mismatch.waiting or mismatch.group == name for mismatch in mismatches)
 
@@ -413,7 +413,7 @@ def _of_cause(
 
 
 def _joined_by_a_minority(wait: Wait, cause: Cause, *, lagging: bool) -> bool:
-    """Whether few ranks wait for many, and nothing shows that these still have to make the call."""
+    """True if few ranks wait for many, and nothing shows that these still have to make the call."""
     joined_late_or_after = wait.late or wait.message or lagging
     return not joined_late_or_after and 2 * len(wait.rows) < len(cause.culprits) == len(wait.absent)
 
@@ -499,7 +499,7 @@ def _behind(causes: Sequence[Cause], ending: Sequence[Wait]) -> tuple[int, ...]:
 
 
 def _all_started(journal: Journal, wait: Wait) -> bool:
-    """Whether the devices of all ranks are known to run it."""
+    """True if the devices of all ranks are known to run it."""
     return bool((journal.records.started[list(wait.rows.values())] != NO_TIME).all())
 
 

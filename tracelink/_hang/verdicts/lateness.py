@@ -252,7 +252,7 @@ def lateness_of(journal: Journal, parts: Parts, arrivals: Arrivals) -> list[Late
 
 
 def clocks_differ(journal: Journal, parts: Parts, arrivals: Arrivals) -> bool:
-    """Whether recorders saw collectives completed before all ranks had joined them."""
+    """True if recorders saw collectives completed before all ranks had joined them."""
     if not len(arrivals):
         return False
     completed = journal.records.completed[parts.last[arrivals.parts()]]

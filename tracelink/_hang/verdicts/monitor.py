@@ -261,7 +261,7 @@ class Answers:
         timed = [answer for answer in ordered if answer.time not in ("", self.newest.time)]
         before = timed[-1] if timed and self.newest.time else None
         self.still = before is not None and _counts(before) == _counts(self.newest)
-        """Whether no rank launched anything in between."""
+        """True if no rank launched anything in between."""
         self.note = ""
         if before:
             moved = "no rank launched a collective" if self.still else "ranks launched collectives"

@@ -106,7 +106,7 @@ def with_unseen(draft: Draft, journal: Journal, clues: Clues) -> Draft:
 
 
 def _is_unmoved(earlier: Earlier | None) -> bool:
-    """Whether no rank recorded anything since dumps that the user chose."""
+    """True if no rank recorded anything since dumps that the user chose."""
     if earlier is None or not earlier.chosen:
         return False
     return not (earlier.movement.moved or earlier.movement.unknown)
