@@ -20,7 +20,7 @@ from builders.recorder import CREATED, collective, process_group
 from tracelink import schemas
 from tracelink._hang.examine import examine
 from tracelink._hang.report.diagnosis import tensors_in_words
-from tracelink._hang.report.entries import Column, Shown, folded, side_by_side
+from tracelink._hang.report.entries import Column, Shown, fold_columns, show_side_by_side
 from tracelink._hang.report.matrix import matrix_of
 from tracelink._model.records import Entry
 from tracelink._show import terminal
@@ -291,7 +291,7 @@ class TestColumns:
     def test_ranks_with_equal_cells_share_a_column(self) -> None:
         even, odd = ("done", "done"), ("done", "missing")
         single = [Column((0,), even, 0), Column((1,), odd, 1), Column((2,), even, 0)]
-        assert folded(single) == [Column((0, 2), even, 0), Column((1,), odd, 1)]
+        assert fold_columns(single) == [Column((0, 2), even, 0), Column((1,), odd, 1)]
 
     def drawn(self, width: int) -> list[str]:
         """The table at this width, and what is left out."""
@@ -299,7 +299,7 @@ class TestColumns:
         journal = examined.journal
         chosen = np.ones(len(journal), np.bool_)
         shown = Shown.of(journal, matrix_of(journal, chosen, journal.ranks, None))
-        lines = terminal.draw(side_by_side(shown, examined.diagnosis), width=width).splitlines()
+        lines = terminal.draw(show_side_by_side(shown, examined.diagnosis), width=width).splitlines()
         start = next(index for index, line in enumerate(lines) if line.startswith("group "))
         return [line for line in lines[start:] if not line.startswith("done:")]
 

@@ -24,7 +24,7 @@ from builders.witnesses import call as profiled_call
 from tracelink import Diagnosis, Kind
 from tracelink._hang.facts.model import CallSeen, Problem, Role, Running, Sighting, Stretch, WorkSeen
 from tracelink._hang.facts.model import Kind as ProblemKind
-from tracelink._hang.profiles import MOST_BYTES, MOST_TRACKS, activity_between
+from tracelink._hang.profiles import MOST_BYTES, MOST_TRACKS, find_activity
 from tracelink._join.ranks import graph_of_rank
 from tracelink._link.rank import link_rank
 from tracelink._model.events import EventKind, TrackKind
@@ -41,7 +41,7 @@ def seen(
     builder: TraceBuilder, first: int, last: int, track: int = 0, without: tuple[int, ...] = ()
 ) -> tuple[Stretch, ...]:
     graph = graph_of_rank(link_rank(builder.trace()))
-    return activity_between(graph, first, last, track, np.array(without, np.int64))
+    return find_activity(graph, first, last, track, np.array(without, np.int64))
 
 
 def told(stretches: tuple[Stretch, ...]) -> dict[str, list[tuple[str, int]]]:

@@ -11,7 +11,7 @@ from msgspec import Struct
 
 from tracelink._compile.divergences import Logs
 from tracelink._compile.reading import read_logs
-from tracelink._hang.facts.recordings import compile_logs_among
+from tracelink._hang.facts.recordings import find_compile_logs
 from tracelink._io.engine import Engine
 from tracelink._join.reading import Task
 from tracelink._model.columns import SECOND
@@ -45,7 +45,7 @@ class Delay(Struct, frozen=True):
 def logs_of(ranks: Collection[int], tasks: Sequence[Task], engine: Engine) -> tuple[Logs, list[Finding]]:
     """The logs of these ranks; a log whose rank is unknown is of no rank."""
     wanted = [
-        task for task in compile_logs_among(tasks) if task.likely_rank is None or task.likely_rank in ranks
+        task for task in find_compile_logs(tasks) if task.likely_rank is None or task.likely_rank in ranks
     ]
     if not ranks or not wanted:
         return {}, []

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 
 from msgspec.structs import replace
 
-from tracelink._hang.facts.bundle import Bundle, Stacks, is_in_call, with_folded_skips
+from tracelink._hang.facts.bundle import Bundle, Stacks, fold_skips, is_in_call
 from tracelink._hang.facts.model import Kind, Stage, Standing
 from tracelink._hang.facts.watchdog import standings_of
 from tracelink._hang.verdicts.base import Verdict
@@ -19,7 +19,7 @@ from tracelink._model.text import counted, group_in_words, name_in_words, ranks_
 from tracelink._model.witnesses import Conflict, RankReport, Sign, Use
 
 
-def without_dumps(
+def diagnose_without_dumps(
     draft: Draft, bundle: Bundle, uses: Sequence[Use], error: UnreadableError, *, hung: bool
 ) -> Draft:
     """What these files show by themselves; raises an error that names what was searched if it is nothing."""
@@ -32,12 +32,12 @@ def without_dumps(
         raise _nothing(bundle, error)
     paths = {one.rank: one.source for one in bundle.reports if one.rank is not None}
     standings = standings_of(bundle.reports)
-    conflicts = stack_conflicts(bundle.stacks, paths, _missed_calls(logs))
+    conflicts = find_stack_conflicts(bundle.stacks, paths, _missed_calls(logs))
     shown = _shown(Draft(found, draft.rest), bundle, uses, [_basis(bundle)], conflicts)
     return Draft(found, replace(shown.rest, standings=standings))
 
 
-def next_to_dumps(
+def add_other_files(
     draft: Draft, bundle: Bundle, uses: Sequence[Use], paths: Mapping[int, str], *, hung: bool
 ) -> Draft:
     """The draft with what these files show; counts of NCCL's monitor alone decide nothing.
@@ -48,8 +48,8 @@ def next_to_dumps(
     standings, decides = draft.rest.standings, draft.is_decided
     logs, monitor = _verdicts(bundle, hung=hung)
     found = [*logs, *(one for one in monitor if one.kind is not Kind.IN_FLIGHT)]
-    conflicts, same_run = log_conflicts(standings, paths, bundle.reports)
-    stacks = stack_conflicts(bundle.stacks, paths, _missed_calls(draft.verdicts))
+    conflicts, same_run = find_log_conflicts(standings, paths, bundle.reports)
+    stacks = find_stack_conflicts(bundle.stacks, paths, _missed_calls(draft.verdicts))
     notes = [f"Watchdog lines: {one.sentence()}" for one in logs if decides]
     notes += [f"NCCL RAS: {one.sentence()}" for one in monitor if decides or one not in found]
     of_same_run = standings_of(bundle.reports) if same_run else ()
@@ -67,7 +67,7 @@ def _shown(
     of_logs = notes_on_logs(bundle.reports, bundle.ranks_with_logs)
     of_monitor = [answers.note] if answers and answers.note else []
     kept = [finding for finding in draft.rest.findings if finding.source not in bundle.recognised]
-    findings = [*with_folded_skips(kept), *bundle.findings, *(answers.newest.findings if answers else ())]
+    findings = [*fold_skips(kept), *bundle.findings, *(answers.newest.findings if answers else ())]
     rest = replace(
         draft.rest,
         notes=[*draft.rest.notes, *notes, *of_logs, *of_monitor],
@@ -156,7 +156,9 @@ def _missed_calls(verdicts: Sequence[Verdict]) -> dict[int, str]:
 SHOWN_SOURCES = 4
 
 
-def stack_conflicts(stacks: Stacks, paths: Mapping[int, str], missing: Mapping[int, str]) -> list[Conflict]:
+def find_stack_conflicts(
+    stacks: Stacks, paths: Mapping[int, str], missing: Mapping[int, str]
+) -> list[Conflict]:
     """Where ranks that did not make a call are in one.
 
     Args:
@@ -182,7 +184,7 @@ def stack_conflicts(stacks: Stacks, paths: Mapping[int, str], missing: Mapping[i
     return found
 
 
-def log_conflicts(
+def find_log_conflicts(
     standings: Sequence[Standing], paths: Mapping[int, str], reports: Sequence[RankReport]
 ) -> tuple[list[Conflict], bool]:
     """Where watchdog lines and dumps differ in how far ranks got; and whether they are surely of the same run."""

@@ -13,16 +13,16 @@ from typing import TYPE_CHECKING, Unpack, cast
 from msgspec import Struct
 from msgspec.structs import replace
 
-from tracelink._hang.explain import judged_by_line, with_compilations, with_evidence
+from tracelink._hang.explain import add_compilations, add_evidence, judge_by_line
 from tracelink._hang.facts.deviations import Deviations
 from tracelink._hang.facts.disagreements import (
     NO_ROOTS,
     Roots,
+    compare_exchanges,
     disagreements_of,
-    exchange_disagreements,
     hangs_with_a_root,
 )
-from tracelink._hang.facts.journal import Journal, journal_of, last_unusable_entries, unusable_findings
+from tracelink._hang.facts.journal import Journal, find_last_unusable, journal_of, report_unusable
 from tracelink._hang.facts.messages import messages_of
 from tracelink._hang.facts.model import Checked, Diagnosis, Kind, RanksOfDumps
 from tracelink._hang.facts.participation import Parts, parts_of, positions_of
@@ -30,23 +30,23 @@ from tracelink._hang.facts.programs import comparisons_of
 from tracelink._hang.facts.recordings import (
     UNREADABLE,
     Recordings,
-    compile_logs_among,
-    in_replicas,
-    profiles_among,
+    find_compile_logs,
+    find_profiles,
     read_recordings,
+    renumber_replicas,
     sources_of_jobs,
 )
 from tracelink._hang.facts.sets import Earlier, Run, SeveralJobsError, earlier_of
 from tracelink._hang.facts.stalls import NO_CLUES, Clues, hint_of_file_times
-from tracelink._hang.facts.waits import collective_waits, lost_waits, standings_of
-from tracelink._hang.verdicts.absence import Absence, absent_culprits, absent_members
+from tracelink._hang.facts.waits import find_collective_waits, find_lost_waits, standings_of
+from tracelink._hang.verdicts.absence import Absence, find_absent_members, merge_absent_culprits
 from tracelink._hang.verdicts.base import WHERE_DUMPS_ARE, Verdict
-from tracelink._hang.verdicts.drafts import Draft, folded, lawful, worst_first
+from tracelink._hang.verdicts.drafts import Draft, apply_law, fold, sort_worst_first
 from tracelink._hang.verdicts.hangs import hangs_of
 from tracelink._hang.verdicts.lateness import lateness_report
-from tracelink._hang.verdicts.messages import differing_payloads, peers_outside
+from tracelink._hang.verdicts.messages import find_differing_payloads, find_peers_outside
 from tracelink._hang.verdicts.mismatches import mismatches_of
-from tracelink._hang.verdicts.unrecorded import with_unrecorded, with_unseen
+from tracelink._hang.verdicts.unrecorded import add_unrecorded, add_unseen
 from tracelink._io.engine import Engine
 from tracelink._io.remote.addresses import is_remote
 from tracelink._io.sources import RECORDER_FORMAT, Discovery, Paths, Source, only_with_prefix
@@ -221,32 +221,39 @@ def draft_of(
 
     # In which collectives do ranks request different things?
     comparisons = comparisons_of(journal, parts.compositions)
-    exchanges, unread = exchange_disagreements(journal, parts)
+    exchanges, unread = compare_exchanges(journal, parts)
     disagreements = [*disagreements_of(journal, parts, comparisons, roots), *exchanges]
 
     # Which ranks wait where, for which ranks?
     disputed = [disagreement.collective for disagreement in disagreements]
-    waits = collective_waits(journal, parts, positions, disputed)
-    lost = lost_waits(journal, parts, positions)
-    incomplete = [*truncated, *last_unusable_entries(journal)]
+    waits = find_collective_waits(journal, parts, positions, disputed)
+    lost = find_lost_waits(journal, parts, positions)
+    incomplete = [*truncated, *find_last_unusable(journal)]
     messages = messages_of(journal, parts, positions, incomplete)
     all_waits = [*lost.added_to(waits), *messages.waits]
 
     # Which of that are problems: mismatches, hangs, late ranks?
     deviations = Deviations(journal, comparisons, incomplete)
     requested = mismatches_of(journal, parts, disagreements, comparisons, waits, deviations)
-    mismatches: list[Verdict] = [*requested, *differing_payloads(messages), *peers_outside(messages)]
+    mismatches: list[Verdict] = [
+        *requested,
+        *find_differing_payloads(messages),
+        *find_peers_outside(messages),
+    ]
     late = lateness_report(journal, parts)
     hangs, notes = hangs_of(messages, all_waits, mismatches, clues, deviations)
     absence = Absence(journal, parts, positions, all_waits, unreadable or {}, clues)
-    hangs, late_before = absent_culprits(absence, hangs), {one.culprits: one.count for one in late.stragglers}
+    hangs, late_before = (
+        merge_absent_culprits(absence, hangs),
+        {one.culprits: one.count for one in late.stragglers},
+    )
     found = [problem for problem in [*hangs, *mismatches] if problem.kind is not Kind.IN_FLIGHT]
     if stopped := {rank for problem in found for rank in problem.waiting}:
         late = late.of_stalled_job()
     elif not any(problem.kind is Kind.ABSENT for problem in hangs):
         named = {rank for problem in hangs for rank in problem.culprits}
-        hangs += absent_members(absence, named)
-    verdicts = folded([*hangs, *mismatches, *late.stragglers])
+        hangs += find_absent_members(absence, named)
+    verdicts = fold([*hangs, *mismatches, *late.stragglers])
 
     # What was the diagnosis based on?
     dumps = _dumps(journal, truncated, unreadable or {})
@@ -257,19 +264,19 @@ def draft_of(
         ranks=dumps,
         checked=_checked(journal, parts, messages.matching.messages),
         notes=[*notes, *late.notes],
-        findings=[*findings, *two_jobs, *journal.findings, *unusable_findings(journal), *unread],
+        findings=[*findings, *two_jobs, *journal.findings, *report_unusable(journal), *unread],
         movement=clues.earlier.movement if clues.earlier else None,
     )
-    draft = lawful(Draft(worst_first(verdicts, rest), rest)).each(
+    draft = apply_law(Draft(sort_worst_first(verdicts, rest), rest)).each(
         lambda verdict: _known(verdict, dumps, late_before)
     )
 
     # Which entries show it, and may calls without a record be the cause?
-    draft = with_evidence(draft, journal).each(judged_by_line)
+    draft = add_evidence(draft, journal).each(judge_by_line)
     draft = draft.each(lambda verdict: _unless_outvoted(verdict, journal))
-    draft = with_unseen(draft, journal, clues)
+    draft = add_unseen(draft, journal, clues)
     hint = "" if draft.is_decided else hint_of_file_times(journal, clues.written)
-    return with_unrecorded(draft, journal, hint)
+    return add_unrecorded(draft, journal, hint)
 
 
 def _known(verdict: Verdict, dumps: RanksOfDumps, late_before: Mapping[FrozenRanks, int]) -> Verdict:
@@ -391,9 +398,9 @@ def _unreadable(recordings: Recordings, discovery: Discovery) -> dict[int, str]:
 
 def _in_replicas(recordings: Recordings, size: int) -> Recordings:
     """Profiles are left out: they do not show their replica."""
-    by_rank, findings = in_replicas(recordings.by_rank, size)
+    by_rank, findings = renumber_replicas(recordings.by_rank, size)
     findings = [*recordings.findings, *findings]
-    if profiles := len(profiles_among(recordings.tasks)):
+    if profiles := len(find_profiles(recordings.tasks)):
         message = f"{profiles} profiles were not read: it is unknown to which replica their ranks belong."
         findings.append(Finding(Severity.INFO, "profiles_of_replicas", message, profiles))
     return Recordings(by_rank, recordings.unreadable, findings)
@@ -424,7 +431,7 @@ def _file_times(discovery: Discovery, recordings: Recordings) -> dict[int, int]:
 def _with_roots(draft: Draft, inputs: _Inputs) -> Draft:
     """From dumps alone, unless the user names profiles, or ranks hang in an operation with a root."""
     journal, recordings = inputs.journal, inputs.recordings
-    profiles = profiles_among(recordings.tasks)
+    profiles = find_profiles(recordings.tasks)
     named = any(task.source.format for task in profiles)
     if not profiles or not (named or _may_disagree_on_roots(draft, journal)):
         return draft
@@ -443,9 +450,9 @@ def _may_disagree_on_roots(draft: Draft, journal: Journal) -> bool:
 
 
 def _with_compilations(draft: Draft, inputs: _Inputs) -> Draft:
-    if not draft.verdicts or not compile_logs_among(inputs.recordings.tasks):
+    if not draft.verdicts or not find_compile_logs(inputs.recordings.tasks):
         return draft
-    return with_compilations(draft, inputs.journal, inputs.recordings.tasks, inputs.engine)
+    return add_compilations(draft, inputs.journal, inputs.recordings.tasks, inputs.engine)
 
 
 def _with_stacks(draft: Draft, inputs: _Inputs) -> Draft:
@@ -473,7 +480,7 @@ def _with_metrics(draft: Draft, inputs: _Inputs) -> Draft:
 
 def _with_sightings(draft: Draft, inputs: _Inputs) -> Draft:
     tasks = inputs.recordings.tasks
-    if not draft.verdicts or not profiles_among(tasks):
+    if not draft.verdicts or not find_profiles(tasks):
         return draft
     from tracelink._hang.profiles import sightings_of
 
@@ -488,12 +495,12 @@ def _with_others(draft: Draft, inputs: _Inputs) -> Draft:
     """With what logs, stacks and monitors show, and where they contradict the dumps."""
     if inputs.others is None:
         return draft
-    from tracelink._hang.evidence import next_to_dumps
+    from tracelink._hang.evidence import add_other_files
     from tracelink._hang.facts.bundle import uses_of
 
     paths = {rank: recording.source.path for rank, recording in inputs.recordings.by_rank.items()}
     uses = uses_of(inputs.recordings.tasks, list(paths.values()))
-    return next_to_dumps(draft, inputs.others, uses, paths, hung=inputs.clues.hung)
+    return add_other_files(draft, inputs.others, uses, paths, hung=inputs.clues.hung)
 
 
 STEPS = (
@@ -532,10 +539,10 @@ def _without_dumps(discovery: Discovery, engine: Engine, clues: Clues, error: Un
     others = _bundle_of(sources, tasks, engine)
     if others is None:
         raise error
-    from tracelink._hang.evidence import without_dumps
+    from tracelink._hang.evidence import diagnose_without_dumps
     from tracelink._hang.facts.bundle import uses_of
 
     rest = Diagnosis(checked=Checked(ranks=len(others.ranks_with_logs)), findings=findings)
-    draft = without_dumps(Draft((), rest), others, uses_of(tasks, ()), error, hung=clues.hung)
+    draft = diagnose_without_dumps(Draft((), rest), others, uses_of(tasks, ()), error, hung=clues.hung)
     stacks = others.stacks.by_rank
     return Examined(draft.each(lambda verdict: verdict.with_stacks(stacks)).settled(), journal_of({}))

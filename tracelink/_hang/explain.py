@@ -42,7 +42,7 @@ MISMATCHES = frozenset({Kind.OPERATION_MISMATCH, Kind.DTYPE_MISMATCH, Kind.SIZE_
 # Evidence: the last entries of culprits and of one waiting rank, with their stacks.
 
 
-def with_evidence(draft: Draft, journal: Journal) -> Draft:
+def add_evidence(draft: Draft, journal: Journal) -> Draft:
     """The draft with the recorded entries that show its worst problems."""
     selections = [_selections(verdict, journal) for verdict in draft.verdicts[:MOST_PROBLEMS]]
     rows = [selection.rows for selection in chain.from_iterable(selections)]
@@ -110,7 +110,7 @@ def _evidence(selection: _Selection, entries: Mapping[int, Entry], journal: Jour
 # Mismatches and deadlocks judged by lines of the program.
 
 
-def judged_by_line(verdict: Verdict) -> Verdict:
+def judge_by_line(verdict: Verdict) -> Verdict:
     """A mismatch, or a deadlock, is a skipped call if the lines show that the culprit has passed the call."""
     if isinstance(verdict, Deadlock):
         return verdict if verdict.tie or verdict.in_other_order else _judged_deadlock(verdict)
@@ -206,7 +206,7 @@ def _is_further_on(own: Sequence[Frame], others: Sequence[Frame]) -> bool:
 # Culprits that compile while other ranks wait for them.
 
 
-def with_compilations(draft: Draft, journal: Journal, tasks: Sequence[Task], engine: Engine) -> Draft:
+def add_compilations(draft: Draft, journal: Journal, tasks: Sequence[Task], engine: Engine) -> Draft:
     """The draft with what the compiler did in the processes of culprits while other ranks waited."""
     from tracelink._hang.compile_logs import logs_of
 

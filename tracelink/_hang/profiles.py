@@ -15,10 +15,10 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from tracelink._hang.explain import MOST_CULPRITS
-from tracelink._hang.facts.disagreements import Roots, rooted_entries
+from tracelink._hang.facts.disagreements import Roots, mark_rooted_entries
 from tracelink._hang.facts.journal import Journal
 from tracelink._hang.facts.model import CallSeen, Kind, Role, Running, Sighting, Stretch, WorkSeen
-from tracelink._hang.facts.recordings import profiles_among
+from tracelink._hang.facts.recordings import find_profiles
 from tracelink._hang.verdicts.base import Verdict
 from tracelink._io.engine import Engine
 from tracelink._io.sources import Discovery, Source
@@ -75,7 +75,7 @@ def sightings_of(
         return _sightings_of_rank(targets[rank], sources[rank], inner)
 
     results = outer.map(work, sorted(sources))
-    findings = [*unranked_profiles(tasks), *chain.from_iterable(found for _, found in results)]
+    findings = [*report_unranked(tasks), *chain.from_iterable(found for _, found in results)]
     sightings = [
         _culprits_first([shown[number] for shown, _ in results if number in shown])
         for number in range(len(verdicts))
@@ -143,7 +143,7 @@ def _sightings_of_rank(
     (read,) = gathered.ranks
     assert read.graph, "events were requested"
     profile = Profile(gathered.store.get(read.graph), gathered.store.get(read.calls.calls))
-    sightings = {number: sighting(profile, target) for number, target in targets.items()}
+    sightings = {number: find_sighting(profile, target) for number, target in targets.items()}
     return (
         {number: shown for number, shown in sightings.items() if shown.call or shown.end_ns is not None},
         [finding for finding in [*gathered.findings, *read.findings] if finding.severity is Severity.ERROR],
@@ -158,7 +158,7 @@ def sources_of(ranks: Container[int], tasks: Sequence[Task], journal: Journal) -
     """The profiles of each of these ranks together with its dump, with their ranks and formats."""
     by_path = {task.source.path: task for task in tasks}
     by_rank: dict[int, list[Source]] = {}
-    for task in profiles_among(tasks):
+    for task in find_profiles(tasks):
         if task.likely_rank is not None and task.likely_rank in ranks:
             by_rank.setdefault(task.likely_rank, []).append(_with_rank(task, task.likely_rank))
     for rank, sources in by_rank.items():
@@ -171,9 +171,9 @@ def _with_rank(task: Task, rank: int) -> Source:
     return replace(task.source, format=task.format, rank=rank)
 
 
-def unranked_profiles(tasks: Sequence[Task]) -> list[Finding]:
+def report_unranked(tasks: Sequence[Task]) -> list[Finding]:
     """Profiles whose rank is unknown without reading them completely."""
-    unknown = [task.source.path for task in profiles_among(tasks) if task.likely_rank is None]
+    unknown = [task.source.path for task in find_profiles(tasks) if task.likely_rank is None]
     if not unknown:
         return []
     count = f"{len(unknown)} profiles were" if len(unknown) > 1 else "1 profile was"
@@ -304,7 +304,7 @@ def track_in_words(graph: EventGraph, number: int) -> str:
     return track.label or f"{'stream' if track.kind is TrackKind.STREAM else 'thread'} {track.identity}"
 
 
-def sighting(profile: Profile, target: TargetCall) -> Sighting:
+def find_sighting(profile: Profile, target: TargetCall) -> Sighting:
     """What profiles show of a call."""
     index = _target_call(profile, target)
     shown = (
@@ -418,10 +418,10 @@ def _activity(
         end = int(events.start[profile.outermost_wrapper(int(calls.operator[later]))])
     track = int(events.track[last if last != UNKNOWN else issued[-1]])
     device_work = calls.annotation[calls.annotation != UNKNOWN]
-    return activity_between(profile.graph, start, end, track, device_work) if end > start else ()
+    return find_activity(profile.graph, start, end, track, device_work) if end > start else ()
 
 
-def activity_between(
+def find_activity(
     graph: EventGraph, start: int, end: int, track: int, without: Int64s
 ) -> tuple[Stretch, ...]:
     """What ran for more than half of the time, by thread and stream; `track` comes first.
@@ -467,8 +467,8 @@ def _running(graph: EventGraph, rows: Int64s, overlap: Int64s) -> tuple[Running,
 
 def roots_of(journal: Journal, tasks: Sequence[Task], engine: Engine) -> tuple[Roots, list[Finding]]:
     """The roots that profiles name; no profile is read unless an operation has a root."""
-    timed = {task.likely_rank for task in profiles_among(tasks) if task.content is not Content.NODES}
-    with_roots = set(np.unique(journal.rank[rooted_entries(journal)]).tolist())
+    timed = {task.likely_rank for task in find_profiles(tasks) if task.content is not Content.NODES}
+    with_roots = set(np.unique(journal.rank[mark_rooted_entries(journal)]).tolist())
     by_rank = sources_of(with_roots & timed, tasks, journal)
     sources = [source for own in by_rank.values() for source in own]
     if len(by_rank) < 2:

@@ -243,7 +243,7 @@ def _entries_of(
     console: Console, examined: Examined, selection: EntrySelection, limit: int | None, output: str | None
 ) -> tuple[Result, Report]:
     """The selected entries as rows, and side by side."""
-    from tracelink._hang.report.entries import Shown, entries_of, side_by_side
+    from tracelink._hang.report.entries import Shown, entries_of, show_side_by_side
     from tracelink._hang.report.matrix import matrix_of
 
     journal, ranks, default = examined.journal, selection.ranks, ON_PAGE if output else SHOWN
@@ -259,7 +259,7 @@ def _entries_of(
     last = (None if every else default) if limit is None else limit or None
     matrix = matrix_of(journal, _of_groups(journal, selection.groups), kept, last)
     shown = Shown.of(journal, matrix, stacks=selection.stacks)
-    return entries_of(shown, examined.diagnosis), side_by_side(shown, examined.diagnosis)
+    return entries_of(shown, examined.diagnosis), show_side_by_side(shown, examined.diagnosis)
 
 
 def _of_groups(journal: Journal, names: Sequence[str]) -> Bools:

@@ -13,9 +13,9 @@ from msgspec.structs import replace
 from builders.dumps import diagnosis_of, recorded
 from builders.programs import diagnosis_of_programs, journal_of_programs, problems
 from builders.recorder import collective
-from tracelink._hang.facts.messages import Matching, MessageEnds, match_messages, message_ends
+from tracelink._hang.facts.messages import Matching, MessageEnds, find_message_ends, match_messages
 from tracelink._hang.facts.model import Link
-from tracelink._hang.facts.participation import outcomes, parts_of
+from tracelink._hang.facts.participation import find_outcomes, parts_of
 from tracelink._model.columns import UNKNOWN
 
 # Pairing in wrapped ring buffers.
@@ -26,7 +26,7 @@ TWO, THREE = [0, 1], [0, 1, 2]
 
 def paired(words: dict[int, str], group: list[int], **how: object) -> tuple[MessageEnds, Matching]:
     journal = journal_of_programs(words, a=group, **how)  # type: ignore[arg-type]
-    ends = message_ends(journal, outcomes(journal))
+    ends = find_message_ends(journal, find_outcomes(journal))
     return ends, match_messages(journal, parts_of(journal), ends)
 
 
@@ -52,7 +52,7 @@ def test_single_messages_before_a_batch() -> None:
     """Some versions do not count batches: they have the number of the last single message."""
     journal = journal_of_programs({0: "a>1 [a>1 a<1]!", 1: ""}, a=TWO)
     journal.records.sequence[:] = 1
-    assert message_ends(journal, outcomes(journal)).batched.tolist() == [False, True, True]
+    assert find_message_ends(journal, find_outcomes(journal)).batched.tolist() == [False, True, True]
 
 
 @pytest.mark.parametrize("marked", [True, False])
@@ -63,7 +63,7 @@ def test_closing_entry_of_an_overwritten_batch(marked: bool) -> None:
     closing = collective("nccl:coalesced", 3, p2p_seq_id=7, record_id=40, is_p2p=marked, **sizes)
     journal = recorded({0: [closing], 1: []})
     assert len(parts_of(journal)) == 0
-    assert len(message_ends(journal, outcomes(journal))) == 0
+    assert len(find_message_ends(journal, find_outcomes(journal))) == 0
 
 
 def test_pairing_by_common_collectives() -> None:

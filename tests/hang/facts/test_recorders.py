@@ -9,7 +9,7 @@ import pytest
 import tracelink
 from builders.dumps import dumps, hang, steps
 from builders.recorder import dump, pickled, process_group
-from tracelink._hang.facts.recordings import by_recorder
+from tracelink._hang.facts.recordings import split_by_recorder
 from tracelink._model.records import Recording, Records, Requests
 from tracelink._model.trace import SourceInfo
 
@@ -52,7 +52,7 @@ def test_dumps_of_a_rank_without_a_common_group_are_of_different_recorders(
 ) -> None:
     given = [(rank, recording(*groups)) for rank, groups in dumps_of]
     places = {id(own): place for place, (_, own) in enumerate(given)}
-    assert [[places[id(own)] for _, own in part] for part in by_recorder(given)] == parts
+    assert [[places[id(own)] for _, own in part] for part in split_by_recorder(given)] == parts
 
 
 def test_two_backends_of_one_group_are_two_groups_of_the_rank(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from msgspec.structs import replace
 
 from builders.recorder import collective, dump, pickled, process_group
 from tracelink._hang.facts.journal import journal_of
-from tracelink._hang.facts.recordings import in_replicas, read_recordings
+from tracelink._hang.facts.recordings import read_recordings, renumber_replicas
 from tracelink._io.sources import Request, discover
 from tracelink._model.columns import UNKNOWN
 from tracelink._model.findings import Severity
@@ -84,55 +84,57 @@ def ranks_of(made: Recording) -> Sequence[tuple[int, ...]]:
 
 class TestJobRanks:
     def test_replicas_count_from_0(self) -> None:
-        made, findings = in_replicas({rank: recording(rank, default(0, 1)) for rank in range(6)}, 2)
+        made, findings = renumber_replicas({rank: recording(rank, default(0, 1)) for rank in range(6)}, 2)
         assert [ranks_of(one) for one in made.values()] == [
             [(0, 1)], [(0, 1)], [(2, 3)], [(2, 3)], [(4, 5)], [(4, 5)],
         ]  # fmt: skip
         assert findings == []
 
     def test_groups_with_the_same_name(self) -> None:
-        made, _ = in_replicas({rank: recording(rank, default(0, 1)) for rank in range(4)}, 2)
+        made, _ = renumber_replicas({rank: recording(rank, default(0, 1)) for rank in range(4)}, 2)
         groups = journal_of(made).groups
         assert [(group.name, group.ranks) for group in groups] == [("0", (0, 1)), ("0", (2, 3))]
 
     def test_subgroups_of_a_replica(self) -> None:
         tensor = ProcessGroup("3", "tp", (2, 3), 2)
-        made, _ = in_replicas({7: recording(7, default(0, 1, 2, 3), tensor)}, 4)
+        made, _ = renumber_replicas({7: recording(7, default(0, 1, 2, 3), tensor)}, 4)
         assert ranks_of(made[7]) == [(4, 5, 6, 7), (6, 7)]
 
     def test_group_across_replicas(self) -> None:
         across = ProcessGroup("quorum", "torchft", (1, 3, 5), 3)
-        made, _ = in_replicas({3: recording(3, default(0, 1), across)}, 2)
+        made, _ = renumber_replicas({3: recording(3, default(0, 1), across)}, 2)
         assert ranks_of(made[3]) == [(2, 3), (1, 3, 5)]
 
     def test_group_with_job_ranks(self) -> None:
-        made, _ = in_replicas({5: recording(5, default(4, 5, 6, 7, name="9f3c"))}, 4)
+        made, _ = renumber_replicas({5: recording(5, default(4, 5, 6, 7, name="9f3c"))}, 4)
         assert ranks_of(made[5]) == [(4, 5, 6, 7)]
 
     def test_group_of_other_ranks(self) -> None:
         foreign = ProcessGroup("8", "", (0, 1), 2)
-        assert ranks_of(in_replicas({7: recording(7, foreign)}, 4)[0][7]) == [(0, 1)]
+        assert ranks_of(renumber_replicas({7: recording(7, foreign)}, 4)[0][7]) == [(0, 1)]
 
 
 class TestGroupsWithoutRanks:
     """As torch leaves them on gloo."""
 
     def test_default_group_is_the_replica(self) -> None:
-        made, _ = in_replicas({5: recording(5, default())}, 4)
+        made, _ = renumber_replicas({5: recording(5, default())}, 4)
         assert ranks_of(made[5]) == [(4, 5, 6, 7)]
 
     def test_other_groups_are_their_users(self) -> None:
         tensor = ProcessGroup("3", "tp")
         dumps = {rank: recording(rank, tensor) for rank in (0, 1, 4, 6)} | {5: recording(5)}
-        made, _ = in_replicas(dumps, 4)
+        made, _ = renumber_replicas(dumps, 4)
         assert [ranks_of(made[rank]) for rank in (0, 1, 4, 6)] == [[(0, 1)], [(0, 1)], [(4, 6)], [(4, 6)]]
 
     def test_unnamed_group_may_span_replicas(self) -> None:
-        assert ranks_of(in_replicas({5: recording(5, ProcessGroup(""))}, 4)[0][5]) == [()]
+        assert ranks_of(renumber_replicas({5: recording(5, ProcessGroup(""))}, 4)[0][5]) == [()]
 
 
 def test_wrong_replica_size() -> None:
-    ((finding,),) = in_replicas({rank: recording(rank, default(0, 1, 2, 3)) for rank in range(8)}, 2)[1:]
+    ((finding,),) = renumber_replicas({rank: recording(rank, default(0, 1, 2, 3)) for rank in range(8)}, 2)[
+        1:
+    ]
     assert (finding.severity, finding.reason, finding.count) == (Severity.WARNING, "replica_size_differs", 8)
     assert finding.example == "rank 0: 4 ranks"
 
@@ -140,7 +142,7 @@ def test_wrong_replica_size() -> None:
 @pytest.mark.parametrize("rank", [0, 3])
 def test_other_fields_are_unchanged(rank: int) -> None:
     one = recording(rank, default(0, 1, 2, 3))
-    made = in_replicas({rank: one}, 4)[0][rank]
+    made = renumber_replicas({rank: one}, 4)[0][rank]
     assert replace(made, groups=one.groups) == one
     assert tuple(made.groups) == one.groups
 
@@ -150,6 +152,6 @@ def test_any_rank_is_a_member_of_its_groups(size: int, replica: int, data: st.Da
     within = data.draw(st.sets(st.integers(0, size - 1), min_size=1))
     rank = replica * size + data.draw(st.sampled_from(sorted(within)))
     group = ProcessGroup("3", "tp", tuple(sorted(within)), len(within))
-    (ranks,) = ranks_of(in_replicas({rank: recording(rank, group)}, size)[0][rank])
+    (ranks,) = ranks_of(renumber_replicas({rank: recording(rank, group)}, size)[0][rank])
     assert rank in ranks
     assert [one - replica * size for one in ranks] == sorted(within)

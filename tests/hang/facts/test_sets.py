@@ -23,7 +23,7 @@ from tracelink._hang.facts.model import Movement
 from tracelink._hang.facts.participation import parts_of, positions_of
 from tracelink._hang.facts.recordings import Recordings, read_recordings
 from tracelink._hang.facts.sets import Earlier, SeveralJobsError, earlier_of, is_continuation
-from tracelink._hang.facts.waits import Wait, collective_waits
+from tracelink._hang.facts.waits import Wait, find_collective_waits
 from tracelink._io.sources import Request, discover, only_with_prefix
 from tracelink._model.errors import RankConflictError
 from tracelink._model.findings import Finding, Severity
@@ -591,7 +591,7 @@ def waits_of(recorded: RecordedJob, before: RecordedJob) -> tuple[Earlier, list[
     parts = parts_of(journal)
     found = earlier_of(now, earlier)
     assert found
-    return found, collective_waits(journal, parts, positions_of(journal, parts, []))
+    return found, find_collective_waits(journal, parts, positions_of(journal, parts, []))
 
 
 @settings(max_examples=15)

@@ -16,7 +16,7 @@ from builders.recorder import CREATED, collective, dump, process_group
 from generators.recorded_jobs import job
 from generators.recorded_plan import Plan
 from tracelink._hang.facts.journal import Journal
-from tracelink._hang.report.matrix import Matrix, ProgramOrder, last_lines, match_entries, matrix_of
+from tracelink._hang.report.matrix import Matrix, ProgramOrder, find_last_lines, match_entries, matrix_of
 from tracelink._model.columns import UNKNOWN
 
 # The matrix.
@@ -228,7 +228,7 @@ def lines(
         np.zeros(len(number), np.int64) if times is None else np.array([one for own in times for one in own]),
         np.cumsum([0, *map(len, done)]),
     )
-    return [sorted(line) for line in last_lines(programs, most)]
+    return [sorted(line) for line in find_last_lines(programs, most)]
 
 
 def ordered(done: Sequence[Sequence[int]], *args: Any, **kwargs: Any) -> list[int]:

@@ -13,7 +13,7 @@ from tracelink._hang.facts.journal import Journal
 from tracelink._hang.facts.model import Category, Kind, Stage
 from tracelink._hang.facts.participation import parts_of, positions_of
 from tracelink._hang.facts.stalls import Elapsed, is_stuck, longest_finished_work
-from tracelink._hang.facts.waits import Wait, collective_waits
+from tracelink._hang.facts.waits import Wait, find_collective_waits
 from tracelink._model.columns import UNKNOWN
 
 TWO, THREE, FOUR = [0, 1], [0, 1, 2], [0, 1, 2, 3]
@@ -235,7 +235,7 @@ def job(pending_at: float, others: list[float], usual: float = 5, **fields: Any)
 
 def pending(journal: Journal) -> Wait:
     parts = parts_of(journal)
-    (wait,) = collective_waits(journal, parts, positions_of(journal, parts, []))
+    (wait,) = find_collective_waits(journal, parts, positions_of(journal, parts, []))
     return wait
 
 

@@ -18,7 +18,7 @@ from tracelink._hang.examine import examine
 from tracelink._hang.facts.model import Category, Diagnosis, Kind, Movement
 from tracelink._hang.facts.sets import Earlier
 from tracelink._hang.facts.stalls import Clues
-from tracelink._hang.verdicts.unrecorded import WHERE_ALL_ARE, unrecorded_counts
+from tracelink._hang.verdicts.unrecorded import WHERE_ALL_ARE, count_unrecorded
 
 UNSEEN = (
     "gloo does not record messages (send, recv), monitored_barrier and new_group, in which ranks may wait unseen: "
@@ -204,7 +204,7 @@ def test_hidden_operations_are_the_gaps(gaps: list[int], overwritten: int) -> No
     for index, entry in enumerate(entries):
         entry["record_id"] = index + overwritten
     expected = sum(gaps[1:] if overwritten else gaps)
-    assert unrecorded_counts(recorded({0: entries}))[0] == expected
+    assert count_unrecorded(recorded({0: entries}))[0] == expected
 
 
 @pytest.mark.foreign

@@ -15,7 +15,7 @@ from generators.recorded_jobs import Fault, Plan, Snapshot, job
 from tracelink._hang.facts.model import Category, Diagnosis, Kind, RanksOfDumps, Stage, Standing
 from tracelink._hang.facts.stalls import hint_of_file_times
 from tracelink._hang.verdicts.absence import NeverJoined
-from tracelink._hang.verdicts.drafts import Draft, lawful
+from tracelink._hang.verdicts.drafts import Draft, apply_law
 from tracelink._model.columns import SECOND
 from tracelink._model.trace import ProcessGroup
 
@@ -38,7 +38,7 @@ def standing(stage: Stage, *ranks: int, sequence: int | None = 7) -> Standing:
 
 
 def law(found: Diagnosis) -> list[tuple[object, ...]]:
-    lawfully = lawful(Draft((), found)).settled()
+    lawfully = apply_law(Draft((), found)).settled()
     return [
         (one.kind, one.category, one.culprits, one.waiting, one.message, one.proven)
         for one in lawfully.problems

@@ -15,8 +15,8 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 import tracelink.plugins as plugins
-from tracelink._hang.facts.recordings import batches_of, compile_logs_among, profiles_among
-from tracelink._hang.facts.watchdog import of_last_hang, reports_by_rank
+from tracelink._hang.facts.recordings import batches_of, find_compile_logs, find_profiles
+from tracelink._hang.facts.watchdog import assign_ranks, keep_last_hang
 from tracelink._io.engine import Engine
 from tracelink._io.sources import Source
 from tracelink._join.reading import Task
@@ -125,8 +125,8 @@ def uses_of(tasks: Sequence[Task], dumps: Sequence[str]) -> list[Use]:
 
     return [
         *_uses("dumps", dumps, "the diagnosis"),
-        *of("profiles and execution traces", profiles_among(tasks), "calls of the ranks of a problem"),
-        *of("compile logs", compile_logs_among(tasks), "compilations of culprits"),
+        *of("profiles and execution traces", find_profiles(tasks), "calls of the ranks of a problem"),
+        *of("compile logs", find_compile_logs(tasks), "compilations of culprits"),
         *of(
             "metrics",
             [task for task in tasks if task.content is Content.METRICS],
@@ -150,7 +150,7 @@ def bundle_of(sources: Sequence[Source], engine: Engine, also: Sequence[Source] 
             bundle.statuses = [*bundle.statuses, *read]
     for kind, others in by_kind.items():
         bundle.unused[kind] = [source.path for source in others]
-    bundle.stacks = stacks_among(texts)
+    bundle.stacks = find_stacks(texts)
     bundle.findings += bundle.stacks.findings
     _add_logs([*texts, *also], engine, bundle, {source.path for source in also})
     return bundle
@@ -188,8 +188,8 @@ def _add_logs(texts: Sequence[Source], engine: Engine, bundle: Bundle, also: Col
     bundle.logs = sorted({source.path for source, log in logs if log.reports})
     bundle.quiet = [source.path for source, log in logs if not log.reports]
     if bundle.logs:
-        reports, bundle.ranks_with_logs = reports_by_rank(logs, bundle.findings)
-        bundle.reports = of_last_hang(reports, bundle.findings)
+        reports, bundle.ranks_with_logs = assign_ranks(logs, bundle.findings)
+        bundle.reports = keep_last_hang(reports, bundle.findings)
 
 
 def _searched(texts: Sequence[Source], engine: Engine) -> list[WatchdogLog | Finding]:
@@ -213,7 +213,7 @@ def _read_by(name: str, method: str, source: Source, engine: Engine) -> Any | Fi
         return Finding(Severity.WARNING, "unreadable", message, source=source.path)
 
 
-def with_folded_skips(findings: Sequence[Finding]) -> list[Finding]:
+def fold_skips(findings: Sequence[Finding]) -> list[Finding]:
     """The findings, where those on many files of no known format are one."""
     skipped = [finding for finding in findings if finding.reason == "skipped" and finding.source]
     if len(skipped) <= MOST_SKIPPED:
@@ -279,7 +279,7 @@ class Stacks(Struct, frozen=True):
     """Ranks whose last two files have the same stack."""
 
 
-def stacks_among(sources: Iterable[Source]) -> Stacks:
+def find_stacks(sources: Iterable[Source]) -> Stacks:
     """The stacks of main threads in these files; of several files of a rank the last one by name."""
     mains: dict[int | tuple[str, str], _Thread] = {}
     recognised: list[str] = []

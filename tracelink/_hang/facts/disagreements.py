@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from msgspec import Struct
 
-from tracelink._hang.facts.journal import Journal, operation_names, requests_of, reread_entries
+from tracelink._hang.facts.journal import Journal, mark_requests, operation_names, reread_entries
 from tracelink._hang.facts.participation import Outcome, Parts
 from tracelink._hang.facts.programs import Aspect, Comparison
 from tracelink._model.columns import UNKNOWN, Bools, Int32s, Int64s, Table, distinct, starts_of
@@ -123,7 +123,7 @@ def _completed(column: Int64s) -> Int64s:
 # Split sizes: each rank of an all-to-all has to send what the receiver expects.
 
 
-def exchange_disagreements(journal: Journal, parts: Parts) -> tuple[list[Disagreement], list[Finding]]:
+def compare_exchanges(journal: Journal, parts: Parts) -> tuple[list[Disagreement], list[Finding]]:
     """All-to-alls whose split sizes do not match, and findings on entries that could not be read again."""
     suspects = _suspect_exchanges(journal, parts)
     rows = [int(parts.row[part]) for exchange in suspects[-MOST_READ:] for part in exchange.parts.tolist()]
@@ -254,9 +254,9 @@ def _root_ranks(journal: Journal, parts: Parts, roots: Roots) -> Int64s:
     return named
 
 
-def rooted_entries(journal: Journal) -> Bools:
+def mark_rooted_entries(journal: Journal) -> Bools:
     """True where an entry of the journal requests an operation with a root."""
-    found: Bools = np.append(requests_of(journal, ROOTED), False)[journal.records.request]
+    found: Bools = np.append(mark_requests(journal, ROOTED), False)[journal.records.request]
     return found
 
 
@@ -264,4 +264,4 @@ def hangs_with_a_root(journal: Journal) -> bool:
     """True if the last entry of a rank has a root and is not finished."""
     last = journal.bounds[1:][np.diff(journal.bounds) > 0] - 1
     unfinished = (journal.records.state[last] < State.COMPLETED) & (journal.records.retired[last] != 1)
-    return bool((rooted_entries(journal)[last] & unfinished).any())
+    return bool((mark_rooted_entries(journal)[last] & unfinished).any())

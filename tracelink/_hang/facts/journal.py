@@ -195,7 +195,7 @@ def _with_closings(records: Records, closing: Bools) -> Records:
 # Entries that cannot be compared with those of other ranks.
 
 
-def last_unusable_entries(journal: Journal) -> dict[int, int]:
+def find_last_unusable(journal: Journal) -> dict[int, int]:
     """For each rank with such entries the index in its dump of the last one.
 
     Its fields are invalid, its group is unknown, or it is of a collective without a number.
@@ -210,7 +210,7 @@ def last_unusable_entries(journal: Journal) -> dict[int, int]:
     return last
 
 
-def unusable_findings(journal: Journal) -> list[Finding]:
+def report_unusable(journal: Journal) -> list[Finding]:
     """A finding on entries that are not compared; those with invalid fields are reported by their reader."""
     unusable = _unusable(journal)
     if not len(unusable):
@@ -238,19 +238,19 @@ def operation_names(journal: Journal) -> list[str]:
     return [operation_of(name) for name in journal.recorded_operations()]
 
 
-def requests_of(journal: Journal, operations: Collection[str]) -> Bools:
+def mark_requests(journal: Journal, operations: Collection[str]) -> Bools:
     """True where a request is one of these operations."""
     return np.array([name in operations for name in operation_names(journal)], np.bool_)
 
 
-def message_requests(journal: Journal) -> Bools:
+def mark_messages(journal: Journal) -> Bools:
     """True where a request is one end of a message."""
-    return requests_of(journal, POINT_TO_POINT)
+    return mark_requests(journal, POINT_TO_POINT)
 
 
-def synchronizing_requests(journal: Journal) -> Bools:
+def mark_synchronizing(journal: Journal) -> Bools:
     """True where a request is one that no rank leaves before all ranks have joined."""
-    return requests_of(journal, SYNCHRONIZING)
+    return mark_requests(journal, SYNCHRONIZING)
 
 
 def request_codes(journal: Journal) -> Int64s:
@@ -258,7 +258,7 @@ def request_codes(journal: Journal) -> Int64s:
     names = operation_names(journal)
     numbers = {name: number for number, name in enumerate(dict.fromkeys(names))}
     operation = np.array([numbers[name] for name in names], np.int64)
-    messages = message_requests(journal)
+    messages = mark_messages(journal)
     source, target = (
         np.where(messages, end, UNKNOWN) for end in (journal.requests.source, journal.requests.target)
     )
@@ -309,7 +309,7 @@ def reread_entries(journal: Journal, rows: Int64s) -> tuple[dict[int, Entry], li
     return entries, findings
 
 
-def first_of_each_request(journal: Journal, rows: Int64s) -> Int64s:
+def choose_first_entries(journal: Journal, rows: Int64s) -> Int64s:
     """The first of these entries for each distinct request: their sizes are equal."""
     ordered = np.sort(rows)
     _, first = np.unique(journal.records.request[ordered], return_index=True)

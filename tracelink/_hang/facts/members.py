@@ -48,7 +48,7 @@ def membership_of(
     users = {row: group.ranks for row, group in enumerate(groups) if group.name not in listed and group.ranks}
     sizes = _gathered_sizes(groups, records, requests, strings) if users else np.zeros(len(groups), np.int64)
     default = {row for row, group in enumerate(groups) if is_default(group.name, group.description)}
-    similar = by_description(groups, users.keys() - default)
+    similar = group_by_description(groups, users.keys() - default)
     partitions = [rows for rows in similar if _is_partition(rows, users, recordings)]
     of_all = [groups[row].ranks for row in default if groups[row].name in listed]
     least_world = max(
@@ -132,7 +132,7 @@ def _gathered_sizes(
     return sizes
 
 
-def by_description(groups: Sequence[ProcessGroup], rows: Iterable[int]) -> Iterable[list[int]]:
+def group_by_description(groups: Sequence[ProcessGroup], rows: Iterable[int]) -> Iterable[list[int]]:
     """Groups with the same description, such as those of one dimension of a device mesh."""
     similar: dict[str, list[int]] = defaultdict(list)
     for row in sorted(rows):

@@ -24,8 +24,8 @@ from tracelink._hang.facts.participation import (
     PartsByRank,
     Positions,
     dump_times_of,
-    outcomes,
-    wrapped_ranks,
+    find_outcomes,
+    find_wrapped_ranks,
 )
 from tracelink._hang.facts.stalls import Elapsed, is_stuck
 from tracelink._hang.facts.waits import Wait
@@ -132,7 +132,7 @@ class Messages(Struct, frozen=True, dict=True):
         )
         source, target = (int(side[order[first]]) for side in self.ends.ranks)
         sends, receives = row[order[first:middle]], row[order[middle:end]]
-        sent, received = messages_before(self.parts, (source, target), sends, receives)
+        sent, received = count_messages_before(self.parts, (source, target), sends, receives)
         paired = received - sent == channels.shift[channel]
         return NEVER if paired.all() else int([*sends, NEVER][sent[paired].max(initial=0)])
 
@@ -141,7 +141,7 @@ def messages_of(
     journal: Journal, parts: Parts, positions: Positions, incomplete: Collection[int]
 ) -> Messages:
     """The messages of a job; `incomplete` are ranks whose dumps do not contain all of their last calls."""
-    ends = message_ends(journal, outcomes(journal))
+    ends = find_message_ends(journal, find_outcomes(journal))
     matching = match_messages(journal, parts, ends)
     times = dump_times_of(journal, parts, positions)
     times = replace(times, outdated=times.outdated | _senders_that_moved_on(ends, matching))
@@ -185,7 +185,7 @@ class MessageEnds(Table, frozen=True):
         return np.where(self.sends, self.rank, self.peer), np.where(self.sends, self.peer, self.rank)
 
 
-def message_ends(journal: Journal, outcome: Int8s) -> MessageEnds:
+def find_message_ends(journal: Journal, outcome: Int8s) -> MessageEnds:
     """All ends of messages; `outcome` is that of each entry."""
     records = journal.records
     names = operation_names(journal)
@@ -327,7 +327,7 @@ def _channels(
     first_receive = first + np.bincount(channel[sends], minlength=len(first))
     sent = _done(channel, finished & sends, first)
     received = _done(channel, finished & ~sends, first_receive)
-    wrapped = wrapped_ranks(journal)
+    wrapped = find_wrapped_ranks(journal)
     active = [rank for rank, recording in journal.recordings.items() if recording.only_active]
     partial = np.isin(source, [*wrapped, *active]) | np.isin(target, [*wrapped, *active])
     partial &= (first < first_receive) & (first_receive < end)
@@ -365,12 +365,12 @@ def shift_by_collectives(
 
     Sends and receives are entries of the journal. None if different collectives give different shifts.
     """
-    sent, received = messages_before(parts_by_rank, ranks, sends, receives)
+    sent, received = count_messages_before(parts_by_rank, ranks, sends, receives)
     before = received - sent
     return int(before[0]) if len(before) and (before == before[0]).all() else None
 
 
-def messages_before(
+def count_messages_before(
     parts_by_rank: PartsByRank, ranks: tuple[int, int], sends: Int64s, receives: Int64s
 ) -> tuple[Int64s, Int64s]:
     """How many sends, and how many receives, come before each collective that both ranks joined."""

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from msgspec import Struct
 
-from tracelink._hang.facts.journal import Journal, last_unusable_entries, synchronizing_requests
+from tracelink._hang.facts.journal import Journal, find_last_unusable, mark_synchronizing
 from tracelink._model.columns import (
     MILLISECOND,
     NO_TIME,
@@ -96,7 +96,7 @@ def parts_of(journal: Journal) -> Parts:
         rows[first],
         rows[last],
         requests,
-        outcomes(journal)[rows[last]],
+        find_outcomes(journal)[rows[last]],
         records.created[rows[first]],
         collective[first],
         compositions,
@@ -178,7 +178,7 @@ def _possibly_coalesced(journal: Journal, requests: Int64s, compositions: Sequen
     return possible
 
 
-def outcomes(journal: Journal) -> Int8s:
+def find_outcomes(journal: Journal) -> Int8s:
     """The outcome of each entry."""
     records = journal.records
     tracked = _tracked(journal)[records.request] if len(records) else np.zeros(0, np.bool_)
@@ -343,7 +343,7 @@ def _completed_before(journal: Journal, parts: Parts, group: Int32s, rank: Int32
 
 def _possibly_later(journal: Journal, parts: Parts, part: Int64s, rank: Int32s) -> Bools:
     """True where an entry after the last known one cannot be used: it may be of a later collective of the group."""
-    last_unusable = last_unusable_entries(journal)
+    last_unusable = find_last_unusable(journal)
     later = np.isin(rank, list(last_unusable))
     for index in np.flatnonzero(later).tolist():
         known = part[index] != UNKNOWN
@@ -366,7 +366,7 @@ def _overwritten(journal: Journal, group: Int32s, rank: Int32s) -> Bools:
 
 def _proven_by_others(journal: Journal, parts: Parts) -> Int64s:
     """For each group the last synchronizing collective that a rank has finished: all members have joined it."""
-    synchronizing = synchronizing_requests(journal)
+    synchronizing = mark_synchronizing(journal)
     request = journal.records.request[parts.row]
     finished = (parts.outcome == Outcome.FINISHED) & synchronizing[request]
     return highest(parts.group[finished], parts.sequence[finished], len(journal.groups))
@@ -406,7 +406,7 @@ def dump_times_of(journal: Journal, parts: Parts, positions: Positions) -> DumpT
 
 
 def _overtaken_entries(journal: Journal, parts: Parts, positions: Positions) -> dict[int, int]:
-    synchronizing = synchronizing_requests(journal)[journal.records.request[parts.row]]
+    synchronizing = mark_synchronizing(journal)[journal.records.request[parts.row]]
     finished = (parts.outcome == Outcome.FINISHED) & synchronizing
     unfinished = np.flatnonzero((parts.outcome < Outcome.RETIRED) & synchronizing)
     left_out = (
@@ -423,21 +423,21 @@ def _lacking_ranks(journal: Journal, parts: Parts, positions: Positions) -> froz
     """Ranks whose dumps do not contain a collective that others have finished."""
     if not len(parts):
         return frozenset()
-    lost = (positions.part == UNKNOWN) & np.isin(positions.rank, wrapped_ranks(journal))
+    lost = (positions.part == UNKNOWN) & np.isin(positions.rank, find_wrapped_ranks(journal))
     lacking = (positions.last > positions.own) & ~lost & np.isin(positions.rank, journal.ranks)
     return frozenset(np.unique(positions.rank[lacking]).tolist())
 
 
 def _kept_since(journal: Journal) -> dict[int, int]:
-    first_rows: Int64s = journal.bounds[np.searchsorted(journal.ranks, wrapped_ranks(journal))]
+    first_rows: Int64s = journal.bounds[np.searchsorted(journal.ranks, find_wrapped_ranks(journal))]
     times = {
         rank: int(journal.records.created[row])
-        for rank, row in zip(wrapped_ranks(journal), first_rows.tolist(), strict=True)
+        for rank, row in zip(find_wrapped_ranks(journal), first_rows.tolist(), strict=True)
         if row < len(journal) and journal.rank[row] == rank
     }
     return {rank: time for rank, time in times.items() if time != NO_TIME}
 
 
-def wrapped_ranks(journal: Journal) -> list[int]:
+def find_wrapped_ranks(journal: Journal) -> list[int]:
     """Ranks whose ring buffer has overwritten entries."""
     return [rank for rank, recording in journal.recordings.items() if recording.overwritten]

@@ -12,7 +12,7 @@ from functools import cached_property
 import numpy as np
 from msgspec import Struct
 
-from tracelink._hang.facts.journal import Journal, counterpart_codes, message_requests, request_codes
+from tracelink._hang.facts.journal import Journal, counterpart_codes, mark_messages, request_codes
 from tracelink._model.columns import UNKNOWN, Bools, Int32s, Int64s, distinct
 from tracelink._model.operations import Operation, operation_of
 from tracelink._model.trace import ProcessGroup
@@ -190,7 +190,7 @@ class Counterparts(Struct, frozen=True, dict=True):
 
     @cached_property
     def _messages(self) -> Bools:
-        return message_requests(self.journal)
+        return mark_messages(self.journal)
 
     @cached_property
     def _codes(self) -> Int64s:

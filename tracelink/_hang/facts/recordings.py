@@ -11,7 +11,7 @@ import numpy as np
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from tracelink._hang.facts.sets import Chosen, Dump, Run, chosen_dumps
+from tracelink._hang.facts.sets import Chosen, Dump, Run, choose_dumps
 from tracelink._io.engine import Engine
 from tracelink._io.names import host_in_path
 from tracelink._io.sources import RECORDER_FORMAT, Discovery
@@ -137,14 +137,14 @@ def sources_of_jobs(discovery: Discovery, jobs: Sequence[Run]) -> tuple[list[Dis
 def _chosen(dumps: Sequence[Dump]) -> Chosen:
     """One dump for each rank; those of several recorders are chosen separately, then joined."""
     dumps, unused = _of_one_format(dumps)
-    parts = by_recorder(dumps)
+    parts = split_by_recorder(dumps)
     if len(parts) == 1:
-        chosen = chosen_dumps(dumps)
+        chosen = choose_dumps(dumps)
         return replace(chosen, findings=[*unused, *chosen.findings])
-    of_parts = [chosen_dumps(part) for part in parts]
+    of_parts = [choose_dumps(part) for part in parts]
     return Chosen(
-        joined([chosen.newest for chosen in of_parts]),
-        joined([chosen.earlier for chosen in of_parts]),
+        join_recorders([chosen.newest for chosen in of_parts]),
+        join_recorders([chosen.earlier for chosen in of_parts]),
         [*unused, recorders_finding(parts), *chain.from_iterable(chosen.findings for chosen in of_parts)],
         list(chain.from_iterable(chosen.other_attempts for chosen in of_parts)),
     )
@@ -217,13 +217,13 @@ def _read_one(task: Task, engine: Engine) -> Recording | Finding:
     return attempted(task, lambda: task.reader.read_records(task.source, engine))
 
 
-def profiles_among(tasks: Sequence[Task]) -> list[Task]:
+def find_profiles(tasks: Sequence[Task]) -> list[Task]:
     """The sources that are neither dumps, nor compile logs, nor metrics, nor timelines of several ranks."""
     others = (Content.RECORDS, Content.COMPILATIONS, Content.METRICS)
     return [task for task in tasks if task.content not in others and not task.spec.unpacks]
 
 
-def compile_logs_among(tasks: Sequence[Task]) -> list[Task]:
+def find_compile_logs(tasks: Sequence[Task]) -> list[Task]:
     """The compile logs."""
     return [task for task in tasks if task.content is Content.COMPILATIONS]
 
@@ -231,7 +231,9 @@ def compile_logs_among(tasks: Sequence[Task]) -> list[Task]:
 # Replicas that number their own ranks from 0 and train together, as torchft runs them.
 
 
-def in_replicas(recordings: Mapping[int, Recording], size: int) -> tuple[dict[int, Recording], list[Finding]]:
+def renumber_replicas(
+    recordings: Mapping[int, Recording], size: int
+) -> tuple[dict[int, Recording], list[Finding]]:
     """The recordings of a job whose replicas have `size` ranks each, with groups that list ranks of the whole job."""
     if size < 1:
         raise UsageError(
@@ -282,7 +284,7 @@ PLACES = 1 << 40
 """Indexes of entries of each recorder in a joined recording: no dump has as many."""
 
 
-def by_recorder(dumps: Sequence[Dump]) -> list[list[Dump]]:
+def split_by_recorder(dumps: Sequence[Dump]) -> list[list[Dump]]:
     """The dumps of each recorder; all of them together unless a rank has dumps without a common group and backend."""
     if len({rank for rank, _ in dumps}) == len(dumps):
         return [list(dumps)]
@@ -327,7 +329,7 @@ def _renamed(entry: Entry, suffixes: Mapping[str, str]) -> Entry:
     return replace(entry, group=f"{entry.group}{suffix}", description=description)
 
 
-def joined(parts: Sequence[Mapping[int, Recording]]) -> dict[int, Recording]:
+def join_recorders(parts: Sequence[Mapping[int, Recording]]) -> dict[int, Recording]:
     """One recording for each rank; a group that several backends use is a group for each backend."""
     suffixes = names_by_backend(recording.source.recorder for part in parts for recording in part.values())
     of_rank: dict[int, list[Recording]] = defaultdict(list)

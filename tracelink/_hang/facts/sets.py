@@ -61,7 +61,7 @@ class Chosen(Struct, frozen=True):
         return any(dumps.covers(path) for dumps in self.other_attempts)
 
 
-def chosen_dumps(dumps: Sequence[Dump]) -> Chosen:
+def choose_dumps(dumps: Sequence[Dump]) -> Chosen:
     """One dump for each rank.
 
     Copies count once. Of several generations of dumps of a job, or several attempts to run it, the newest is chosen.

@@ -13,7 +13,7 @@ from msgspec import Struct, field
 from tracelink._hang.facts.journal import Journal
 from tracelink._hang.facts.participation import DumpTimes, highest
 from tracelink._hang.facts.sets import Earlier
-from tracelink._hang.facts.waits import Wait, WaitOrder, waits_by_rank
+from tracelink._hang.facts.waits import Wait, WaitOrder, index_waits
 from tracelink._model.collectives import LONG_FOR_A_FIRST_NS, LONG_NS, TIMES_LONGER
 from tracelink._model.columns import (
     MILLISECOND,
@@ -50,7 +50,7 @@ class Cause(Struct, frozen=True):
 
 def causes_of(waits: Sequence[Wait]) -> list[Cause]:
     """The causes of all waits, sorted by the time at which ranks began to wait."""
-    inside = waits_by_rank(waits)
+    inside = index_waits(waits)
     free = [tuple(rank for rank in wait.awaited if rank not in inside) for wait in waits]
     waits_for = [
         (number, other)
@@ -97,7 +97,7 @@ def _waiting(graph: DiGraph[int], waits: Sequence[Wait], cycle: Sequence[int]) -
     return tuple(sorted({rank for number in behind for rank in waits[number].rows}))
 
 
-def distinct_causes(causes: Sequence[Cause], order: WaitOrder) -> list[Cause]:
+def merge_causes(causes: Sequence[Cause], order: WaitOrder) -> list[Cause]:
     """Each culprit once, with the first collective that it did not join; other waits for it are merged."""
     remaining = _narrowed([cause for cause in causes if cause.culprits])
     kept = [cause for cause in causes if not cause.culprits]

@@ -13,9 +13,9 @@ from msgspec.structs import replace
 
 from tracelink._hang.facts.journal import (
     Journal,
-    message_requests,
-    requests_of,
-    synchronizing_requests,
+    mark_messages,
+    mark_requests,
+    mark_synchronizing,
 )
 from tracelink._hang.facts.model import Stage, Standing
 from tracelink._hang.facts.participation import (
@@ -25,10 +25,10 @@ from tracelink._hang.facts.participation import (
     Parts,
     PartsByRank,
     Positions,
+    find_outcomes,
+    find_wrapped_ranks,
     highest,
     lowest,
-    outcomes,
-    wrapped_ranks,
 )
 from tracelink._hang.facts.programs import Counterparts, similar_groups
 from tracelink._model.columns import (
@@ -106,7 +106,7 @@ class Wait(Struct, frozen=True):
         return bool(self.absent) and not self.gone
 
 
-def collective_waits(
+def find_collective_waits(
     journal: Journal, parts: Parts, positions: Positions, disputed: Collection[int] = ()
 ) -> list[Wait]:
     """The first unfinished collective of each rank in each group.
@@ -139,7 +139,7 @@ def _pending(journal: Journal, parts: Parts, positions: Positions, disputed: Col
 def _passed_by_others(journal: Journal, parts: Parts) -> Bools:
     """Parts in synchronizing collectives after which a rank joined another one of the group: all had joined these."""
     furthest = highest(parts.group, parts.sequence, len(journal.groups))
-    passed: Bools = synchronizing_requests(journal)[journal.records.request[parts.row]] & (
+    passed: Bools = mark_synchronizing(journal)[journal.records.request[parts.row]] & (
         parts.sequence < furthest[parts.group]
     )
     return passed
@@ -259,13 +259,13 @@ def _possibly_failed(journal: Journal, parts: Parts, part: Int64s) -> Bools:
 
     Each pair of ranks has sizes of its own, and those of a rank without a dump are not known.
     """
-    exchanges = np.append(requests_of(journal, {Operation.ALL_TO_ALL}), False)
+    exchanges = np.append(mark_requests(journal, {Operation.ALL_TO_ALL}), False)
     retired = (parts.outcome == Outcome.RETIRED) & exchanges[journal.records.request[parts.row]]
     failed: Bools = np.append(retired, False)[part]
     return failed
 
 
-def waits_by_rank(waits: Sequence[Wait]) -> dict[int, list[int]]:
+def index_waits(waits: Sequence[Wait]) -> dict[int, list[int]]:
     """The indexes of the waits of each rank."""
     found: dict[int, list[int]] = {}
     for number, wait in enumerate(waits):
@@ -378,15 +378,13 @@ def _opposite_ends(
 # Collectives that all ranks joined: which devices execute them, and which are held up elsewhere.
 
 
-def with_device_waits(
-    journal: Journal, waits: Sequence[Wait], is_stuck: Callable[[Wait], bool]
-) -> list[Wait]:
+def add_device_waits(journal: Journal, waits: Sequence[Wait], is_stuck: Callable[[Wait], bool]) -> list[Wait]:
     """The waits, where stuck collectives that all ranks joined wait for ranks whose devices have not started them.
 
     A device runs one thing after the other: what it started, else what was requested first. That only some devices have
     started may be a matter of moments: it counts for what is stuck, or part of a cycle.
     """
-    inside = waits_by_rank(waits)
+    inside = index_waits(waits)
     heads = {rank: _head(journal, [waits[number] for number in own], rank) for rank, own in inside.items()}
     judged = (_with_devices(journal, wait, heads, is_stuck) for wait in waits)
     return [wait for wait in judged if wait.rows]
@@ -442,7 +440,7 @@ def standings_of(
     others may just not have joined it when their dumps were taken.
     """
     sequence, operation = positions.last.copy(), _last_operations(journal, parts, positions)
-    stage, outcome = _stages(parts, positions), outcomes(journal)
+    stage, outcome = _stages(parts, positions), find_outcomes(journal)
     for wait in waits:
         entered = {
             rank: row
@@ -551,11 +549,11 @@ class LostWaits(Struct, frozen=True):
         return [*(wait for wait in remaining if wait.rows), *self.waits]
 
 
-def lost_waits(journal: Journal, parts: Parts, positions: Positions) -> LostWaits:
+def find_lost_waits(journal: Journal, parts: Parts, positions: Positions) -> LostWaits:
     """The waits of ranks whose ring buffers have lost all entries of a group."""
     waits: list[Wait] = []
     skipped: set[int] = set()
-    candidates = np.isin(positions.rank, wrapped_ranks(journal)) & (positions.part == UNKNOWN)
+    candidates = np.isin(positions.rank, find_wrapped_ranks(journal)) & (positions.part == UNKNOWN)
     for group in np.unique(positions.group[candidates]).tolist():
         rows = positions.of_group(group)
         ranks = positions.rank[rows]
@@ -602,7 +600,7 @@ def _counts_collectives(journal: Journal, positions: Positions, group: int, abse
     """
     similar = similar_groups(journal.groups, group)
     records = journal.records
-    if (message_requests(journal)[records.request] & np.isin(records.group, similar)).any():
+    if (mark_messages(journal)[records.request] & np.isin(records.group, similar)).any():
         return False
     others = np.isin(positions.group, similar) & ~np.isin(positions.rank, absent)
     unseen = np.flatnonzero(others & (positions.last == UNKNOWN)).tolist()

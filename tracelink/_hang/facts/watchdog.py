@@ -134,7 +134,7 @@ SAME_HANG = 600 * SECOND
 """Lines of one hang are within this time, if no line has a timeout."""
 
 
-def reports_by_rank(
+def assign_ranks(
     logs: Sequence[tuple[Source, WatchdogLog]], findings: list[Finding]
 ) -> tuple[list[RankReport], list[int]]:
     """The lines of all logs, with their ranks where they are known; and the ranks that have a log."""
@@ -240,7 +240,7 @@ def _count_without_rank(reports: Sequence[RankReport], findings: list[Finding]) 
         findings.append(UnknownRank(unknown[0].source, what).finding(count=len(unknown)))
 
 
-def of_last_hang(reports: Sequence[RankReport], findings: list[Finding]) -> list[RankReport]:
+def keep_last_hang(reports: Sequence[RankReport], findings: list[Finding]) -> list[RankReport]:
     """Without lines of earlier hangs in the same logs: no rank times out twice within one timeout."""
     times = [one.at_ns for one in reports if one.at_ns is not None]
     if not times:

@@ -222,9 +222,9 @@ def _problem_sections(diagnosis: Diagnosis, journal: Journal | None) -> Iterator
 
 
 def _around(diagnosis: Diagnosis, journal: Journal) -> Iterator[Block]:
-    from tracelink._hang.report.entries import around
+    from tracelink._hang.report.entries import show_calls_around
 
-    return around(diagnosis, journal)
+    return show_calls_around(diagnosis, journal)
 
 
 # Why it is believed: a row for each rank, in one table.
@@ -253,7 +253,7 @@ def _why(problem: Problem, missing: Sequence[int], journal: Journal | None) -> l
         if (some := [rank for rank in problem.culprits if rank in ranks_without])
     ]
     stacks = (
-        CallRow(f"{one.rank}", call=f"stack ({one.program})", called_from=called_from(one.frames))
+        CallRow(f"{one.rank}", call=f"stack ({one.program})", called_from=describe_caller(one.frames))
         for one in problem.stacks
     )
     stretches = (_then(one.rank, stretch) for one in problem.sightings for stretch in one.stretches)
@@ -262,7 +262,7 @@ def _why(problem: Problem, missing: Sequence[int], journal: Journal | None) -> l
 
 def _last_of(evidence: Evidence, problem: Problem) -> tuple[str, Sequence[Entry], str]:
     """The rank, its last call, and that it waits there."""
-    call = together(evidence.entries)[-1]
+    call = group_calls(evidence.entries)[-1]
     waits = evidence.rank in problem.waiting and call_row("", call).state not in (DONE, RETIRED)
     count = len(problem.waiting) if waits and evidence.role is Role.WAITING else 1
     others = f" (of {number(count)} waiting)" if count > 1 else ""
@@ -291,7 +291,9 @@ def _evidence(problem: Problem) -> Iterator[Block]:
     if problem.cycle:
         yield Heading("Cycle of waits:")
         yield Table(problem.cycle, columns=LINK, thing="link", brief=MOST_LINKS, most=MOST_LINKS)
-    if rows := [call_row(f"{one.rank}", call) for one in problem.evidence for call in together(one.entries)]:
+    if rows := [
+        call_row(f"{one.rank}", call) for one in problem.evidence for call in group_calls(one.entries)
+    ]:
         yield Heading("Last calls:")
         yield Table(rows, thing="call")
     for one in problem.evidence:
@@ -428,7 +430,7 @@ def _stacks(stacks: Sequence[FoldedStack]) -> Iterator[Block]:
     if processes < 2:
         return
     yield Paragraph(f"Stacks of {number(processes)} processes, the least common first:", Tone.STRONG)
-    rows = [CallRow(_who(stack), called_from=called_from(stack.frames)) for stack in stacks]
+    rows = [CallRow(_who(stack), called_from=describe_caller(stack.frames)) for stack in stacks]
     yield Table(rows, brief=4, thing="stack", most=MOST_STACKS)
     shown = stacks[:MOST_STACKS]
     whole = [Details(f"{_who(stack)} ({stack.program})", [stack_of(stack.frames)]) for stack in shown]
@@ -485,11 +487,11 @@ def call_row(rank: str, call: Sequence[Entry], state: str = "") -> CallRow:
         tensors_in_words(call),
         state or (RETIRED if retired else STATES.get(last.state, "")),
         "" if first.timeout_ms is None else f"{first.timeout_ms / 1000:,.0f} s",
-        called_from(last.frames),
+        describe_caller(last.frames),
     )
 
 
-def together(entries: Sequence[Entry]) -> list[list[Entry]]:
+def group_calls(entries: Sequence[Entry]) -> list[list[Entry]]:
     """Entries, with those that were issued as one call together."""
     calls: list[list[Entry]] = []
     for entry in entries:
@@ -540,7 +542,7 @@ def _sizes(tensors: Sequence[Sequence[int]]) -> str:
 # Stacks.
 
 
-def called_from(frames: Sequence[Frame]) -> str:
+def describe_caller(frames: Sequence[Frame]) -> str:
     """The line of a call, and those of the program that led to it: `step (train.py:20) < main (train.py:80)`."""
     chain = ""
     for frame in (*frames[:1], *filter(_is_of_program, frames[1:])):

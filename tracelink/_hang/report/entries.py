@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal, NamedTuple
 import numpy as np
 from msgspec import UNSET, Struct, UnsetType, defstruct
 
-from tracelink._hang.facts.journal import Journal, first_of_each_request, reread_entries
+from tracelink._hang.facts.journal import Journal, choose_first_entries, reread_entries
 from tracelink._hang.facts.model import Diagnosis, Problem, RanksOfDumps, Verdict
 from tracelink._hang.report.diagnosis import (
     DONE,
@@ -191,7 +191,7 @@ def report_of(entries: Entries) -> Report:
     return Report("diagnose --entries", headline, sections=[Section("Entries", [Table(entries.entries)])])
 
 
-def side_by_side(shown: Shown, diagnosis: Diagnosis) -> Report:
+def show_side_by_side(shown: Shown, diagnosis: Diagnosis) -> Report:
     """The document of the entries of a diagnosis, ranks side by side."""
     cells = cells_of(shown)
     stacks = [
@@ -217,7 +217,7 @@ def _side_by_side(cells: Cells, shown: Shown) -> Iterator[Block]:
         yield Paragraph("No entries: the dumps contain none, or none of the selected ranks and groups.")
         return
     tones = tones_of(cells.columns)
-    equal = Table(lines_of(cells, folded(cells.columns)), tones=tones)
+    equal = Table(lines_of(cells, fold_columns(cells.columns)), tones=tones)
     yield Table(lines_of(cells, cells.columns), tones=tones, narrow=equal)
     if earlier := shown.matrix.earlier:
         last = f"Last {counted(len(shown.matrix), 'row')}; {counted(earlier, 'earlier entry')}"
@@ -225,7 +225,7 @@ def _side_by_side(cells: Cells, shown: Shown) -> Iterator[Block]:
     idle = shown.matrix.ranks[~(shown.matrix.entry != UNKNOWN).any(axis=0)].tolist()
     if idle:
         yield Paragraph(f"No entry in these rows: {ranks_in_heading(idle)}.", Tone.WARNING)
-    yield meanings(cells.columns)
+    yield explain_states(cells.columns)
 
 
 def _absent(diagnosis: Diagnosis) -> Iterator[Block]:
@@ -253,7 +253,7 @@ class Shown(Struct, frozen=True):
     def of(cls, journal: Journal, matrix: Matrix, *, stacks: bool = False) -> Shown:
         """The entries of a matrix, with what their dumps record about them."""
         rows = matrix.entry[matrix.entry != UNKNOWN]
-        decoded, findings = reread_entries(journal, rows if stacks else first_of_each_request(journal, rows))
+        decoded, findings = reread_entries(journal, rows if stacks else choose_first_entries(journal, rows))
         requests = {int(journal.records.request[row]): entry for row, entry in decoded.items()}
         return cls(journal, matrix, decoded, requests, stacks, findings)
 
@@ -422,14 +422,14 @@ def tones_of(columns: Sequence[Column]) -> dict[str, Tone]:
     return dict.fromkeys(different, Tone.WARNING) | {MISSING: Tone.PROBLEM}
 
 
-def meanings(columns: Sequence[Column]) -> Paragraph:
+def explain_states(columns: Sequence[Column]) -> Paragraph:
     """A legend of the states in these columns."""
     found = {cell.split()[-1] for column in columns for cell in column.cells if cell}
     words = (f"{word}: {meaning}" for word, meaning in MEANINGS.items() if word in found)
     return Paragraph("; ".join(words), Tone.ASIDE)
 
 
-def folded(single: Sequence[Column]) -> list[Column]:
+def fold_columns(single: Sequence[Column]) -> list[Column]:
     """Ranks with equal cells share a column."""
     by_cells: dict[tuple[str, ...], list[Column]] = defaultdict(list)
     for column in single:
@@ -476,7 +476,7 @@ BEFORE, AFTER = 20, 9
 """Rows before the problem, and after it."""
 
 
-def around(diagnosis: Diagnosis, journal: Journal) -> Iterator[Block]:
+def show_calls_around(diagnosis: Diagnosis, journal: Journal) -> Iterator[Block]:
     """The calls around the worst problem: a column for each rank, or for ranks with equal cells."""
     ranks = _ranks_around(diagnosis.problems, journal)
     every = matrix_of(journal, np.ones(len(journal), np.bool_), np.array(ranks, np.int32), None)
@@ -485,12 +485,12 @@ def around(diagnosis: Diagnosis, journal: Journal) -> Iterator[Block]:
     first = max(0, min(_place(diagnosis.problems, journal, every) - BEFORE, len(every) - BEFORE - AFTER))
     matrix = every.part(first, first + BEFORE + AFTER)
     cells = cells_of(Shown.of(journal, matrix))
-    columns = folded(cells.columns)
+    columns = fold_columns(cells.columns)
     yield Table(lines_of(cells, columns), tones=tones_of(columns))
     rows = f"rows {first + 1}-{first + len(matrix)} of {number(len(every))}"
     dumps = f"{len(ranks)} of {counted(len(journal.ranks), 'dump')}"
     yield Paragraph(f"In program order: {rows}, of {dumps}.", Tone.ASIDE)
-    yield meanings(columns)
+    yield explain_states(columns)
 
 
 def _ranks_around(problems: Sequence[Problem], journal: Journal) -> list[int]:

@@ -13,9 +13,9 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from tracelink._hang.facts.journal import Journal
-from tracelink._hang.facts.members import by_description
-from tracelink._hang.facts.messages import MessageEnds, match_messages, message_ends
-from tracelink._hang.facts.participation import Outcome, outcomes, parts_of
+from tracelink._hang.facts.members import group_by_description
+from tracelink._hang.facts.messages import MessageEnds, find_message_ends, match_messages
+from tracelink._hang.facts.participation import Outcome, find_outcomes, parts_of
 from tracelink._hang.facts.programs import comparisons_of
 from tracelink._model.columns import (
     NO_TIME,
@@ -106,7 +106,7 @@ def _line_of_entries(
     unit = np.where(closing == UNKNOWN, rows, closing)
     bounds = np.searchsorted(journal.rank[rows], [*ranks.tolist(), int(ranks[-1]) + 1])
     order_of_ranks = ProgramOrder(number, matching.similar[rows], unit, journal.records.created[rows], bounds)
-    lines = last_lines(order_of_ranks, last)
+    lines = find_last_lines(order_of_ranks, last)
     line_of = np.full(int(number.max()) + 1, UNKNOWN, np.int64)
     for number_of_row, line in enumerate(lines):
         line_of[line] = number_of_row
@@ -145,7 +145,7 @@ def _lost(
     np.minimum.at(first, column, at)
     np.maximum.at(last, column, at)
     closing = np.append(matching.closing, UNKNOWN)[entry]
-    outcome = np.append(outcomes(journal), np.int8(Outcome.OPEN))[
+    outcome = np.append(find_outcomes(journal), np.int8(Outcome.OPEN))[
         np.where(closing == UNKNOWN, entry, closing)
     ]
     best = outcome.max(axis=1, initial=Outcome.OPEN)[:, None]
@@ -178,7 +178,7 @@ class EntryMatching(Table, frozen=True):
 
 def match_entries(journal: Journal) -> EntryMatching:
     """Matches the entries of all ranks."""
-    ends = message_ends(journal, outcomes(journal))
+    ends = find_message_ends(journal, find_outcomes(journal))
     message = np.zeros(len(journal), np.bool_)
     message[ends.row] = True
     closes = _closes(journal)
@@ -247,7 +247,7 @@ def group_families(groups: Sequence[ProcessGroup]) -> tuple[Int64s, Bools]:
     """
     family = np.append(np.arange(len(groups)), UNKNOWN)
     has_siblings = np.zeros(len(groups) + 1, np.bool_)
-    for rows in by_description(groups, range(len(groups))):
+    for rows in group_by_description(groups, range(len(groups))):
         ranks = Counter(rank for row in rows for rank in groups[row].ranks)
         if len(rows) > 1 and max(ranks.values(), default=0) == 1 and all(groups[row].ranks for row in rows):
             family[rows] = rows[0]
@@ -305,7 +305,7 @@ class ProgramOrder(Struct, frozen=True):
     """The first row of each rank; one more for the end."""
 
 
-def last_lines(order_of_ranks: ProgramOrder, most: int | None) -> list[list[int]]:
+def find_last_lines(order_of_ranks: ProgramOrder, most: int | None) -> list[list[int]]:
     """The last `most` lines of a table, in an order that agrees with that of each rank.
 
     Work that no rank orders is ordered by time. If ranks contradict each other, most of them are right.

@@ -15,8 +15,8 @@ from msgspec import Struct, field
 
 from tracelink._hang.examine import Examined
 from tracelink._hang.facts.journal import Journal
-from tracelink._hang.facts.messages import Matching, MessageEnds, match_messages, message_ends
-from tracelink._hang.facts.participation import Outcome, Parts, outcomes, parts_of
+from tracelink._hang.facts.messages import Matching, MessageEnds, find_message_ends, match_messages
+from tracelink._hang.facts.participation import Outcome, Parts, find_outcomes, parts_of
 from tracelink._hang.report import schema
 from tracelink._model.columns import UNKNOWN, Int8s, Int64s, Integers, distinct
 from tracelink._model.errors import ChangedError, UnreadableError, encodable
@@ -95,7 +95,7 @@ def numbering_of(examined: Examined) -> Numbering:
     """The identifiers of everything that was examined."""
     journal = examined.journal
     parts = parts_of(journal)
-    ends = message_ends(journal, outcomes(journal))
+    ends = find_message_ends(journal, find_outcomes(journal))
     groups_by_name: dict[tuple[str, str], list[int]] = {}
     for row, described in enumerate(journal.groups):
         groups_by_name.setdefault((described.name, described.description), []).append(row)
@@ -369,7 +369,7 @@ class _JournalColumns(Struct, frozen=True):
     def of(cls, numbering: Numbering) -> _JournalColumns:
         """The values for all entries."""
         journal, ends = numbering.journal, numbering.ends
-        outcome = outcomes(journal)
+        outcome = find_outcomes(journal)
         outcome[ends.row] = ends.outcome
         operations = journal.recorded_operations()
         source, target = ends.ranks

@@ -9,9 +9,17 @@ from typing import Any
 import numpy as np
 from msgspec import Struct
 
-from tracelink._hang.facts.journal import Journal, synchronizing_requests
+from tracelink._hang.facts.journal import Journal, mark_synchronizing
 from tracelink._hang.facts.model import Category, Kind
-from tracelink._hang.facts.participation import NEVER, Knowledge, Outcome, Parts, Positions, lowest, outcomes
+from tracelink._hang.facts.participation import (
+    NEVER,
+    Knowledge,
+    Outcome,
+    Parts,
+    Positions,
+    find_outcomes,
+    lowest,
+)
 from tracelink._hang.facts.stalls import NO_CLUES, Clues
 from tracelink._hang.facts.waits import Wait
 from tracelink._hang.verdicts.base import UNDECIDED, WHERE_DUMPS_ARE, Verdict, called_at, facts_of_all
@@ -271,7 +279,7 @@ class Absence(Struct, frozen=True, dict=True):
     @cached_property
     def certain_waits(self) -> frozenset[int]:
         """Ranks that certainly wait, or gave up: some backends do not record whether a call failed or finished."""
-        outcome = outcomes(self.journal)
+        outcome = find_outcomes(self.journal)
         return frozenset(
             rank
             for wait in self.waits
@@ -288,7 +296,7 @@ class Absence(Struct, frozen=True, dict=True):
         parts, records = self.parts, self.journal.records
         if not len(parts):
             return {}
-        synchronizing = synchronizing_requests(self.journal)[records.request[parts.row]]
+        synchronizing = mark_synchronizing(self.journal)[records.request[parts.row]]
         arrived = _by_collective(np.maximum, parts, parts.created, NO_TIME)
         left = _by_collective(np.minimum, parts, self._next_times(), NEVER)
         finished = _by_collective(np.maximum, parts, (parts.outcome == Outcome.FINISHED).astype(np.int64), 0)
@@ -326,7 +334,7 @@ def _by_collective(reduce: np.ufunc, parts: Parts, values: Int64s, start: int) -
 # Ranks that others wait for.
 
 
-def absent_culprits(absence: Absence, verdicts: Sequence[Verdict]) -> list[Verdict]:
+def merge_absent_culprits(absence: Absence, verdicts: Sequence[Verdict]) -> list[Verdict]:
     """The verdicts, where those of ranks without a complete dump are one: a host that is gone is one cause."""
     concerned = [
         verdict
@@ -372,7 +380,7 @@ def _known_of(absence: Absence, culprits: Sequence[int]) -> dict[str, Any]:
     if last is not None:
         group = journal.groups[journal.records.group[last]]
         joined = collective_in_words(journal.operation(last), int(journal.records.sequence[last]), group)
-        finished = bool(outcomes(journal)[last] == Outcome.FINISHED)
+        finished = bool(find_outcomes(journal)[last] == Outcome.FINISHED)
         facts |= {"joined": joined, "finished": finished}
     return facts
 
@@ -402,7 +410,7 @@ def _is_absent(positions: Positions) -> Bools:
 # Ranks that no rank waits for, but whose groups others used.
 
 
-def absent_members(absence: Absence, named: Collection[int] = ()) -> list[Verdict]:
+def find_absent_members(absence: Absence, named: Collection[int] = ()) -> list[Verdict]:
     """A verdict if members of groups that others used left no dump that can be read, or no dump has an entry.
 
     There is none if other verdicts have `named` all of them.
@@ -427,7 +435,7 @@ def absent_members(absence: Absence, named: Collection[int] = ()) -> list[Verdic
 def _used_groups(absence: Absence) -> Int64s:
     """Groups in which a rank finished a call, or gave it up; dumps of active calls only count what is finished."""
     journal, positions = absence.journal, absence.positions
-    over = (outcomes(journal) > Outcome.OPEN) & (journal.records.group != UNKNOWN)
+    over = (find_outcomes(journal) > Outcome.OPEN) & (journal.records.group != UNKNOWN)
     counted = positions.group[positions.completed > 0]
     return np.union1d(journal.records.group[over], counted).astype(np.int64)
 

@@ -45,7 +45,7 @@ class Draft(Struct, frozen=True):
 # The law that holds without a search for causes.
 
 
-def lawful(draft: Draft) -> Draft:
+def apply_law(draft: Draft) -> Draft:
     """The draft, which is not `ok` while a rank waits or a member of a group that others used left no dump.
 
     Standings show this independently of the search for causes, which may overlook one.
@@ -76,7 +76,7 @@ def _verdict(kind: type[Verdict], standing: Standing, **facts: Any) -> Verdict:
 # Several problems that are one.
 
 
-def folded(verdicts: Sequence[Verdict]) -> list[Verdict]:
+def fold(verdicts: Sequence[Verdict]) -> list[Verdict]:
     """The verdicts, where the same one in similar groups, each with its own culprits, is one."""
     similar: dict[tuple[object, ...], list[Verdict]] = {}
     for number, verdict in enumerate(verdicts):
@@ -113,7 +113,7 @@ def _as_one(verdicts: Sequence[Verdict]) -> Sequence[Verdict]:
     ]
 
 
-def worst_first(verdicts: Sequence[Verdict], rest: Diagnosis) -> list[Verdict]:
+def sort_worst_first(verdicts: Sequence[Verdict], rest: Diagnosis) -> list[Verdict]:
     """The most certain first, then by the number of waiting ranks and of collectives that show it."""
     present = set(rest.ranks.present)
     ending = {rank for one in rest.standings if one.stage is Stage.ENDING for rank in one.ranks}

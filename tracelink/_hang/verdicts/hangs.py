@@ -12,8 +12,8 @@ from tracelink._hang.facts.deviations import Deviation, Deviations
 from tracelink._hang.facts.journal import Journal
 from tracelink._hang.facts.messages import Messages
 from tracelink._hang.facts.model import Category, Kind, Role
-from tracelink._hang.facts.stalls import Cause, Clues, Elapsed, Stalls, causes_of, distinct_causes, is_cycle
-from tracelink._hang.facts.waits import Wait, WaitOrder, with_device_waits
+from tracelink._hang.facts.stalls import Cause, Clues, Elapsed, Stalls, causes_of, is_cycle, merge_causes
+from tracelink._hang.facts.waits import Wait, WaitOrder, add_device_waits
 from tracelink._hang.verdicts.absence import FewJoined, LateArrival, NeverJoined
 from tracelink._hang.verdicts.base import UNDECIDED, Verdict
 from tracelink._hang.verdicts.deadlocks import deadlock_of
@@ -189,9 +189,9 @@ def hangs_of(
     stalls = Stalls(journal, messages.elapsed, messages.times, clues)
     ending = [wait for wait in waits if stalls.is_ending(wait)]
     waits = [wait for wait in waits if not stalls.is_ending(wait)]
-    certain = with_device_waits(journal, waits, stalls.is_stuck)
+    certain = add_device_waits(journal, waits, stalls.is_stuck)
     deviating = _deviating(journal, deviations, waits, mismatches)
-    causes = _unexplained(journal, distinct_causes(causes_of(certain), order), mismatches)
+    causes = _unexplained(journal, merge_causes(causes_of(certain), order), mismatches)
     known = any(cause.culprits for cause in causes)
     behind_devices = [] if known else _behind_devices(stalls, order, waits)
     decided = _decided(stalls, causes, behind_devices, mismatches)
@@ -216,8 +216,8 @@ def _decided(
 
 def _behind_devices(stalls: Stalls, order: WaitOrder, waits: Sequence[Wait]) -> list[Cause]:
     """Causes with culprits, or cycles, if devices that have not started a call count as waited for."""
-    possible = with_device_waits(stalls.journal, waits, lambda _: True)
-    causes = distinct_causes(causes_of(possible), order)
+    possible = add_device_waits(stalls.journal, waits, lambda _: True)
+    causes = merge_causes(causes_of(possible), order)
     return [cause for cause in causes if cause.culprits or stalls.is_deadlock(cause)]
 
 
@@ -304,7 +304,7 @@ def _deviating(
     rows = {group.name: number for number, group in enumerate(journal.groups)}
     of_messages = [each for each in mismatches if operation_of(each.operation) in POINT_TO_POINT]
     disputed = {(rank, rows[each.group]) for each in of_messages for rank in each.rows if each.group in rows}
-    found = deviations.behind(with_device_waits(journal, waits, lambda _: True), disputed)
+    found = deviations.behind(add_device_waits(journal, waits, lambda _: True), disputed)
     certain = {deviation.rank: deviation for deviation in found if deviation.is_certain}
     for mismatch in of_messages:
         own = [certain[rank] for rank in mismatch.rows if rank in certain]

@@ -13,7 +13,7 @@ import numpy as np
 from msgspec import Struct
 from msgspec.structs import replace
 
-from tracelink._hang.facts.journal import Journal, synchronizing_requests
+from tracelink._hang.facts.journal import Journal, mark_synchronizing
 from tracelink._hang.facts.model import Category, Kind, Lateness
 from tracelink._hang.facts.participation import NEVER, Parts
 from tracelink._hang.facts.stalls import NEWEST, Lags, lags_of
@@ -97,7 +97,7 @@ def lateness_report(journal: Journal, parts: Parts) -> LatenessReport:
     """Who is late, by the times of creation."""
     notes = []
     arrivals = arrivals_of(journal, parts, journal.records.created, start_up=True)
-    differ = clocks_differ(journal, parts, arrivals)
+    differ = do_clocks_differ(journal, parts, arrivals)
     table = lateness_of(journal, parts, arrivals)
     # a rank that was late once, and runs behind since then, is not late by its clock
     lags = lags_of(journal, NEWEST)
@@ -113,7 +113,7 @@ def lateness_report(journal: Journal, parts: Parts) -> LatenessReport:
     later = arrivals.take(parts.sequence[arrivals.begin] > 1)
     stragglers = stragglers_of(journal, parts, later, created)
     if not stragglers:
-        notes += [] if differ else usually_late(journal, later, lags)
+        notes += [] if differ else note_usually_late(journal, later, lags)
         notes += _long_waits(journal, parts, later)
     return LatenessReport(table, stragglers, notes)
 
@@ -138,7 +138,7 @@ def _long_waits(journal: Journal, parts: Parts, arrivals: Arrivals) -> list[str]
     return list(notes.values())
 
 
-def usually_late(journal: Journal, arrivals: Arrivals, lags: Lags) -> list[str]:
+def note_usually_late(journal: Journal, arrivals: Arrivals, lags: Lags) -> list[str]:
     """The ranks, at most half of all, that are late by more than all others differ: one, or those of one host."""
     comparable = np.flatnonzero(lags.component == np.bincount(lags.component).argmax())
     order = comparable[np.argsort(lags.lag[comparable], kind="stable")]
@@ -200,7 +200,7 @@ def arrivals_of(journal: Journal, parts: Parts, created: Int64s, *, start_up: bo
     members = np.array([len(recorded.intersection(group.ranks)) for group in journal.groups], np.int64)
     np.maximum.at(members, parts.group[first], size)
     chosen = (size > 1) & (size == members[parts.group[first]])
-    chosen &= synchronizing_requests(journal)[journal.records.request[parts.row[first]]]
+    chosen &= mark_synchronizing(journal)[journal.records.request[parts.row[first]]]
     if len(first):
         chosen &= np.minimum.reduceat(created[parts.row], first) != NO_TIME
     if not chosen.any():
@@ -251,7 +251,7 @@ def lateness_of(journal: Journal, parts: Parts, arrivals: Arrivals) -> list[Late
     return rows
 
 
-def clocks_differ(journal: Journal, parts: Parts, arrivals: Arrivals) -> bool:
+def do_clocks_differ(journal: Journal, parts: Parts, arrivals: Arrivals) -> bool:
     """True if recorders saw collectives completed before all ranks had joined them."""
     if not len(arrivals):
         return False

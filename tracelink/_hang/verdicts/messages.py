@@ -66,7 +66,7 @@ class PeerOutside(OtherPeer, frozen=True, kw_only=True):
 # Messages whose ends declare different sizes or types.
 
 
-def differing_payloads(messages: Messages) -> list[Verdict]:
+def find_differing_payloads(messages: Messages) -> list[Verdict]:
     """A problem for each group, aspect and set of culprits."""
     ends, matching = messages.ends, messages.matching
     verdicts = []
@@ -174,7 +174,7 @@ def _mismatch(
 # Messages to or from a position that the group does not have.
 
 
-def peers_outside(messages: Messages) -> list[Verdict]:
+def find_peers_outside(messages: Messages) -> list[Verdict]:
     """A problem for each rank and group with an unfinished message to or from a position outside of the group."""
     ends, journal = messages.ends, messages.journal
     described = {

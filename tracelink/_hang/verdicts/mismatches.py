@@ -15,7 +15,7 @@ from tracelink._hang.facts.journal import Journal, reread_entries
 from tracelink._hang.facts.model import Category, Kind
 from tracelink._hang.facts.participation import Outcome, Parts
 from tracelink._hang.facts.programs import Aspect, Comparison, similar_groups
-from tracelink._hang.facts.waits import Wait, with_device_waits
+from tracelink._hang.facts.waits import Wait, add_device_waits
 from tracelink._hang.verdicts.base import Verdict
 from tracelink._model.columns import UNKNOWN, Int64s
 from tracelink._model.operations import ROOTED, Operation, operation_of
@@ -346,7 +346,7 @@ def mismatches_of(
     found = _first_ones(disagreements)
     disputed = [(rank, each.group) for each in found for rank in parts.rank[_parts_of(parts, each)].tolist()]
     deviating = (
-        deviations.behind(with_device_waits(journal, waits, lambda _: True), disputed) if disputed else []
+        deviations.behind(add_device_waits(journal, waits, lambda _: True), disputed) if disputed else []
     )
     verdicts: list[Verdict] = []
     shown: dict[tuple[int, int, int], list[tuple[Deviation, Disagreement]]] = {}

@@ -88,7 +88,7 @@ EXPLAINED = frozenset({Kind.NEVER_JOINED, Kind.LAGGING, Kind.IN_FLIGHT})
 """Problems that a call without a record may explain."""
 
 
-def with_unseen(draft: Draft, journal: Journal, clues: Clues) -> Draft:
+def add_unseen(draft: Draft, journal: Journal, clues: Clues) -> Draft:
     """The draft with a verdict if the job is known to hang, or no rank moved, and no recorded call shows why."""
     usable = np.flatnonzero(journal.records.group != UNKNOWN)
     if draft.verdicts or not len(usable) or not (clues.hung or _is_unmoved(clues.earlier)):
@@ -112,7 +112,7 @@ def _is_unmoved(earlier: Earlier | None) -> bool:
     return not (earlier.movement.moved or earlier.movement.unknown)
 
 
-def with_unrecorded(draft: Draft, journal: Journal, hint: str = "") -> Draft:
+def add_unrecorded(draft: Draft, journal: Journal, hint: str = "") -> Draft:
     """The draft with a blind spot, or facts of its first verdict, if calls without a record may be the cause.
 
     `hint` is what else indicates whether the job hangs.
@@ -128,7 +128,7 @@ def with_unrecorded(draft: Draft, journal: Journal, hint: str = "") -> Draft:
     return replace(draft, rest=rest).with_verdicts((), findings)
 
 
-def unrecorded_counts(journal: Journal) -> Counter[int]:
+def count_unrecorded(journal: Journal) -> Counter[int]:
     """By rank how many operations of the backend it called before its last collectives that are not recorded.
 
     Calls before the first entry of a ring buffer that has lost some are unknown, and not counted.
@@ -169,7 +169,7 @@ def _blind_spot(journal: Journal, hint: str) -> tuple[str, list[Finding]]:
     calls, findings = _last_calls(journal)
     shown = [
         f"op_id counts {counted(count, 'such operation')} of rank {rank} so far."
-        for rank, count in unrecorded_counts(journal).most_common(1)
+        for rank, count in count_unrecorded(journal).most_common(1)
     ]
     note = (
         f"If this job hangs, it does so after its last recorded calls: {calls}. {BACKEND} does not record "
@@ -222,7 +222,7 @@ def _unrecorded(verdict: Verdict, journal: Journal) -> UnrecordedCalls | None:
     culprits = tuple(rank for rank in verdict.culprits if rank in journal.recordings)
     if verdict.kind not in EXPLAINED or not culprits or operation_of(verdict.operation) in POINT_TO_POINT:
         return None
-    counts = unrecorded_counts(journal)
+    counts = count_unrecorded(journal)
     rank = max(culprits, key=lambda rank: counts[rank])
     if not counts[rank]:
         return None
