@@ -171,7 +171,8 @@ def test_any_start_of_buffers(case: tuple[Plan, Fault]) -> None:
     less, more = diagnosed(kept.dumps).problems, diagnosed(whole.dumps).problems
     assume(less)  # expected failures: test_start_of_buffers
     assume(not _may_begin_within_the_call(kept))
-    assert_the_same_faults(less, more)
+    assert whole.truth is not None
+    assert_the_same_faults(less, more, whole.truth)
 
 
 @pytest.mark.parametrize(
@@ -206,7 +207,8 @@ def test_any_start_of_buffers(case: tuple[Plan, Fault]) -> None:
 def test_start_of_buffers(plan: Plan, fault: str) -> None:
     plan = replace(plan, buffer=LARGE, timing=plan.backend == "nccl2", ranks_per_host=2)
     whole, kept = whole_and_kept(plan, Fault(fault))
-    assert_the_same_faults(diagnosed(kept.dumps).problems, diagnosed(whole.dumps).problems)
+    assert whole.truth is not None
+    assert_the_same_faults(diagnosed(kept.dumps).problems, diagnosed(whole.dumps).problems, whole.truth)
 
 
 def whole_and_kept(plan: Plan, fault: Fault) -> tuple[RecordedJob, RecordedJob]:
@@ -216,8 +218,13 @@ def whole_and_kept(plan: Plan, fault: Fault) -> tuple[RecordedJob, RecordedJob]:
     return whole, job(replace(plan, buffer=max(longest - 5, 1)), fault, Snapshot("timed_out"))
 
 
-def assert_the_same_faults(less: Sequence[Problem], more: Sequence[Problem]) -> None:
-    places = [[(one.kind, one.group, one.sequence) for one in problems] for problems in (less, more)]
+def assert_the_same_faults(less: Sequence[Problem], more: Sequence[Problem], truth: Truth) -> None:
+    """What was done before can also tell one of the names of the truth from the others."""
+    names = {truth.kind, *truth.also}
+    places = [
+        [(one.kind.value in names or one.kind, one.group, one.sequence) for one in problems]
+        for problems in (less, more)
+    ]
     assert places[0] == places[1]
     for one, other in zip(less, more, strict=True):
         assert one.culprits == other.culprits or (one.tie and set(other.culprits) < set(one.culprits))
