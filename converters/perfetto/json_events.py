@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import io
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from itertools import count
 from typing import Any
 
@@ -236,97 +237,152 @@ TEXTS_PER_EVENT = 7
 
 
 class SliceTexts(Struct, frozen=True):
-    """The texts of which the slices and instants of a rank are made; built once, shared by all sections."""
+    """Columns of slices and instants, and the texts of which they are made; built once, shared by all sections."""
 
-    graph: EventGraph
-    drawing: Drawing
+    codes_of: Callable[[Int64s], Int64s]
+    """The code of the opening of each of some rows, which are in order."""
     openings: Texts
-    """For each thread and category: everything up to the name."""
+    """By code: everything up to the name."""
+    name: Int32s
     names: Texts
-    categories: Categories
-    thread: Int64s
-    scope: Int64s | None
-    """For each row the scope of an instant; None if all instants concern their thread."""
+    start: Int64s
+    duration: Int64s
+    instant: Bools
+    hung: Collection[int]
     slice_flows: Mapping[int, SliceFlow]
     added: Mapping[int, bytes]
     """Arguments that are added to those of a few rows."""
-    args: ArgumentChoice
     special: Int64s
     """The rows that carry a flow, have added arguments, or hang."""
+
+    @classmethod
+    def of(
+        cls,
+        rows: Int64s,
+        codes_of: Callable[[Int64s], Int64s],
+        threads: Sequence[tuple[bytes, bytes]],
+        categories: Sequence[str],
+        name: Int32s,
+        strings: Sequence[str],
+        times: tuple[Int64s, Int64s, Bools],
+        hung: Collection[int],
+        slice_flows: Mapping[int, SliceFlow],
+        added: Mapping[int, bytes],
+    ) -> SliceTexts:
+        """Those of these rows; `threads` are processes and numbers, `times` start, duration and instants."""
+        openings = _used_texts(
+            len(threads) * len(categories) * len(PHASES),
+            codes_of(rows),
+            partial(_opening, threads, categories),
+        )
+        names = _used_texts(len(strings), name[rows], lambda code: quoted(strings[code]) + TIME)
+        rare = [np.fromiter(column, np.int64, len(column)) for column in (slice_flows, added, hung)]
+        special = np.unique(np.concatenate(rare))
+        return cls(codes_of, openings, name, names, *times, hung, slice_flows, added, special)
+
+    def columns(self, rows: Int64s, payloads: Sequence[Payload]) -> list[Payload]:
+        """`TEXTS_PER_EVENT` texts for each of these rows, the last of which is its arguments."""
+        column = interleave(
+            len(rows),
+            self.openings[self.codes_of(rows)].tolist(),
+            self.names[self.name[rows]].tolist(),
+            micros(self.start[rows]),
+            DURATION,
+            micros(self.duration[rows]),
+            ARGUMENTS,
+            payloads,
+        )
+        if not all(payloads):
+            column[5::TEXTS_PER_EVENT] = [ARGUMENTS if text else b"" for text in payloads]
+        for at in (TEXTS_PER_EVENT * np.flatnonzero(self.instant[rows])).tolist():
+            column[at + 3] = column[at + 4] = b""
+        special = self.special[slice(*np.searchsorted(self.special, [rows[0], rows[-1] + 1]).tolist())]
+        index = np.searchsorted(rows, special)
+        for row, place in zip(special.tolist(), index.tolist(), strict=True):
+            if rows[place] == row:
+                self._add_special(row, column, place * TEXTS_PER_EVENT)
+        return column
+
+    def _add_special(self, row: int, column: list[Payload], at: int) -> None:
+        if slice_flow := self.slice_flows.get(row):
+            column[at + 5] = b"%s%s" % (slice_flow_members(slice_flow), column[at + 5])
+        if members := self.added.get(row):
+            if not column[at + 6]:
+                column[at + 5] = b"%s%s" % (column[at + 5], ARGUMENTS)
+            column[at + 6] = with_members(column[at + 6], members)
+        if row in self.hung:
+            column[at + 5] = b"%s%s" % (HUNG_COLOUR, column[at + 5])
+
+
+def _used_texts(count: int, codes: Int64s | Int32s, text_of: Callable[[int], bytes]) -> Texts:
+    """A column of `count` texts, of which only those of these codes are made."""
+    texts, used = np.empty(count, object), np.zeros(count, np.bool_)
+    used[codes] = True
+    for code in np.flatnonzero(used).tolist():
+        texts[code] = text_of(code)
+    return texts
+
+
+def _opening(threads: Sequence[tuple[bytes, bytes]], categories: Sequence[str], code: int) -> bytes:
+    code_of_category, phase = divmod(code, len(PHASES))
+    thread, category = divmod(code_of_category, len(categories))
+    return event_opening(PHASES[phase], quoted(categories[category]), *threads[thread])
+
+
+class RankSlices(Struct, frozen=True):
+    """The slices and instants of a rank, and their recorded arguments."""
+
+    texts: SliceTexts
+    graph: EventGraph
+    shown: Bools
+    args: ArgumentChoice
     payloads: Sequence[Payloads]
     """For each source, its recorded arguments."""
 
+    @classmethod
+    def of(
+        cls,
+        rank_timeline: RankTimeline,
+        slice_flows: Mapping[int, SliceFlow],
+        arguments: AddedArguments,
+        args: ArgumentChoice,
+        widest: InstantScope = InstantScope.ALL,
+    ) -> RankSlices:
+        """Prepares the texts of the slices and instants of a rank; no instant has a scope wider than `widest`."""
+        graph, drawing, threads = rank_timeline.graph, rank_timeline.drawing, rank_timeline.threads
+        added: dict[int, bytes] = {}
+        for name, members in arguments.items():
+            head = b'"%s":{' % name.encode()
+            for row, text in members.items():
+                add_member(added, row, b"%s%s}" % (head, text))
+        categories, scope = Categories.of(graph), graph.key(Key.INSTANT_SCOPE)
+        scopes = np.minimum(scope.dense(len(graph), 0), widest) if len(scope) else None
+        texts = SliceTexts.of(
+            np.flatnonzero(drawing.shown),
+            partial(_opening_codes, graph, drawing.instant, rank_timeline.thread, categories, scopes),
+            [(b"%d" % pid, b"%d" % tid) for pid, tid in zip(threads.pid, threads.tid, strict=True)],
+            categories.names,
+            graph.events.name,
+            graph.strings,
+            (drawing.start, drawing.duration, drawing.instant),
+            drawing.hung,
+            slice_flows,
+            added,
+        )
+        payloads = [at_several_places(payloads, kept=1) for payloads in graph.payloads]
+        return cls(texts, graph, drawing.shown, args, payloads)
 
-def slice_texts(
-    rank_timeline: RankTimeline,
-    slice_flows: Mapping[int, SliceFlow],
-    arguments: AddedArguments,
-    args: ArgumentChoice,
-    widest: InstantScope = InstantScope.ALL,
-) -> SliceTexts:
-    """Prepares the texts of the slices and instants of a rank; no instant has a scope wider than `widest`."""
-    graph, drawing = rank_timeline.graph, rank_timeline.drawing
-    rows = np.flatnonzero(drawing.shown)
-    added: dict[int, bytes] = {}
-    for name, members in arguments.items():
-        head = b'"%s":{' % name.encode()
-        for row, text in members.items():
-            add_member(added, row, b"%s%s}" % (head, text))
-    categories, scope = Categories.of(graph), graph.key(Key.INSTANT_SCOPE)
-    scopes = np.minimum(scope.dense(len(graph), 0), widest) if len(scope) else None
-    rare = [np.fromiter(column, np.int64, len(column)) for column in (slice_flows, added, drawing.hung)]
-    special = np.unique(np.concatenate(rare))
-    codes = _opening_codes(graph, drawing, rank_timeline.thread, categories, scopes, rows)
-    openings = _slice_openings(codes, rank_timeline.threads, categories)
-    names = _name_texts(graph, rows)
-    return SliceTexts(
-        graph,
-        drawing,
-        openings,
-        names,
-        categories,
-        rank_timeline.thread,
-        scopes,
-        slice_flows,
-        added,
-        args,
-        special,
-        [at_several_places(payloads, kept=1) for payloads in graph.payloads],
-    )
-
-
-def write_slices(texts: SliceTexts, source: int, low: int, high: int) -> Iterator[bytes]:
-    """The slices and instants among the rows of one source in [low, high)."""
-    rows = low + np.flatnonzero(texts.drawing.shown[low:high])
-    numbers = texts.graph.events.payload[rows]
-    recorded = source < len(texts.payloads) and texts.args == ArgumentChoice.ALL
-    for begin, payloads in payload_runs(texts.payloads[source] if recorded else None, numbers):
-        for at in range(0, len(payloads), SLICES_PER_CHUNK):
-            some = payloads[at : at + SLICES_PER_CHUNK]
-            yield _slices(texts, rows[begin + at : begin + at + len(some)], some)
-
-
-def _slices(texts: SliceTexts, rows: Int64s, payloads: Sequence[Payload]) -> bytes:
-    payloads = _in_recorder_argument(texts.graph.events.kind[rows] == EventKind.RECORD, payloads)
-    codes = _opening_codes(texts.graph, texts.drawing, texts.thread, texts.categories, texts.scope, rows)
-    column = interleave(
-        len(rows),
-        texts.openings[codes].tolist(),
-        texts.names[texts.graph.events.name[rows]].tolist(),
-        micros(texts.drawing.start[rows]),
-        DURATION,
-        micros(texts.drawing.duration[rows]),
-        ARGUMENTS,
-        payloads,
-    )
-    if not all(payloads):
-        column[5::TEXTS_PER_EVENT] = [ARGUMENTS if text else b"" for text in payloads]
-    for at in (TEXTS_PER_EVENT * np.flatnonzero(texts.drawing.instant[rows])).tolist():
-        column[at + 3] = column[at + 4] = b""
-    first, last = np.searchsorted(texts.special, [rows[0], rows[-1] + 1]).tolist()
-    for index in np.searchsorted(rows, texts.special[first:last]).tolist():
-        _add_special(texts, int(rows[index]), column, index * TEXTS_PER_EVENT)
-    return loadable(b"".join(column))
+    def write(self, source: int, low: int, high: int) -> Iterator[bytes]:
+        """The slices and instants among the rows of one source in [low, high)."""
+        rows = low + np.flatnonzero(self.shown[low:high])
+        numbers, kinds = self.graph.events.payload[rows], self.graph.events.kind
+        recorded = source < len(self.payloads) and self.args == ArgumentChoice.ALL
+        for begin, payloads in payload_runs(self.payloads[source] if recorded else None, numbers):
+            for at in range(0, len(payloads), SLICES_PER_CHUNK):
+                some = payloads[at : at + SLICES_PER_CHUNK]
+                mine = rows[begin + at : begin + at + len(some)]
+                some = _in_recorder_argument(kinds[mine] == EventKind.RECORD, some)
+                yield loadable(b"".join(self.texts.columns(mine, some)))
 
 
 def _in_recorder_argument(recorder: Bools, payloads: Sequence[Payload]) -> Sequence[Payload]:
@@ -339,17 +395,6 @@ def _in_recorder_argument(recorder: Bools, payloads: Sequence[Payload]) -> Seque
     ]
 
 
-def _add_special(texts: SliceTexts, row: int, column: list[Payload], at: int) -> None:
-    if slice_flow := texts.slice_flows.get(row):
-        column[at + 5] = b"%s%s" % (slice_flow_members(slice_flow), column[at + 5])
-    if members := texts.added.get(row):
-        if not column[at + 6]:
-            column[at + 5] = b"%s%s" % (column[at + 5], ARGUMENTS)
-        column[at + 6] = with_members(column[at + 6], members)
-    if row in texts.drawing.hung:
-        column[at + 5] = b"%s%s" % (HUNG_COLOUR, column[at + 5])
-
-
 def with_members(payload: Payload, members: bytes) -> bytes:
     """A JSON object with more members at its end."""
     head = bytes(payload).rstrip().removesuffix(b"}").rstrip() or b"{"
@@ -358,42 +403,17 @@ def with_members(payload: Payload, members: bytes) -> bytes:
 
 def _opening_codes(
     graph: EventGraph,
-    drawing: Drawing,
+    instant: Bools,
     thread: Int64s,
     categories: Categories,
     scope: Int64s | None,
     rows: Int64s,
 ) -> Int64s:
     codes = (thread[rows] * len(categories.names) + categories.of_rows(graph, rows)) * len(PHASES)
-    codes += drawing.instant[rows]
+    codes += instant[rows]
     if scope is not None:
-        codes += np.where(drawing.instant[rows], scope[rows], 0)
+        codes += np.where(instant[rows], scope[rows], 0)
     return codes
-
-
-def _slice_openings(codes: Int64s, threads: OutputThreads, categories: Categories) -> Texts:
-    openings = np.empty(len(threads.tid) * len(categories.names) * len(PHASES), object)
-    used = np.zeros(len(openings), np.bool_)
-    used[codes] = True
-    for code in np.flatnonzero(used).tolist():
-        code_of_category, phase = divmod(code, len(PHASES))
-        thread, category = divmod(code_of_category, len(categories.names))
-        openings[code] = event_opening(
-            PHASES[phase],
-            quoted(categories.names[category]),
-            b"%d" % threads.pid[thread],
-            b"%d" % threads.tid[thread],
-        )
-    return openings
-
-
-def _name_texts(graph: EventGraph, rows: Int64s) -> Texts:
-    names = np.empty(len(graph.strings), object)
-    used = np.zeros(len(names), np.bool_)
-    used[graph.events.name[rows]] = True
-    for code in np.flatnonzero(used).tolist():
-        names[code] = quoted(graph.strings[code]) + TIME
-    return names
 
 
 # Starts and ends of flows.
@@ -457,7 +477,7 @@ def flow_events_at_instants(
     for at in range(0, len(codes), CHUNK):
         some = slice(at, at + CHUNK)
         time, opened = micros(times[some]), openings[codes[some]].tolist()
-        argued: list[Column] = [b"", b""] if argument is None else [numbers(argument[some]), AFTER_ARGUMENT]
+        argued: list[Column] = [b"", TIME] if argument is None else [numbers(argument[some]), AFTER_ARGUMENT]
         instant = [instants[codes[some]].tolist(), *argued, time]
         yield b"".join(interleave(len(time), *instant, opened, numbers(number[some]), TIME, time))
 

@@ -30,17 +30,16 @@ from tracelink.converters.perfetto.json_events import (
     SLICES_PER_CHUNK,
     Column,
     NamedThread,
+    RankSlices,
     ShownProcess,
     flow_events,
     flow_events_at_instants,
     interleave,
     process_of,
     sample_events,
-    slice_texts,
     unclosed,
     write_flows,
     write_samples,
-    write_slices,
 )
 from tracelink.converters.perfetto.timeline import schema
 from tracelink.converters.perfetto.timeline.blocks import Block, Section, row_ranges
@@ -109,9 +108,9 @@ class _JsonFormat(TimelineFormat, frozen=True):
         head = unclosed(process.metadata())
         added = added_arguments(graph, drawing, self.timeline.job, self.args)
         widest = InstantScope.ALL if single else InstantScope.PROCESS
-        texts = slice_texts(rank_timeline, flows.slice_flows, added, self.args, widest)
+        slices = RankSlices.of(rank_timeline, flows.slice_flows, added, self.args, widest)
         sections: list[Section] = [
-            partial(write_slices, texts, source, low, high)
+            partial(slices.write, source, low, high)
             for source, (begin, end) in enumerate(pairwise(graph.bounds))
             for low, high in row_ranges(begin, end, max(SECTION_ROWS, len(graph) // MAX_SECTIONS))
         ]

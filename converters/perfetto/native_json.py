@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 import numpy as np
-from msgspec import Struct, field
+from msgspec import Struct
 from msgspec.structs import replace
 
 from tracelink._io.engine import Engine
@@ -20,8 +20,10 @@ from tracelink._model.events import InstantScope, Relation
 from tracelink.converters.perfetto import json_events
 from tracelink.converters.perfetto.facts import Texts, micros, quoted, table, unclosed_object
 from tracelink.converters.perfetto.json_events import (
+    TEXTS_PER_EVENT,
     NamedThread,
     ShownProcess,
+    SliceTexts,
     counter_names,
     flow_events,
     sample_events,
@@ -65,7 +67,7 @@ class ArgumentTexts(Struct, frozen=True):
     recorded: bool = False
     """Whether only recorded arguments are written."""
 
-    def of_events(self, octets: Octets, inner: Fields, state: Int32s, unwrapped: Bools) -> Texts:
+    def of_events(self, octets: Octets, inner: Fields, state: Int32s, unwrapped: Bools) -> list[bytes]:
         """The arguments of events with the fields `inner`; `unwrapped` events get those of collectives directly."""
         event, _, fields = split_messages(octets, inner, Event.ANNOTATION)
         number = read_numbers(fields, Annotation.NAME, len(event))
@@ -110,13 +112,13 @@ def _members(
     ]
 
 
-def _joined(members: Sequence[bytes], event: Int64s, count: int) -> Texts:
+def _joined(members: Sequence[bytes], event: Int64s, count: int) -> list[bytes]:
     """All members of each of `count` events, as its arguments."""
     joined = [b""] * count
     for index, member in zip(event.tolist(), members, strict=True):
         if member:
             joined[index] = joined[index] + b"," + member if joined[index] else member
-    return table([b',"args":{%s}' % text if text else b"" for text in joined], count)
+    return [b"{%s}" % text if text else b"" for text in joined]
 
 
 # Slices and instants, from packets that are read again.
@@ -126,11 +128,8 @@ CHUNK = 1 << 14
 """Events that are joined at once."""
 
 
-class ThreadIds(Struct, frozen=True):
-    """The process and number of a thread, as JSON text."""
-
-    pid: bytes
-    tid: bytes
+ThreadIds = tuple[bytes, bytes]
+"""The process and number of a thread, as JSON text."""
 
 
 class EventTexts(Struct, frozen=True):
@@ -138,15 +137,53 @@ class EventTexts(Struct, frozen=True):
 
     source: Source
     native: NativeTrace
-    thread_ids: Sequence[ThreadIds]
-    """For the threads in the facts."""
     count: Callable[[int], None]
-    slice_flows: Mapping[int, SliceFlow] = field(default_factory=dict)
-    """By event."""
-    appended: Mapping[int, bytes] = field(default_factory=dict)
+    slices: SliceTexts
+    appended: Mapping[int, bytes]
     """Text after some events."""
-    recorded: bool = False
-    """Whether only recorded arguments are written."""
+    recorded: bool
+    """True if only recorded arguments are written."""
+
+    @classmethod
+    def of(
+        cls,
+        source: Source,
+        native: NativeTrace,
+        thread_ids: Sequence[ThreadIds],
+        count: Callable[[int], None] = lambda _: None,
+        slice_flows: Mapping[int, SliceFlow] | None = None,
+        appended: Mapping[int, bytes] | None = None,
+        *,
+        recorded: bool = False,
+    ) -> EventTexts:
+        """The texts of the events on threads with these numbers, in the order of the facts."""
+        events, several = native.events, len(native.facts.blocks) > 1 and not recorded
+        used = np.unique(events.category)
+        index_of = np.zeros(len(native.texts) + 1, np.int64)
+        index_of[used] = np.arange(len(used))
+        slices = SliceTexts.of(
+            np.arange(len(events)),
+            partial(_opening_codes, native, index_of, InstantScope.PROCESS if several else InstantScope.ALL),
+            thread_ids,
+            [_text(native, code) for code in used.tolist()],
+            events.name,
+            [*native.texts, ""],
+            (events.start, events.duration, events.instant),
+            frozenset(np.flatnonzero(events.hung).tolist()),
+            slice_flows or {},
+            {},
+        )
+        return cls(source, native, count, slices, appended or {}, recorded)
+
+
+def _opening_codes(native: NativeTrace, index_of: Int64s, widest: InstantScope, rows: Int64s) -> Int64s:
+    """Codes of threads, categories and phases; `index_of` has the index of each category among those in use."""
+    events = native.events
+    categories = int(index_of.max(initial=0)) + 1
+    codes = (events.thread[rows] * np.int64(categories) + index_of[events.category[rows]]) * len(
+        json_events.PHASES
+    )
+    return codes + np.where(events.instant[rows], 1 + np.minimum(_scopes(native, rows), widest), 0)
 
 
 def write_events(texts: EventTexts, low: int, high: int, mask: Bools) -> Iterator[bytes]:
@@ -184,49 +221,17 @@ def _texts(
         events.category[rows],
         _codes(texts.native, timeline_schema.COLLECTIVE_CATEGORY, timeline_schema.ARRIVAL_CATEGORY),
     )
-    columns = [
-        *_columns(texts, rows),
-        arguments.of_events(octets, inner, events.state[rows], unwrapped),
-        _appended(texts, rows),
-    ]
-    return b"".join(np.stack(columns, axis=1).ravel().tolist())
+    column = texts.slices.columns(rows, arguments.of_events(octets, inner, events.state[rows], unwrapped))
+    some = np.fromiter(texts.appended, np.int64, len(texts.appended))
+    for index in np.flatnonzero(np.isin(rows, some)).tolist():
+        last = TEXTS_PER_EVENT * (index + 1) - 1
+        column[last] = b"%s%s" % (column[last], texts.appended[int(rows[index])])
+    return b"".join(column)
 
 
 def without_arguments(texts: EventTexts, rows: Int64s) -> bytes:
     """The text of some events without their arguments, for which no packet is read again."""
-    return b"".join(np.stack(_columns(texts, rows), axis=1).ravel().tolist())
-
-
-def _columns(texts: EventTexts, rows: Int64s) -> list[Texts]:
-    """Parts of the text of events that come before their arguments."""
-    events = texts.native.events
-    instant = events.instant[rows]
-    return [
-        _openings(texts, rows),
-        _distinct(events.name[rows], lambda code: quoted(_text(texts.native, code)) + b',"ts":'),
-        table(micros(events.start[rows]), len(rows)),
-        np.where(instant, b"", json_events.DURATION).astype(object),
-        np.where(instant, b"", table(micros(events.duration[rows]), len(rows))),
-        _extras(texts, rows),
-    ]
-
-
-def _openings(texts: EventTexts, rows: Int64s) -> Texts:
-    """Everything up to the name."""
-    events = texts.native.events
-    codes = (events.thread[rows].astype(np.int64) << 32) + (events.category[rows] + 1 << 2)
-    several = len(texts.native.facts.blocks) > 1 and not texts.recorded
-    widest = InstantScope.PROCESS if several else InstantScope.ALL
-    codes += np.where(events.instant[rows], 1 + np.minimum(_scopes(texts.native, rows), widest), 0)
-
-    def opening(code: int) -> bytes:
-        ids = texts.thread_ids[code >> 32]
-        category = quoted(_text(texts.native, ((code & 0xFFFF_FFFF) >> 2) - 1))
-        return json_events.event_opening(
-            (json_events.SLICE, *json_events.INSTANTS)[code & 3], category, ids.pid, ids.tid
-        )
-
-    return _distinct(codes, opening)
+    return b"".join(texts.slices.columns(rows, [b""] * len(rows)))
 
 
 def _scopes(native: NativeTrace, rows: Int64s) -> Int64s:
@@ -237,33 +242,6 @@ def _scopes(native: NativeTrace, rows: Int64s) -> Int64s:
         thread = native.events.thread[rows[index]]
         scope[index[(thread >= instants.threads.start) & (thread < instants.threads.stop)]] = instants.scope
     return scope
-
-
-def _extras(texts: EventTexts, rows: Int64s) -> Texts:
-    """The flows that slices carry, and the colour of those that hang."""
-    extras = np.full(len(rows), b"", object)
-    extras[texts.native.events.hung[rows]] = json_events.HUNG_COLOUR
-    for index in _indexes_in(texts.slice_flows, rows):
-        extras[index] = json_events.slice_flow_members(texts.slice_flows[int(rows[index])]) + extras[index]
-    return extras
-
-
-def _appended(texts: EventTexts, rows: Int64s) -> Texts:
-    appended = np.full(len(rows), b"", object)
-    for index in _indexes_in(texts.appended, rows):
-        appended[index] = texts.appended[int(rows[index])]
-    return appended
-
-
-def _indexes_in(some: Mapping[int, object], rows: Int64s) -> list[int]:
-    """The indexes in `rows` of those that are in `some`."""
-    found: list[int] = np.flatnonzero(np.isin(rows, np.fromiter(some, np.int64, len(some)))).tolist()
-    return found
-
-
-def _distinct(codes: Int64s | Int32s, text_of: Callable[[int], bytes]) -> Texts:
-    distinct, which = np.unique(codes, return_inverse=True)
-    return table(map(text_of, distinct.tolist()), len(distinct))[which]
 
 
 def _codes(native: NativeTrace, *texts: str) -> list[int]:
@@ -296,9 +274,9 @@ class Document(Struct, frozen=True):
         for of_rank in flows.flows:
             slice_flows |= of_rank.slice_flows
         threads = _shown_threads(native.facts.blocks)
-        thread_ids = [ThreadIds(b"%d" % pid, b"%d" % tid) for pid, tid in threads]
+        thread_ids = [(b"%d" % pid, b"%d" % tid) for pid, tid in threads]
         appended = _cross_rank_ends(native, flows, threads)
-        return cls(native, flows, EventTexts(source, native, thread_ids, count, slice_flows, appended))
+        return cls(native, flows, EventTexts.of(source, native, thread_ids, count, slice_flows, appended))
 
     @property
     def events(self) -> int:

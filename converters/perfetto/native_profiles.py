@@ -90,7 +90,7 @@ class Profiles(Struct, frozen=True):
         """A source with the JSON of each rank that has a profile. The file is read once for all of them."""
         native, blocks, wanted = self.native, self.native.facts.blocks, self._wanted()
         spools = {block: _spool(self._opening(blocks[block])) for block in self.ranks}
-        texts = EventTexts(self.source, native, self._thread_ids(), lambda _: None, recorded=True)
+        texts = EventTexts.of(self.source, native, self._thread_ids(), recorded=True)
         for block, text in events_by_group(texts, 0, len(native.batch_starts), wanted):
             spools[block].write(text)
         for block, spool in spools.items():
@@ -103,7 +103,7 @@ class Profiles(Struct, frozen=True):
     def inspected(self, engine: Engine) -> list[Inspected]:
         """What the profile of each rank is. The reader of profiles reads a few of its events only."""
         wanted = self._wanted()
-        texts = EventTexts(self.source, self.native, self._thread_ids(), lambda _: None, recorded=True)
+        texts = EventTexts.of(self.source, self.native, self._thread_ids(), recorded=True)
         found = []
         for block in self.ranks:
             facts = self.native.facts.blocks[block]
@@ -168,7 +168,7 @@ class Profiles(Struct, frozen=True):
 
     def _thread_ids(self) -> list[ThreadIds]:
         return [
-            ThreadIds(encoded(pid), encoded(tid))
+            (encoded(pid), encoded(tid))
             for block in self.native.facts.blocks
             for pid, tid in _thread_places(block)
         ]
