@@ -20,7 +20,7 @@ from builders.kineto import cpu_op, trace, write
 from tracelink._api.functions import merge
 from tracelink._io.sources import discover_inputs
 from tracelink._io.targets import target_of
-from tracelink._join.job_reader import read_job
+from tracelink._join.job_reader import Reading, read_job
 from tracelink._model.clock import Clock, Clocks
 from tracelink._model.errors import TraceError, UsageError
 from tracelink._model.findings import Severity
@@ -226,7 +226,7 @@ def test_what_is_said_of_the_output(tmp_path: Path) -> None:
 def test_bytes_are_counted_as_they_are_copied(tmp_path: Path) -> None:
     path, engine = write(tmp_path / "k_0.json", profile(0)), Processes(1)
     discovery = discover_inputs(path)
-    job = read_job(discovery, engine, with_events=False)
+    job = read_job(Reading(discovery, engine), with_events=False)
     before = engine.meter.total
     PerfettoBundleWriter(found(path).sources).write(job, target_of(str(tmp_path / "job.tar")), engine)
     assert engine.meter.total - before == len(profile(0))

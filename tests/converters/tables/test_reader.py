@@ -21,7 +21,7 @@ import pyarrow.parquet as pq
 import tracelink
 from tracelink import Selection, samples
 from tracelink._io.sources import discover_inputs
-from tracelink._join.job_reader import read_job
+from tracelink._join.job_reader import Reading, read_job
 from tracelink._model.errors import UnreadableError, UsageError
 from tracelink._model.graph import EventGraph
 from tracelink._run.processes import Processes
@@ -31,7 +31,7 @@ NAMES = ["job.parquet", "job.duckdb"]
 
 
 def job_of(path: Path) -> Any:
-    return read_job(discover_inputs(path), Processes())
+    return read_job(Reading(discover_inputs(path), Processes()))
 
 
 @pytest.mark.parametrize("name", NAMES)

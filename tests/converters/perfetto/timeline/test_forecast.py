@@ -17,8 +17,7 @@ from generators.jobs import write_cluster
 from tracelink import plugins, samples
 from tracelink._io.sources import discover_inputs
 from tracelink._io.targets import target_of
-from tracelink._join.job_reader import read_job
-from tracelink._model.clock import ClockMode
+from tracelink._join.job_reader import Reading, read_job
 from tracelink._model.graph import EventGraph
 from tracelink._model.job import Job
 from tracelink._model.trace import Payload
@@ -42,7 +41,7 @@ Check = Callable[..., None]
 
 @cache
 def read(path: Path) -> Job:
-    return read_job(discover_inputs(path), Processes(1), clock=ClockMode.HOST, selection=None)
+    return read_job(Reading(discover_inputs(path), Processes(1)))
 
 
 @pytest.fixture(scope="module")
