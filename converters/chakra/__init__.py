@@ -51,7 +51,7 @@ def is_node_list(head: bytes, name: str = "") -> bool:
 
 
 def _are_nodes(head: bytes, offset: int, *, described: bool) -> bool:
-    """Whether nodes follow; metadata with attributes can also be all there is, or all before a truncated node."""
+    """True if nodes follow; metadata with attributes can also be all there is, or all before a truncated node."""
     seen = False
     for _ in range(LOOKED_AT):
         if offset == len(head) or not (bounds := _message(head, offset)):
@@ -64,7 +64,7 @@ def _are_nodes(head: bytes, offset: int, *, described: bool) -> bool:
 
 
 def _is_described(head: bytes, begin: int, end: int) -> bool:
-    """Whether the metadata has attributes; raises if this is not the metadata of a trace."""
+    """True if the metadata has attributes; raises if this is not the metadata of a trace."""
     described = False
     for field in _fields(head, begin, end):
         if field.wire != DELIMITED or field.number not in (VERSION, ATTRIBUTE):
@@ -111,7 +111,7 @@ def _string(head: bytes, field: Field) -> str:
 
 
 def _message(head: bytes, offset: int) -> tuple[int, int] | None:
-    """Where the message at an offset begins and ends; None if it is truncated."""
+    """The begin and the end of the message at an offset; None if it is truncated."""
     if not (found := length_at(head, offset)):
         return None
     length, begin = found

@@ -51,7 +51,7 @@ class LongestChain(Row, frozen=True):
 
 
 class Census(Row, frozen=True):
-    """What a Chakra trace contains."""
+    """The contents of a Chakra trace in numbers."""
 
     nodes: Annotated[
         Mapping[Role, Positive],

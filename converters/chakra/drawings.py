@@ -196,7 +196,7 @@ SLACK = 0.5
 
 
 class Look(StrEnum):
-    """How an arrow is drawn."""
+    """The style of an arrow."""
 
     DATA = "data"
     CONTROL = "control"

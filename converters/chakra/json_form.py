@@ -44,7 +44,7 @@ class EncodedMessage(Struct, frozen=True):
 
     body: bytes
     reason: str = ""
-    """Why the JSON could not be kept completely."""
+    """The reason why the JSON could not be kept completely."""
 
 
 class MessageForm(Struct, Generic[Message], frozen=True):
@@ -203,14 +203,14 @@ _TEXTS = msgspec.json.Decoder(list[msgspec.Raw])
 
 
 def messages_format(head: bytes) -> ArrayFormat[list[EncodedMessage | None]]:
-    """How chunks of a document that starts with `head` become messages; None for elements that are not nodes."""
+    """Makes messages of the chunks of a document that starts with `head`; None of elements that are not nodes."""
     return _format(
         head, lambda text: _messages(_VALUES.decode(text)), lambda values: _messages(_floats(values))
     )
 
 
 def texts_format(head: bytes) -> ArrayFormat[list[Payload]]:
-    """How chunks become the JSON of nodes; empty for elements that are not objects."""
+    """Makes the JSON of nodes of chunks; empty for elements that are not objects."""
     return _format(head, _texts, _converted)
 
 
@@ -267,7 +267,7 @@ _BATCH = 1024
 
 
 class _Progress(Struct):
-    """What was written so far, and the findings on it."""
+    """Counts of what was written so far, and the findings on it."""
 
     path: str
     nodes: int = 0

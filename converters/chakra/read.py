@@ -101,7 +101,7 @@ class ChakraReader:
         return self._read(source, engine)[0]
 
     def inspect(self, source: Source, engine: Engine) -> list[Inspected]:
-        """What the file is, with its census and its verdict: all of that from one decoding."""
+        """The description of the file, with its census and its verdict: all of that from one decoding."""
         trace, decoded = self._read(source, engine)
         # Rules know the reader's modules, so the reader finds them by name.
         content = import_module(_VALIDATION).content_of(source, decoded)

@@ -322,24 +322,11 @@ class RankNodes(Struct, frozen=True):
 
     def boxes(self, drawn_as: Sequence[int]) -> dict[int, Box]:
         """A box for each node that is drawn, by row; other nodes are part of a box."""
-        table = _Table(self)
-        parts, durations, begin, end = (
-            [0] * len(drawn_as),
-            [0] * len(drawn_as),
-            dict[int, float](),
-            dict[int, float](),
-        )
+        table, parts = _Table(self), dict[int, list[int]]()
         for row, shown in enumerate(drawn_as):
             if shown >= 0:
-                parts[shown] += 1
-                durations[shown] += table.durations[row]
-                begin[shown] = min(begin.get(shown, self.spans.begin[row]), self.spans.begin[row])
-                end[shown] = max(end.get(shown, self.spans.end[row]), self.spans.end[row])
-        return {
-            row: table.box(row, parts[row], durations[row], begin[row], end[row])
-            for row, shown in enumerate(drawn_as)
-            if row == shown
-        }
+                parts.setdefault(shown, []).append(row)
+        return {row: table.box(row, parts[row]) for row in sorted(parts)}
 
 
 class _Table:
@@ -350,49 +337,42 @@ class _Table:
         self.rank = rank
         self.durations = durations_ns(nodes)
         self.kinds = kinds_of(nodes)
-        self.ids = [unsigned(number) for number in nodes.id.tolist()]
         self.lanes = _lanes(nodes, rank)
-        self.bytes = _numbers(nodes, Name.COMM_SIZE)
-        self.tags = _numbers(nodes, Name.COMM_TAG)
-        self.sources = _numbers(nodes, Name.COMM_SOURCE)
-        self.targets = _numbers(nodes, Name.COMM_TARGET)
+        self.bytes, self.tags = _numbers(nodes, Name.COMM_SIZE), _numbers(nodes, Name.COMM_TAG)
+        self.sources, self.targets = _numbers(nodes, Name.COMM_SOURCE), _numbers(nodes, Name.COMM_TARGET)
         self.groups = nodes.attribute(Name.GROUP).strings(count)
         self.group_names = nodes.attribute(Name.GROUP_NAME).strings(count)
 
-    def box(self, row: int, parts: int, duration: int, begin: float, end: float) -> Box:
+    def box(self, row: int, parts: Sequence[int]) -> Box:
         subject, spans = self.rank.subject, self.rank.spans
-        role = ROLES[self.rank.roles[row]]
-        peers = self.targets if role is Role.SEND else self.sources
+        role, number = ROLES[self.rank.roles[row]], unsigned(subject.nodes.id[row])
         message = role in (Role.SEND, Role.RECV)
         communicates = row in self.kinds
         return Box(
-            key=str(self.ids[row]) if subject.rank is None else f"{subject.rank}:{self.ids[row]}",
+            key=str(number) if subject.rank is None else f"{subject.rank}:{number}",
             rank=subject.rank,
-            id=self.ids[row],
+            id=number,
             name=subject.nodes.text(row),
             role=role,
             kind=self.kinds.get(row, ""),
             lane=self.lanes[row],
-            begin=begin,
-            end=end,
+            begin=min(spans.begin[part] for part in parts),
+            end=max(spans.end[part] for part in parts),
             start_ns=int(spans.begin[row]) if spans.timed else None,
-            duration_ns=duration,
-            parts=parts,
-            bytes=_known(self.bytes[row]) if communicates else None,
+            duration_ns=sum(self.durations[part] for part in parts),
+            parts=len(parts),
+            bytes=self.bytes[row] if communicates else None,
             group=self.groups[row] if communicates else "",
             group_name=self.group_names[row] if communicates else "",
-            peer=_known(peers[row]) if message else None,
-            tag=_known(self.tags[row]) if message else None,
+            peer=(self.targets if role is Role.SEND else self.sources)[row] if message else None,
+            tag=self.tags[row] if message else None,
         )
 
 
-def _numbers(nodes: NodeTable, name: Name) -> list[int]:
-    numbers: list[int] = nodes.attribute(name).integers(len(nodes), _MISSING).tolist()
-    return numbers
-
-
-def _known(number: int) -> int | None:
-    return None if number == _MISSING else number
+def _numbers(nodes: NodeTable, name: Name) -> list[int | None]:
+    """An integer attribute of each node; None if it has none."""
+    numbers = nodes.attribute(name).integers(len(nodes), _MISSING).tolist()
+    return [None if number == _MISSING else number for number in numbers]
 
 
 def _lanes(nodes: NodeTable, rank: RankNodes) -> list[str]:
@@ -404,12 +384,12 @@ def _lanes(nodes: NodeTable, rank: RankNodes) -> list[str]:
     lanes = []
     for row, on_device in enumerate(rank.on_device.tolist()):
         if not on_device:
-            lanes.append("host" if threads[row] == _MISSING else f"thread {threads[row]}")
+            lanes.append("host" if threads[row] is None else f"thread {threads[row]}")
             continue
         lane = "communication" if communicating[row] else "device"
-        if streams[row] != _MISSING:
+        if streams[row] is not None:
             lane = f"stream {streams[row]}"
-        on = f"device {devices[row]} " if several and devices[row] != _MISSING else ""
+        on = f"device {devices[row]} " if several and devices[row] is not None else ""
         lanes.append(on + lane)
     return lanes
 

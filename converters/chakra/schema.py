@@ -97,7 +97,7 @@ SIMULATED = frozenset(
 
 
 class Variant(StrEnum):
-    """How much of a job is written, and for which consumer."""
+    """The part of a job that is written, and for which consumer."""
 
     FULL = "full"
     """Operators, device work and communication, with data and control dependencies."""

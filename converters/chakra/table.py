@@ -171,7 +171,7 @@ Roles = npt.NDArray[np.uint8]
 
 
 class Role(StrEnum):
-    """What a node is in counts and drawings."""
+    """The kind of a node in counts and drawings."""
 
     HOST = "host"
     """Computation on the host."""
@@ -305,7 +305,7 @@ def gaps_of(lane: Int64s, thread: Int64s, outermost: Bools, start: Int64s, end: 
     return Gaps(order[found - 1], order[found], before[found], pause[found], thread[order[found]])
 
 
-def with_gaps(nodes: NodeTable, gaps: Gaps) -> NodeTable:
+def add_gaps(nodes: NodeTable, gaps: Gaps) -> NodeTable:
     """The nodes with one more for each pause, which depends on the node before it and precedes the node after it."""
     count = len(nodes)
     order = np.argsort(gaps.after, kind="stable")
@@ -358,7 +358,7 @@ def one_idle_node() -> NodeTable:
     )
 
 
-def with_work(nodes: NodeTable) -> NodeTable:
+def add_work(nodes: NodeTable) -> NodeTable:
     """Adds what ASTRA-sim's models of local memory and of devices (`track-local-mem`, `roofline-enabled`) need.
 
     Sources have neither tensors nor operations of kernels. So the lists of tensors are empty, and computation moves as
@@ -515,7 +515,7 @@ def _dependencies(rows: Int64s, bounds: Int64s, keep: Bools, lane: Int64s) -> It
 
 
 def _reached(before: Sequence[int], through: Sequence[_Reached]) -> _Reached:
-    """What several nodes together wait for."""
+    """All that several nodes together wait for."""
     if len(before) == 1:
         return through[before[0]]
     reached: _Reached = {}

@@ -149,7 +149,7 @@ def _backend_calls(part: Excerpt, tree: Tree) -> Int64s:
 
 
 def _named(part: Excerpt, rows: Int64s, wanted: Callable[[str], bool]) -> Bools:
-    """Which rows have a name that is wanted; row -1 has none."""
+    """The rows with a name that is wanted; row -1 has none."""
     named = np.array([wanted(text) for text in part.graph.strings], np.bool_)
     found: Bools = (rows != UNKNOWN) & named[part.events.name[rows]]
     return found
@@ -211,7 +211,7 @@ def device_waits(part: Excerpt, node_of: Int64s, parent: Int64s, work: DeviceWor
 
 
 def _waits(part: Excerpt) -> tuple[Int64s, Int64s]:
-    """What waited for which work: as edges say, and as the calls of the runtime tell where they were recorded."""
+    """The events that waited for work, and this work: from edges, and from the calls of the runtime if recorded."""
     edges = Edges.concatenate([part.where(relation) for relation in RELATIONS])
     if not len(part.rows(EventKind.RUNTIME)):
         return edges.source, edges.target
@@ -235,7 +235,7 @@ class HandOvers(Struct, frozen=True):
 
 
 def hand_overs(part: Excerpt, node_of: Int64s, parent: Int64s) -> HandOvers:
-    """What the edges between threads say of nodes; `node_of` is the place of the node that each row is."""
+    """The waits of nodes for nodes of other threads; `node_of` is the place of the node that each row is."""
     edges = Edges.concatenate([part.where(relation) for relation in RELATIONS_HAND_OVERS])
     tracks = part.events.track
     waiting, awaited = node_of[edges.source], node_of[edges.target]
@@ -278,7 +278,7 @@ class Plan(Struct, frozen=True):
 
     @property
     def linked(self) -> int:
-        """How many nodes have a time."""
+        """The number of nodes with a time."""
         return int(np.count_nonzero(self.operator != UNKNOWN))
 
 

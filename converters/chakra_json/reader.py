@@ -181,7 +181,7 @@ ADDED: list[tuple[str, Any, Any]] = [
     (schema.STREAM, int, 0),
     (schema.GROUP, str | None, None),
 ]
-"""What the linker adds to a node: key, type and default."""
+"""The fields that the linker adds to a node: key, type and default."""
 
 LooseNode = msgspec.defstruct("LooseNode", ADDED)
 
@@ -274,7 +274,7 @@ def _earliest(ids: Int64s, wanted: Int64s) -> Int64s:
 def unread_findings(
     path: str, table: Mapping[str, Int64s], stated: Stated, header: Mapping[str, object], base: int | None
 ) -> Iterator[Finding]:
-    """What is missing or cannot be used, in addition to the findings on every execution trace."""
+    """All that is missing or cannot be used, in addition to the findings on every execution trace."""
     if unusable := int(np.count_nonzero(table[UNUSABLE])):
         text = f"{path}: {counted(unusable, 'node')} with an invalid time or duration, which is ignored."
         yield Finding(Severity.WARNING, "unusable_time", text, unusable, path)

@@ -16,7 +16,7 @@ OTHER_THREAD, SYNCHRONISED = "inter_thread_dep", "sync_dep"
 CATEGORY, PHASE, STREAM, GROUP = "cat", "ph", "stream", "pg_name"
 
 LINKED = frozenset({INCLUSIVE, EXCLUSIVE, STARTED, OTHER_THREAD, SYNCHRONISED})
-"""What a linker adds to a node of the execution trace."""
+"""The keys that a linker adds to a node of the execution trace."""
 
 COMPLETE = "X"
 CATEGORIES = {kind: CATEGORY_OF_KIND[kind] for kind in GPU_WORK}

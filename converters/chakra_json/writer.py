@@ -41,7 +41,7 @@ def without_trace(rank: int) -> Finding:
 
 
 def findings_of(plan: Plan, others: Sequence[str]) -> Iterator[Finding]:
-    """What was left out of the file or changed, one finding for each reason."""
+    """All that was left out of the file or changed, one finding for each reason."""
     path = plan.part.graph.sources[plan.source].path
     yield from _missing_work(path, plan.work)
     yield from _names(path, plan)

@@ -1,4 +1,4 @@
-"""What PyTorch defines, whichever file contains it: arguments of profiled events, nodes of execution traces.
+"""Definitions of PyTorch, whichever file contains them: arguments of profiled events, nodes of execution traces.
 
 Formats do not know each other; what several of them contain is here.
 """

@@ -1,4 +1,4 @@
-"""What nodes of execution traces say of communication, and the storages that they read and write."""
+"""Statements of execution-trace nodes on communication, and the storages that they read and write."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ MOST_MEMBERS = 1 << 20
 
 
 def communicates(name: str) -> bool:
-    """Whether a node with this name describes communication."""
+    """True if a node with this name describes communication."""
     return bool(COLLECTIVE_OPERATOR.match(name) or COLLECTIVE_ANNOTATION.match(name))
 
 

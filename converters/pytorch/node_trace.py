@@ -209,7 +209,7 @@ def _where(values: Int64s, missing: int) -> KeyColumn:
 
 
 def node_payloads(first_keys: tuple[str, ...]) -> ArrayFormat[list[Payload]]:
-    """How nodes that start with these keys are read again."""
+    """The format by which nodes that start with these keys are read again."""
     return ArrayFormat(NODES, first_keys, _texts, _converted)
 
 

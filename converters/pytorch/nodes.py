@@ -43,7 +43,7 @@ class Piece(Struct):
 
 
 class NodeFormat(Struct, frozen=True):
-    """How nodes are decoded; a format that adds fields to nodes has types of its own."""
+    """The decoders of nodes; a format that adds fields to nodes has types of its own."""
 
     by_position: msgspec.json.Decoder[Any]
     by_name: msgspec.json.Decoder[Any]

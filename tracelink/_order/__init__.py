@@ -1,3 +1,3 @@
-"""What waited for what on one rank: lanes, streams, waits of the host, threads, tensors."""
+"""The order of events on one rank: lanes, streams, waits of the host, threads, tensors."""
 
 __all__ = ["host", "order", "streams"]

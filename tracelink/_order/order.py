@@ -1,4 +1,4 @@
-"""What ran before what: lanes, launches, recorded waits, and the last writer of each tensor."""
+"""The order of events: lanes, launches, recorded waits, and the last writer of each tensor."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Order(Struct, frozen=True):
     before: Int64s
     after: Int64s
     counts: Mapping[str, int] = field(default_factory=dict)
-    """How pairs were found, and how many waits are unexplained, for reports."""
+    """Counts of pairs by how they were found, and of unexplained waits, for reports."""
 
     def __len__(self) -> int:
         return len(self.before)
@@ -38,7 +38,7 @@ class Order(Struct, frozen=True):
 
 
 def can_follow(events: Events, before: Int64s, after: Int64s) -> Bools:
-    """Whether times allow each pair: `before` had ended when `after` started.
+    """The pairs that times allow: `before` had ended when `after` started.
 
     Of events with zero duration at one time the one that is recorded first comes first, so pairs of all orders
     together have no cycle.
@@ -274,7 +274,7 @@ def _last_writers(span: _Span, uses: StorageUses) -> tuple[Int64s, Int64s]:
 
 
 def _allowed(part: Excerpt, written: Int64s, read: Int64s) -> Bools:
-    """Which pairs the times of the profiled operators do not contradict, if both are known.
+    """The pairs that the times of the profiled operators do not contradict, if both are known.
 
     Node ids only prove what was complete within one thread.
     """

@@ -155,7 +155,7 @@ class _Wait(Struct, frozen=True):
 
 
 def _inferred_waits(part: Excerpt, launched: Launched, calls: Int64s) -> Sequence[_Wait]:
-    """What each of these calls waits for; the calls are in the order of time."""
+    """The waits of these calls; the calls are in the order of time."""
     if not len(calls) or not len(launched):
         return [_Wait(_WaitKind.SIDE_STREAM) for _ in calls]
     view = _LaunchView.of(part, launched)
@@ -226,7 +226,7 @@ class _LaunchView(Struct, frozen=True):
 
     @property
     def communicates(self) -> Bools:
-        """Which positions in `Launched` are communication."""
+        """The positions in `Launched` that are communication."""
         communicates: Bools = self.within != UNKNOWN
         return communicates
 

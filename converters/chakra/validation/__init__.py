@@ -1,7 +1,7 @@
 """Validation of Chakra traces: can simulators load them, and do the ranks fit together?"""
 
-from tracelink.converters.chakra.validation.file_rules import Checked, checked_nodes
-from tracelink.converters.chakra.validation.job_rules import broken_replay
+from tracelink.converters.chakra.validation.file_rules import Checked, check_nodes
+from tracelink.converters.chakra.validation.job_rules import check_replay
 from tracelink.converters.chakra.validation.rules import (
     Broken,
     CheckedFile,
@@ -20,8 +20,8 @@ __all__ = [
     "Rule",
     "Validation",
     "Violation",
-    "broken_replay",
-    "checked_nodes",
+    "check_nodes",
+    "check_replay",
     "rules",
     "validate",
 ]

@@ -27,7 +27,7 @@ _MOST_DIFFERENCES = 50
 
 
 class Difference(Struct, frozen=True):
-    """Where two sequences differ; an index is None if only the other sequence has an item."""
+    """A place where two sequences differ; an index is None if only the other sequence has an item."""
 
     left: int | None
     right: int | None

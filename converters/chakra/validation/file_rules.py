@@ -473,7 +473,7 @@ def check(task: Task, known: Decoded | None = None) -> Checked:
     return _checked(task, content)
 
 
-def checked_nodes(
+def check_nodes(
     path: str, rank: int, nodes: NodeTable, groups: Mapping[int, Sequence[int]], world_size: int
 ) -> Checked:
     """The communication of nodes that are known to break no rule of a single file; `path` is where they are written."""

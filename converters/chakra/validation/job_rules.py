@@ -54,7 +54,7 @@ _NO_GROUPS_FILE = "empty"
 """The word in a path by which ASTRA-sim knows that there is no groups file."""
 
 
-def broken_together(job: JobFiles, checked: Sequence[Checked], limit: int | None) -> list[Broken]:
+def check_together(job: JobFiles, checked: Sequence[Checked], limit: int | None) -> list[Broken]:
     """The rules that the files of a job break together."""
     groups = job.groups or united_groups([file.groups for file in checked])
     ranks: dict[int, Checked] = {}
@@ -83,7 +83,7 @@ def broken_together(job: JobFiles, checked: Sequence[Checked], limit: int | None
     ]
 
 
-def broken_replay(checked: Sequence[Checked], limit: int | None) -> list[Broken]:
+def check_replay(checked: Sequence[Checked], limit: int | None) -> list[Broken]:
     """The rules that the replay of all ranks of a job breaks; empty if they do not communicate the same."""
     ranks = {file.file.rank: file for file in checked}
     groups, world_size = checked[0].groups, max(file.world_size for file in checked)

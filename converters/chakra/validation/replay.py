@@ -177,7 +177,7 @@ class _Job:
 
 
 class _State(ABC):
-    """What every rank has issued and completed."""
+    """All that every rank has issued and completed."""
 
     def __init__(self, job: _Job) -> None:
         self.job = job
@@ -189,7 +189,7 @@ class _State(ABC):
         """The op that occupies each rank."""
         self.size_of_group = {number: len(members) for number, members in job.members.items()}
         self.entered: dict[tuple[int, int], int] = {}
-        """How many collectives of a group a rank has issued."""
+        """The number of collectives of a group that a rank has issued."""
         self.open: dict[tuple[int, int], list[int]] = {}
         """The ops in each collective that not all members have issued, by group and number."""
         self.disagreeing: list[tuple[int, int]] = []

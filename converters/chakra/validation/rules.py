@@ -16,7 +16,7 @@ from tracelink.converters.chakra.schema import Variant
 
 
 class Level(Enum):
-    """How bad a broken rule is."""
+    """The severity of a broken rule."""
 
     VIOLATION = "violation"
     SIMULATOR = "simulator"
@@ -37,7 +37,7 @@ class Rule(StrEnum):
     ids: str
     """The invariants of consumers that it checks, as numbered in docs/validate.md."""
     breaks: str
-    """What goes wrong in a consumer."""
+    """The consequence in a consumer."""
     advice: str
     level: Level
 

@@ -33,7 +33,7 @@ class Breach(Struct, frozen=True):
 
     @classmethod
     def of_file(cls, rule: Rule, texts: Sequence[str]) -> Breach:
-        """What is wrong with the file as a whole."""
+        """A breach of the file as a whole."""
         return cls(rule, np.full(len(texts), UNKNOWN, np.int64), texts.__getitem__)
 
 
@@ -390,7 +390,7 @@ def _is_chain(owner: Int64s, target: Int64s, count: int) -> bool:
 
 
 class _Frontier(Struct, frozen=True, eq=False):
-    """What nodes wait for.
+    """The ops that nodes wait for.
 
     A chain is a sequence of ops of which each one waits for the one before it, so its last op represents all of them.
     """
@@ -476,7 +476,7 @@ class _Waits:
     def _merged(
         self, first: _Frontier, offset: int, second: _Frontier, other_offset: int
     ) -> tuple[_Frontier, int]:
-        """What a node waits for that waits for two frontiers; one of them, if possible, for nodes to share."""
+        """The frontier of a node that waits for two frontiers; one of them, if possible, for nodes to share."""
         if first.includes(offset, second, other_offset):
             return first, offset
         if second.includes(other_offset, first, offset):

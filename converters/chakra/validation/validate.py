@@ -22,7 +22,7 @@ from tracelink.converters.chakra.decode import Decoded
 from tracelink.converters.chakra.schema import Variant
 from tracelink.converters.chakra.validation.file_rules import Checked, Task, check
 from tracelink.converters.chakra.validation.files import JobFiles, job_files
-from tracelink.converters.chakra.validation.job_rules import broken_together, group_violations
+from tracelink.converters.chakra.validation.job_rules import check_together, group_violations
 from tracelink.converters.chakra.validation.rules import (
     BrokenRule,
     CheckedFile,
@@ -88,7 +88,7 @@ def _validated(
         checked = checked_files(job)
         files += [file.file for file in checked]
         broken += [rule for file in checked for rule in file.broken]
-        broken += broken_together(job, checked, limit)
+        broken += check_together(job, checked, limit)
     unreadable = [violation for rule in broken if rule.rule is Rule.UNREADABLE for violation in rule.listed]
     if {file.path for file in files} <= {violation.file for violation in unreadable}:
         raise UnreadableError(unreadable[0].message, advice=Rule.UNREADABLE.advice)

@@ -41,7 +41,7 @@ _TEXT = msgspec.json.Decoder(TensorsText)
 _FLAT = msgspec.json.Decoder(FlatTensorsText)
 _OPERATOR = msgspec.json.Decoder(OperatorInputs)
 _NOT_PYTHON = re.compile(rb"true|false|null|NaN|Infinity|[\\\n\x80-\xff]")
-"""What JSON writes in another way than Python, or over several lines."""
+"""Text that JSON writes in another way than Python, or over several lines."""
 _QUOTE = b'"'
 """Starts a value from another Chakra trace, which is in Python syntax already."""
 

@@ -32,7 +32,7 @@ from tracelink.converters.chakra.writing.slots import (
     host_of,
     node_order,
     node_slots,
-    with_shared_kernels,
+    share_kernels,
 )
 from tracelink.converters.pytorch.arguments import recorded_synchronizations
 
@@ -51,7 +51,7 @@ _LAST = int(np.iinfo(np.int64).max)
 
 
 class Dependencies(StrEnum):
-    """What `data_deps` contain."""
+    """The content of `data_deps`."""
 
     TIME = "time"
     """Program order of threads and streams, launches, waits, and hand-overs between threads."""
@@ -115,7 +115,7 @@ def plan_of(
         tensors = pairs[TENSOR].known()
         work = device_flow(part.events, host, device, tensors.before, tensors.after)
         pairs[DEVICE_TENSOR] = _slots_of_work(host, work)
-    pairs = {origin: with_shared_kernels(found.known(), slots.first) for origin, found in pairs.items()}
+    pairs = {origin: share_kernels(found.known(), slots.first) for origin, found in pairs.items()}
     data, control = data_dependencies(pairs, order), control_dependencies(slots.parent, order)
     return Plan(part, host, device, communication, slots, order, stream, control, data)
 

@@ -78,7 +78,7 @@ def positions_with_nodes(part: Excerpt, communication: Communication) -> Int64s:
 
 
 def have_nodes(part: Excerpt, communication: Communication) -> Bools:
-    """Whether the events of the communication of a rank become nodes."""
+    """The communication of a rank whose events become nodes."""
     is_node = nodes_of_host(part) | (part.events.of_kind(*GPU_WORK) & part.events.timed)
     found: Bools = np.append(is_node, False)[communication.row]
     return found
@@ -366,7 +366,7 @@ def node_order(
 # Dependencies between nodes.
 
 
-def with_shared_kernels(pairs: Pairs, first: Int64s) -> Pairs:
+def share_kernels(pairs: Pairs, first: Int64s) -> Pairs:
     """The pairs, with one more for every further message that shares the kernel of either end."""
     further = np.flatnonzero(first != np.arange(len(first)))
     if not len(further):

@@ -27,13 +27,13 @@ from tracelink.converters.chakra.schema import CollectiveType, Kind, MetadataNam
 from tracelink.converters.chakra.table import (
     Gaps,
     NodeTable,
+    add_gaps,
+    add_work,
     contracted,
     gaps_of,
     one_idle_node,
-    with_gaps,
-    with_work,
 )
-from tracelink.converters.chakra.validation import Checked, Rule, broken_replay, checked_nodes
+from tracelink.converters.chakra.validation import Checked, Rule, check_nodes, check_replay
 from tracelink.converters.chakra.writing.communications import (
     REPLACEMENTS,
     Communication,
@@ -83,7 +83,7 @@ _UNUSABLE = {
     "size": "their size is unknown",
     "peer": "their peer is unknown",
 }
-"""Why communication is written as compute, by what is unknown."""
+"""The reason why communication is written as compute, by what is unknown."""
 
 
 class Wanted(Struct, frozen=True):
@@ -95,7 +95,7 @@ class Wanted(Struct, frozen=True):
 
 
 class Shared(Struct, frozen=True):
-    """What the ranks of a job have in common."""
+    """All that the ranks of a job have in common."""
 
     communication: Communication
     groups: GroupNumbers
@@ -189,7 +189,7 @@ class ChakraWriter(Struct, frozen=True):
         if self.wanted.variant != Variant.FULL:
             return output, None
         members = shared.groups.members_by_number
-        return output, checked_nodes(path, part.rank, rank.nodes, members, shared.world_size)
+        return output, check_nodes(path, part.rank, rank.nodes, members, shared.world_size)
 
     def _metadata(self, shared: Shared, rank: Rank, nodes: int) -> Metadata:
         return {
@@ -248,14 +248,14 @@ def rank_nodes(part: Excerpt, communication: Communication, shared: Shared, want
     empty = not len(nodes)
     nodes = one_idle_node() if empty else nodes
     if not full:
-        nodes = with_work(nodes)
+        nodes = add_work(nodes)
     if not full or empty:
         return RankNodes(nodes, None, plan, orders, unusable, limited, lost=lost, empty=empty)
     tensors = fields_of_nodes(plan, fields)
     if not wanted.gaps:
         return RankNodes(nodes, tensors, plan, orders, unusable)
     gaps = _gaps(plan, nodes)
-    return RankNodes(with_gaps(nodes, gaps), _with_gaps(tensors, gaps), plan, orders, unusable, None, gaps)
+    return RankNodes(add_gaps(nodes, gaps), _with_gaps(tensors, gaps), plan, orders, unusable, None, gaps)
 
 
 def _simulated_communication(part: Excerpt, communication: Communication, shared: Shared) -> Simulated:
@@ -314,14 +314,14 @@ _REPLAYED = {
     Rule.DEADLOCK: "ranks deadlock in simulators that run one communication op of a rank at a time, such as ASTRA-sim",
     Rule.RACE: "ranks deadlock in simulators such as ASTRA-sim if durations change the order of two communication ops",
 }
-"""What it means that a replay breaks a rule."""
+"""The meaning of a rule that a replay breaks."""
 
 
 def _never_complete(communication: Sequence[Checked]) -> Iterator[Finding]:
     """Deadlocks and races in a replay of all ranks: overlapping groups do not communicate in one order."""
     if len(communication) < 2:
         return
-    for broken in broken_replay(communication, limit=1):
+    for broken in check_replay(communication, limit=1):
         example = broken.listed[0]
         text = (
             f"{_REPLAYED[broken.rule]}: {example.message}. For simulators write --variant astra-sim, in which all ranks"
@@ -335,7 +335,7 @@ _Note = tuple[Severity, str, int | None, str]
 
 
 def findings_of(path: str, number: int, rank: RankNodes) -> Iterator[Finding]:
-    """What was left out of a rank or changed, one finding for each reason."""
+    """All that was left out of a rank or changed, one finding for each reason."""
     for severity, reason, count, words in chain(
         _left_out(rank), _simulated(rank), _of_dependencies(rank), _device_order(rank), _inferred_waits(rank)
     ):

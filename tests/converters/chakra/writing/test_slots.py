@@ -17,7 +17,7 @@ from tracelink.converters.chakra.writing.slots import (
     control_dependencies,
     data_dependencies,
     node_order,
-    with_shared_kernels,
+    share_kernels,
 )
 
 
@@ -81,7 +81,7 @@ def test_every_message_that_shares_an_end_has_the_pairs_of_the_first(
         for before in alike[left]
         for after in alike[right]
     }
-    found = with_shared_kernels(pairs(*both).known(), column(further))
+    found = share_kernels(pairs(*both).known(), column(further))
     assert set(listed(found)) == expected
 
 
