@@ -24,7 +24,7 @@ MULTIPLIER = np.uint64(6364136223846793005)
 
 
 class Alignment(Struct, frozen=True):
-    """How the elements of the first sequence are paired with those of the second."""
+    """The pairs of elements of the first sequence and elements of the second."""
 
     index: Int64s
     """Of the paired element in the second sequence, or UNKNOWN."""
@@ -46,7 +46,7 @@ def align(first: Int64s, second: Int64s, most: int = MOST_EDITS) -> Alignment:
 
 
 def _alignment(history: list[Int64s], first: Int64s, second: Int64s) -> Alignment:
-    """What all shortest scripts have in common; `history` ends with the edits that reach both ends."""
+    """The part that all shortest scripts have in common; `history` ends with the edits that reach both ends."""
     early = _trace_back(history, first, second, skipping=True)
     late = _trace_back(history, first, second, skipping=False)
     same = (early.index == late.index) & (early.index != UNKNOWN)
@@ -83,7 +83,7 @@ def align_start(first: Int64s, second: Int64s, most: int = MOST_EDITS) -> Alignm
 
 
 def _differ_more(first: Int64s, second: Int64s, most: int) -> bool:
-    """Whether one sequence has so many elements that the other does not have that no alignment is possible."""
+    """True if one sequence has so many elements that the other does not have that no alignment is possible."""
     count = len(first) + len(second)
     if count < most:
         return False
@@ -94,7 +94,7 @@ def _differ_more(first: Int64s, second: Int64s, most: int) -> bool:
 
 
 def _history(pair: _Pair, most: int) -> list[Int64s] | None:
-    """How far each diagonal reaches with each number of edits, until the end is reached; None beyond `most`."""
+    """The reach of each diagonal with each number of edits, until the end is reached; None beyond `most`."""
     history: list[Int64s] = []
     reach = pair.extend(np.zeros(1, np.int64), np.zeros(1, np.int64))
     for edits in range(most):
@@ -107,7 +107,7 @@ def _history(pair: _Pair, most: int) -> list[Int64s] | None:
 
 
 def _between(first: Int64s, second: Int64s, left_at: Int64s, also_left_at: Int64s) -> Bools:
-    """Whether elements that two scripts leave over at different positions have an equal between the positions."""
+    """True if elements that two scripts leave over at different positions have an equal between the positions."""
     low, high = np.minimum(left_at, also_left_at), np.maximum(left_at, also_left_at)
     left = np.flatnonzero((low != UNKNOWN) & (low < high))
     result = np.zeros(len(first), np.bool_)
@@ -122,7 +122,7 @@ def _between(first: Int64s, second: Int64s, left_at: Int64s, also_left_at: Int64
 
 
 def _step(pair: _Pair, reach: Int64s, edits: int) -> Int64s:
-    """How far each diagonal reaches with one more edit; diagonal k is index in the first minus index in the second."""
+    """The reach of each diagonal with one more edit; diagonal k is index in the first minus index in the second."""
     diagonal = np.arange(-edits, edits + 1, 2)
     x = np.maximum(np.append(UNKNOWN, reach + 1), np.append(reach, UNKNOWN))
     x = np.minimum(x, len(pair.first))
@@ -174,7 +174,7 @@ def _arrivals(reach: Int64s, index: int) -> tuple[int, int]:
 
 
 def _run_before(first: Int64s, second: Int64s, x: int, y: int) -> int:
-    """How many elements before these positions are equal."""
+    """The number of equal elements before these positions."""
     run, step = 0, SHORT_RUN
     while size := min(step, x - run, y - run):
         different = np.flatnonzero(first[x - run - size : x - run] != second[y - run - size : y - run])

@@ -50,12 +50,12 @@ KNOWN_OPERATIONS = frozenset(operation.value for operation in Operation)
 
 
 class Vocabulary(Struct, frozen=True):
-    """What names in a trace mean; each name is parsed once, however many events have it."""
+    """The meaning of names in a trace; each name is parsed once, however many events have it."""
 
     strings: StringTable
 
     def matches(self, pattern: re.Pattern[str], codes: Int32s) -> Bools:
-        """Whether the name of each code matches."""
+        """True for codes whose name matches."""
         names = self.strings.texts()
         return for_each_text(names, codes, lambda text: pattern.search(text) is not None, np.bool_, False)
 
@@ -65,12 +65,12 @@ class Vocabulary(Struct, frozen=True):
         return for_each_text(names, codes, lambda text: self.strings[operation_of(text)], np.int32, UNKNOWN)
 
     def are_known(self, operations: Int32s) -> Bools:
-        """Whether each operation is a member of `Operation`."""
+        """True for operations that are members of `Operation`."""
         names = self.strings.texts()
         return for_each_text(names, operations, KNOWN_OPERATIONS.__contains__, np.bool_, False)
 
     def moves_no_data(self, codes: Int32s) -> Bools:
-        """Whether each name is of an operation that moves no data."""
+        """True for names of operations that move no data."""
         names = self.strings.texts()
         return for_each_text(names, codes, lambda text: operation_of(text) in NO_CALLS, np.bool_, False)
 
@@ -240,7 +240,7 @@ class Draft(Table, frozen=True):
     """The first call of a communication library that the operator or the annotation made."""
     kernel: Int64s
     kernels_end: Times
-    """When the last kernel ends, or NO_TIME."""
+    """The end of the last kernel, or NO_TIME."""
 
     @classmethod
     def concatenate(cls, parts: Sequence[Draft]) -> Draft:
@@ -279,7 +279,7 @@ class LibraryCalls(Struct, frozen=True):
     """The thread of each unit."""
     begin: Int64s
     end: Int64s
-    """When each unit began, and when its work was launched at the latest."""
+    """The begin of each unit, and the latest time at which its work was launched."""
 
     @classmethod
     def empty(cls) -> LibraryCalls:
@@ -360,7 +360,7 @@ def call_events(trace: RankTrace, vocabulary: Vocabulary, edges: Edges) -> CallE
 
 
 def _waits(trace: RankTrace, vocabulary: Vocabulary, rows: Int64s, nodes: Int64s) -> Bools:
-    """Whether an operator moves no data, by its node if it has one, else by itself."""
+    """True if an operator moves no data, by its node if it has one, else by itself."""
     declared = declared_operations(trace, vocabulary, nodes)
     declared = np.where(declared == UNKNOWN, declared_operations(trace, vocabulary, rows), declared)
     return vocabulary.moves_no_data(np.where(declared == UNKNOWN, trace.events.name[rows], declared))
@@ -428,7 +428,7 @@ def _made_by(operators: Operators, recorded: Int64s) -> Int64s:
 
 
 def _moves_nothing(trace: RankTrace, vocabulary: Vocabulary, operators: Operators, draft: Draft) -> Bools:
-    """Whether an operator without any effect is probably no communication.
+    """True if an operator without any effect is probably no communication.
 
     `record_param_comms` alone, without attributes in old profiles, only waits; a functional operator that calls no
     operator of a backend was traced by a compiler and did not run.

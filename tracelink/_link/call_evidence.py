@@ -103,7 +103,7 @@ class AnnotationPairing(Struct, frozen=True):
     """Or UNKNOWN."""
     by_identity: int
     by_order: int
-    """How many were paired in which way."""
+    """The number of pairs of each kind."""
 
     @classmethod
     def empty(cls) -> AnnotationPairing:
@@ -335,7 +335,7 @@ class EvidenceSource(Struct, frozen=True):
 
 
 class _Claim(Struct, frozen=True):
-    """What one source states of each call."""
+    """The statements of one source on each call."""
 
     source: EvidenceSource
     statement: Int64s
@@ -343,9 +343,9 @@ class _Claim(Struct, frozen=True):
     operation: Int32s
     known: Bools
     requested: Bools
-    """Whether it is what the program requested, not what the backend did."""
+    """True if it is what the program requested, not what the backend did."""
     binding: Bools
-    """Whether a different operation in another source is a contradiction; a kernel's name is only a hint."""
+    """True if a different operation in another source is a contradiction; a kernel's name is only a hint."""
 
 
 class Attributes(Struct, frozen=True):
@@ -436,7 +436,7 @@ def _first(values: Sequence[Int32s], usable: Sequence[Bools]) -> Int32s:
 
 
 def _among(vocabulary: Vocabulary, first: Int32s, second: Int32s, pairs: set[tuple[str, str]]) -> Bools:
-    """Whether each two operations are one of `pairs`."""
+    """True for two operations that are one of `pairs`."""
     found = np.zeros(len(first), np.bool_)
     for one_name, other_name in pairs:
         codes = vocabulary.strings.find(one_name), vocabulary.strings.find(other_name)

@@ -187,7 +187,7 @@ def _without_closing_calls(
 
 
 def _closings(trace: RankTrace, vocabulary: Vocabulary, records: Int64s) -> tuple[Bools, Int64s]:
-    """Which records close a group with other members, and for each record the one that closes its group."""
+    """The records that close a group with other members, and for each record the one that closes its group."""
     closes = vocabulary.matches(CLOSING, trace.events.name[records])
     if not closes.any():
         return closes, np.full(len(records), UNKNOWN, np.int64)

@@ -113,11 +113,11 @@ GRAPH_PHASE = "inductor_compile"
 WORKER_PHASE = "compile_file"
 """The phase that compiles one file, often on a thread of its own, which profilers do not record."""
 LATENESS = SECOND
-"""How much later than its phase an operator can end: the process can be interrupted between the two."""
+"""The longest time by which an operator ends after its phase: the process can be interrupted between the two."""
 
 
 class Ran(IntEnum):
-    """What an event is that ran compiled code."""
+    """The kind of an event that ran compiled code."""
 
     NOTHING = 0
     REGION = 1
@@ -190,7 +190,7 @@ class CompiledCode:
         self.ran, self.code = self._classified()
 
     def _classified(self) -> tuple[Int64s, Int64s]:
-        """What each event ran, and the code of what identifies it."""
+        """The kind of what each event ran, and the code of what identifies it."""
         names = self.trace.strings.texts()
         ran, code = np.zeros(len(names), np.int64), np.full(len(names), UNKNOWN, np.int64)
         for number, name in enumerate(names):
@@ -245,7 +245,7 @@ class CompiledCode:
 
     @cached_property
     def backward_phases(self) -> Bools:
-        """Which of the outermost phases are of a backward graph."""
+        """The outermost phases that are of a backward graph."""
         name = self.trace.strings.find(BACKWARD_PHASE)
         return np.asarray(self.events.name[self.outermost] == name)
 
@@ -341,7 +341,7 @@ class CompiledCode:
         return first * (len(self.texts) + 1) + second + 1
 
     def why_not(self, rows: Int64s, unknown: str) -> dict[str, int]:
-        """Why events have no phase: `unknown` where their compilation is unknown."""
+        """The reasons why events have no phase: `unknown` where their compilation is unknown."""
         ids, _ = self.id_of_run
         logged = np.isin(self.process[rows], self.logged)
         known = np.isin(

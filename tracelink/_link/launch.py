@@ -63,7 +63,7 @@ def _by_correlation(trace: RankTrace, work: Bools) -> tuple[Edges, KeyColumn, Ke
 
 
 def _launch_notes(trace: RankTrace, causes: KeyColumn, effects: KeyColumn) -> dict[str, int]:
-    """How the launches compare with the flows that the producer wrote itself."""
+    """The launches compared with the flows that the producer wrote itself."""
     counts = {
         "launched together with others (graphs)": max(len(effects) - len(causes), 0),
         "correlation ids used by two calls": repeated(causes.values) if len(trace.sources) < 2 else 0,

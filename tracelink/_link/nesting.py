@@ -15,7 +15,7 @@ from tracelink._model.graph import STATED, LinkReport, Links, nonzero
 from tracelink._model.trace import RankTrace, scoped_pair
 
 OUTER_FIRST = {EventKind.PYTHON: 0, EventKind.ANNOTATION: 1, EventKind.OPERATOR: 2, EventKind.RUNTIME: 3}
-"""Which of two events with the same interval is outside, if the profiler did not number them."""
+"""The order of events with the same interval, outer ones first, if the profiler did not number them."""
 
 
 def link_calls(trace: RankTrace) -> Links:
@@ -98,7 +98,7 @@ def ends_within_callers(end: Int64s, callee: Int64s, caller: Int64s) -> Int64s:
 def _use_named_callers(
     trace: RankTrace, parent: Int64s, named: NamedCallers, rows: Int64s, end: Int64s
 ) -> int:
-    """Where times leave the caller of a Python function open, the one that its id names; returns their number.
+    """Uses the caller that the id of a Python function names where times leave it open; returns their number.
 
     `rows` are the events in their order. Times leave it open if the event around the callee ends after the named
     caller or has no known end, or if the callee has no duration and begins when the function around it ends.
@@ -182,12 +182,12 @@ def _leave_touched_calls(parent: Int64s, start: Int64s, end: Int64s, kind: UInt8
 
 
 class Nesting(Struct, frozen=True):
-    """How intervals lie in each other, in the order of `sort_outer_first`."""
+    """The nesting of intervals, in the order of `sort_outer_first`."""
 
     parent: Int64s
     """The position of the innermost interval around each one, or UNKNOWN."""
     overlaps: Bools
-    """Whether an interval that is open when this one starts ends before this one does."""
+    """True if an interval that is open when this one starts ends before this one does."""
 
 
 def sort_outer_first(track: Int64s, start: Int64s, end: Int64s, tie: Int64s) -> Int64s:

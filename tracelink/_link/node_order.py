@@ -95,7 +95,7 @@ class _Matcher(Struct, frozen=True):
                 yield thread, free.pop(best)
 
     def _in_common(self, nodes: Int64s, operators: Int64s) -> tuple[int, int]:
-        """How many names with their sequence numbers, and how many names, are on both threads, in any order."""
+        """The number of names with their sequence numbers, and of names, that are on both threads, in any order."""
         numbered = (nodes[self.number[nodes] != UNKNOWN], operators[self.number[operators] != UNKNOWN])
         code = self._codes(*numbered)
         return _in_both(*code), _in_both(self.name[nodes], self.name[operators])
@@ -150,7 +150,7 @@ class _Matcher(Struct, frozen=True):
         return Alignment(index, alignment.ambiguous[first.begin])
 
     def _nests(self, nodes: Int64s, operators: Int64s, alignment: Alignment) -> bool:
-        """Whether the parents of nodes are around their children in the profile too, with few exceptions."""
+        """True if the parents of nodes are around their children in the profile too, with few exceptions."""
         paired = alignment.index != UNKNOWN
         partner = scatter(len(self.partner), nodes[paired], operators[alignment.index[paired]])
         child = nodes[paired]
@@ -220,7 +220,7 @@ class _Matcher(Struct, frozen=True):
         return before[index], after[index]
 
     def equal_numbers(self, linked: Int64s) -> int:
-        """How many linked nodes have the sequence number of their operator."""
+        """The number of linked nodes that have the sequence number of their operator."""
         number = self.number[linked]
         return int(np.count_nonzero((number != UNKNOWN) & (number == self.number[self.partner[linked]])))
 
@@ -301,7 +301,7 @@ class _Brackets(Struct, frozen=True):
 
 
 def _in_both(first: Int64s, second: Int64s) -> int:
-    """How many elements two collections have in common, in any order."""
+    """The number of elements that two collections have in common, in any order."""
     if not len(first) or not len(second):
         return 0
     size = int(max(first.max(), second.max())) + 1
@@ -429,7 +429,7 @@ def _outward(first: Int64s, second: Int64s, most: int) -> Alignment:
 
 
 def _occurrences(first: Int64s, second: Int64s) -> Int64s:
-    """Where `second` contains all of `first` without a gap."""
+    """The positions in `second` from which it contains all of `first` without a gap."""
     if not 0 < len(first) <= len(second):
         return np.empty(0, np.int64)
     hashes = run_hashes(second, len(first), len(second))

@@ -87,7 +87,7 @@ def _linked(trace: RankTrace, nodes: Int64s, operators: Int64s) -> Links:
 
 
 def _equal_ids(trace: RankTrace, nodes: Int64s, operators: Int64s) -> bool:
-    """Whether so many record-function ids have equal names that both recordings are of the same operators."""
+    """True if so many record-function ids have equal names that both recordings are of the same operators."""
     handles, recorded = (_among(trace, trace.key(Key.RECORD_FUNCTION), rows) for rows in (nodes, operators))
     pairs = _pairs_by_id(trace, handles, recorded)
     return pairs.agreement >= CERTAIN and len(pairs.nodes) >= MANY
@@ -199,7 +199,7 @@ def _paths(trace: RankTrace, source: int, profile: int) -> tuple[str, str]:
 
 
 def _evidence(trace: RankTrace, source: int, profile: int) -> str:
-    """Why two sources are of different runs; empty if nothing contradicts that they are of one."""
+    """The reason why two sources are of different runs; empty if nothing contradicts that they are of one."""
     reasons = []
     recorded, pids = trace.sources[source], _processes(trace, profile)
     if recorded.pid and pids and recorded.pid not in pids:
@@ -333,7 +333,7 @@ def _candidate(order: Int64s, position: Int64s, label: Int64s, labels: Int64s) -
 
 
 def _apart(trace: RankTrace, edges: Edges) -> Finding:
-    """How far the times of both recorders are apart."""
+    """The distance between the times of both recorders."""
     start, end = trace.events.start, trace.events.end
     starts = np.abs(start[edges.target] - start[edges.source]) / MICROSECOND
     ends = np.abs(end[edges.target] - end[edges.source]) / MICROSECOND
@@ -387,7 +387,7 @@ def _match_keys(keys: Int64s, other_keys: Int64s) -> Int64s:
 
 
 def _turns(values: Int64s) -> Int64s:
-    """How many equal values come before each one."""
+    """The number of equal values before each one."""
     order = np.argsort(values, kind="stable")
     ordered = values[order]
     turns = np.empty(len(values), np.int64)
@@ -492,7 +492,7 @@ def link_recorder_kernels(trace: RankTrace, recorded: Edges, launches: Edges) ->
 
 
 def profiled(trace: RankTrace, time: Int64s) -> Bools:
-    """Whether each time is between the first and the last event of a profile's threads."""
+    """True for times between the first and the last event of a profile's threads."""
     events = trace.events
     inside = np.zeros(len(time), np.bool_)
     if not len(time):

@@ -49,7 +49,7 @@ class FeasibleRegions(Struct, frozen=True):
         return self._edge(best, low, least_slack), self._edge(best, high, least_slack)
 
     def _edge(self, inside: Float64s, limit: Float64s, least_slack: Float64s) -> Float64s:
-        """How far the drift can go from `inside` towards its limit."""
+        """The distance that the drift can go from `inside` towards its limit."""
         free = self._slack(limit) >= least_slack
         outside = limit
         for _ in range(HALVINGS):

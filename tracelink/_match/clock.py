@@ -45,7 +45,7 @@ class Crossings(Table, frozen=True):
     waits: Bools
     awaited: Bools
     together: Bools
-    """Whether all waiting ranks leave at about the same time, so that their exits compare clocks."""
+    """True if all waiting ranks leave at about the same time, so that their exits compare clocks."""
 
 
 class RankHosts(Struct, frozen=True):

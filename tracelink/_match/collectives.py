@@ -48,9 +48,9 @@ class Matching(Struct, frozen=True):
     position: Int64s
     """Numbers that are in the same order: known before others of the group are."""
     ambiguous: Bools
-    """Whether it is a single call that could belong to several other collectives."""
+    """True if it is a single call that could belong to several other collectives."""
     uncertain: Bools
-    """Whether an ambiguous call could belong to it."""
+    """True if an ambiguous call could belong to it."""
     collective: Int64s
     """Of each part."""
     rank: Int32s
@@ -66,7 +66,7 @@ class Matching(Struct, frozen=True):
 
     @property
     def starts(self) -> Int64s:
-        """Where the parts of each collective begin."""
+        """The first part of each collective."""
         return starts_of(self.collective)
 
 
@@ -161,7 +161,7 @@ def _order_time(calls: Calls, rows: Int64s) -> Int64s:
 
 
 def _times(stack: Stack, rows: Int64s) -> tuple[Int64s, Int64s]:
-    """When calls ended, started or were enqueued, whichever most calls have; and starts of synchronizing calls."""
+    """The times when calls ended, started or were enqueued, whichever most have; and starts of synchronizing calls."""
     calls = stack.calls
     trusted = calls.evidence[rows] >= Evidence.ANNOTATION
     end, start = (np.where(trusted, column[rows], NO_TIME) for column in (calls.end, calls.start))
@@ -248,7 +248,7 @@ def _merge_coalesced(stack: Stack, rows: Int64s, number: Int64s) -> tuple[Int64s
 
 
 def _others_have_several(number: Int64s, length: Int64s) -> Bools:
-    """Whether another part of the same collective has several calls too, or there is no other part."""
+    """True if another part of the same collective has several calls too, or there is no other part."""
     starts = starts_of(number)
     count = np.diff(np.append(starts, len(number)))
     several = np.add.reduceat(length > 1, starts)
@@ -355,7 +355,7 @@ def _majority(stack: Stack, matching: Matching) -> tuple[Int64s, Bools]:
 
 
 def _differs_from_first(column: Int64s | Int32s, known: Bools, starts: Int64s, length: Int64s) -> Bools:
-    """Whether a row is known and differs from the first known row of its run."""
+    """True for known rows that differ from the first known row of their run."""
     first = np.repeat(column[_first_known(known, starts)], length)
     differs: Bools = known & (column != first)
     return differs
@@ -408,7 +408,7 @@ def repeated_finding(repeated: Tally) -> list[Finding]:
 
 
 def wrong_findings(mismatched: Tally, missing: Tally) -> list[Finding]:
-    """What is wrong with the job itself, one line each; `diagnose` explains it."""
+    """The problems of the job itself, one line each; `diagnose` explains it."""
     found = []
     for tally, reason, description in (
         (mismatched, "mismatched_collectives", "not the same on all ranks in operation, size or type"),
@@ -423,7 +423,7 @@ def wrong_findings(mismatched: Tally, missing: Tally) -> list[Finding]:
 
 
 def covered(stack: Stack, matching: Matching, collective: Int64s, rank: Int64s) -> Bools:
-    """Whether the sources of a rank would contain its part in a collective, had it taken part."""
+    """True if the sources of a rank would contain its part in a collective, had it taken part."""
     if not len(collective):
         return np.zeros(0, np.bool_)
     coverage = stack.coverage

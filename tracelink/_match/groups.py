@@ -29,7 +29,7 @@ CPU_BACKENDS = frozenset({"gloo", "mpi", "ucc"})
 
 
 def names_by_backend(recorders: Iterable[Sequence[str]]) -> dict[str, str]:
-    """What to add to the names of groups that several backends use, by `backend:name`; one of them keeps the name.
+    """The additions to the names of groups that several backends use, by `backend:name`; one of them keeps the name.
 
     Each backend counts the collectives of a group on its own, so that equal numbers are different collectives.
     """
@@ -45,7 +45,7 @@ def names_by_backend(recorders: Iterable[Sequence[str]]) -> dict[str, str]:
 
 
 def is_default(name: str, description: str) -> bool:
-    """Whether a group is that of all ranks."""
+    """True if a group is that of all ranks."""
     return name in DEFAULT_NAMES or description == DEFAULT_DESCRIPTION
 
 
@@ -78,7 +78,7 @@ class _SameGroup(Struct):
 
     @property
     def is_default(self) -> bool:
-        """Whether it is the group of all ranks."""
+        """True if it is the group of all ranks."""
         return any(group.is_default for group in self.all())
 
     def all(self) -> Iterable[_LocalGroup]:
@@ -378,7 +378,7 @@ class _LocalGroup(Struct):
     used: bool = False
     described: bool = False
     listed: bool = False
-    """Whether a source lists all members; else they are those that are known to use it."""
+    """True if a source lists all members; else they are those that are known to use it."""
     contradictions: frozenset[tuple[int, ...]] = frozenset()
     """Different member lists in the rank's sources."""
     explained_by: str = ""
@@ -386,12 +386,12 @@ class _LocalGroup(Struct):
 
     @property
     def is_default(self) -> bool:
-        """Whether it has the name or description of the group of all ranks."""
+        """True if it has the name or description of the group of all ranks."""
         return is_default(self.alias, self.description)
 
     @property
     def is_pointer(self) -> bool:
-        """Whether its name is an address that no source explains."""
+        """True if its name is an address that no source explains."""
         return not self.described and not self.explained_by and bool(POINTER.fullmatch(self.name))
 
     @property
@@ -432,7 +432,7 @@ class _References(Struct, frozen=True):
     partial: Sequence[frozenset[int]]
     size: Sequence[int]
     named: Bools
-    """Whether the calls refer to a group at all: waits do not."""
+    """True if the calls refer to a group at all: waits do not."""
     count: Int64s
     """The number of collectives; messages are matched without a group too."""
 
@@ -510,7 +510,7 @@ def _key_by_members(members: Sequence[int]) -> str:
 
 
 def _has_named_twin(group: _LocalGroup, known: Mapping[tuple[int, str], _LocalGroup]) -> bool:
-    """Whether the rank has a named group with the same members."""
+    """True if the rank has a named group with the same members."""
     return any(
         other.name and other.rank == group.rank and set(other.members) == set(group.members)
         for other in known.values()

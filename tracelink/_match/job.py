@@ -56,11 +56,11 @@ BATCH_CALLS = 1 << 16
 """Calls of ranks that one worker cuts at once."""
 
 TRIES = 3
-"""How often everything is matched, if workers are lost."""
+"""The number of times that everything is matched, if workers are lost."""
 
 
 class JobTables(Struct, frozen=True):
-    """What all ranks did together, with times on the reference clock."""
+    """All that the ranks did together, with times on the reference clock."""
 
     strings: Sequence[str]
     """Texts by the codes in the tables."""
@@ -152,7 +152,7 @@ _Tables = tuple[Collectives, Participations, Messages]
 
 
 class _Planned(Struct, frozen=True):
-    """What the first process knows of the plan."""
+    """The plan as the first process knows it."""
 
     plan: Stored[Plan]
     round_trips: Stored[Crossings]
@@ -173,7 +173,7 @@ class _MatchedPart(Struct, frozen=True):
 
     @classmethod
     def of(cls, matching: Matching, verdicts: Verdicts, messages: MatchedMessages) -> _MatchedPart:
-        """What was matched, without what is not needed to measure it."""
+        """All that was matched, without what is not needed to measure it."""
         return cls(replace(matching, calls=Calls.empty()), Lean.of(matching.calls), verdicts, messages)
 
     def measured(self, plan: Plan, clocks: Clocks) -> _Tables:
@@ -185,7 +185,7 @@ class _MatchedPart(Struct, frozen=True):
 
 
 class _Part(Struct, frozen=True):
-    """What the first process knows of a part."""
+    """A part as the first process knows it."""
 
     tables: Stored[_Tables] | None
     """If the clocks were known."""

@@ -143,7 +143,7 @@ class _LineFit:
         self.lines = ClockLines(unchanged.copy(), np.zeros(clocks))
         self.fitted = np.zeros(clocks, np.bool_)
         self.drifts = np.zeros(clocks, np.bool_)
-        """Whether its drift is certain enough to be used."""
+        """True if its drift is certain enough to be used."""
         self._uncertainty = np.zeros(clocks)
         """Of each drift."""
         has_end = np.isfinite(observations.end)

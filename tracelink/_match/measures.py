@@ -144,7 +144,7 @@ def _described(
     spans: _Spans,
     duration: Int64s,
 ) -> dict[str, Any]:
-    """What each collective did, by its typical part, and how fast."""
+    """The work of each collective, by its typical part, and its speed."""
     operation, kind = calls.operation[verdicts.typical], calls.type[verdicts.typical]
     elements_in, elements_out = calls.elements_in[verdicts.typical], calls.elements_out[verdicts.typical]
     sizes = np.array([groups.size(row) for row in range(len(groups.rows))] or [0], np.int64)
@@ -305,7 +305,7 @@ def _round_trips(round_trips: Mapping[int, RoundTrips]) -> Iterator[Crossings]:
 def _roles(
     stack: Stack, groups: Groups, matching: Matching, verdicts: Verdicts
 ) -> tuple[Bools, Bools, Bools]:
-    """Whether each part waits for others, whether others wait for it, and whether all wait for all."""
+    """True for parts that wait for others, for parts that others wait for, and for those of which all wait for all."""
     typical, calls, strings = verdicts.typical, matching.calls, stack.strings
     operation = calls.operation[typical]
     empty = np.maximum(calls.elements_in, calls.elements_out)[typical] == 0
@@ -329,7 +329,7 @@ def _root_ranks(groups: Groups, matching: Matching, typical: Int64s) -> Int64s:
 
 
 def _even(matching: Matching) -> Bools:
-    """Whether all parts have equal inputs."""
+    """True if all parts have equal inputs."""
     if not len(matching):
         return np.zeros(0, np.bool_)
     elements_in = matching.calls.elements_in

@@ -107,11 +107,11 @@ class Observations(Table, frozen=True):
     meeting: Int64s
     clock: Int64s
     entered: Float64s
-    """When the last of its awaited ranks entered; -inf if none is awaited."""
+    """The time when the last of its awaited ranks entered; -inf if none is awaited."""
     left: Float64s
-    """When the first of its waiting ranks left; inf if none waits."""
+    """The time when the first of its waiting ranks left; inf if none waits."""
     end: Float64s
-    """When it left, if exits of the meeting compare clocks; else NaN."""
+    """The time when it left, if exits of the meeting compare clocks; else NaN."""
 
     @property
     def meetings(self) -> int:
@@ -234,7 +234,7 @@ class Difference(Struct, frozen=True):
 
 
 class Glance(Struct, frozen=True):
-    """What some meetings tell of ranks before any clock is known."""
+    """All that some meetings tell of ranks before any clock is known."""
 
     rank: Int64s
     first: Int64s

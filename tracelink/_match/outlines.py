@@ -46,7 +46,7 @@ class References(Table, frozen=True):
     members: Codes
     size: Int32s
     named: Bools
-    """Whether the calls refer to a group at all: waits do not."""
+    """True if the calls refer to a group at all: waits do not."""
     count: Int64s
     """Calls that are no messages."""
     collectives: Int64s
@@ -57,7 +57,7 @@ class References(Table, frozen=True):
     ends: Int64s
     """Sends and receives."""
     any_source: Bools
-    """Whether a receive names no source."""
+    """True if a receive names no source."""
     source: Int32s
     """The highest source that a receive names by its rank within the group."""
 
@@ -74,7 +74,7 @@ class Outline(Struct, frozen=True):
     """That the calls use, in the order of their codes."""
     references: References
     last_call: int
-    """When it requested or entered its last call; NO_TIME if unknown."""
+    """The time when it requested or entered its last call; NO_TIME if unknown."""
     recorded: bool
     """By a flight recorder that is complete to its end."""
     from_start: bool
@@ -118,7 +118,7 @@ def used_codes(rank: RankCalls) -> Int64s:
 
 
 def _is_one_of(calls: Calls, codes: Int64s, texts: Sequence[str], *names: str) -> Bools:
-    """Whether the operation of each call is one of `names`."""
+    """True for calls whose operation is one of `names`."""
     chosen = [code for code, text in zip(codes.tolist(), texts, strict=True) if text in names]
     return np.isin(calls.operation, chosen) if chosen else np.zeros(len(calls), np.bool_)
 
@@ -316,7 +316,7 @@ UNEQUAL = (Operation.ALL_TO_ALL, Operation.BARRIER, Operation.COALESCED)
 
 
 def is_one_of(operation: Int32s, strings: StringTable, names: Sequence[str]) -> Bools:
-    """Whether each operation is one of `names`."""
+    """True for operations that are one of `names`."""
     return np.isin(operation, [code for name in names if (code := strings.find(name)) != UNKNOWN])
 
 
@@ -341,7 +341,7 @@ def item_sizes(types: Int32s, strings: StringTable) -> Int64s:
 
 
 class Tally(Struct, frozen=True):
-    """How many are affected, and the first of them."""
+    """The number of those affected, and the first of them."""
 
     count: int = 0
     example: str = ""

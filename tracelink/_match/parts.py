@@ -72,7 +72,7 @@ class _Cutter:
 
 
 class _Sizes(Struct, frozen=True):
-    """What the references of all ranks say of each group; the first entry is of calls without a group."""
+    """The references of all ranks to each group; the first entry is of calls without a group."""
 
     references: References
     rank: Int64s
@@ -116,7 +116,7 @@ class Lists(Struct, frozen=True):
 
 
 class Plan(Struct, frozen=True):
-    """What matching a part needs to know of all ranks."""
+    """All that matching a part needs to know of all ranks."""
 
     strings: StringTable
     groups: Groups
@@ -196,7 +196,7 @@ class Piece(Calls, frozen=True):
 
 
 IN_OUTLINES = ("members", "size", "shape")
-"""What calls have in common with the outline of their rank, and matching does not need."""
+"""Columns that calls have in common with the outline of their rank, and that matching does not need."""
 
 
 def coded(rank: RankCalls, plan: Plan) -> Piece:

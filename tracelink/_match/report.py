@@ -57,7 +57,7 @@ def _headline(clocks: Clocks) -> str:
 
 
 def _basis(clocks: Clocks) -> Iterator[Paragraph]:
-    """How the offsets were estimated, and what they do not show."""
+    """The way in which the offsets were estimated, and what they do not show."""
     if clocks.mode == ClockMode.NONE:
         yield Paragraph(
             "Clocks are not corrected (--clock none). To correct them, use --clock host or --clock collectives."

@@ -34,7 +34,7 @@ MOST_EDITS = 1000
 
 
 class SequencePairing(Struct, frozen=True):
-    """Which reference call each call is."""
+    """The reference call that each call is."""
 
     index: Int64s
     """Of the reference call, UNKNOWN if there is none, AMBIGUOUS if it could be several."""
@@ -67,7 +67,7 @@ def pair(calls: CallSequence, reference: CallSequence) -> SequencePairing:
 
 
 def _have_times(calls: CallSequence, reference: CallSequence) -> bool:
-    """Whether both have times, which prove more than a few certain labels among many ambiguous ones."""
+    """True if both have times, which prove more than a few certain labels among many ambiguous ones."""
     return bool((calls.time != NO_TIME).any() and (reference.time != NO_TIME).any())
 
 
@@ -192,9 +192,9 @@ class AlignedSequences(Struct, frozen=True):
     sequence: Int64s
     """The number of each position, or UNKNOWN."""
     ambiguous: Bools
-    """Whether the position has one call, which could also be at several others."""
+    """True if the position has one call, which could also be at several others."""
     uncertain: Bools
-    """Whether an ambiguous call could be at this position."""
+    """True if an ambiguous call could be at this position."""
 
 
 class _Consensus:

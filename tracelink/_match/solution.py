@@ -273,7 +273,7 @@ def _intervals(kept: Observations, dropped: Observations, lines: ClockLines) -> 
 
 
 def _strays(kept: Observations, dropped: Observations, clocks: int) -> tuple[Float64s, Float64s]:
-    """How far each clock is from its line in skipped observations, backward and forward."""
+    """The distance of each clock from its line in skipped observations, backward and forward."""
     by_meeting, by_clock = (
         Segments(kept.meeting, dropped.meetings + kept.meetings),
         Segments(dropped.clock, clocks),

@@ -1,4 +1,4 @@
-"""Which of several equal calls of two ranks are the same, by their times, although the ranks' clocks may differ."""
+"""Equal calls of two ranks: the ones that are the same, by their times, although the ranks' clocks may differ."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ class CallSequence(Table, frozen=True):
     """The calls of one rank in one group, in order."""
 
     label: Int64s
-    """What the call does: equal for calls that can be the same."""
+    """The action of the call: equal for calls that can be the same."""
     time: Int64s
     """Of the same kind for all ranks, on the rank's own clock; NO_TIME if unknown."""
     sequence: Int64s
     """The number within the group, or UNKNOWN."""
     entered: Int64s
-    """When it started, if `time` is the end and no rank can end before all have started; else NO_TIME."""
+    """The time when it started, if `time` is the end and no rank can end before all have started; else NO_TIME."""
 
 
 class Timeline:
@@ -183,17 +183,17 @@ class Shift(Struct, frozen=True):
         return np.where(time == NO_TIME, NO_TIME, time + shift)
 
     def scatters_like(self, sharpest: Shift) -> bool:
-        """Whether its calls scatter more than those of the sharpest shift only by chance."""
+        """True if its calls scatter more than those of the sharpest shift only by chance."""
         chance = 1 + CHANCE / float(min(self.matched, sharpest.matched)) ** 0.5
         return bool(self.spread <= sharpest.spread * chance)
 
     def is_exact(self, calls: int, reference: int) -> bool:
-        """Whether all calls coincide as well as possible, with a plausible offset."""
+        """True if all calls coincide as well as possible, with a plausible offset."""
         sharp = self.spread <= FINEST_NS and abs(self.offset) <= PLAUSIBLE_NS
         return sharp and self.matched == calls == reference
 
     def same_offset(self, other: Shift) -> bool:
-        """Whether both are the same offset between the clocks."""
+        """True if both are the same offset between the clocks."""
         return abs(self.offset - other.offset) <= DECIDES * min(self.spread, other.spread)
 
 
@@ -215,7 +215,7 @@ def shift_of(calls: CallSequence, reference: CallSequence, index: Int64s) -> Shi
 
 
 def sharp(shift: Shift, reference: CallSequence, decides: int) -> bool:
-    """Whether the gap between equal calls is at least `decides` times the scatter."""
+    """True if the gap between equal calls is at least `decides` times the scatter."""
     return decides * shift.spread <= Timeline(reference).typical_gap()
 
 
@@ -252,7 +252,7 @@ def best_shift(shifts: Sequence[Shift], reference: CallSequence, decides: int) -
 
 
 def overlap(calls: CallSequence, reference: CallSequence, index: Int64s, drift: float = 0.0) -> bool:
-    """Whether nearly all pairs that must overlap in time do so with one offset between the clocks."""
+    """True if nearly all pairs that must overlap in time do so with one offset between the clocks."""
     paired = np.flatnonzero((index >= 0) & (calls.time != NO_TIME))
     paired = paired[reference.time[index[paired]] != NO_TIME]
     partners = index[paired]
@@ -270,7 +270,7 @@ def overlap(calls: CallSequence, reference: CallSequence, index: Int64s, drift: 
 
 
 def _coincide(shift: Shift, calls: CallSequence, reference: CallSequence) -> bool:
-    """Whether most calls in the time that both ranks recorded are paired."""
+    """True if most calls in the time that both ranks recorded are paired."""
     expected, times = shift.expected(calls.time), reference.time
     expected, times = expected[expected != NO_TIME], times[times != NO_TIME]
     first, last = max(expected.min(), times.min()), min(expected.max(), times.max())
@@ -321,7 +321,7 @@ def _peaks(timeline: Timeline, reference: Timeline) -> Iterator[int]:
 
 
 def _drift(time: Int64s, difference: Float64s) -> float:
-    """How much faster the reference's clock runs, from the first and the last third of the differences."""
+    """The rate by which the reference's clock runs faster, from the first and the last third of the differences."""
     third = len(time) // 3
     if third < FEWEST:
         return 0.0
