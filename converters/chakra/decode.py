@@ -69,6 +69,11 @@ class Decoded(Struct, frozen=True):
                 return value_of(attribute)
         return None
 
+    def metadata_integer(self, name: str, largest: int) -> int | None:
+        """An attribute of the metadata; None unless it is an integer from 0 to `largest`."""
+        value = self.metadata_value(name)
+        return value if type(value) is int and 0 <= value <= largest else None
+
 
 class _File:
     """Collects the batches of a file."""

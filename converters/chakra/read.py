@@ -150,10 +150,10 @@ class _Reading(Struct, frozen=True):
 def _trace_of(reading: _Reading) -> RankTrace:
     """Every node as an event, every dependency as an edge."""
     decoded, nodes = reading.decoded, reading.decoded.nodes
-    rank, groups = _integer(decoded.metadata_value(schema.MetadataName.RANK), LARGEST_RANK), _groups(reading)
+    rank, groups = decoded.metadata_integer(schema.MetadataName.RANK, LARGEST_RANK), _groups(reading)
     kinds = kinds_of(nodes)
     dependencies, times = dependencies_of(nodes, kinds), times_of(nodes, kinds)
-    process = _integer(decoded.metadata_value(schema.MetadataName.PROCESS), UNSIGNED)
+    process = decoded.metadata_integer(schema.MetadataName.PROCESS, UNSIGNED)
     track, tracks = tracks_of(nodes, kinds, "" if process is None else str(process))
     reading.findings.extend(_byte_findings(reading.source.path, decoded, reading.damage))
     reading.findings.extend(_node_findings(reading.source.path, nodes, dependencies, times.unusable))
@@ -227,11 +227,10 @@ def _groups(reading: _Reading) -> Groups:
         reading.findings.append(
             Finding(Severity.WARNING, "unreadable_groups", problem, source=reading.source.path)
         )
-    return Groups(groups_in(described), _integer(value(schema.MetadataName.WORLD_SIZE), LARGEST_RANK) or 0)
-
-
-def _integer(value: Any, largest: int) -> int | None:
-    return value if type(value) is int and 0 <= value <= largest else None
+    return Groups(
+        groups_in(described),
+        reading.decoded.metadata_integer(schema.MetadataName.WORLD_SIZE, LARGEST_RANK) or 0,
+    )
 
 
 # Nodes read again from their file as payloads.

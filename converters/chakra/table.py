@@ -89,6 +89,15 @@ class Attribute(Struct, frozen=True):
         return column
 
 
+Column = tuple[Name, Int64s, Sequence[Any] | npt.NDArray[Any]]
+"""The name of an attribute, the nodes that have it, and their values."""
+
+
+def attributes_by_name(columns: Iterable[Column]) -> dict[str, Attribute]:
+    """Attributes of the kinds that both feeders read; those that no node has are left out."""
+    return {str(name): Attribute.of(name.kind, rows, values) for name, rows, values in columns if len(rows)}
+
+
 class NodeTable(Table, frozen=True):
     """One row for each node, in the order of the file."""
 
@@ -340,11 +349,11 @@ def add_gaps(nodes: NodeTable, gaps: Gaps) -> NodeTable:
 def one_idle_node() -> NodeTable:
     """The table of a rank without nodes: simulators need a node to start with."""
     first, no_links = np.zeros(1, np.int64), Links.of([[]])
-    attributes: dict[Name, Sequence[str] | Int64s] = {
-        Name.IS_CPU_OP: first,
-        Name.STREAM: first,
-        Name.CATEGORY: [str(Category.IDLE)],
-    }
+    attributes: list[Column] = [
+        (Name.IS_CPU_OP, first, first),
+        (Name.STREAM, first, first),
+        (Name.CATEGORY, first, [str(Category.IDLE)]),
+    ]
     return NodeTable(
         first + FIRST_ID,
         np.zeros(1, np.int32),
@@ -354,7 +363,7 @@ def one_idle_node() -> NodeTable:
         no_links,
         no_links,
         [IDLE],
-        {str(name): Attribute.of(name.kind, first, values) for name, values in attributes.items()},
+        attributes_by_name(attributes),
     )
 
 
@@ -369,18 +378,13 @@ def add_work(nodes: NodeTable) -> NodeTable:
     micros = nodes.duration[computes]
     exact = nodes.attribute(Name.DURATION).integers(len(nodes), UNKNOWN)[computes]
     time = np.where(exact == UNKNOWN, micros * MICROSECOND, exact)
-    values: dict[Name, tuple[Int64s, Sequence[Any] | Int64s]] = {
-        Name.READ_TENSORS: (everything, [()] * len(nodes)),
-        Name.WRITTEN_TENSORS: (everything, [()] * len(nodes)),
-        Name.OPERATIONS: (computes, np.ones(len(computes), np.int64)),
-        Name.TENSOR_SIZE: (computes, np.maximum(time, 1) * H100_BYTES_PER_NANOSECOND),
-    }
-    added = {
-        str(name): Attribute.of(name.kind, rows, column)
-        for name, (rows, column) in values.items()
-        if len(rows)
-    }
-    return replace(nodes, attributes={**nodes.attributes, **added})
+    added: list[Column] = [
+        (Name.READ_TENSORS, everything, [()] * len(nodes)),
+        (Name.WRITTEN_TENSORS, everything, [()] * len(nodes)),
+        (Name.OPERATIONS, computes, np.ones(len(computes), np.int64)),
+        (Name.TENSOR_SIZE, computes, np.maximum(time, 1) * H100_BYTES_PER_NANOSECOND),
+    ]
+    return replace(nodes, attributes={**nodes.attributes, **attributes_by_name(added)})
 
 
 def _latest_end(lane: Int64s, end: Int64s) -> Int64s:
@@ -457,13 +461,10 @@ def contracted(nodes: NodeTable, keep: Bools, lane: Int64s) -> NodeTable:
 
 def kept_attribute(column: Attribute, keep: Bools) -> Attribute:
     """The attribute of the nodes to keep, by their new rows."""
-    chosen = np.flatnonzero(keep[column.rows])
-    values = (
-        column.values[chosen]
-        if isinstance(column.values, np.ndarray)
-        else [column.values[index] for index in chosen.tolist()]
+    kept = np.flatnonzero(keep[column.rows])
+    return Attribute(
+        (np.cumsum(keep) - 1)[column.rows[kept]], chosen(column.values, kept), column.kinds[kept]
     )
-    return Attribute((np.cumsum(keep) - 1)[column.rows[chosen]], values, column.kinds[chosen])
 
 
 class _Chains:

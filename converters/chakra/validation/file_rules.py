@@ -512,7 +512,7 @@ def _checked(
     task: Task, content: _Content, failure: Iterable[tuple[Rule, Sequence[str]]] | None = None
 ) -> Checked:
     decoded, path = content.decoded, task.file.source.path
-    metadata_rank = _integer(decoded, MetadataName.RANK, LARGEST_RANK)
+    metadata_rank = decoded.metadata_integer(MetadataName.RANK, LARGEST_RANK)
     ranks = (task.file.rank, metadata_rank, task.default_rank)
     rank = next(rank for rank in ranks if rank is not None)
     groups = task.groups or _groups_in_metadata(decoded, path)
@@ -528,7 +528,7 @@ def _checked(
             path, rank, len(trace.nodes), task.variant or _variant_of(decoded), task.file.source.bytes
         ),
         groups,
-        _integer(decoded, MetadataName.WORLD_SIZE, LARGEST_RANK + 1) or 0,
+        decoded.metadata_integer(MetadataName.WORLD_SIZE, LARGEST_RANK + 1) or 0,
         collectives_of(trace),
         messages_of(trace),
         steps_of(trace),
@@ -549,11 +549,6 @@ def _variant_of(decoded: Decoded) -> Variant:
 def _groups_in_metadata(decoded: Decoded, path: str) -> Groups:
     text = decoded.metadata_value(MetadataName.GROUPS)
     return groups_of(text, path, with_names=True) if isinstance(text, str | bytes) else Groups()
-
-
-def _integer(decoded: Decoded, name: str, largest: int) -> int | None:
-    value = decoded.metadata_value(name)
-    return value if type(value) is int and 0 <= value <= largest else None
 
 
 def _written_ranks(decoded: Decoded) -> Numbers:

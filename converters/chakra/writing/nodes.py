@@ -5,11 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import lru_cache
-from typing import Any
 
 import msgspec
 import numpy as np
-import numpy.typing as npt
 
 from tracelink._io.framing import delimited
 from tracelink._io.salvage import PLAIN
@@ -19,7 +17,7 @@ from tracelink._model.graph import Excerpt, recorded_payloads
 from tracelink.converters.chakra import schema
 from tracelink.converters.chakra.decode import attribute
 from tracelink.converters.chakra.schema import FIRST_ID
-from tracelink.converters.chakra.table import Attribute, NodeTable
+from tracelink.converters.chakra.table import Column, NodeTable, attributes_by_name
 from tracelink.converters.chakra.writing.communications import GroupNumbers
 from tracelink.converters.chakra.writing.plan import Plan
 from tracelink.converters.chakra.writing.slots import TIMED
@@ -45,9 +43,6 @@ _NOT_PYTHON = re.compile(rb"true|false|null|NaN|Infinity|[\\\n\x80-\xff]")
 _QUOTE = b'"'
 """Starts a value from another Chakra trace, which is in Python syntax already."""
 
-Column = tuple[schema.Name, Int64s, npt.NDArray[Any] | Sequence[Any]]
-"""The name of an attribute, the nodes that have it, and their values."""
-
 
 def table_of(plan: Plan, groups: GroupNumbers, strings: Sequence[str]) -> NodeTable:
     """The nodes in the order of their ids; `strings` are the names in the communication of the job."""
@@ -64,11 +59,7 @@ def table_of(plan: Plan, groups: GroupNumbers, strings: Sequence[str]) -> NodeTa
         plan.data.links,
         plan.control,
         [name or UNNAMED for name in plan.part.graph.strings],
-        {
-            str(name): Attribute.of(name.kind, rows, values)
-            for name, rows, values in _attributes(plan, groups, strings)
-            if len(rows)
-        },
+        attributes_by_name(_attributes(plan, groups, strings)),
     )
 
 
