@@ -166,33 +166,19 @@ CHAKRA_NODES = Format(
         "tracelink.converters.chakra.json_form:NodesAsJson",
     ),
 )
-DOT = Format(
-    "dot",
-    conversion=ConversionSpec(
-        "nodes and dependencies as a graph that graphviz draws",
-        ("chakra",),
-        (".dot", ".gv"),
-        "tracelink.converters.chakra.drawings:DotDrawing",
-        draws=True,
-    ),
-)
-GRAPHML = Format(
+
+
+def _drawing(name: str, what: str, suffixes: tuple[str, ...], drawing: str) -> Format:
+    """A format of drawings of `.et` files."""
+    place = f"tracelink.converters.chakra.drawings:{drawing}"
+    return Format(name, conversion=ConversionSpec(what, ("chakra",), suffixes, place, draws=True))
+
+
+DOT = _drawing("dot", "nodes and dependencies as a graph that graphviz draws", (".dot", ".gv"), "DotDrawing")
+GRAPHML = _drawing(
     "graphml",
-    conversion=ConversionSpec(
-        "nodes and dependencies as a graph for networkx, Gephi and yEd",
-        ("chakra",),
-        (".graphml",),
-        "tracelink.converters.chakra.drawings:GraphmlDrawing",
-        draws=True,
-    ),
+    "nodes and dependencies as a graph for networkx, Gephi and yEd",
+    (".graphml",),
+    "GraphmlDrawing",
 )
-SVG = Format(
-    "svg",
-    conversion=ConversionSpec(
-        "nodes and dependencies as a picture that opens in a browser",
-        ("chakra",),
-        (".svg",),
-        "tracelink.converters.chakra.drawings:SvgDrawing",
-        draws=True,
-    ),
-)
+SVG = _drawing("svg", "nodes and dependencies as a picture that opens in a browser", (".svg",), "SvgDrawing")

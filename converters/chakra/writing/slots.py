@@ -12,6 +12,7 @@ from tracelink._model.call_tree import callers, depths, exclusive_time, innermos
 from tracelink._model.columns import UNKNOWN, Bools, Int64s, Table, lookup, ranges, scatter, values_at
 from tracelink._model.events import GPU_WORK, EventKind, Key, Relation
 from tracelink._model.graph import Excerpt
+from tracelink._order.order import Lanes as Threads
 from tracelink.converters.chakra.schema import FIRST_ID
 from tracelink.converters.chakra.table import Links
 from tracelink.converters.chakra.writing.communications import Communication, usable
@@ -198,17 +199,8 @@ def device_of(part: Excerpt, host: Host) -> Device:
 
 def _last_node_before(part: Excerpt, host: Host, calls: Int64s) -> Int64s:
     """For each call the index of the last node that started before it on its thread, or UNKNOWN."""
-    events = part.events
-    track, time = events.track[calls].astype(np.int64), events.start[calls]
-    found = np.full(len(calls), UNKNOWN, np.int64)
-    for lane in np.unique(track).tolist():
-        nodes = np.flatnonzero((host.lane == lane) & host.timed)
-        nodes = nodes[np.argsort(host.start[nodes], kind="stable")]
-        of_lane = np.flatnonzero(track == lane)
-        before = np.searchsorted(host.start[nodes], time[of_lane], side="right") - 1
-        if len(nodes):
-            found[of_lane] = np.where(before < 0, UNKNOWN, nodes[before])
-    return found
+    by_start = Threads.of(np.where(host.timed, host.lane, UNKNOWN), host.start)
+    return by_start.last_before(part.events.track[calls].astype(np.int64), part.events.start[calls] + 1)
 
 
 # The nodes of a rank as slots, the order of their ids, and the dependencies that agree with this order.
