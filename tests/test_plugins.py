@@ -382,7 +382,7 @@ def test_what_is_imported_is_what_is_declared() -> None:
         assert plugins.writer(name).name == name
         assert callable(plugins.writer(name).write)
         assert hasattr(plugins.writer(name), "configured") == bool(writer.options)
-        assert hasattr(plugins.writer(name), "forecast") == writer.forecasts
+        assert hasattr(plugins.writer(name), "forecast") == bool(writer.timeline)
         assert hasattr(plugins.writer(name), "of_files") == writer.copies
     for name, conversion in plugins.conversions().items():
         assert conversion.summary

@@ -108,7 +108,7 @@ PERFETTO = Format(
         (".pftrace", ".pftrace.gz", ".perfetto-trace", ".perfetto-trace.gz"),
         "tracelink.converters.perfetto.native_writer:PerfettoWriter",
         options=OPTIONS,
-        forecasts=True,
+        timeline="native",
     ),
 )
 PERFETTO_JSON = Format(
@@ -118,7 +118,7 @@ PERFETTO_JSON = Format(
         JSON_SUFFIXES,
         "tracelink.converters.perfetto.json_writer:PerfettoJsonWriter",
         options=OPTIONS,
-        forecasts=True,
+        timeline="JSON",
     ),
     conversion=ConversionSpec(
         "the same timeline as JSON, from a .pftrace that tracelink wrote",

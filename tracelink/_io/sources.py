@@ -524,7 +524,8 @@ def _inflated(source: Source) -> BinaryIO:
 
 RANK = re.compile(r"\d{1,6}", re.ASCII)
 SHOWN = 3
-MAYBE_DUMPS = frozenset({"", "flight-recorder"})
+RECORDER_FORMAT = "flight-recorder"
+MAYBE_DUMPS = frozenset({"", RECORDER_FORMAT})
 """The formats that users give to sources that can be dumps."""
 
 
@@ -559,8 +560,6 @@ def _ranked(source: Source, prefix: str) -> Source:
 
 
 Paths = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
-
-RECORDER_FORMAT = "flight-recorder"
 
 
 def discover_inputs(

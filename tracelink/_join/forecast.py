@@ -42,7 +42,7 @@ def forecast_output(
     on_forecast: OnForecast | None,
 ) -> Sequence[Finding]:
     """Findings on an output that is about to be written; calls `on_forecast` with its size if given."""
-    if not plugins.writer_spec(writer.name).forecasts or (job.events < LARGE_JOB and not on_forecast):
+    if not plugins.writer_spec(writer.name).timeline or (job.events < LARGE_JOB and not on_forecast):
         return ()
     compressed = path.endswith(GZIP_SUFFIX)
     forecast = isolated(writer.name, "writer", lambda: writer.forecast(job, engine, compressed=compressed))
@@ -108,12 +108,6 @@ def memory_finding(memory: int, rest: str, path: str) -> Finding:
 # Smaller ways to write a job that would fit.
 
 
-KIND_OF_FORMAT = {"perfetto-json": TraceKind.JSON, "perfetto": TraceKind.NATIVE}
-"""Formats that the UI shows."""
-
-SMALLEST = "perfetto"
-SMALLEST_SUFFIX = ".pftrace"
-
 ALL, LINK, NONE = "all", "link", "none"
 MARGIN = 0.9
 """A suggested output needs at most this part of the limit, because its size is a forecast too."""
@@ -137,16 +131,17 @@ class OutputPlan(Struct, frozen=True):
 
     def memory(self, unpacked: int) -> int:
         """The memory that the UI needs for it; 0 if the UI does not show the format."""
-        kind = KIND_OF_FORMAT.get(self.format)
-        return ui_memory(kind, unpacked, bare=self.bare) if kind else 0
+        kind = plugins.writer_spec(self.format).timeline
+        return ui_memory(TraceKind(kind), unpacked, bare=self.bare) if kind else 0
 
     def smallest(self) -> Iterator[OutputPlan]:
         """The same in the smallest format, unless it is that."""
-        if self.format == SMALLEST:
+        if plugins.writer_spec(self.format).timeline == TraceKind.NATIVE:
             return
-        stem = self._stem()
-        argument = f"-o {stem}{SMALLEST_SUFFIX}" if stem else f"--to {SMALLEST}"
-        yield replace(self, format=SMALLEST, arguments=(*self.arguments, argument))
+        stem, writers = self._stem(), plugins.writers()
+        smallest = next(name for name, spec in writers.items() if spec.timeline == TraceKind.NATIVE)
+        argument = f"-o {stem}{writers[smallest].suffixes[0]}" if stem else f"--to {smallest}"
+        yield replace(self, format=smallest, arguments=(*self.arguments, argument))
 
     def with_args(self, args: str) -> Iterator[OutputPlan]:
         """The same with fewer arguments of events, unless it has no more."""

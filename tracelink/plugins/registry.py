@@ -117,8 +117,8 @@ class WriterSpec:
     files: Files = Files.ONE
     options: Mapping[str, Sequence[str]] = field(default_factory=dict)
     """The values that each option can have; the first is the default. `configured` makes a writer with options."""
-    forecasts: bool = False
-    """True if the writer's method `forecast` estimates how much it will write."""
+    timeline: str = ""
+    """How what it writes is stored if Perfetto's UI shows it, `JSON` or `native`; `forecast` estimates its size."""
     copies: bool = False
     """True if files of ranks are copied as they are: the method `of_files` makes a writer for these files."""
 
