@@ -227,8 +227,7 @@ def arguments(run: tuple[str, ...], inputs: Path) -> list[str]:
 def test_no_control_character_is_printed(
     run: tuple[str, ...], terminal: bool, inputs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(console, "is_terminal", lambda **_: terminal)
-    monkeypatch.setattr("tracelink.cli.terminal.is_terminal", lambda *, stderr=False: terminal and not stderr)
+    monkeypatch.setattr(console, "is_terminal", lambda *, stderr=False: terminal and not stderr)
     monkeypatch.chdir(tmp_path)
     result = CliRunner().invoke(main, arguments(run, inputs), prog_name="tracelink", color=True)
     assert "tracelink: unexpected" not in result.output

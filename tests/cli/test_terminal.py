@@ -15,9 +15,8 @@ import pytest
 
 from builders.command_line import Job, Run
 from tracelink._model.findings import Finding, Severity
-from tracelink.cli import terminal as progress
-from tracelink.cli.console import Console
-from tracelink.cli.terminal import total_bytes, watching
+from tracelink.cli import console as progress
+from tracelink.cli.console import Console, total_bytes, watching
 
 
 class Terminal(io.StringIO):

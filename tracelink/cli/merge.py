@@ -23,7 +23,7 @@ from tracelink._model.text import about, counted, size
 from tracelink._run import Watch
 from tracelink._run.reading import WORK
 from tracelink.cli.answer import print_errors, show
-from tracelink.cli.console import Console, is_terminal
+from tracelink.cli.console import Bar, Console, is_terminal, watching
 from tracelink.cli.main import FINE, NO, Terminated
 from tracelink.cli.options import (
     Traces,
@@ -32,7 +32,6 @@ from tracelink.cli.options import (
     option,
     reads,
 )
-from tracelink.cli.terminal import Bar, watching
 
 if TYPE_CHECKING:
     from tracelink._api.outputs import Merged

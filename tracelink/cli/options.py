@@ -15,8 +15,7 @@ from tracelink._model.errors import did_you_mean
 from tracelink._model.text import counted
 from tracelink._run import engine_for
 from tracelink._run.reading import SELECTING, Flag, ReadOptions, flags_of, text_of
-from tracelink.cli.console import Console
-from tracelink.cli.terminal import watching
+from tracelink.cli.console import Console, watching
 
 if TYPE_CHECKING:
     from tracelink._model.metrics import Metrics

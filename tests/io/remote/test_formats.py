@@ -16,7 +16,7 @@ from builders.nsys import example, parquet_folder
 from tracelink._model.errors import UsageError
 from tracelink._open.trace import OpenTrace
 from tracelink.cli import main
-from tracelink.cli.terminal import total_bytes
+from tracelink.cli.console import total_bytes
 
 SAMPLES = Path(__file__).parents[3] / "samples"
 
