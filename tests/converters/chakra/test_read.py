@@ -29,6 +29,7 @@ from builders.chakra_files import (
 from builders.data import foreign, traces
 from builders.trace import pairs
 from tracelink import samples
+from tracelink._api.functions import linked_job
 from tracelink._io.targets import StreamTarget
 from tracelink._model.columns import NO_TIME, UNKNOWN
 from tracelink._model.events import EventKind, Relation, Track, TrackKind
@@ -272,7 +273,7 @@ class TestEdges:
 def ranks_of(folder: Path, *files: EtFile) -> Job:
     for trace in files:
         trace.save(folder)
-    return api.collectives(folder)
+    return linked_job(folder)
 
 
 def collectives(job: Job) -> list[tuple[str, str, int, str]]:
@@ -505,8 +506,8 @@ def matched(job: Job) -> Counter[tuple[Any, ...]]:
 def test_what_is_written_reads_equal(pair: str, whole: bool, tmp_path: Path) -> None:
     merged = api.merge(traces(pair), output=tmp_path / "job", to="chakra")
     files = [output for output in merged.outputs if output.path.endswith(".et")]
-    job = api.collectives([output.path for output in files])
-    before, after = matched(api.collectives(traces(pair))), matched(job)
+    job = linked_job([output.path for output in files])
+    before, after = matched(linked_job(traces(pair))), matched(job)
     assert after <= before
     assert (after == before) == whole
     assert job.events == sum(output.events for output in files)
