@@ -30,13 +30,13 @@ COMMON = {
 
 
 def is_own(head: bytes, name: str = "") -> bool:
-    """Whether the first packet is one that tracelink writes."""
+    """True if the first packet is one that tracelink writes."""
     bounds = _packet_at(head, 0)
     return bounds is not None and head.startswith(MARK, bounds[0])
 
 
 def is_native(head: bytes, name: str = "") -> bool:
-    """Whether packets follow one another, as in the traces that Perfetto records."""
+    """True if packets follow one another, as in the traces that Perfetto records."""
     if is_own(head):
         return True
     offset, common = 0, False
@@ -54,8 +54,8 @@ def is_native(head: bytes, name: str = "") -> bool:
     return common
 
 
-def is_of_others(head: bytes, name: str = "") -> bool:
-    """Whether another program wrote it."""
+def is_foreign_native(head: bytes, name: str = "") -> bool:
+    """True if another program wrote it."""
     return is_native(head) and not is_own(head)
 
 
@@ -68,7 +68,7 @@ BUNDLED = key(BUNDLE, DELIMITED)
 
 
 def refusal(head: bytes) -> str:
-    """Why the trace of any other program is not read."""
+    """The reason for which the trace of another program is not read; empty if it is."""
     if PROFILED.search(head) or BUNDLED in head:
         return ""
     return (
@@ -78,7 +78,7 @@ def refusal(head: bytes) -> str:
 
 
 def _packet_at(head: bytes, offset: int) -> tuple[int, int] | None:
-    """Where the body of the packet at an offset begins and ends; None if there is no packet."""
+    """The bounds of the body of the packet at an offset; None if there is no packet."""
     if not head.startswith(HEAD, offset) or not (found := length_at(head, offset + len(HEAD))):
         return None
     length, begin = found
@@ -140,7 +140,7 @@ TRACK_EVENTS = Format(
     "track-events",
     reader=ReaderSpec(
         "Perfetto traces of torch.profiler (2026) and of rocprofv3: .pftrace, .pftrace.gz",
-        is_of_others,
+        is_foreign_native,
         "tracelink.converters.perfetto.track_events.reader:TrackEventReader",
         refusal,
         content=Content.PROFILE,

@@ -68,7 +68,7 @@ MESSAGES = {
 
 
 def reason_to_omit(info: SourceInfo, findings: Sequence[Finding]) -> str:
-    """Why a file cannot be in a bundle; empty if it can."""
+    """The reason for which a file cannot be in a bundle; empty if it can."""
     if info.format not in LOADED_FORMATS:
         return "format"
     broken = any(finding.reason in BROKEN and finding.source == info.path for finding in findings)

@@ -324,7 +324,7 @@ class PartsByCollective(Struct, frozen=True):
 
 
 def collective_arguments(job: Job, parts: PartsByCollective, rows: Int64s, open_ended: Bools) -> list[bytes]:
-    """What is known of collectives, as JSON objects."""
+    """The facts of collectives, as JSON objects."""
     collectives = job.collectives
     part_rows, bounds = parts.of_collectives(rows)
     present, missing = _ranks(job, rows, part_rows, bounds)
@@ -351,7 +351,7 @@ def collective_arguments(job: Job, parts: PartsByCollective, rows: Int64s, open_
 
 
 def arrival_arguments(arrivals: LastArrivals) -> list[bytes]:
-    """What is known of the last arrivals, as JSON objects."""
+    """The facts of the last arrivals, as JSON objects."""
     form = b'{"%s":%%s,"%s":%%s}' % (schema.Argument.RANK.encode(), schema.Argument.SKEW.encode())
     return [form % pair for pair in zip(numbers(arrivals.rank), micros(arrivals.skew), strict=True)]
 

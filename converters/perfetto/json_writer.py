@@ -254,7 +254,7 @@ def _group_samples(counters: GroupCounters, process: int, base: int) -> Iterator
 
 
 def _waits(timeline: Timeline, tracks: GroupTracks, waits: Waits) -> Iterator[bytes]:
-    """What any rank waits in."""
+    """The waits of any rank."""
     if not len(waits):
         return
     process, thread = b"%d" % tracks.process, b"%d" % tracks.summary

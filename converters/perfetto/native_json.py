@@ -65,7 +65,7 @@ class ArgumentTexts(Struct, frozen=True):
 
     states: States
     recorded: bool = False
-    """Whether only recorded arguments are written."""
+    """True if only recorded arguments are written."""
 
     def of_events(self, octets: Octets, inner: Fields, state: Int32s, unwrapped: Bools) -> list[bytes]:
         """The arguments of events with the fields `inner`; `unwrapped` events get those of collectives directly."""
@@ -288,7 +288,7 @@ class Document(Struct, frozen=True):
 
     @property
     def _single(self) -> bool:
-        """Whether it is the timeline of one rank, which is also a profile for other tools."""
+        """True if it is the timeline of one rank, which is also a profile for other tools."""
         return len(self.native.facts.blocks) == 1
 
     @property

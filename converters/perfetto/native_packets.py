@@ -31,7 +31,7 @@ HEAD, CONTENT = key(schema.Packet.TIME, VARINT), key(schema.Packet.BUNDLE, DELIM
 
 
 class Packing(Enum):
-    """How bundles are written."""
+    """Ways to write bundles."""
 
     BUNDLED = "bundled"
     DENSE = "dense"
@@ -248,7 +248,7 @@ class TrackEvents(Struct, frozen=True):
 
 
 class PacketSequence(Struct):
-    """What all packets of a sequence share: interned strings, so that sequences can be made independently."""
+    """The common part of all packets of a sequence: interned strings, so that sequences can be made independently."""
 
     number: int
     interned: InternTables = field(default_factory=InternTables)

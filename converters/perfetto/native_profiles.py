@@ -101,7 +101,7 @@ class Profiles(Struct, frozen=True):
         ]
 
     def inspected(self, engine: Engine) -> list[Inspected]:
-        """What the profile of each rank is. The reader of profiles reads a few of its events only."""
+        """The source of the profile of each rank. The reader of profiles reads a few of its events only."""
         wanted = self._wanted()
         texts = EventTexts.of(self.source, self.native, self._thread_ids(), recorded=True)
         found = []
@@ -220,7 +220,7 @@ class _SomeEvents(Struct, frozen=True):
         return int(self.counts.sum())
 
     def info(self, trace: RankTrace) -> SourceInfo:
-        """What the profile of all events is; `trace` has the events in `rows`."""
+        """The source of the profile of all events; `trace` has the events in `rows`."""
         info, events = trace.source, trace.events
         first = int(events.payload.min()) if len(events) else 0
         kind, which = np.unique(self.kind[events.payload - first], return_index=True)
@@ -310,7 +310,7 @@ class PerfettoReader:
     name = "perfetto"
 
     def inspect(self, source: Source, engine: Engine) -> list[Inspected]:
-        """What the profile of each rank is; the first rank also has the findings on the file."""
+        """The source of the profile of each rank; the first rank also has the findings on the file."""
         profiles, findings = self._profiles(source, engine)
         ranks = profiles.inspected(engine)
         if any(rank.findings for rank in ranks):

@@ -235,7 +235,7 @@ class Samples(Struct, frozen=True):
 
 
 class Damage(Struct):
-    """What is wrong with a file."""
+    """The problems of a file."""
 
     damaged: int = 0
     bundles: int = 0

@@ -248,7 +248,7 @@ def _group_block(timeline: Timeline, args: ArgumentChoice) -> Block[list[Finding
 
 
 def _bundled(head: bytes, tracks: int) -> bytes:
-    """What declares the tracks of a block in a bundle, which precedes all events; very many tracks as they are."""
+    """The declarations of the tracks of a block in a bundle, before all events; very many tracks as they are."""
     return bundle(0, head) if tracks < MOST_BUNDLED_TRACKS else head
 
 
@@ -283,7 +283,7 @@ def _collectives(timeline: Timeline, tracks: GroupTracks, args: ArgumentChoice) 
 
 
 def _waits(timeline: Timeline, tracks: GroupTracks) -> Iterator[bytes]:
-    """What any rank waits in, on the track of the process."""
+    """The waits of any rank, on the track of the process."""
     waits = timeline.waits.of_rank(ALL_RANKS)
     start, end = waits.start - (timeline.base or 0), waits.end - (timeline.base or 0)
     names = [timeline.waits.names[index] for index in waits.name.tolist()]

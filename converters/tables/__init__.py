@@ -11,7 +11,7 @@ DUCKDB_MAGIC = b"DUCK"
 DUCKDB_MAGIC_AT = 8
 
 ARGUMENTS = {"args": ("link", "none", "all")}
-"""What linking adds are columns; `link` are the arguments that analyses read: of waits, and of all-to-all."""
+"""Links are columns; `link` are the arguments that analyses read: of waits, and of all-to-all."""
 
 
 def is_manifest(head: bytes, name: str) -> bool:

@@ -282,7 +282,7 @@ def _payloads(rows: pa.Table | None, sources: int) -> list[Payloads]:
 
 
 class JobContents(Struct, frozen=True):
-    """What a job has besides the events of its ranks."""
+    """All of a job but the events of its ranks."""
 
     ranks: Sequence[Rank]
     sources: Sequence[SourceInfo]
@@ -357,7 +357,7 @@ def _reports(rows: pa.Table, events: Mapping[int, int]) -> dict[int, list[LinkRe
 
 
 class Tables(Protocol):
-    """Where the tables of a job are."""
+    """The tables of a job in a dataset or a database."""
 
     @property
     def path(self) -> str:
@@ -366,7 +366,7 @@ class Tables(Protocol):
 
     @property
     def manifest(self) -> Manifest:
-        """What they contain."""
+        """The content that was written."""
         ...
 
     def read(self, table: schema.Table, rank: int | None = None) -> pa.Table:
@@ -480,7 +480,7 @@ def _only_ranks(job: Job, manifest: Manifest) -> Job:
 
 
 def _inspected(tables: Tables, source: Source, name: str) -> list[Inspected]:
-    """What it is, for each rank."""
+    """The source of each rank."""
     parts = _job(tables, Numbers()).parts
     return [_inspected_rank(part, source, name) for part in parts if isinstance(part, TablesPart)]
 

@@ -26,7 +26,7 @@ VERSION = 2
 """Version of the tables: it increases with every change of their columns."""
 
 FORMAT = MANIFEST_START.decode().split('"')[3]
-"""How a manifest names its format."""
+"""The name of the format in a manifest."""
 
 
 class Table(stored.Table, frozen=True):
@@ -35,7 +35,7 @@ class Table(stored.Table, frozen=True):
     model: Any = None
     """The table or the struct of the model that its rows are; None for what analyses find."""
     by_rank: bool = False
-    """Whether it has a partition for each rank, whose number is the column `rank` of no file."""
+    """True if it has a partition for each rank, whose number is the column `rank` of no file."""
 
     @property
     def restored(self) -> tuple[Column, ...]:
@@ -103,7 +103,7 @@ EVENT = "The row of the event within its rank, from 0."
 
 
 class Part(Enum):
-    """What work on a device is; the values are those of `tracelink._time.rank.view`."""
+    """Kinds of work on a device; the values are those of `tracelink._time.rank.view`."""
 
     COMPUTE = 0
     COMMUNICATION = 1
@@ -320,7 +320,7 @@ DATASET = "dataset"
 
 
 class Manifest(Struct, frozen=True):
-    """What a dataset contains; it is written last, so that a dataset without it is incomplete."""
+    """The content of a dataset; it is written last, so that a dataset without it is incomplete."""
 
     format: str
     schema: int

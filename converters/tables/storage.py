@@ -1,4 +1,4 @@
-"""Where the tables of a job are: the Parquet files of a dataset, or a DuckDB file; how they are read."""
+"""The places of the tables of a job: Parquet files of a dataset, or a DuckDB file; reading from both."""
 
 from __future__ import annotations
 

@@ -386,7 +386,7 @@ ALL, LINK, NONE = "all", "link", "none"
 
 
 class Written(Struct, frozen=True):
-    """What was written of one rank, or of the job."""
+    """Sizes of the files of one rank, or of the job."""
 
     bytes: int
     events: int

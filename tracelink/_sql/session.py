@@ -77,7 +77,7 @@ class QueryResult(Struct, frozen=True):
         return polars_frame(self.table)
 
     def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
-        """What other libraries take in place of an Arrow table."""
+        """The stream that other libraries take in place of an Arrow table."""
         return self.table.__arrow_c_stream__(requested_schema)
 
     def __repr__(self) -> str:
@@ -85,7 +85,7 @@ class QueryResult(Struct, frozen=True):
 
 
 class Cells(Enum):
-    """What rows are made of."""
+    """Kinds of values of which rows are made."""
 
     VALUES = "values"
     """Values of Arrow of any type."""
@@ -256,7 +256,7 @@ class QueryColumn(Row, frozen=True):
 
     @property
     def is_nested(self) -> bool:
-        """Whether its values are lists, structs or maps: texts of JSON, if rows are made of these."""
+        """True if its values are lists, structs or maps: texts of JSON, if rows are made of these."""
         return self.type.endswith("]") or self.type.partition("(")[0].lower() in NESTED
 
 

@@ -1,4 +1,4 @@
-"""What is stored: tables and their columns, which are the same in SQLite, DuckDB and Parquet.
+"""Stored tables and their columns, which are the same in SQLite, DuckDB and Parquet.
 
 class RankRow(StoredRow, frozen=True):
     \"""Every rank that has a dump.\"""
@@ -68,11 +68,11 @@ class Column(Struct, frozen=True):
     words: tuple[str, ...] = ()
     """All values that a text can have; empty if it can be any."""
     required: bool = False
-    """Whether every row has a value."""
+    """True if every row has a value."""
     source: str = ""
     """The field that it has the values of, if it has another name there."""
     derived: bool = False
-    """Whether it follows from other columns and tables, so that it is not read back."""
+    """True if it follows from other columns and tables, so that it is not read back."""
 
     @property
     def sql_type(self) -> str:
@@ -83,7 +83,7 @@ class Column(Struct, frozen=True):
 
     @property
     def comment(self) -> str:
-        """What it means, with a unit that its name does not say."""
+        """The meaning, with a unit that its name does not say."""
         said = not self.unit or (self.unit != Unit.TIME and self._name_says_the_unit)
         return self.text if said else f"{self.text} Unit: {self.unit}.".strip()
 

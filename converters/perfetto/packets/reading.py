@@ -224,7 +224,7 @@ class Unbundled(Struct):
 
 
 def _packets_in(bundle: bytes) -> tuple[Int64s, Int64s, bool]:
-    """Where the packets of a bundle begin and end, and whether these are all of its bytes."""
+    """The bounds of the packets of a bundle, and True if these are all of its bytes."""
     if bounds := _bounds_at_once(bundle):
         return *bounds, True
     batch, problem = FRAMING.split(0, bundle, MAX_BUNDLE_PACKETS)
@@ -233,7 +233,7 @@ def _packets_in(bundle: bytes) -> tuple[Int64s, Int64s, bool]:
 
 
 def _bounds_at_once(bundle: bytes) -> tuple[Int64s, Int64s] | None:
-    """Where packets begin and end, found in runs of those that start with their time; None for unusual bundles."""
+    """The bounds of packets, found in runs of those that start with their time; None for unusual bundles."""
     start, begin, end = _timed_packets(bundle)
     breaks = np.append(np.flatnonzero(end[:-1] != start[1:]), len(start) - 1)
     begins, ends = [np.empty(0, np.int64)], [np.empty(0, np.int64)]
@@ -257,7 +257,7 @@ def _bounds_at_once(bundle: bytes) -> tuple[Int64s, Int64s] | None:
 
 
 def _timed_packets(bundle: bytes) -> tuple[Int64s, Int64s, Int64s]:
-    """Where a packet that starts with its time may start, with its mark and its length, may begin and may end."""
+    """Offsets at which packets that begin with their time may be: of the mark, of the first byte, of the end."""
     octets = np.frombuffer(bundle + bytes(LONGEST_LENGTH + 1), np.uint8)
     start = np.flatnonzero(octets[: len(bundle)] == FRAMING.mark[0])
     first, second, third = (octets[start + 1 + place].astype(np.int64) for place in range(LONGEST_LENGTH))

@@ -40,7 +40,7 @@ class Block(Struct, Generic[Result], frozen=True):
     head: bytes
     sections: Sequence[Section]
     large: bool
-    """Whether its sections are worth several processes."""
+    """True if its sections are worth several processes."""
     result: Result
 
 

@@ -61,7 +61,7 @@ class JobWithPath(Job, frozen=True, dict=True):
     of_job: Ties = field(default_factory=Ties.empty)
     """The edges of the job itself."""
     changes: Ties = field(default_factory=Ties.empty)
-    """Where the path changes ranks."""
+    """The changes of rank on the path."""
 
     @cached_property
     def ties(self) -> Ties:

@@ -32,7 +32,7 @@ class Flows(Table, frozen=True):
 
 
 class SliceFlow(Struct):
-    """How a slice carries a flow: its number, and whether it leaves or enters the slice, or both."""
+    """The flow that a slice carries: its number, and if it leaves or enters the slice, or both."""
 
     number: int
     outgoing: bool = False
@@ -46,7 +46,7 @@ class BoundFlows(Struct):
     number: Int64s
     """The number of each of `flows`."""
     ahead: Bools
-    """Whether the target is the first of several slices to open: the flow's end is written just before it."""
+    """True if the target is the first of several slices to open: the flow's end is written just before it."""
     slice_flows: dict[int, SliceFlow] = field(default_factory=dict)
     count: int = 0
     findings: list[Finding] = field(default_factory=list)
@@ -287,9 +287,9 @@ class CrossRankEnds(Table, frozen=True):
     """The last nanosecond within the event."""
     drawn: Bools
     ended: Bools
-    """Whether the end of the event is known."""
+    """True if the end of the event is known."""
     opens_last: Bools
-    """Whether no other slice opens after it at the same time: the engine would bind a flow to that one."""
+    """True if no other slice opens after it at the same time: the engine would bind a flow to that one."""
 
 
 def shared_events_of(job: Job) -> SharedEvents:

@@ -124,7 +124,7 @@ Write = Callable[[Job, Target, Engine], list[Output]]
 
 
 class SizeModel(Struct, frozen=True):
-    """How a format writes a job."""
+    """A format by which a job is written, and its typical sizes."""
 
     write: Write
     """Writes without compression."""

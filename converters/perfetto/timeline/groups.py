@@ -88,7 +88,7 @@ class DrawnCollectives(Struct, frozen=True):
     start: Int64s
     end: Int64s
     open_ended: Bools
-    """Whether the exit of the last rank is unknown."""
+    """True if the exit of the last rank is unknown."""
     hung: Bools
     lane: Int64s
 
@@ -259,7 +259,7 @@ def thinned(levels: Levels, events: int) -> Levels:
 
 
 def _shares(counts: Int64s, most: int) -> Int64s:
-    """How many samples each counter may keep: a counter with few leaves the rest to the others."""
+    """The number of samples that each counter may keep: a counter with few leaves the rest to the others."""
     shares, left = np.zeros_like(counts), most
     for number, index in enumerate(np.argsort(counts).tolist()):
         shares[index] = min(int(counts[index]), left // (len(counts) - number))
@@ -392,7 +392,7 @@ def with_outstanding(graph: EventGraph, numbering: Numbering) -> EventGraph:
 
 
 def _launched(graph: EventGraph) -> Int64s:
-    """When each event was launched: at the start of its innermost launch, or at its own start if none is known."""
+    """The time at which each event was launched: the start of its innermost launch, or its own start without one."""
     events, launches = graph.events, graph.edges.where(Relation.LAUNCHES)
     launched = np.full(len(events), NO_TIME)
     np.maximum.at(launched, launches.target, events.start[launches.source])

@@ -35,13 +35,13 @@ class Hung(Struct, frozen=True):
     """The hanging collectives of a job."""
 
     collectives: Bools
-    """Whether a collective hangs: no rank has left it."""
+    """True if a collective hangs: no rank has left it."""
     causes: Bools
-    """Whether it hangs for a reason of its own: the others hang because of these."""
+    """True if it hangs for a reason of its own: the others hang because of these."""
     parts: Bools
-    """Whether the rank of a participation is stuck in it."""
+    """True if the rank of a participation is stuck in it."""
     since: Int64s
-    """When each rank joined the first collective in which it is stuck, or NEVER."""
+    """The time at which each rank joined the first collective in which it is stuck, or NEVER."""
 
 
 def hung_of(job: Job) -> Hung:
@@ -73,14 +73,14 @@ def missing_from(job: Job, collective: int) -> set[int]:
 
 
 class _States(Struct, frozen=True):
-    """What recorders know of each participation, and of each collective."""
+    """The states in recorders of each participation, and of each collective."""
 
     pending: Bools
     """It is unfinished, according to a recorder that tracks what finishes."""
     open_parts: Bools
     """It is pending, or its recorder does not track what finishes."""
     ended: Bools
-    """Whether a rank has left the collective."""
+    """True if a rank has left the collective."""
 
     @classmethod
     def of(cls, job: Job) -> _States:
@@ -112,7 +112,7 @@ def _causes(job: Job, states: _States) -> Bools:
 
 
 def _is_left_behind(job: Job) -> Bools:
-    """Whether a rank has requested something since: different dtypes need not stop any rank."""
+    """True if a rank has requested something since: different dtypes need not stop any rank."""
     parts = job.participations
     newest = np.full(int(parts.rank.max(initial=-1)) + 1, NO_TIME)
     np.maximum.at(newest, parts.rank, parts.enqueued)
@@ -135,7 +135,7 @@ def _first_pending(job: Job, states: _States) -> Bools:
 
 
 def _proven_missing(job: Job, states: _States) -> Bools:
-    """Whether a member is absent whose dump is not older than what others recorded of the group."""
+    """True if a member is absent whose dump is not older than what others recorded of the group."""
     parts, collectives = job.participations, job.collectives
     group, rank = _members(job)
     width = int(max(rank.max(initial=0), parts.rank.max(initial=0))) + 1
@@ -166,7 +166,7 @@ def _members(job: Job) -> tuple[Int64s, Int64s]:
 
 
 def _all_but_a_few_wait(job: Job, states: _States) -> Bools:
-    """Whether all known ranks wait, and fewer ranks are unknown."""
+    """True if all known ranks wait, and fewer ranks are unknown."""
     group, rank = _members(job)
     known_rank = np.isin(rank, job.participations.rank)
     present, absent = (
@@ -181,7 +181,7 @@ def _all_but_a_few_wait(job: Job, states: _States) -> Bools:
 
 
 def _too_long(job: Job, states: _States) -> Bools:
-    """Whether all ranks have been in it for much longer than in anything that the group has finished."""
+    """True if all ranks have been in it for much longer than in anything that the group has finished."""
     parts, group = job.participations, job.collectives.group
     durations = np.where(
         (parts.end != NO_TIME) & (parts.enqueued != NO_TIME), parts.end - parts.enqueued, UNKNOWN
@@ -196,14 +196,14 @@ def _too_long(job: Job, states: _States) -> Bools:
 
 
 def _any(job: Job, parts: Bools) -> Bools:
-    """Whether any of these participations is in each collective."""
+    """True if any of these participations is in each collective."""
     found = np.zeros(len(job.collectives), np.bool_)
     found[job.participations.collective[parts]] = True
     return found
 
 
 def _is_any_of(job: Job, codes: Int32s, names: Collection[str]) -> Bools:
-    """Whether the string of each code is one of these; unknown codes are not."""
+    """True if the string of each code is one of these; unknown codes are not."""
     chosen = _marked(job.strings, names)
     matches: Bools = np.append(chosen, False)[codes]
     return matches
@@ -225,12 +225,12 @@ MAX_LIST = 24
 
 
 class RankHang(Struct, frozen=True):
-    """What hangs on one rank."""
+    """The entries of one rank that hang."""
 
     records: Int64s
     """The recorder's entries of collectives that hang."""
     since: int
-    """When the rank entered the first of them, or NEVER; what it requested since then hangs as well."""
+    """The time at which the rank entered the first of them, or NEVER; what it requested since then hangs as well."""
     end: int
     """The end of the slices that hang."""
 
@@ -281,7 +281,7 @@ class Hangs(Struct, frozen=True):
         return cls(hung.collectives, causes, missing, by_rank, _first_waits(job, hung, causes, missing), end)
 
     def of_rank(self, rank: int) -> RankHang:
-        """What hangs on a rank."""
+        """The entries of a rank that hang."""
         return self.by_rank.get(rank, replace(NO_HANG, end=self.end))
 
     def hung_name(self, name: str, collective: int) -> str:

@@ -76,11 +76,11 @@ class TimelineOptions(Struct, frozen=True):
 
     args: ArgumentChoice = ArgumentChoice.ALL
     python: bool = True
-    """Whether calls of Python functions are drawn."""
+    """True if calls of Python functions are drawn."""
     compressed: bool = False
-    """Whether the file is gzip under any name."""
+    """True if the file is gzip under any name."""
     critical_path: bool = False
-    """Whether the critical path is drawn."""
+    """True if the critical path is drawn."""
 
     def with_options(self, options: Mapping[str, str]) -> TimelineOptions:
         """These options, changed by those that are given."""
@@ -137,12 +137,12 @@ class RankTimeline(Struct, frozen=True):
 
     @property
     def large(self) -> bool:
-        """Whether it is worth several processes."""
+        """True if it is worth several processes."""
         return len(self.graph) >= LARGE
 
     @property
     def findings(self) -> list[Finding]:
-        """What is drawn differently from how it was recorded, or not at all."""
+        """Findings on events that are drawn differently from how they were recorded, or not at all."""
         found = [*self.drawing.findings]
         if moved := int(np.count_nonzero(self.lanes.lane)):
             message = "slices that partly overlap another slice of their thread are on a lane of their own"
@@ -256,7 +256,7 @@ def _scattered(payloads: Payloads, numbers: Int64s) -> Sequence[Payload]:
 
 
 class Timeline(Struct, frozen=True):
-    """What every format needs to know of a job."""
+    """The facts of a job that every format needs."""
 
     job: Job
     base: int | None
@@ -327,7 +327,7 @@ class TimelineFormat(Struct, frozen=True):
 
 
 class _WrittenRank(Struct, frozen=True):
-    """What is kept of a rank after it was written."""
+    """The part of a rank that is kept after it was written."""
 
     events: int
     findings: Sequence[Finding]

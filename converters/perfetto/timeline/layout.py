@@ -74,7 +74,7 @@ def world_size(job: Job) -> int:
 
 
 class Role(IntEnum):
-    """What a stream is used for; also the order of streams."""
+    """The use of a stream; also the order of streams."""
 
     COMPUTE = 0
     COMMUNICATION = 1
@@ -133,7 +133,7 @@ SortKey = tuple[int, int, str]
 
 
 class ProcessKind(IntEnum):
-    """What a process of the output contains; also the order within a rank."""
+    """The content of a process of the output; also the order within a rank."""
 
     CPU = 0
     GPU = 1
@@ -182,7 +182,7 @@ class Process(Struct, frozen=True):
 
     @property
     def is_of_no_rank(self) -> bool:
-        """Whether it only has counters of a host, or of a device whose rank is unknown."""
+        """True if it only has counters of a host, or of a device whose rank is unknown."""
         return self.kind == ProcessKind.COUNTERS and self.name == self.label
 
 
@@ -344,7 +344,7 @@ class _DrawnTrack(Struct, frozen=True):
 
     @property
     def main(self) -> bool:
-        """Whether it is the main thread of its process."""
+        """True if it is the main thread of its process."""
         track = self.track
         return track.kind == TrackKind.THREAD and track.process == track.identity
 

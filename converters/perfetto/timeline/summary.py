@@ -1,4 +1,4 @@
-"""What each rank does at a glance: its steps, and what it waits in, on a track of its own."""
+"""The summary of each rank at a glance: its steps and its waits, on a track of its own."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Waits(Table, frozen=True):
 
 
 class AllWaits(Struct, frozen=True):
-    """What the ranks of a job wait in."""
+    """The waits of the ranks of a job."""
 
     names: Sequence[str] = ()
     waits: Waits = field(default_factory=Waits.empty)

@@ -1,4 +1,4 @@
-"""What a viewer shows first of a timeline: pinned tracks, an open rank, a window. The header of the timeline has it."""
+"""The first view of a timeline: pinned tracks, an open rank, a window. The header of the timeline has it."""
 
 from __future__ import annotations
 

@@ -100,7 +100,7 @@ class Packets(Struct):
     gpu_counters: Growing[PacketRows] = field(default_factory=lambda: Growing(PacketRows))
     gpu_messages: list[bytes] = field(default_factory=list)
     statements: dict[int, Statement] = field(default_factory=dict)
-    """What events declare about communication, by event."""
+    """Statements of events about communication, by event."""
     stage_statements: dict[int, Statement] = field(default_factory=dict)
     """The same by stage."""
     ranks: set[int] = field(default_factory=set)
@@ -160,7 +160,7 @@ class Packets(Struct):
         )
 
     def _communicate(self, name: Int64s) -> Bools:
-        """Whether a name is one of communication."""
+        """True if a name is one of communication."""
         for text in self.strings.texts()[len(self._communicating) :]:
             self._communicating.append(any(form.search(text) for form in COMMUNICATION))
         found: Bools = np.array([*self._communicating, False], np.bool_)[name]
@@ -344,7 +344,7 @@ class Packets(Struct):
 
 
 class _Common(Struct, frozen=True):
-    """What all packets of a batch have."""
+    """Columns of all packets of a batch."""
 
     first: int
     sequence: Int64s

@@ -122,7 +122,7 @@ class _Table(Struct):
 
     @property
     def is_known(self) -> bool:
-        """Whether any event is of a kind that PyTorch or rocprof records."""
+        """True if any event is of a kind that PyTorch or rocprof records."""
         return bool(np.isin(self.kind, (EventKind.OTHER, EventKind.INSTANT), invert=True).any())
 
     def values(self, name: str, otherwise: int = UNKNOWN_NUMBER) -> Int64s:
@@ -133,7 +133,7 @@ class _Table(Struct):
         return values
 
     def has(self, name: str) -> Bools:
-        """Whether each event has an annotation."""
+        """True if each event has an annotation."""
         present = np.zeros(len(self.packet), np.bool_)
         present[self.links[name][0]] = True
         return present
@@ -436,7 +436,7 @@ def _sorted(rows: Int64s, values: Int64s) -> KeyColumn:
 
 
 def _communications(packets: Packets, table: _Table) -> Communications:
-    """What events declare, if events of their kind describe communication by such a name or by their arguments."""
+    """The statements of events, if events of their kind describe communication by such a name or by their arguments."""
     found: list[tuple[int, Statement]] = []
     texts = packets.strings.texts()
     for statements, row_of in (

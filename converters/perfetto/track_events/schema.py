@@ -81,4 +81,4 @@ AGENT_TRACK = re.compile(
 OVERHEAD = "Overhead"
 """The process of PyTorch for time that the profiler took itself."""
 MASK = 0x7FFFFFFF
-"""What PyTorch leaves of process and thread numbers."""
+"""The bits that PyTorch leaves of process and thread numbers."""
