@@ -264,7 +264,7 @@ class _Content(Struct, frozen=True):
         )
 
     def arguments(self, place: int) -> dict[str, Any]:
-        """What the log states of a communication; times are in seconds since the start of the log."""
+        """The arguments that the log states of a communication; times are in seconds since the start of the log."""
         instances, signature = self.instances, self.signatures[int(self.row[place])]
         numbers = {
             "work_id": int(instances.work[place]),

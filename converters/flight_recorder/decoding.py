@@ -361,7 +361,7 @@ class JsonSizes:
         self._known: dict[int, int] = {}
 
     def fits(self, value: Any) -> bool:
-        """Whether `value` may be written as JSON."""
+        """True if `value` may be written as JSON."""
         return self._sum((value,), 0) <= _MAX_JSON_BYTES
 
     def fitting(self, values: Sequence[Any]) -> list[bool]:

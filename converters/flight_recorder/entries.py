@@ -102,7 +102,7 @@ class Fields(Struct, frozen=True):
 
     @property
     def has_gaps(self) -> bool:
-        """Whether entries between others are left out: a ring buffer only loses the oldest ones."""
+        """True if entries between others are left out: a ring buffer only loses the oldest ones."""
         left_out = np.diff(self.record_id - self.index)
         return bool((left_out > 0).any() and (left_out >= 0).all()) and UNKNOWN not in self.record_id
 
@@ -327,7 +327,7 @@ def _in_range(column: Sequence[Any], largest: int) -> bool:
 
 
 def _are_group_names(groups: Sequence[Any]) -> bool:
-    """Whether all are tuples of two strings, as in pickles; only the few distinct ones are checked."""
+    """True if all are tuples of two strings, as in pickles; only the few distinct ones are checked."""
     try:
         return set(map(type, groups)) <= {tuple} and all(map(_is_group_name, set(groups)))
     except TypeError:

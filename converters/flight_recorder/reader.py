@@ -230,7 +230,7 @@ def _numbered(fields: Fields, strings: StringTable, described: int, path: str) -
 
 
 def _is_of_torchcomms(fields: Fields, strings: StringTable) -> bool:
-    """Whether each group is described by the backend of its operations, and one count runs through all groups."""
+    """True if each group is described by the backend of its operations, and one count runs through all groups."""
     if not len(fields) or (fields.p2p > 0).any() or fields.is_message.any():
         return False
     names = strings.texts()

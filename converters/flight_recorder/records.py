@@ -221,7 +221,7 @@ def tracks_of(groups: Iterable[GroupName]) -> list[Track]:
 
 
 def holds_only_active(dump: schema.Dump, fields: Fields, records: Records) -> bool:
-    """Whether a dump leaves out completed calls, as NCCL's watchdog does (`includeCompleted` is off).
+    """True if a dump leaves out completed calls, as NCCL's watchdog does (`includeCompleted` is off).
 
     Such a dump has no completed entry, and either gaps between its entries, or no more calls than are not completed
     according to the status of each group. That is updated later than the states of entries. (A ring buffer in which
@@ -419,7 +419,7 @@ def _checked_ranks(value: Any) -> _Ranks | None:
 
 
 def backends_of(fields: Fields, groups: Sequence[ProcessGroup], strings: StringTable) -> tuple[str, ...]:
-    """What a recorder records: `nccl:0` for the group 0 on nccl. An unused group is on each of its backends."""
+    """The backends with their groups, as `nccl:0` for the group 0. An unused group is on each backend."""
     names = strings.texts()
     operation = fields.requests.distinct.operation[fields.requests.request].astype(np.int64)
     used = {

@@ -293,7 +293,7 @@ class _Spans:
         self.form, self.data = form, data
         self.sizes: list[int] = []
         self.same_keys: list[bool] = []
-        """Whether each has the keys of the first."""
+        """True for each that has the keys of the first."""
         self.keys: list[bytes] = []
         self._numbers: dict[bytes, int] = {}
 
@@ -327,7 +327,7 @@ class Form(Struct, frozen=True):
 
     @property
     def decoded_rows(self) -> Bools:
-        """Whether each entry has a span that no earlier entry has."""
+        """True for each entry with a span that no earlier entry has."""
         decoded_rows = np.zeros(len(self.similar.start), np.bool_)
         for first in self.first:
             decoded_rows[first] = True
@@ -370,7 +370,7 @@ class Markers(Struct, frozen=True):
 
     @property
     def overlap(self) -> bool:
-        """Whether byte ranges overlap, so that not all of them are entries."""
+        """True if byte ranges overlap, so that not all of them are entries."""
         return bool((self.start[1:] < self.end[:-1]).any())
 
     @property
@@ -436,7 +436,7 @@ class Entries(Struct, frozen=True):
         return cls(entries, np.arange(len(entries)), len(entries))
 
     def has_numbers_in(self, *fields: str) -> bool:
-        """Whether repeating entries have numbers of their own in one of the fields."""
+        """True if repeating entries have numbers of their own in one of the fields."""
         return any(
             field in repeat.numbers or field in repeat.floats for repeat in self.repeats for field in fields
         )

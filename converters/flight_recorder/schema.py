@@ -113,7 +113,7 @@ def dump_of(content: Any) -> Dump | None:
 
 
 def is_newer(version: str) -> bool:
-    """Whether a version is unknown here; compared by number: 2.10 follows 2.9."""
+    """True if a version is unknown here; compared by number: 2.10 follows 2.9."""
     if version == BARE_LIST_VERSION:
         return False
     if not re.fullmatch(r"\d{1,9}(?:\.\d{1,9})*", version, re.ASCII):

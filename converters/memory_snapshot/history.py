@@ -1,4 +1,4 @@
-"""What the allocator of each device did: levels of memory over time, and which blocks were in use when."""
+"""The history of the allocator of each device: levels of memory over time, and which blocks were in use when."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ class Device(Struct, frozen=True):
 
     @property
     def timed(self) -> bool:
-        """Whether its entries have times: old versions of torch record none."""
+        """True if its entries have times: old versions of torch record none."""
         return len(self.trace) > 0 and int(self.trace.time[0]) != NO_TIME
 
 

@@ -1,4 +1,4 @@
-"""What snapshots contain: the only place with their field names."""
+"""The content of snapshots: the only place with their field names."""
 
 from __future__ import annotations
 

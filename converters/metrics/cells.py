@@ -49,7 +49,7 @@ def numbers(cells: Sequence[str], unit: str = "") -> tuple[Float64s, int]:
 
 
 def is_missing(cell: str) -> bool:
-    """Whether a cell says that there is no value."""
+    """True if a cell says that there is no value."""
     return cell.strip().lower() in schema.MISSING
 
 
@@ -347,7 +347,7 @@ def _lost(reason: str, count: int) -> str:
 
 
 def _is_blank(values: Float64s) -> Bools:
-    """Whether values are what DCGM writes for unknown ones."""
+    """True for each value that DCGM writes for an unknown one."""
     return ((values >= schema.BLANK_32) & (values < schema.BLANK_32 + schema.BLANKS)) | (
         (values >= schema.BLANK_FLOAT) & (values < schema.BLANK_FLOAT + schema.BLANKS)
     )

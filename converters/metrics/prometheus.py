@@ -216,7 +216,7 @@ NOT_SHOWN = re.compile(
 
 
 def gauge_of(name: str, labels: Mapping[str, str]) -> Gauge:
-    """What a series measures, by its labels."""
+    """The gauge of a series, by its labels."""
     lower = {key.lower(): value.strip() for key, value in labels.items()}
     name = name[:LONGEST_NAME] or "metric"
     uuid = next((lower[key] for key in UUID_LABELS if lower.get(key)), "")
@@ -246,7 +246,7 @@ def gauge_of(name: str, labels: Mapping[str, str]) -> Gauge:
 
 
 def _is_device(key: str, text: str, name: str) -> bool:
-    """Whether a label is the number of a GPU: `device` can be a disk."""
+    """True if a label is the number of a GPU: `device` can be a disk."""
     return bool(OF_DEVICE.fullmatch(text)) and (key != "device" or bool(OF_GPU.search(f"{name} {text}")))
 
 

@@ -123,7 +123,7 @@ UUID = re.compile(r"(?:GPU|MIG)-[\w/-]{6,80}|[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9
 
 
 def is_device(cell: str) -> bool:
-    """Whether a cell is a number or a UUID of a GPU, and not the name of a disk."""
+    """True if a cell is a number or a UUID of a GPU, and not the name of a disk."""
     return bool(DEVICE.fullmatch(cell) or UUID.fullmatch(cell))
 
 

@@ -51,7 +51,7 @@ class Names(Struct, frozen=True):
 
 
 def names_of(header: Sequence[str], units: Sequence[str] = ()) -> Names:
-    """What the columns of a header are; `units` is a second line of the header."""
+    """The meaning of the columns of a header; `units` is a second line of the header."""
     pairs = [schema.name_and_unit(cell[:LONGEST_NAME]) for cell in header[:MOST_COLUMNS]]
     lower = [name.lower() for name, _ in pairs]
 
@@ -127,7 +127,7 @@ class Table(Struct):
     block_time: str = ""
     """The time of all rows that follow, if a line before their header says it."""
     in_utc: bool = False
-    """Whether dates without a zone are in UTC."""
+    """True if dates without a zone are in UTC."""
     forms: TimeFormat | None = None
     _kept: list[tuple[int, str, str]] | None = None
     _rounds: dict[Gauge, int] = field(default_factory=dict)

@@ -1,4 +1,4 @@
-"""What monitors of a job that hangs print: watchdog lines of process groups in logs, and the status of NCCL's RAS."""
+"""Output of monitors of a job that hangs: watchdog lines of process groups in logs, and the status of NCCL's RAS."""
 
 from __future__ import annotations
 

@@ -115,7 +115,7 @@ def _marked_in(text: bytes, end: int) -> Iterator[str]:
 
 
 def report_of(line: str) -> Report | None:
-    """What one line says; None if it is not of a watchdog."""
+    """The report in one line; None if it is not of a watchdog."""
     line = _COLOUR.sub("", line)
     for sign, fields in _facts(line):
         group = _group_of(line)
@@ -127,7 +127,7 @@ def report_of(line: str) -> Report | None:
 
 
 def _facts(line: str) -> Iterator[tuple[Sign, dict[str, Any]]]:
-    """What the first pattern that fits says; a line that reports a status and more reports the status."""
+    """The facts by the first pattern that fits; a line that reports a status and more reports the status."""
     if found := _TIMED_OUT.search(line):
         numbers = {
             name: int(text) for name, text in found.groupdict().items() if text and name != "operation"
@@ -219,7 +219,7 @@ class WatchdogLogReader:
         )
 
     def read_reports(self, source: Source, engine: Engine) -> WatchdogLog:
-        """What its lines say, in their order; of equal lines the last one, and of very many the last ones."""
+        """The reports in its lines, in their order; of equal lines the last one, and of very many the last ones."""
         scan = _Scan()
         reports: dict[Report, None] = {}
         with source.open() as stream:

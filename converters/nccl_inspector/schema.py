@@ -371,7 +371,7 @@ _PROCESS = tuple(re.compile(pattern) for pattern in PROCESS)
 
 
 def has_several_processes(source: Source) -> bool:
-    """Whether lines name different processes."""
+    """True if lines name different processes."""
     seen: tuple[set[bytes], ...] = tuple(set() for _ in _PROCESS)
     with source.open() as stream:
         for _, text, _ in lines_in(stream, _ignore):

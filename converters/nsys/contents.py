@@ -1,4 +1,4 @@
-"""What an export contains: its session, the events of each of its processes, and what is not read."""
+"""The content of an export: its session, the events of each of its processes, and what is not read."""
 
 from __future__ import annotations
 

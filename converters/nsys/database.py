@@ -96,7 +96,7 @@ class Database(Struct):
             ) from error
 
     def has(self, table: str, *columns: str) -> bool:
-        """Whether a table is there and has these columns."""
+        """True if a table is there and has these columns."""
         return table in self.tables and set(columns) <= set(self.tables[table])
 
     def rows(self, table: str, *columns: str, where: str = "", most: int = 1 << 20) -> list[tuple[Any, ...]]:

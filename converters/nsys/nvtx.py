@@ -118,10 +118,10 @@ class Ranges(Struct):
     kind_of_name: UInt8s = field(default_factory=lambda: np.empty(0, np.uint8))
     """The kind of a range of torch with each name."""
     is_backward: Bools = field(default_factory=lambda: np.empty(0, np.bool_))
-    """Whether each name is of a backward function."""
+    """True for each name of a backward function."""
     categories: dict[tuple[int, int, int], str] | None = None
     described: bool = False
-    """Whether there are rows with names of categories."""
+    """True if there are rows with names of categories."""
     inits: dict[int, list[int]] = field(default_factory=dict)
     """The rows of each process in which NCCL communicators are joined."""
     others: int = 0

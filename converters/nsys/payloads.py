@@ -207,7 +207,7 @@ def library_calls(
 
 
 def is_library_call(names: Sequence[str]) -> np.ndarray[Any, np.dtype[np.bool_]]:
-    """Whether each name is of a call of NCCL."""
+    """True for each name of a call of NCCL."""
     return np.array([LIBRARY_CALL.match(name) is not None for name in names], np.bool_)
 
 

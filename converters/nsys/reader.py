@@ -99,7 +99,7 @@ def _trace(source: ProcessSource) -> RankTrace:
 def _library_calls(
     source: ProcessSource, session: Session, stored: Stored, events: Events, strings: StringTable
 ) -> LibraryCalls | None:
-    """What the calls of NCCL state; None if there are none."""
+    """The statements of calls of NCCL; None if there are none."""
     are_calls = is_library_call(strings.texts())
     chosen = np.flatnonzero(are_calls[events.name] & (events.kind == EventKind.ANNOTATION))
     if not len(chosen):

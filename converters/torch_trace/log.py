@@ -375,7 +375,7 @@ def content_of(payload: bytes) -> str:
 
 
 def _content(decoder: msgspec.json.Decoder[_Content], payload: bytes) -> _Content | None:
-    """What a payload contains; None if it is damaged."""
+    """Returns what a payload contains; None if it is damaged."""
     try:
         return decoder.decode(payload)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):

@@ -91,7 +91,7 @@ def _duration(phase: Phase, last_ns: int) -> int:
 
 
 def _overlaps(phases: Sequence[Phase]) -> list[bool]:
-    """Whether each phase, in order of time, begins within one that ends before it does."""
+    """True for each phase, in order of time, that begins within one that ends before it does."""
     order = sorted(
         range(len(phases)),
         key=lambda place: (phases[place].start_ns, -(phases[place].end_ns or 2**62)),

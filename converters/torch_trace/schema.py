@@ -372,7 +372,7 @@ class Record(Struct, frozen=True):
     """Lines that are no part of it."""
 
     def has_digest(self, digest: str) -> bool:
-        """Whether the payload is complete."""
+        """True if the payload is complete."""
         return hashlib.md5(self.payload, usedforsecurity=False).hexdigest() == digest
 
 
@@ -382,7 +382,7 @@ class Damage(Struct):
     before: int = 0
     """Bytes before the first record."""
     cut: bool = False
-    """Whether the last line does not end."""
+    """True if the last line does not end."""
 
 
 def records_in(stream: Opened, damage: Damage, advanced: Callable[[int], None]) -> Iterator[Record]:

@@ -68,7 +68,7 @@ class ArrayDocument(Struct, Generic[Decoded]):
     format: ArrayFormat[Decoded]
     part: Part = field(default_factory=Part)
     skips: Callable[[int, int], bool] | None = None
-    """Whether a valid piece with these offsets of its start and end is not decoded."""
+    """True if a valid piece with these offsets of its start and end is not decoded."""
     header: Mapping[str, Any] = field(default_factory=dict)
     """The keys of the document before the array and after it."""
     damage: list[Damage] = field(default_factory=list)
@@ -115,11 +115,11 @@ class _Scan(Generic[Decoded]):
         self.left = None if document.part.stop is None else document.part.stop - document.part.start
         self.finished = False
         self.bare = False
-        """Whether the document is the array itself, not an object that contains it."""
+        """True if the document is the array itself, not an object that contains it."""
         self.closed = False
-        """Whether the array ended."""
+        """True if the array ended."""
         self.unfinished = False
-        """Whether the last element that did not parse is truncated by the end of the text."""
+        """True if the last element that did not parse is truncated by the end of the text."""
 
     def run(self) -> Iterator[tuple[int, Decoded]]:
         if start := self.document.part.start:
@@ -389,7 +389,7 @@ class RereadPayloads(Struct, frozen=True):
 
     @property
     def plain(self) -> bool:
-        """Whether the file can be read from the middle."""
+        """True if the file can be read from the middle."""
         with self.source.open() as stream:
             return stream.plain
 

@@ -89,7 +89,7 @@ class Octets:
         self._words = self._padded.view("<u8")
 
     def ascii(self, begins: Int64s, ends: Int64s) -> Bools:
-        """Whether each range has ASCII characters only."""
+        """True for each range that has ASCII characters only."""
         lengths = ends - begins
         edges = self.words(begins) | self.words(np.maximum(ends - WORD, begins))
         aligned = begins + WORD - 1 >> 3
@@ -179,7 +179,7 @@ class Read(NamedTuple):
     value: Int64s
     """The number that a varint is, or the length of a delimited field."""
     usual: Bools
-    """Whether it was read; if not, the message must be read on its own."""
+    """True if it was read; if not, the message must be read on its own."""
 
     def where(self, chosen: Bools | Int64s) -> Read:
         """Some of the fields."""

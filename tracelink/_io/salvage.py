@@ -64,9 +64,9 @@ class Salvaged(Struct):
     consumed: int = 0
     """Number of bytes of the text that were processed, with those of earlier parts."""
     closed: bool = False
-    """Whether the array ended; what follows `consumed` is then outside it."""
+    """True if the array ended; what follows `consumed` is then outside it."""
     unfinished: bool = False
-    """Whether the last damage is an element truncated by the end of the text."""
+    """True if the last damage is an element truncated by the end of the text."""
 
 
 def parse_document(data: bytes | bytearray | memoryview) -> Any:
@@ -219,7 +219,7 @@ class _Run:
 
 
 def _problem(error: Exception) -> str:
-    """What is wrong, without the position, which is relative to this text."""
+    """The problem, without the position, which is relative to this text."""
     return error.msg if isinstance(error, json.JSONDecodeError) else str(error)
 
 

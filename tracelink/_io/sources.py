@@ -103,7 +103,7 @@ class Source(Struct, frozen=True):
     prefix_rank: int | None = None
     """The number that follows the prefix that the user gave."""
     named: bool = False
-    """Whether the user named this file itself, not a directory or an archive that contains it."""
+    """True if the user named this file itself, not a directory or an archive that contains it."""
     stamp: Stamp | None = None
     """The file with the stored bytes, as it was found."""
     limit: int = MAX_UNPACKED
@@ -258,7 +258,7 @@ class Request(Struct, frozen=True):
     rank_of: Mapping[str, int] = field(default_factory=dict)
     """The ranks of some files, by path or name."""
     all_named: bool = True
-    """Whether each of these files has to be among the inputs."""
+    """True if each of these files has to be among the inputs."""
     max_unpacked: int = MAX_UNPACKED
     """An input with more uncompressed bytes is refused."""
 

@@ -1,4 +1,4 @@
-"""What waits outside memory: in the spool of a run, or in a folder with which an interrupted run goes on."""
+"""Objects that wait outside memory: in the spool of a run, or in a folder with which an interrupted run goes on."""
 
 from __future__ import annotations
 
@@ -144,7 +144,7 @@ class Spool:
 
 
 class LostError(TraceError):
-    """What was stored is lost, together with the machine that had it."""
+    """A stored object is lost, together with the machine that had it."""
 
 
 class InMemory(Stored[Item], frozen=True):
@@ -158,7 +158,7 @@ class Store(Protocol):
 
     @property
     def shared(self) -> Sequence[object]:
-        """What all processes have, and no object contains a copy of."""
+        """Objects that all processes have, and of which no stored object contains a copy."""
         ...
 
     def put(self, item: Item, again: Callable[[], Item] | None = None) -> Stored[Item]:
@@ -256,7 +256,7 @@ class KeptStore:
         return KeptStore, (self.folder, self._secret, self.shared)
 
     def once(self, key: str, make: Callable[[], Item]) -> tuple[Item, bool]:
-        """What is kept under a key, and True; else it is made and kept, with all objects that it stores."""
+        """Returns what is kept under a key, and True; else it is made and kept, with all objects that it stores."""
         kept = self._recorded(key)
         if kept is not None:
             return cast(Item, kept[0]), True
@@ -302,7 +302,7 @@ class KeptStore:
             self.folder.rmdir()
 
     def _recorded(self, key: str) -> tuple[object] | None:
-        """What is kept under a key; None if that is nothing, damaged, of other inputs, or not by this user."""
+        """Returns what is kept under a key; None if that is nothing, damaged, of other inputs, or not by this user."""
         try:
             content = (self.folder / f"{key}{RECORD}").read_bytes()
         except OSError:
@@ -357,7 +357,7 @@ def _name_of(thing: Any) -> str:
 
 
 def _secret_of_user() -> bytes:
-    """What only this user knows; made when it is needed for the first time."""
+    """The secret of this user; made when it is needed for the first time."""
     folder = Path(os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state", "tracelink")
     path = folder / "resume.secret"
     try:

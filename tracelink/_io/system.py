@@ -1,4 +1,4 @@
-"""What operating systems do differently. Linux has everything; elsewhere the same work runs in one process.
+"""The differences between operating systems. Linux has everything; elsewhere the same work runs in one process.
 
 What is missing is looked up when it is needed, so that every module can be imported everywhere.
 """

@@ -175,7 +175,7 @@ def replacing_folder(path: Path, marker: str, own: re.Pattern[str]) -> Iterator[
 
 
 def _has_only(folder: Path, marker: str, own: re.Pattern[str]) -> bool:
-    """Whether a folder has the marker, and no files but those whose names fit."""
+    """True if a folder has the marker, and no files but those whose names fit."""
     files = (path for path in folder.rglob("*") if not path.is_dir())
     return (folder / marker).is_file() and all(
         own.fullmatch(path.relative_to(folder).as_posix()) for path in files

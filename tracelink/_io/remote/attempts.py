@@ -44,7 +44,7 @@ LONGEST_MESSAGE = 300
 def tried(
     work: Callable[[], Result], url: str, count: Callable[[], None], attempts: int = ATTEMPTS
 ) -> Result:
-    """What `work` returns, after at most so many attempts; calls `count` before each repetition.
+    """Returns what `work` returns, after at most so many attempts; calls `count` before each repetition.
 
     Raises TraceError if it fails in the end; FileNotFoundError is raised as it is.
     """

@@ -35,7 +35,7 @@ class Found(Struct):
 
     entries: list[Entry] = field(default_factory=list)
     named: bool = False
-    """Whether the address is that of one object."""
+    """True if the address is that of one object."""
     strange: list[str] = field(default_factory=list)
     """Names of objects that were skipped, because they are not below the folder."""
 

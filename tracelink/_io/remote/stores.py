@@ -60,7 +60,7 @@ class Entry(Struct, frozen=True):
     modified_ns: int = 0
     """When it was written, in ns since 1970; 0 if the store does not say."""
     in_ranges: bool = True
-    """Whether parts of it can be read."""
+    """True if parts of it can be read."""
 
 
 UNKNOWN_SIZE = -1
@@ -90,7 +90,7 @@ class Store(ABC):
 
     @abstractmethod
     def folder(self, url: str, *, deep: bool, most: int) -> Folder:
-        """What is in a folder, with `deep` in all folders below it; at least `most + 1` objects if there are more."""
+        """The content of a folder, with `deep` of all below it; at least `most + 1` objects if there are more."""
 
     def read(self, entry: Entry, start: int, stop: int) -> bytes:
         """The bytes of a range that is within the object."""
@@ -206,7 +206,7 @@ class _Inline(ThreadPoolExecutor):
 
 @cache
 def _session() -> Any:
-    """What clients of S3 share: the descriptions of the service, which are read once for a process and its children."""
+    """The session of clients of S3: descriptions of the service, read once for a process and its children."""
     from aiobotocore.session import AioSession
 
     return AioSession()
@@ -257,7 +257,7 @@ class FileSystemStore(Store):
             return None
 
     def folder(self, url: str, *, deep: bool, most: int) -> Folder:
-        """What is in a folder; of a folder that does not exist nothing."""
+        """The objects and folders in a folder; none in one that does not exist."""
         path = self._path(folder_of(url)).rstrip("/")
         try:
             if deep and self._loop and hasattr(self._system, "_iterdir"):
