@@ -11,14 +11,14 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from msgspec import Struct, field
-from msgspec.structs import asdict, replace
+from msgspec import Struct
+from msgspec.structs import replace
 
 from tracelink._io.engine import Engine
 from tracelink._io.remote.objects import lasting_copy
 from tracelink._io.sources import STDIN, Source, again
 from tracelink._join.selection import without_unseen
-from tracelink._model.collectives import Collectives, Messages, Participations
+from tracelink._model.collectives import Messages, Participations
 from tracelink._model.columns import UNKNOWN, Int32s, Int64s, StringTable
 from tracelink._model.columns import Table as ModelTable
 from tracelink._model.errors import UnreadableError, UsageError
@@ -28,7 +28,6 @@ from tracelink._model.events import (
     Events,
     Key,
     KeyColumn,
-    Track,
 )
 from tracelink._model.fields import fields_of
 from tracelink._model.findings import Finding, Severity
@@ -281,29 +280,13 @@ def _payloads(rows: pa.Table | None, sources: int) -> list[Payloads]:
 # The job.
 
 
-class JobContents(Struct, frozen=True):
-    """All of a job but the events of its ranks."""
-
-    ranks: Sequence[Rank]
-    sources: Sequence[SourceInfo]
-    groups: Sequence[ProcessGroup]
-    strings: Sequence[str]
-    collectives: Collectives
-    participations: Participations
-    messages: Messages
-    metrics: Counters
-    metric_tracks: Sequence[Track]
-    findings: Sequence[Finding]
-    reports: Mapping[int, Sequence[LinkReport]] = field(default_factory=dict)
-
-
-def job_contents(read: Read, events: Mapping[int, int]) -> JobContents:
-    """All tables of a job; `events` is the number of events of each of its ranks."""
+def job_contents(read: Read, events: Mapping[int, int]) -> Job:
+    """The tables of a job, without its parts; `events` is the number of events of each of its ranks."""
     strings, found = StringTable(), dict[str, Any]()
     for table in schema.OF_JOB:
         if table != schema.TIES:
             found[table.name] = _of_job(table, read(table), strings, events)
-    job = JobContents(strings=strings.texts(), **found)
+    job = Job(parts=(), strings=strings.texts(), **found)
     if [row.rank for row in job.ranks] != sorted(events):
         raise UnreadableError("the ranks of the manifest are not those of the table ranks")
     _within(job.collectives.group, len(job.groups), "group_id")
@@ -428,7 +411,7 @@ def _job(tables: Tables, wanted: Numbers) -> Job:
     return _only_ranks(whole, manifest) if len(parts) < len(manifest.ranks) else whole
 
 
-def _whole_job(contents: JobContents, parts: Sequence[TablesPart], manifest: Manifest) -> Job:
+def _whole_job(contents: Job, parts: Sequence[TablesPart], manifest: Manifest) -> Job:
     events = dict(zip(manifest.ranks, manifest.events, strict=True))
     known = {
         "parts": parts,
@@ -441,7 +424,7 @@ def _whole_job(contents: JobContents, parts: Sequence[TablesPart], manifest: Man
         "events": sum(events[part.rank] for part in parts),
         "all_arguments": manifest.arguments == "all",
     }
-    return Job(**asdict(contents) | known)
+    return replace(contents, **known)
 
 
 def _without_waits(manifest: Manifest) -> list[Finding]:

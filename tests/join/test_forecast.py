@@ -192,7 +192,9 @@ def small_job(events: int) -> Job:
     graph = JobBuilder()
     graph.add(graph.track(), "op", 0, 1)
     made = Job.of(graph.build())
-    return Job(made.parts, made.ranks, made.sources, first_ns=made.first_ns, events=events)
+    return Job(
+        parts=made.parts, ranks=made.ranks, sources=made.sources, first_ns=made.first_ns, events=events
+    )
 
 
 @dataclass

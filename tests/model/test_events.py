@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from enum import IntEnum
+from typing import Any, get_args
+
 import numpy as np
+import pytest
 
 from tracelink._model.columns import UNKNOWN
-from tracelink._model.events import EventKind, Events
+from tracelink._model.events import EventKind, Events, KindName, Relation, RelationName
 
 
 def test_end_of_some_events() -> None:
@@ -17,3 +21,8 @@ def test_end_of_some_events() -> None:
     assert events.end.tolist() == [15, 20, 30]
     assert events.end_of(np.array([2, 0])).tolist() == [30, 15]
     assert events.end_of(np.array([False, True, False])).tolist() == [20]
+
+
+@pytest.mark.parametrize(("names", "words"), [(KindName, EventKind), (RelationName, Relation)])
+def test_names_that_editors_complete_are_those_that_there_are(names: Any, words: type[IntEnum]) -> None:
+    assert sorted(get_args(names)) == sorted(word.name.lower() for word in words)

@@ -91,7 +91,7 @@ def graph() -> EventGraph:
     )
 
 
-NOTHING = EventGraph((), Events.empty(), Edges.empty(), (), (), (), (0,))
+NOTHING = EventGraph(events=Events.empty(), edges=Edges.empty(), tracks=(), ranks=(), sources=(), bounds=(0,))
 
 
 def test_what_one_event_is() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from enum import Enum, IntEnum, StrEnum
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any, Literal, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -77,6 +77,12 @@ class EventKind(IntEnum):
     """A phase of torch.compile: `entire_frame_compile`, `inductor_compile`."""
 
 
+KindName = Literal[
+    "operator", "annotation", "python", "runtime", "kernel", "memcpy", "memset", "gpu_annotation",
+    "synchronization", "overhead", "span", "instant", "memory", "node", "record", "other", "compilation",
+]  # fmt: skip
+"""The names of kinds, as editors complete them."""
+
 GPU_WORK = (EventKind.KERNEL, EventKind.MEMCPY, EventKind.MEMSET)
 """Work on a device, which a runtime call launches."""
 
@@ -96,6 +102,12 @@ class Relation(IntEnum):
     TAKES_PART_IN = 6
     COMPILES = 7
     """A phase of the compiler made the code that ran."""
+
+
+RelationName = Literal[
+    "calls", "launches", "same", "backward_of", "depends_on", "waits_for", "takes_part_in", "compiles"
+]  # fmt: skip
+"""The names of relations, as editors complete them."""
 
 
 TIMED = " (dynamo_timed)"
@@ -207,7 +219,7 @@ class Events(Table, frozen=True):
         """Whether the event has a time."""
         return self.start != NO_TIME
 
-    def of_kind(self, *kinds: EventKind | str) -> Bools:
+    def of_kind(self, *kinds: EventKind | KindName) -> Bools:
         """Whether the event is of one of these kinds, such as `EventKind.KERNEL` or "kernel"."""
         found = np.zeros(len(self), np.bool_)
         for kind in kinds:
@@ -229,7 +241,7 @@ class Edges(Table, frozen=True):
         """Edges of one relation."""
         return cls(source, target, np.full(len(source), relation, np.uint8))
 
-    def where(self, relation: Relation | str) -> Edges:
+    def where(self, relation: Relation | RelationName) -> Edges:
         """The edges of one relation, such as `Relation.LAUNCHES` or "launches"."""
         return self.take(np.flatnonzero(self.relation == member(Relation, relation, "relation")))
 

@@ -9,7 +9,7 @@ import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from itertools import pairwise
-from typing import TYPE_CHECKING, Annotated, Any, overload
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, overload
 
 import numpy as np
 import numpy.typing as npt
@@ -26,7 +26,9 @@ from tracelink._model.events import (
     Events,
     Key,
     KeyColumn,
+    KindName,
     Relation,
+    RelationName,
     Track,
     member,
 )
@@ -138,31 +140,15 @@ class Rank(Struct, frozen=True):
         )
 
 
-class EventGraph(Struct, frozen=True, dict=True):
-    """Events of all ranks on one clock, and the edges between them.
+class JobTables(Struct, frozen=True, dict=True, kw_only=True):
+    """The tables of a job, besides its events: base of the graph and of a job whose ranks are loaded one at a time."""
 
-    Tables refer to events by row, to strings by code, and to tracks, sources and groups by index;
-    unknown numbers are UNKNOWN (-1), unknown times NO_TIME. `table`, `to_pandas` and `to_arrow` resolve all of it.
-    """
-
-    strings: Sequence[str]
+    strings: Sequence[str] = ()
     """Names and all other strings, by code."""
-    events: Events
-    """What happened, grouped by source and in the order of each source."""
-    edges: Edges
-    """Why it happened: pairs of events and their relation."""
-    tracks: Sequence[Track]
-    """Where it happened; `events.track` is an index of this list."""
     ranks: Sequence[Rank]
     """The ranks in ascending order, with their clocks."""
     sources: Sequence[SourceInfo]
-    """The inputs; `events.source` is an index of this list."""
-    bounds: Sequence[int]
-    """Events `bounds[i]:bounds[i + 1]` are those of source `i`."""
-    keys: Mapping[Key, KeyColumn] = field(default_factory=dict)
-    """Ids that the sources recorded to link events."""
-    counters: Counters = field(default_factory=Counters.empty)
-    """Sampled values."""
+    """The inputs."""
     groups: Sequence[ProcessGroup] = ()
     """The process groups of the job."""
     collectives: Collectives = field(default_factory=Collectives.empty)
@@ -171,32 +157,96 @@ class EventGraph(Struct, frozen=True, dict=True):
     """Each rank's part in each collective."""
     messages: Messages = field(default_factory=Messages.empty)
     """Point-to-point messages, matched across ranks."""
-    payloads: Sequence[Payloads] = ()
-    """Arguments of events, one item for each source."""
     findings: Sequence[Finding] = ()
     """Everything that was wrong or unexpected in the inputs."""
     reports: Mapping[int, Sequence[LinkReport]] = field(default_factory=dict)
     """How events were linked, by rank."""
 
-    def __len__(self) -> int:
-        return len(self.events)
+    tables: ClassVar[Sequence[str]] = ("ranks", *SHARED)
+    """The names of the tables."""
+
+    def table(self, name: GraphTable) -> Columns:
+        """Returns one table as columns, with text instead of codes.
+
+        Columns of integers that can be unknown are masked arrays, so that sums leave out what is unknown; unknown
+        rates are NaN, unknown and empty texts None. All of it is missing in frames. `group` is the row of `groups`;
+        `group_name` is its name.
+
+        Args:
+            name: "ranks", "sources", "groups", "collectives", "participations", "messages" or "findings"; of a graph
+                also "events", "edges", "counters" or "tracks".
+
+        Raises:
+            UsageError: There is no such table.
+        """
+        return Columns(self._columns(name))
+
+    def _columns(self, name: str) -> dict[str, Any]:
+        return columns_of(Rank, self.ranks) if name == "ranks" else shared_table(self, name, self.tables)
+
+    def to_pandas(self, table: GraphTable = "events") -> pandas.DataFrame:
+        """Returns one table as a pandas frame, with text instead of codes (needs the extra `pandas`)."""
+        return self.table(table).to_pandas()
+
+    def to_polars(self, table: GraphTable = "events") -> polars.DataFrame:
+        """Returns one table as a polars frame, with text instead of codes (needs polars and the extra `arrow`)."""
+        return self.table(table).to_polars()
+
+    def to_arrow(self, table: GraphTable = "events") -> pyarrow.Table:
+        """Returns one table as an Arrow table, with text instead of codes (needs the extra `arrow`)."""
+        return self.table(table).to_arrow()
+
+    def _heading(self) -> str:
+        raise NotImplementedError
+
+    def _contents(self) -> dict[str, str]:
+        from tracelink._model import results
+
+        sizes = {name: len(getattr(self, name)) for name in self.tables}
+        return results.contents(self.sources, sizes, self.findings)
 
     def __repr__(self) -> str:
         from tracelink._model import results
 
-        return results.as_text(*self._overview())
+        return results.as_text(self._heading(), self._contents())
 
     def _repr_html_(self) -> str:
         from tracelink._model import results
 
-        return results.as_html(*self._overview())
+        return results.as_html(self._heading(), self._contents())
 
-    def _overview(self) -> tuple[str, dict[str, str]]:
+
+class EventGraph(JobTables, frozen=True, dict=True, kw_only=True):
+    """Events of all ranks on one clock, and the edges between them.
+
+    Tables refer to events by row, to strings by code, and to tracks, sources and groups by index;
+    unknown numbers are UNKNOWN (-1), unknown times NO_TIME. `table` and frames resolve all of it.
+    """
+
+    events: Events
+    """What happened, grouped by source and in the order of each source."""
+    edges: Edges
+    """Why it happened: pairs of events and their relation."""
+    tracks: Sequence[Track]
+    """Where it happened; `events.track` is an index of this list."""
+    bounds: Sequence[int]
+    """Events `bounds[i]:bounds[i + 1]` are those of source `i`."""
+    keys: Mapping[Key, KeyColumn] = field(default_factory=dict)
+    """Ids that the sources recorded to link events."""
+    counters: Counters = field(default_factory=Counters.empty)
+    """Sampled values."""
+    payloads: Sequence[Payloads] = ()
+    """Arguments of events, one item for each source."""
+
+    tables: ClassVar[Sequence[str]] = ("events", "edges", "counters", "tracks", "ranks", *SHARED)
+
+    def __len__(self) -> int:
+        return len(self.events)
+
+    def _heading(self) -> str:
         from tracelink._model import results
 
-        tables = {name: len(getattr(self, name)) for name in TABLES}
-        heading = results.heading("EventGraph", len(self), [rank.rank for rank in self.ranks], *self.span)
-        return heading, results.contents(self.sources, tables, self.findings)
+        return results.heading("EventGraph", len(self), [rank.rank for rank in self.ranks], *self.span)
 
     def name(self, row: int) -> str:
         """Returns the name of one event.
@@ -275,11 +325,11 @@ class EventGraph(Struct, frozen=True, dict=True):
 
     # Causes and effects
 
-    def targets(self, row: Row, relation: Relation | str) -> Int64s:
+    def targets(self, row: Row, relation: Relation | RelationName) -> Int64s:
         """The targets of the edges of one relation that start at `row`."""
         return self._causes.targets(_rows(row, len(self)), member(Relation, relation, "relation"))
 
-    def sources_of(self, row: Row, relation: Relation | str) -> Int64s:
+    def sources_of(self, row: Row, relation: Relation | RelationName) -> Int64s:
         """The sources of the edges of one relation that end at `row`."""
         return self._causes.sources(_rows(row, len(self)), member(Relation, relation, "relation"))
 
@@ -299,12 +349,14 @@ class EventGraph(Struct, frozen=True, dict=True):
         return stack_table(self, self._causes.stack(int(_rows(row, len(self))[0]), forward=forward))
 
     @overload
-    def launched_by(self, rows: Row, kind: EventKind | str = "operator") -> int | None: ...
+    def launched_by(self, rows: Row, kind: EventKind | KindName = "operator") -> int | None: ...
 
     @overload
-    def launched_by(self, rows: Selected, kind: EventKind | str = "operator") -> Int64s: ...
+    def launched_by(self, rows: Selected, kind: EventKind | KindName = "operator") -> Int64s: ...
 
-    def launched_by(self, rows: Row | Selected, kind: EventKind | str = "operator") -> int | Int64s | None:
+    def launched_by(
+        self, rows: Row | Selected, kind: EventKind | KindName = "operator"
+    ) -> int | Int64s | None:
         """Returns what launched kernels, copies and fills.
 
         Args:
@@ -324,7 +376,7 @@ class EventGraph(Struct, frozen=True, dict=True):
             return found
         return None if found[0] == UNKNOWN else int(found[0])
 
-    def ancestors(self, row: Row, *relations: Relation | str) -> Int64s:
+    def ancestors(self, row: Row, *relations: Relation | RelationName) -> Int64s:
         """Returns the rows of all events that led to an event, on any rank, in ascending order.
 
         Args:
@@ -337,7 +389,7 @@ class EventGraph(Struct, frozen=True, dict=True):
         """
         return self._causes.reached(_rows(row, len(self)), _relations(relations), effects=False)
 
-    def descendants(self, row: Row, *relations: Relation | str) -> Int64s:
+    def descendants(self, row: Row, *relations: Relation | RelationName) -> Int64s:
         """Returns the rows of all events that followed from an event, on any rank, in ascending order.
 
         Args:
@@ -362,7 +414,7 @@ class EventGraph(Struct, frozen=True, dict=True):
         self,
         name: str | re.Pattern[str] = "",
         *,
-        kind: EventKind | str | Collection[EventKind | str] = (),
+        kind: EventKind | KindName | Collection[EventKind | KindName] = (),
         rank: Row | Collection[int] = (),
     ) -> Int64s:
         """Returns the rows of events by name, kind and rank: `graph.find("flash", kind="kernel")`.
@@ -437,34 +489,6 @@ class EventGraph(Struct, frozen=True, dict=True):
             result.add_edge(source, target, relation=Relation(relation).name.lower())
         return result
 
-    def to_pandas(self, table: GraphTable = "events") -> pandas.DataFrame:
-        """Returns one table as a pandas frame, with text instead of codes (needs the extra `pandas`)."""
-        return self.table(table).to_pandas()
-
-    def to_polars(self, table: GraphTable = "events") -> polars.DataFrame:
-        """Returns one table as a polars frame, with text instead of codes (needs polars and the extra `arrow`)."""
-        return self.table(table).to_polars()
-
-    def to_arrow(self, table: GraphTable = "events") -> pyarrow.Table:
-        """Returns one table as an Arrow table, with text instead of codes (needs the extra `arrow`)."""
-        return self.table(table).to_arrow()
-
-    def table(self, name: GraphTable) -> Columns:
-        """Returns the columns of one table, with text instead of codes.
-
-        Columns of integers that can be unknown are masked arrays, so that sums leave out what is unknown; unknown
-        rates are NaN, unknown and empty texts None. All of it is missing in frames. `group` is the row of `groups`;
-        `group_name` is its name.
-
-        Args:
-            name: "events", "edges", "counters", "tracks", "ranks", "sources", "groups", "collectives",
-                "participations", "messages" or "findings".
-
-        Raises:
-            UsageError: There is no such table.
-        """
-        return Columns(self._columns(name))
-
     def _columns(self, name: str) -> dict[str, Any]:
         match name:
             case "events":
@@ -483,14 +507,8 @@ class EventGraph(Struct, frozen=True, dict=True):
                 return self.counters.masked()
             case "tracks":
                 return columns_of(Track, self.tracks)
-            case "ranks":
-                return columns_of(Rank, self.ranks)
             case _:
-                return shared_table(self, name, TABLES)
-
-
-TABLES = ("events", "edges", "counters", "tracks", "ranks", *SHARED)
-"""The names of the tables of a graph."""
+                return super()._columns(name)
 
 
 def source_bounds(source: npt.NDArray[np.int32], sources: int) -> list[int]:
@@ -500,7 +518,7 @@ def source_bounds(source: npt.NDArray[np.int32], sources: int) -> list[int]:
     return bounds
 
 
-def _relations(given: Collection[Relation | str]) -> list[Relation]:
+def _relations(given: Collection[Relation | RelationName]) -> list[Relation]:
     return [member(Relation, relation, "relation") for relation in given or Relation]
 
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING, Annotated, Any, Protocol, TypeVar
+from typing import Annotated, Any, Protocol, TypeVar
 
 import numpy as np
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from tracelink._model.collectives import Collectives, Messages, Participations
+from tracelink._model.collectives import Messages, Participations
 from tracelink._model.columns import (
     NO_TIME,
     SECOND,
@@ -24,15 +24,7 @@ from tracelink._model.communications import Evidence
 from tracelink._model.events import Counters, Relation, Track
 from tracelink._model.fields import Doc
 from tracelink._model.findings import Finding, Severity
-from tracelink._model.graph import EventGraph, LinkReport, Rank, source_bounds
-from tracelink._model.tables import SHARED, Columns, JobTable, columns_of, shared_table
-from tracelink._model.trace import ProcessGroup, SourceInfo
-
-if TYPE_CHECKING:
-    import pandas
-    import polars
-    import pyarrow
-
+from tracelink._model.graph import EventGraph, JobTables, source_bounds
 
 EventTable = TypeVar("EventTable", Participations, Messages)
 
@@ -65,7 +57,7 @@ class Ties(Table, frozen=True):
     ]
 
 
-class Job(Struct, frozen=True, dict=True):
+class Job(JobTables, frozen=True, dict=True, kw_only=True):
     """All ranks, one at a time, and the tables that connect them.
 
     In `participations` and `messages`, events are rows within the part of their rank.
@@ -73,24 +65,6 @@ class Job(Struct, frozen=True, dict=True):
 
     parts: Sequence[Part]
     """The events, rank by rank."""
-    ranks: Sequence[Rank]
-    """The ranks in ascending order, with their clocks."""
-    sources: Sequence[SourceInfo]
-    """The inputs."""
-    strings: Sequence[str] = ()
-    """The strings of `collectives`, `participations` and `messages`, by code."""
-    groups: Sequence[ProcessGroup] = ()
-    """The process groups of the job."""
-    collectives: Collectives = field(default_factory=Collectives.empty)
-    """Collectives, matched across ranks."""
-    participations: Participations = field(default_factory=Participations.empty)
-    """Each rank's part in each collective."""
-    messages: Messages = field(default_factory=Messages.empty)
-    """Point-to-point messages, matched across ranks."""
-    findings: Sequence[Finding] = ()
-    """Everything that was wrong or unexpected in the inputs."""
-    reports: Mapping[int, Sequence[LinkReport]] = field(default_factory=dict)
-    """How events were linked, by rank."""
     first_ns: int | None = None
     """The time of the first event or sample; None if nothing has a time."""
     last_ns: int | None = None
@@ -125,21 +99,17 @@ class Job(Struct, frozen=True, dict=True):
         rows = {rank.rank: rank_rows(graph, rank.rank) for rank in graph.ranks}
         first_ns, last_ns = graph.span
         return cls(
-            [GraphPart(graph, rank.rank) for rank in graph.ranks],
-            graph.ranks,
-            graph.sources,
-            graph.strings,
-            graph.groups,
-            graph.collectives,
-            shifted_to_graph(graph.participations, rows, -1),
-            shifted_to_graph(graph.messages, rows, -1),
-            graph.findings,
-            graph.reports,
-            first_ns,
-            last_ns,
-            len(graph),
-            graph.counters,
-            graph.tracks,
+            **{name: getattr(graph, name) for name in JobTables.__struct_fields__}
+            | {
+                "participations": shifted_to_graph(graph.participations, rows, -1),
+                "messages": shifted_to_graph(graph.messages, rows, -1),
+            },
+            parts=[GraphPart(graph, rank.rank) for rank in graph.ranks],
+            first_ns=first_ns,
+            last_ns=last_ns,
+            events=len(graph),
+            metrics=graph.counters,
+            metric_tracks=graph.tracks,
         )
 
     @property
@@ -172,54 +142,11 @@ class Job(Struct, frozen=True, dict=True):
             ).astype(np.int32),
         )
 
-    def to_pandas(self, table: JobTable) -> pandas.DataFrame:
-        """Returns one table as a pandas frame, with text instead of codes (needs the extra `pandas`)."""
-        return self.table(table).to_pandas()
-
-    def to_polars(self, table: JobTable) -> polars.DataFrame:
-        """Returns one table as a polars frame, with text instead of codes (needs polars and the extra `arrow`)."""
-        return self.table(table).to_polars()
-
-    def to_arrow(self, table: JobTable) -> pyarrow.Table:
-        """Returns one table as an Arrow table, with text instead of codes (needs the extra `arrow`)."""
-        return self.table(table).to_arrow()
-
-    def table(self, name: JobTable) -> Columns:
-        """Returns the columns of one table, as `EventGraph.table` does.
-
-        Rows of events are those within the part of their rank; events, edges, counters and tracks are in the parts.
-
-        Args:
-            name: "collectives", "participations", "messages", "ranks", "sources", "groups" or "findings".
-
-        Raises:
-            UsageError: There is no such table.
-        """
-        if name == "ranks":
-            return Columns(columns_of(Rank, self.ranks))
-        return Columns(shared_table(self, name, TABLES))
-
-    def __repr__(self) -> str:
+    def _heading(self) -> str:
         from tracelink._model import results
 
-        return results.as_text(*self._overview())
-
-    def _repr_html_(self) -> str:
-        from tracelink._model import results
-
-        return results.as_html(*self._overview())
-
-    def _overview(self) -> tuple[str, dict[str, str]]:
-        from tracelink._model import results
-
-        tables = {name: len(getattr(self, name)) for name in TABLES}
         ranks = [rank.rank for rank in self.ranks]
-        heading = results.heading("Job", self.events, ranks, self.first_ns, self.last_ns)
-        return heading, results.contents(self.sources, tables, self.findings)
-
-
-TABLES = ("ranks", *SHARED)
-"""The names of the tables of a job."""
+        return results.heading("Job", self.events, ranks, self.first_ns, self.last_ns)
 
 
 class GraphPart(Struct, frozen=True):

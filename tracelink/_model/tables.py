@@ -25,8 +25,7 @@ if TYPE_CHECKING:
     import polars
     import pyarrow
 
-    from tracelink._model.graph import EventGraph
-    from tracelink._model.job import Job
+    from tracelink._model.graph import JobTables
 
 Objects = npt.NDArray[np.object_]
 
@@ -81,7 +80,7 @@ class Columns(Struct, frozen=True, eq=False):
         return f"<{len(self):,} rows of {', '.join(self.columns)}>"
 
 
-def shared_table(of: EventGraph | Job, name: str, known: Sequence[str]) -> dict[str, Any]:
+def shared_table(of: JobTables, name: str, known: Sequence[str]) -> dict[str, Any]:
     """The columns of one of these tables; raises `UsageError` that lists the `known` tables if there is no such."""
     match name:
         case "collectives" | "participations" | "messages":
@@ -126,7 +125,7 @@ def evidence_names(codes: npt.NDArray[Any]) -> Objects:
     return texts_of(names, np.maximum(codes, Evidence.NONE))
 
 
-def _readable(table: Collectives | Participations | Messages, of: EventGraph | Job) -> dict[str, Any]:
+def _readable(table: Collectives | Participations | Messages, of: JobTables) -> dict[str, Any]:
     columns: dict[str, Any] = {
         **table.masked(),
         **{name: texts_of(of.strings, getattr(table, name)) for name in table.text_columns()},

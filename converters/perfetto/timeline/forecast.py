@@ -46,9 +46,9 @@ def excerpt_job(job: Job, graph: EventGraph, before: int) -> Job:
     rank = graph.ranks[0]
     empty = subset(graph, np.empty(0, np.int64)) if before else graph
     return Job(
-        [Excerpt(rank.rank, empty)] * before + [Excerpt(rank.rank, graph)],
-        [rank],
-        (),
+        parts=[Excerpt(rank.rank, empty)] * before + [Excerpt(rank.rank, graph)],
+        ranks=[rank],
+        sources=(),
         first_ns=job.first_ns,
         last_ns=job.last_ns,
         events=len(graph),

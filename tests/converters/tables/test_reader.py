@@ -19,7 +19,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 import tracelink
-from tracelink import Selection, samples
+from tracelink import samples
 from tracelink._io.sources import discover_inputs
 from tracelink._join.job_reader import Reading, read_job
 from tracelink._model.errors import UnreadableError, UsageError
@@ -55,10 +55,8 @@ def test_reading_one_rank_opens_no_file_of_others(dataset: Path) -> None:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_a_selection_cuts_as_in_the_traces(written: Path, name: str) -> None:
-    chosen = Selection(ranks="0", steps="2", only="kernels")
-    found, expected = (
-        tracelink.load(path, selection=chosen) for path in (written / name, samples.path("gpu_pair"))
-    )
+    chosen = {"ranks": "0", "steps": "2", "only": "kernels"}
+    found, expected = (tracelink.load(path, **chosen) for path in (written / name, samples.path("gpu_pair")))
     assert found.table("events")["name"].tolist() == expected.table("events")["name"].tolist()
     assert found.span == expected.span
     alone = tracelink.load(written / name, ranks="0")

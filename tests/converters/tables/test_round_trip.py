@@ -21,13 +21,13 @@ from builders.job import JobBuilder
 from tracelink import samples
 from tracelink._api.functions import linked_job
 from tracelink._model.events import EventKind, Key, Relation, TrackKind
-from tracelink._model.graph import TABLES, EventGraph
+from tracelink._model.graph import EventGraph
 from tracelink._model.trace import TEXT_KEYS
 
 
 def assert_same_graph(graph: EventGraph, expected: EventGraph, *, arguments: bool = True) -> None:
     """Every table, key, edge, sample and report is equal; and so are the arguments of all events."""
-    for name in TABLES:
+    for name in EventGraph.tables:
         columns, of = graph.table(name).columns, expected.table(name).columns
         assert list(columns) == list(of)
         for column in of:
