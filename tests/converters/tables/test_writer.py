@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 pytest.importorskip("pyarrow")
@@ -21,7 +22,7 @@ from tracelink import samples
 from tracelink._api.functions import linked_job
 from tracelink._model.errors import TraceError, UsageError
 from tracelink._store.parquet import arrow_schema
-from tracelink.converters.tables import contents, schema, writer
+from tracelink.converters.tables import schema, writer
 
 JOB = samples.path("gpu_pair")
 
@@ -132,7 +133,7 @@ def test_a_duckdb_file_in_a_folder_has_a_name(tmp_path: Path) -> None:
 
 
 def test_names_that_are_no_utf_8_are_written_with_question_marks() -> None:
-    found = contents.dictionary(["a\udcff", "b"], contents.np.array([1, 0, -1]))
+    found = writer.dictionary(["a\udcff", "b"], np.array([1, 0, -1]))
     assert found.to_pylist() == ["b", "a?", None]
 
 
