@@ -35,6 +35,18 @@ def test_every_reader_has_seeds(seeds: list[Seed]) -> None:
     assert {seed.format for seed in seeds} == set(plugins.readers())
 
 
+READ_ELSEWHERE = {"watchdog-log", "nccl-ras", "parquet", "duckdb", "capture"}
+"""Formats whose files are no events of a rank: only `diagnose` reads them, or they are whole jobs."""
+
+
+@pytest.mark.parametrize("name", sorted(plugins.readers().keys() - READ_ELSEWHERE))
+def test_our_own_readers_keep_the_contract_of_plugins(seeds: list[Seed], tmp_path: Path, name: str) -> None:
+    seed = next(seed for seed in seeds if seed.format == name and 500 < len(seed.data) < 500_000)
+    file = tmp_path / seed.name
+    file.write_bytes(seed.data)
+    assert plugins.check(plugins.installed()[name].format(), file) == []
+
+
 def test_mutations_depend_on_the_number_only_and_change_the_input(seeds: list[Seed]) -> None:
     made = [mutated(seed, Random(f"1/{number}")) for seed in seeds[:20] for number in range(3)]
     again = [mutated(seed, Random(f"1/{number}")) for seed in seeds[:20] for number in range(3)]

@@ -20,9 +20,10 @@ from tracelink._io.spool import packed, unpacked
 from tracelink._link.rank import link_rank
 from tracelink._model.columns import Table
 from tracelink._model.errors import UnreadableError
+from tracelink._model.findings import Finding
 from tracelink._model.trace import RankTrace
 from tracelink._run.processes import Processes
-from tracelink.plugins import Content, Format, Reader
+from tracelink.plugins import Content, Format, ReaderMethods
 from tracelink.plugins.traces import trace_problems
 
 METHODS = {
@@ -39,13 +40,14 @@ STRANGE = {
     "an empty JSON list": b"[]",
     "a text": b"Lorem ipsum dolor sit amet\n" * 20,
     "binary zeros": bytes(4096),
-    "a profile of Kineto": b'{"schemaVersion": 1, "distributedInfo": {"rank": 0}, "traceEvents": [{"ph": "X", "cat": '
+    "a profile of kineto": b'{"schemaVersion": 1, "distributedInfo": {"rank": 0}, "traceEvents": [{"ph": "X", "cat": '
     b'"cpu_op", "name": "aten::add", "pid": 1, "tid": 1, "ts": 1, "dur": 1}]}',
     "an SQLite database": b"SQLite format 3\0" + bytes(1000),
     "a pickle": b"\x80\x04\x95\x10\x00\x00\x00\x00\x00\x00\x00}\x94(\x8c\x01a\x94K\x01u.",
 }
 """First bytes of files that are of no invented format."""
 
+ENGINE = Processes(1)
 CUTS = (0.0, 0.1, 0.37, 0.5, 0.73, 0.999)
 """Where a file is cut off, as parts of its length."""
 COPIES = 20
@@ -74,7 +76,7 @@ def _reader(declared: Format) -> Any:
     return getattr(__import__(module, fromlist=[name]), name)()
 
 
-def _declaration_problems(declared: Format, reader: Reader) -> Iterator[str]:
+def _declaration_problems(declared: Format, reader: ReaderMethods) -> Iterator[str]:
     spec = declared.reader
     assert spec
     if getattr(reader, "name", None) != declared.name:
@@ -91,6 +93,8 @@ def _declaration_problems(declared: Format, reader: Reader) -> Iterator[str]:
 def _claims(declared: Format) -> Iterator[str]:
     """Files of other formats that it recognises."""
     for what, head in STRANGE.items():
+        if declared.name in what:
+            continue
         yield from _recognition(declared, head, "job/trace.json", of_it=False, what=what)
 
 
@@ -109,57 +113,58 @@ class _FileCheck(Struct, frozen=True):
     """What a reader makes of a file and of damaged copies of it."""
 
     declared: Format
-    reader: Reader
+    reader: ReaderMethods
 
     def problems(self, path: Path) -> Iterator[str]:
         """What is wrong, the most basic first."""
         source = self._source(path)
         head = source.head()
         yield from _recognition(self.declared, head, source.name, of_it=True, what="the file")
-        others = [one.name for one in plugins.recognised(head, source.name) if one.name != self.declared.name]
+        others = [one.name for one in plugins.recognised(head, source.name) if one.name < self.declared.name]
         if others:
-            yield f"{' and '.join(others)} recognises it, too: of several formats the first by name reads a file"
+            yield f"{' and '.join(others)} recognises it, too, and the first format by name reads a file"
         try:
-            trace = self._read(source)
+            parts, _ = self._parts(source)
+            traces = [self.reader.read(part, ENGINE) for part in parts]
         except Exception as error:  # noqa: BLE001  whatever is wrong with the plugin is what is asked
             yield f"it cannot be read: {_in_words(error)}"
             return
-        wrong = list(trace_problems(trace, source.path, self.declared.name))
-        yield from wrong
-        if wrong:
+        found = [
+            problem
+            for part, trace in zip(parts, traces, strict=True)
+            for problem in trace_problems(trace, part.path, self.declared.name)
+        ]
+        yield from found
+        if found:
             return
-        if not len(trace.events) and not len(trace.counters):
+        if not any(len(trace.events) + len(trace.counters) + len(trace.round_trips) for trace in traces):
             yield "there are no events and no samples in it"
-        yield from self._differences(trace, source)
-        yield from self._payload_problems(trace)
-        yield from _linking_problems(trace)
-        yield from self._damage_problems(path, len(trace.events))
+        for part, trace in zip(parts, traces, strict=True):
+            yield from self._differences(trace, part)
+            yield from _payload_problems(trace)
+            yield from _linking_problems(trace)
+        yield from self._damage_problems(path, sum(len(trace.events) for trace in traces))
 
     def _source(self, path: Path) -> Source:
         (source,) = discover(Request([(str(path), self.declared.name)])).sources
         return source
 
-    def _read(self, source: Source) -> RankTrace:
-        return self.reader.read(source, Processes(1))
+    def _parts(self, source: Source) -> tuple[list[Source], list[Finding]]:
+        """The source of each rank of a file of several, else the file; and what did not fit."""
+        assert self.declared.reader
+        return self.reader.unpacked(source, ENGINE) if self.declared.reader.unpacks else ([source], [])
 
     def _differences(self, trace: RankTrace, source: Source) -> Iterator[str]:
         """What is different when it is read again, and after a way to another process."""
-        if different := _different(trace, self._read(source)):
+        if different := _different(trace, self.reader.read(source, ENGINE)):
             yield f"read twice, {different} differ: results must depend on the file only"
         try:
-            moved = unpacked(packed(trace))
+            moved = unpacked(packed(trace, [source]), [source])
         except Exception as error:  # noqa: BLE001  what cannot be pickled raises errors of many types
             yield f"the trace cannot be pickled, so that no other process can read it: {error}"
             return
         if different := _different(trace, moved):
             yield f"after a way to another process, {different} differ"
-
-    def _payload_problems(self, trace: RankTrace) -> Iterator[str]:
-        for first, texts in trace.payloads[0].batches():
-            for number, text in enumerate(texts, first):
-                if len(text) and bytes(text[:1]) != b"{":
-                    yield f"the arguments of event {number} are no JSON object: {bytes(text[:40])!r}"
-                    return
 
     def _damage_problems(self, path: Path, events: int) -> Iterator[str]:
         """What damaged copies do other than costing themselves."""
@@ -177,15 +182,17 @@ class _FileCheck(Struct, frozen=True):
                 while stream.read(1 << 20):
                     pass
                 ends_early = stream.damage
-            trace = self._read(source)
+            parts, findings = self._parts(source)
+            traces = [self.reader.read(part, ENGINE) for part in parts]
         except UnreadableError:
             return ""
         except Exception as error:  # noqa: BLE001  whatever is wrong with the plugin is what is asked
             return f"it raises {_in_words(error)}: report a finding, or raise UnreadableError if nothing is readable"
-        if wrong := next(trace_problems(trace, source.path, self.declared.name), ""):
-            return wrong
-        if ends_early and len(trace.events) < events and not trace.findings:
-            lost = events - len(trace.events)
+        for trace in traces:
+            if wrong := next(trace_problems(trace, trace.source.path, self.declared.name), ""):
+                return wrong
+        lost = events - sum(len(trace.events) for trace in traces)
+        if ends_early and lost > 0 and not findings and not any(trace.findings for trace in traces):
             return (
                 f"{lost} of {events} events are lost without a finding: say `trace.truncated(stream.damage)`"
             )
@@ -204,6 +211,14 @@ def _damaged(content: bytes) -> Iterator[tuple[str, bytes]]:
         for _ in range(1 + number % 3):
             damaged[random.randrange(len(content))] = random.randrange(256)
         yield f"with other bytes (copy {number})", bytes(damaged)
+
+
+def _payload_problems(trace: RankTrace) -> Iterator[str]:
+    for first, texts in trace.payloads[0].batches():
+        for number, text in enumerate(texts, first):
+            if (arguments := bytes(text)) and not arguments.lstrip().startswith(b"{"):
+                yield f"the arguments of event {number} are no JSON object: {arguments[:40]!r}"
+                return
 
 
 def _linking_problems(trace: RankTrace) -> Iterator[str]:
