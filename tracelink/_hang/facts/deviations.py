@@ -16,7 +16,7 @@ from operator import itemgetter
 import numpy as np
 from msgspec import Struct
 
-from tracelink._hang.facts.journal import Journal
+from tracelink._hang.facts.journal import Journal, mark_requests
 from tracelink._hang.facts.participation import highest
 from tracelink._hang.facts.programs import SHORTEST_CONTEXT, Comparison, positions_like_the_end
 from tracelink._hang.facts.waits import Wait
@@ -211,7 +211,12 @@ class Deviations(Struct, frozen=True, dict=True):
         between = step != UNKNOWN_STEP
         group, moved = journal.records.group[first][between], np.abs(step[between])
         around = (moved == self._sizes[group] - 1) & (self._sizes[group] > 2)
-        rings = np.unique(self._kind_of_group[group[around]])
+        kinds, sends = self._kind_of_group[group], mark_requests(journal, {Operation.SEND})
+        sent = sends[journal.records.request[first][between]]
+        without_dump = [not journal.recordings.keys() >= {*each.ranks} for each in journal.groups]
+        unseen = np.array([*without_dump, False], np.bool_)[group]
+        # a send alone may go to a wrong target
+        rings = np.intersect1d(kinds[around & (sent | unseen)], kinds[around & (~sent | unseen)])
         piped = np.setdiff1d(group, [UNKNOWN])
         positions: dict[int, list[tuple[int, int]]] = {}
         for number in piped[~np.isin(self._kind_of_group[piped], rings)].tolist():
