@@ -199,6 +199,7 @@ def test_any_start_of_buffers(case: tuple[Plan, Fault]) -> None:
             "deadlock",
         ),
         (Plan(6, 2, kind="coalesced", steps=1, layers=1, microbatches=1, seed=1), "dtype_mismatch"),
+        (Plan(12, 1, 4, steps=2, layers=1, microbatches=1, unknown_operations=True), "deadlock"),
     ],
     ids=lambda value: (
         f"{value.kind} {value.backend} {value.world} ranks" if isinstance(value, Plan) else value
