@@ -13,7 +13,7 @@ import numpy.typing as npt
 import orjson
 from msgspec import Struct
 
-from tracelink._model.columns import UNKNOWN, Bools, Float64s, Int32s, Int64s
+from tracelink._model.columns import UNKNOWN, Bools, Float64s, Int32s, Int64s, ranges
 from tracelink._model.events import Key
 from tracelink._model.graph import EventGraph, Rank
 from tracelink._model.job import Job
@@ -320,7 +320,7 @@ class PartsByCollective(Struct, frozen=True):
         """The participations of these collectives in their order, and the bounds of each collective among them."""
         first, counts = self.starts[collectives], np.diff(self.starts)[collectives]
         bounds = np.concatenate([[0], np.cumsum(counts)])
-        return self.order[np.arange(bounds[-1]) + np.repeat(first - bounds[:-1], counts)], bounds
+        return self.order[ranges(first, counts)], bounds
 
 
 def collective_arguments(job: Job, parts: PartsByCollective, rows: Int64s, open_ended: Bools) -> list[bytes]:

@@ -18,7 +18,7 @@ from tracelink._io.engine import Engine
 from tracelink._io.targets import Place, Target, folder_target
 from tracelink._io.temporary import scratch_folder_for, temporary_for
 from tracelink._model import MANIFEST, __version__
-from tracelink._model.columns import NO_TIME, UNKNOWN, Int64s, int64s, values_at
+from tracelink._model.columns import NO_TIME, UNKNOWN, Int64s, int64s, scatter, values_at
 from tracelink._model.columns import Table as ModelTable
 from tracelink._model.errors import TraceError, UsageError, encodable
 from tracelink._model.events import EventKind, Events, Key, KeyColumn, Relation
@@ -168,12 +168,9 @@ def _events(view: RankView, keys: Mapping[Key, KeyColumn]) -> pa.Table:
     length = len(graph)
     caller = view.caller[:-1]
     work = view.work
-    part, call = np.full(length, UNKNOWN, np.int32), np.full(length, UNKNOWN, np.int64)
-    part[work.row] = work.part
-    call[work.row] = work.call
-    idle = np.full(length, UNKNOWN, np.int64)
+    part, call = (scatter(length, work.row, values) for values in (work.part, work.call))
     gap = work.start[1:] - np.maximum.accumulate(work.end)[:-1]
-    idle[work.row[1:][gap > 0]] = gap[gap > 0]
+    idle = scatter(length, work.row[1:][gap > 0], gap[gap > 0])
     columns = {
         "payload": numbers(events.payload),
         "caller": numbers(caller),
@@ -285,8 +282,7 @@ def _compiles(graph: EventGraph) -> pa.Table:
     np.minimum.at(begin, number[timed], events.start[rows[timed]])
     np.maximum.at(end, number[timed], events.end_of(rows[timed]))
     known = end != NO_TIME
-    compilation = np.full(len(graph), UNKNOWN, np.int64)
-    compilation[rows] = number
+    compilation = scatter(len(graph), rows, number)
     ran = compilation[graph.edges.where(Relation.COMPILES).source]
     return _table(
         schema.COMPILES,

@@ -10,7 +10,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from tracelink._io.framing import DELIMITED, FIXED64, VARINT, Field, fields_of
-from tracelink._model.columns import NO_TIME, UNKNOWN, Bools, Int32s, Int64s
+from tracelink._model.columns import NO_TIME, UNKNOWN, Bools, Int32s, Int64s, ranges
 from tracelink._model.errors import encodable
 from tracelink._model.events import Counters, Track, TrackKind
 from tracelink.converters.perfetto.packets import schema as packet_schema
@@ -329,8 +329,7 @@ def _of_blocks(sequence: Int64s, track: Int64s, begins: Bools, time: Int64s) -> 
     if not len(first):
         return partner
     lengths = np.minimum(sizes[first], sizes[first + 1])
-    offset = np.arange(int(lengths.sum())) - np.repeat(np.cumsum(lengths) - lengths, lengths)
-    own, other = np.repeat(starts[first], lengths) + offset, np.repeat(starts[first + 1], lengths) + offset
+    own, other = ranges(starts[first], lengths), ranges(starts[first + 1], lengths)
     bounds = np.cumsum(lengths) - lengths
     matches = np.logical_and.reduceat((track[own] == track[other]) & (time[other] >= time[own]), bounds)
     block = starts[first]
