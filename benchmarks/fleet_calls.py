@@ -10,9 +10,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tracelink._model.collectives import RankCalls
 from tracelink._model.columns import StringTable
-from tracelink._model.communications import Calls, Evidence
+from tracelink._model.communications import Calls, Evidence, RankCalls
 from tracelink._model.trace import ProcessGroup
 
 STEP = (

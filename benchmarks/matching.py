@@ -17,9 +17,8 @@ from msgspec.structs import replace
 
 from tracelink._match.job import link_ranks
 from tracelink._model.clock import ClockMode
-from tracelink._model.collectives import RankCalls
 from tracelink._model.columns import UNKNOWN
-from tracelink._model.communications import Calls, Evidence
+from tracelink._model.communications import Calls, Evidence, RankCalls
 from tracelink._model.trace import ProcessGroup
 
 STEP = np.array([0, 1, 2, 3, 4, 4, 5, 6, 7, 8])

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 from msgspec import Struct
 
-from tracelink._model.call_tree import innermost
+from tracelink._model.causes import innermost
 from tracelink._model.columns import NO_TIME, UNKNOWN, Bools, Int32s, Int64s, scatter
 from tracelink._model.events import (
     GPU_WORK,

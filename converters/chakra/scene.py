@@ -15,8 +15,7 @@ from tracelink._io.sources import Source
 from tracelink._model.columns import MICROSECOND, UNKNOWN, Bools, Int64s, scatter
 from tracelink._model.errors import UnreadableError, UsageError, printable
 from tracelink._model.findings import Finding, Severity, Truncated
-from tracelink._model.ranges import Numbers
-from tracelink._model.selection import View
+from tracelink._model.selection import Numbers, View
 from tracelink._model.text import fine_span, shortened, size
 from tracelink.converters.chakra.census import Precedence, cycle, earliest, kinds_of
 from tracelink.converters.chakra.decode import Decoded, Fault, buffered, decode

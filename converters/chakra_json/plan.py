@@ -7,7 +7,7 @@ from collections.abc import Callable
 import numpy as np
 from msgspec import Struct
 
-from tracelink._model.call_tree import callers, exclusive_time, innermost, outside
+from tracelink._model.causes import callers, exclusive_time, innermost, outside
 from tracelink._model.columns import UNKNOWN, Bools, Int64s, scatter, values_at
 from tracelink._model.events import GPU_WORK, Edges, EventKind, Key, Relation
 from tracelink._model.graph import Excerpt

@@ -20,7 +20,7 @@ from tracelink._model.errors import TraceError, UsageError
 from tracelink._model.findings import Finding, Severity, Truncated
 from tracelink._model.graph import Rank
 from tracelink._model.job import Job
-from tracelink._model.ranges import Numbers
+from tracelink._model.selection import Numbers
 from tracelink._model.trace import SourceInfo
 from tracelink.plugins import Output
 

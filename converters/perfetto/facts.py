@@ -17,7 +17,7 @@ from tracelink._model.columns import UNKNOWN, Bools, Float64s, Int32s, Int64s, r
 from tracelink._model.events import Key
 from tracelink._model.graph import EventGraph, Rank
 from tracelink._model.job import Job
-from tracelink._model.ranges import Numbers
+from tracelink._model.selection import Numbers
 from tracelink._model.trace import SourceInfo
 from tracelink.converters.perfetto.timeline import schema
 from tracelink.converters.perfetto.timeline.drawing import Drawing

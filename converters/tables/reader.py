@@ -18,9 +18,9 @@ from tracelink._io.engine import Engine
 from tracelink._io.remote.objects import lasting_copy
 from tracelink._io.sources import STDIN, Source, again
 from tracelink._join.selection import without_unseen
-from tracelink._model.collectives import Messages, Participations
 from tracelink._model.columns import UNKNOWN, Int32s, Int64s, StringTable
 from tracelink._model.columns import Table as ModelTable
+from tracelink._model.communications import Messages, Participations
 from tracelink._model.errors import UnreadableError, UsageError
 from tracelink._model.events import (
     Counters,
@@ -33,7 +33,7 @@ from tracelink._model.fields import fields_of
 from tracelink._model.findings import Finding, Severity
 from tracelink._model.graph import EventGraph, LinkReport, Rank, source_bounds
 from tracelink._model.job import Job
-from tracelink._model.ranges import Numbers
+from tracelink._model.selection import Numbers
 from tracelink._model.trace import TEXT_KEYS, Payload, Payloads, ProcessGroup, RankTrace, SourceInfo
 from tracelink._store.schema import Column, Type
 from tracelink.converters.tables import schema

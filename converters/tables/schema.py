@@ -11,8 +11,8 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from tracelink._model import MANIFEST, MANIFEST_START
-from tracelink._model.collectives import Collectives, Messages, Participations
 from tracelink._model.columns import Text
+from tracelink._model.communications import Collectives, Messages, Participations
 from tracelink._model.events import Counters, Edges, Events, Key, Track
 from tracelink._model.fields import Doc, Row, elements_of, fields_of
 from tracelink._model.findings import Finding

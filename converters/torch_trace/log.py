@@ -16,12 +16,12 @@ from msgspec.structs import replace
 
 from tracelink._io.sources import Source
 from tracelink._model.columns import SECOND
-from tracelink._model.compiles import UNKNOWN_FILE, Artifact, Compilation, CompileLog, ExportNote, Phase
 from tracelink._model.errors import UnreadableError
 from tracelink._model.findings import Finding, Severity, Truncated
 from tracelink._model.records import Frame
 from tracelink._model.text import counted
 from tracelink._model.trace import SourceInfo
+from tracelink._model.witnesses import UNKNOWN_FILE, Artifact, Compilation, CompileLog, ExportNote, Phase
 from tracelink.converters.pytorch.arguments import decimal_nanoseconds
 from tracelink.converters.torch_trace import schema
 from tracelink.converters.torch_trace.schema import Damage, LogClock, Record, records_in

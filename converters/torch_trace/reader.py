@@ -11,9 +11,9 @@ from msgspec import Struct
 from tracelink._io.engine import Engine
 from tracelink._io.sources import Source
 from tracelink._model.columns import UNKNOWN, Int64s, StringTable
-from tracelink._model.compiles import CompileLog, Phase
 from tracelink._model.events import EventKind, Events, Key, KeyColumn, Track, TrackKind
 from tracelink._model.trace import Payload, RankTrace
+from tracelink._model.witnesses import CompileLog, Phase
 from tracelink.converters.torch_trace.log import FORMAT, Decoded, decoded
 from tracelink.converters.torch_trace.schema import ChromiumEvent
 

@@ -14,9 +14,8 @@ import numpy as np
 
 from tracelink._match.job import JobTables, StoredCalls, link_ranks
 from tracelink._model.clock import ClockMode, Clocks
-from tracelink._model.collectives import RankCalls
 from tracelink._model.columns import NO_TIME, UNKNOWN, StringTable
-from tracelink._model.communications import Calls, Evidence
+from tracelink._model.communications import Calls, Evidence, RankCalls
 from tracelink._model.trace import ProcessGroup
 from tracelink._run.processes import Processes
 

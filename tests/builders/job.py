@@ -21,9 +21,8 @@ import numpy as np
 from msgspec.structs import replace
 
 from tracelink._model.clock import Clock
-from tracelink._model.collectives import Collectives, Messages, Participations, Verdict
 from tracelink._model.columns import NO_TIME, UNKNOWN, StringTable
-from tracelink._model.communications import Evidence
+from tracelink._model.communications import Collectives, Evidence, Messages, Participations, Verdict
 from tracelink._model.events import (
     Counters,
     Edges,

@@ -14,8 +14,7 @@ from msgspec.structs import replace
 
 from builders.calls import Call, call, group, rank
 from tracelink._match.job import JobTables
-from tracelink._model.collectives import RankCalls
-from tracelink._model.communications import Evidence, RoundTrips
+from tracelink._model.communications import Evidence, RankCalls, RoundTrips
 from tracelink._model.trace import ProcessGroup
 
 COLLECTIVES = ("all_reduce", "all_gather", "broadcast", "barrier", "all_to_all", "reduce")

@@ -17,8 +17,8 @@ from builders.data import traces, truth
 from builders.job import START, JobBuilder
 from tracelink import samples, schemas
 from tracelink._model.clock import Clock
-from tracelink._model.collectives import Verdict
 from tracelink._model.columns import NO_TIME
+from tracelink._model.communications import Verdict
 from tracelink._model.findings import Finding, Severity
 
 # `tracelink collectives`: what ranks did together, as a table, as CSV and as JSON.

@@ -13,9 +13,9 @@ from builders.compile_log import begin, end, log, metrics
 from builders.data import traces
 from tracelink._compile.model import CompileReport, RunOfJob
 from tracelink._compile.runs import Run, runs_of
-from tracelink._model.compiles import Compilation, CompileLog
 from tracelink._model.errors import UsageError
 from tracelink._model.trace import SourceInfo
+from tracelink._model.witnesses import Compilation, CompileLog
 
 
 def compiled(name: str, at: float, compile_id: str = "0/0") -> bytes:

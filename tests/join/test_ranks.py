@@ -19,7 +19,7 @@ from tracelink._join.ranks import StoredRanks, read_ranks, without_derived
 from tracelink._join.reading import two_jobs_findings
 from tracelink._model.errors import RankConflictError, UsageError
 from tracelink._model.events import EventKind
-from tracelink._model.ranges import Numbers
+from tracelink._model.selection import Numbers
 from tracelink._model.trace import RankTrace
 from tracelink._run.processes import Processes
 

@@ -21,8 +21,7 @@ from tracelink._model.events import EventKind, Key, Relation, TrackKind
 from tracelink._model.findings import Finding, Severity
 from tracelink._model.graph import EventGraph
 from tracelink._model.job import Job
-from tracelink._model.ranges import LATEST, Numbers
-from tracelink._model.selection import KINDS, Moment, Selection, Steps, Window, steps_of
+from tracelink._model.selection import KINDS, LATEST, Moment, Numbers, Selection, Steps, Window, steps_of
 from tracelink._model.text import moment, span
 from tracelink._run.processes import Processes
 

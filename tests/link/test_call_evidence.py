@@ -16,9 +16,8 @@ from builders.trace import TraceBuilder, pairs
 from tracelink._io.sources import discover_inputs
 from tracelink._join.ranks import read_ranks
 from tracelink._link.rank import LinkedRank, link_rank
-from tracelink._model.collectives import RankCalls
 from tracelink._model.columns import UNKNOWN
-from tracelink._model.communications import Calls, Evidence
+from tracelink._model.communications import Calls, Evidence, RankCalls
 from tracelink._model.events import EventKind, Relation, TrackKind
 from tracelink._model.findings import Finding
 from tracelink._model.graph import STATED

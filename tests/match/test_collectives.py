@@ -13,9 +13,8 @@ from builders.inputs import reasons
 from tracelink._match.collectives import call_labels
 from tracelink._match.job import JobTables
 from tracelink._model.clock import ClockMode
-from tracelink._model.collectives import RankCalls
 from tracelink._model.columns import UNKNOWN
-from tracelink._model.communications import Evidence
+from tracelink._model.communications import Evidence, RankCalls
 
 # Collectives: calls of one group and number are one, and what is missing or differs is told.
 

@@ -12,8 +12,8 @@ from msgspec import Struct
 from builders.calls import Call, call, group, rank
 from tracelink._match.groups import resolve_groups
 from tracelink._match.outlines import outlined, references_of, roster_of
-from tracelink._model.collectives import RankCalls
 from tracelink._model.columns import UNKNOWN, Int32s
+from tracelink._model.communications import RankCalls
 from tracelink._model.findings import Finding
 from tracelink._model.trace import ProcessGroup
 

@@ -17,7 +17,7 @@ from tracelink._io.sources import discover_inputs
 from tracelink._join.ranks import read_ranks
 from tracelink._match.job import JobTables
 from tracelink._model.clock import ClockMode
-from tracelink._model.collectives import RankCalls
+from tracelink._model.communications import RankCalls
 from tracelink._run.processes import Processes
 
 

@@ -21,9 +21,8 @@ from tracelink._match.messages import match_messages
 from tracelink._match.outlines import outlined, roster_of
 from tracelink._match.parts import coded, plan_of, stacked
 from tracelink._model.clock import Clock, ClockMode, Clocks
-from tracelink._model.collectives import RankCalls
 from tracelink._model.columns import NO_TIME, UNKNOWN
-from tracelink._model.communications import Evidence
+from tracelink._model.communications import Evidence, RankCalls
 
 # What collectives took: who came last, how long others waited, bytes and bandwidth as nccl-tests has them.
 

@@ -13,9 +13,8 @@ from builders.calls import linked as matched
 from builders.inputs import reasons
 from tracelink._match.job import JobTables
 from tracelink._model.clock import ClockMode
-from tracelink._model.collectives import RankCalls
 from tracelink._model.columns import NO_TIME
-from tracelink._model.communications import Evidence
+from tracelink._model.communications import Evidence, RankCalls
 
 MS = 1_000_000
 PAIR = [group("0", 0, 1)]

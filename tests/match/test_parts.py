@@ -17,7 +17,7 @@ from tracelink._match.job import JobTables, StoredCalls, link_ranks
 from tracelink._match.outlines import outlined, roster_of
 from tracelink._match.parts import plan_of
 from tracelink._model.clock import Clock, ClockMode, Clocks
-from tracelink._model.collectives import RankCalls
+from tracelink._model.communications import RankCalls
 from tracelink._run.processes import Processes
 
 GIVEN = Clocks.of([Clock(0, offset_ns=5), Clock(1, offset_ns=-7, drift_ppm=3.5), Clock(9)])

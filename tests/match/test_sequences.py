@@ -13,7 +13,7 @@ from builders.calls import call, group, rank, told
 from builders.calls import linked as matched
 from tracelink._match.job import JobTables
 from tracelink._model.clock import ClockMode
-from tracelink._model.collectives import RankCalls
+from tracelink._model.communications import RankCalls
 
 MS = 1_000_000
 

@@ -17,9 +17,8 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from tracelink._model.causes import EventEntry, StackEntry
-from tracelink._model.collectives import Collectives, Messages, Participations
 from tracelink._model.columns import NO_TIME, UNKNOWN
-from tracelink._model.communications import Evidence
+from tracelink._model.communications import Collectives, Evidence, Messages, Participations
 from tracelink._model.errors import UsageError
 from tracelink._model.events import (
     Counters,

@@ -1,4 +1,4 @@
-"""`tracelink._model.ranges`."""
+"""`tracelink._model.selection`."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from tracelink._model.columns import Int64s
 from tracelink._model.errors import UsageError
-from tracelink._model.ranges import Numbers, Spans
+from tracelink._model.selection import Numbers, Spans
 
 # Numbers as a user lists them.
 

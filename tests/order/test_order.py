@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from builders.job import JobBuilder
 from builders.ordering import named
-from tracelink._model.call_tree import greatest_inside
+from tracelink._model.causes import greatest_inside
 from tracelink._model.events import EventKind, Key, Relation, TrackKind
 from tracelink._model.graph import Excerpt
 from tracelink._model.trace import StorageUses

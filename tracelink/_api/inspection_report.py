@@ -14,7 +14,7 @@ from tracelink._api.inspection import InspectedSource, Inspection
 from tracelink._model.columns import SECOND
 from tracelink._model.fields import PATH, Count, Nanoseconds, Row, Share, Shown
 from tracelink._model.findings import Severity
-from tracelink._model.ranges import Numbers
+from tracelink._model.selection import Numbers
 from tracelink._model.text import counted, moment, number
 from tracelink._show.document import Block, Paragraph, Report, Section, Table, Tone
 from tracelink.converters.chakra.census import Census, Communication, LongestChain

@@ -17,12 +17,12 @@ from tracelink._join.job_reader import Reading, read_job
 from tracelink._join.reading import Task
 from tracelink._model.clock import Clock
 from tracelink._model.columns import MILLISECOND, NO_TIME, UNKNOWN, Int64s
-from tracelink._model.compiles import CompileLog
 from tracelink._model.errors import RankConflictError, UnreadableError
 from tracelink._model.findings import Finding, Severity
 from tracelink._model.graph import Rank
 from tracelink._model.job import Job
 from tracelink._model.text import operation_in_words
+from tracelink._model.witnesses import CompileLog
 from tracelink.plugins import Content
 
 RECORDINGS = (Content.PROFILE, Content.RECORDS)

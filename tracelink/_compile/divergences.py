@@ -12,8 +12,8 @@ from msgspec.structs import replace
 
 from tracelink._compile.model import Divergence, PartialHit, lasting
 from tracelink._io.sources import Source
-from tracelink._model.compiles import Artifact, Compilation, CompileLog
 from tracelink._model.text import shortened
+from tracelink._model.witnesses import Artifact, Compilation, CompileLog
 
 Logs = Mapping[int, Sequence[CompileLog]]
 """The logs of each rank, in the order of time."""

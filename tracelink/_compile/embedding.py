@@ -11,7 +11,7 @@ from msgspec import Struct, field
 
 from tracelink._compile.divergences import Logs, payloads_of
 from tracelink._compile.reading import Read
-from tracelink._model.compiles import Artifact
+from tracelink._model.witnesses import Artifact
 from tracelink._show.markup import Markup
 
 MOST_OF_ONE = 256 << 10

@@ -11,8 +11,8 @@ from msgspec.structs import asdict
 
 from tracelink._compile.divergences import ESTIMATES, EXECUTION, SCHEDULE, short
 from tracelink._compile.model import TORCH, CompileReport, Estimate, Execution, Export, Schedule, Unscheduled
-from tracelink._model.compiles import Artifact, CompileLog, ExportNote
 from tracelink._model.fields import Nanoseconds, Ranks, Shown
+from tracelink._model.witnesses import Artifact, CompileLog, ExportNote
 
 LONGEST_REASON = 400
 MOST_OPERATIONS = 12

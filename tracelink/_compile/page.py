@@ -17,9 +17,9 @@ from tracelink._compile.payloads import file_name, language
 from tracelink._compile.reading import Read, tables_of
 from tracelink._compile.stacks import Link, frame_in_words
 from tracelink._compile.summary import anchor, first_line
-from tracelink._model.compiles import Artifact, CompileLog
 from tracelink._model.errors import printable
 from tracelink._model.text import clipped, counted, duration, moment, ranks_cell, size
+from tracelink._model.witnesses import Artifact, CompileLog
 from tracelink._show.document import Block, Details, Element, Table
 from tracelink._show.html import table
 from tracelink._show.markup import Child, Markup, element

@@ -11,8 +11,8 @@ from tracelink._compile.reading import Read
 from tracelink._io.remote.addresses import plain_path
 from tracelink._io.targets import check_local
 from tracelink._io.temporary import abandoned_files_removed, temporary_folder_for
-from tracelink._model.compiles import Artifact
 from tracelink._model.errors import UsageError
+from tracelink._model.witnesses import Artifact
 
 NAME = re.compile(r"[^A-Za-z0-9._+=-]+")
 """What is replaced in the name of a file."""

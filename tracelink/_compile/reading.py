@@ -43,11 +43,11 @@ from tracelink._join.reading import (
     read_each,
     tasks_of,
 )
-from tracelink._model.compiles import Artifact, Compilation, CompileLog
 from tracelink._model.errors import RankConflictError, UnreadableError, UsageError
 from tracelink._model.findings import Finding, Severity, in_order
 from tracelink._model.text import counted
 from tracelink._model.trace import Source as LogSource
+from tracelink._model.witnesses import Artifact, Compilation, CompileLog
 from tracelink.plugins import Content
 
 if TYPE_CHECKING:

@@ -8,10 +8,10 @@ from itertools import pairwise
 from msgspec import Struct, field
 
 from tracelink._compile.divergences import Logs
-from tracelink._model.compiles import CompileLog
 from tracelink._model.findings import Finding, Severity
-from tracelink._model.ranges import Numbers
+from tracelink._model.selection import Numbers
 from tracelink._model.text import counted, lowered, moment, ranks_in_words
+from tracelink._model.witnesses import CompileLog
 
 MOST_SAID = 8
 """Runs, or ranges of ranks, that a finding lists."""

@@ -15,11 +15,11 @@ from tracelink._join.reading import Task, declared_rank, read
 from tracelink._link.compilation import CompiledCode, Ran
 from tracelink._link.nesting import link_calls
 from tracelink._model.columns import UNKNOWN, Int64s, StringTable
-from tracelink._model.compiles import CompileLog
 from tracelink._model.errors import RankConflictError
 from tracelink._model.events import EventKind
 from tracelink._model.findings import Finding, Severity
 from tracelink._model.trace import RankTrace
+from tracelink._model.witnesses import CompileLog
 from tracelink.plugins import Content
 
 CALL = re.compile(r"_c10d_functional::(\w+)")

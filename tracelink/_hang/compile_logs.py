@@ -15,10 +15,9 @@ from tracelink._hang.facts.recordings import find_compile_logs
 from tracelink._io.engine import Engine
 from tracelink._join.reading import Task
 from tracelink._model.columns import SECOND
-from tracelink._model.compiles import CompileLog, Phase
 from tracelink._model.errors import TraceError
 from tracelink._model.findings import Finding, Severity, Truncated
-from tracelink._model.witnesses import Compiling
+from tracelink._model.witnesses import CompileLog, Compiling, Phase
 
 SHORTEST = SECOND // 10
 """Compilations of less time delay no rank."""

@@ -24,10 +24,9 @@ from tracelink._io.engine import Engine
 from tracelink._io.sources import Discovery, Source
 from tracelink._join.ranks import read_ranks
 from tracelink._join.reading import Task
-from tracelink._model.call_tree import callers
-from tracelink._model.collectives import RankCalls
+from tracelink._model.causes import callers
 from tracelink._model.columns import NO_TIME, UNKNOWN, Bools, Int64s
-from tracelink._model.communications import Calls
+from tracelink._model.communications import Calls, RankCalls
 from tracelink._model.errors import TraceError
 from tracelink._model.events import GPU_WORK, ON_THREAD, EventKind, Key, TrackKind
 from tracelink._model.findings import Finding, Severity

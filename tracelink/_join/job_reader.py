@@ -35,8 +35,7 @@ from tracelink._model.events import Counters, Edges, Track
 from tracelink._model.findings import Finding, Severity, in_order
 from tracelink._model.graph import EventGraph, Rank, source_bounds
 from tracelink._model.job import Job, shifted_to_graph
-from tracelink._model.ranges import Numbers
-from tracelink._model.selection import Selection
+from tracelink._model.selection import Numbers, Selection
 from tracelink._model.trace import ProcessGroup, RankTrace, combine
 from tracelink._run.reading import ReadOptions, engine_of, inputs_of, selection_of
 from tracelink.plugins import Content

@@ -31,14 +31,13 @@ from tracelink._link.rank import LinkedRank, link_rank
 from tracelink._match.groups import names_by_backend, with_suffix
 from tracelink._match.job import StoredCalls
 from tracelink._match.outlines import with_common_texts
-from tracelink._model.collectives import RankCalls
 from tracelink._model.columns import UNKNOWN
-from tracelink._model.communications import Calls
+from tracelink._model.communications import Calls, RankCalls
 from tracelink._model.errors import UnreadableError, UsageError
 from tracelink._model.events import Key, KeyColumn
 from tracelink._model.findings import Finding, Severity, Truncated
 from tracelink._model.graph import EventGraph, LinkReport, Rank, source_bounds
-from tracelink._model.ranges import Numbers
+from tracelink._model.selection import Numbers
 from tracelink._model.trace import RankTrace, SourceInfo, combine
 from tracelink._run.processes import Processes
 from tracelink.plugins import Content

@@ -12,15 +12,24 @@ from msgspec.structs import replace
 
 from tracelink._io.engine import Engine
 from tracelink._io.spool import Store, Stored
-from tracelink._model.collectives import Collectives, Messages, Participations
 from tracelink._model.columns import SECOND, UNKNOWN, Bools, Int64s
+from tracelink._model.communications import Collectives, Messages, Participations
 from tracelink._model.errors import UsageError
 from tracelink._model.events import Counters, Edges, EventKind, Key, Relation
 from tracelink._model.findings import Finding, Severity
 from tracelink._model.graph import EventGraph
 from tracelink._model.job import Job, Part, referenced_rows, renumbered_events
-from tracelink._model.ranges import LATEST, Numbers, Spans
-from tracelink._model.selection import COLLECTIVES, COUNTERS, KINDS, Selection, Window, steps_of
+from tracelink._model.selection import (
+    COLLECTIVES,
+    COUNTERS,
+    KINDS,
+    LATEST,
+    Numbers,
+    Selection,
+    Spans,
+    Window,
+    steps_of,
+)
 from tracelink._model.text import moment
 
 # Selection in the graph of one rank.

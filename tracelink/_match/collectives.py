@@ -15,7 +15,6 @@ from msgspec import Struct
 
 from tracelink._match.groups import Groups, Members
 from tracelink._match.outlines import LATEST, NOTHING, Spans, Stack, Tally, common_size, is_one_of
-from tracelink._model.collectives import Verdict
 from tracelink._model.columns import (
     NO_TIME,
     UNKNOWN,
@@ -28,7 +27,7 @@ from tracelink._model.columns import (
     stable_order,
     starts_of,
 )
-from tracelink._model.communications import Calls, Evidence
+from tracelink._model.communications import Calls, Evidence, Verdict
 from tracelink._model.findings import Finding, Severity
 from tracelink._model.operations import POINT_TO_POINT, SYNCHRONIZING, Operation
 from tracelink._model.text import subject

@@ -44,9 +44,8 @@ from tracelink._match.observations import (
 from tracelink._match.outlines import NOTHING, Outline, Tally, corrected, outlined, roster_of
 from tracelink._match.parts import Piece, Plan, coded, cut, plan_of, stacked
 from tracelink._model.clock import ClockMode, Clocks
-from tracelink._model.collectives import Collectives, Messages, Participations, RankCalls
 from tracelink._model.columns import Lean, Table
-from tracelink._model.communications import Calls
+from tracelink._model.communications import Calls, Collectives, Messages, Participations, RankCalls
 from tracelink._model.findings import Finding
 from tracelink._model.trace import ProcessGroup
 

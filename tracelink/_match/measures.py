@@ -13,9 +13,16 @@ from tracelink._match.clock import Crossings
 from tracelink._match.collectives import Matching, Verdicts
 from tracelink._match.groups import Groups, Members
 from tracelink._match.outlines import Stack, is_one_of, item_sizes
-from tracelink._model.collectives import Collectives, Messages, Participations, Verdict
 from tracelink._model.columns import NO_TIME, UNKNOWN, Bools, Float64s, Int32s, Int64s, StringTable
-from tracelink._model.communications import Calls, Evidence, RoundTrips
+from tracelink._model.communications import (
+    Calls,
+    Collectives,
+    Evidence,
+    Messages,
+    Participations,
+    RoundTrips,
+    Verdict,
+)
 from tracelink._model.operations import ROOTED, SYNCHRONIZING, Operation
 
 # Who arrived last at each collective, how long the others waited, and at which bandwidth it ran.

@@ -13,7 +13,6 @@ from msgspec.structs import replace
 
 from tracelink._match.groups import Groups, Members
 from tracelink._match.outlines import NOTHING, Stack, Tally, corrected_times, is_one_of, item_sizes
-from tracelink._model.collectives import Messages, Verdict
 from tracelink._model.columns import (
     NO_TIME,
     UNKNOWN,
@@ -25,7 +24,7 @@ from tracelink._model.columns import (
     stable_order,
     starts_of,
 )
-from tracelink._model.communications import Calls, Evidence
+from tracelink._model.communications import Calls, Evidence, Messages, Verdict
 from tracelink._model.findings import Finding
 from tracelink._model.operations import Operation
 

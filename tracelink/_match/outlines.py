@@ -12,7 +12,6 @@ import numpy as np
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from tracelink._model.collectives import RankCalls
 from tracelink._model.columns import (
     NO_TIME,
     UNKNOWN,
@@ -25,7 +24,7 @@ from tracelink._model.columns import (
     distinct,
     stable_order,
 )
-from tracelink._model.communications import Calls, RoundTrips
+from tracelink._model.communications import Calls, RankCalls, RoundTrips
 from tracelink._model.findings import Finding, Severity
 from tracelink._model.operations import Operation, item_bytes
 from tracelink._model.trace import ProcessGroup

@@ -24,9 +24,8 @@ from tracelink._match.outlines import (
     references_of,
     used_codes,
 )
-from tracelink._model.collectives import RankCalls, Verdict
 from tracelink._model.columns import UNKNOWN, Int32s, Int64s, StringTable, stable_order, starts_of
-from tracelink._model.communications import Calls
+from tracelink._model.communications import Calls, RankCalls, Verdict
 from tracelink._model.operations import POINT_TO_POINT, Operation
 
 # Which part each call is matched in.

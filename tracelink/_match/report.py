@@ -10,7 +10,7 @@ from msgspec.structs import asdict, replace
 from tracelink._model.clock import Clock, ClockMode, Clocks
 from tracelink._model.columns import MILLISECOND
 from tracelink._model.fields import Ranks, Shown
-from tracelink._model.ranges import Numbers
+from tracelink._model.selection import Numbers
 from tracelink._model.text import counted, date_and_time
 from tracelink._show.document import Paragraph, Report, Section, Table, Tone
 

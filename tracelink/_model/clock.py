@@ -21,8 +21,8 @@ from tracelink._model.fields import (
     UnixNanoseconds,
 )
 from tracelink._model.findings import Finding, Severity
-from tracelink._model.ranges import Numbers
 from tracelink._model.results import Result
+from tracelink._model.selection import Numbers
 
 
 class ClockMode(StrEnum):

@@ -17,8 +17,8 @@ from msgspec import Struct, field
 
 from tracelink._model import fields
 from tracelink._model.clock import Clock
-from tracelink._model.collectives import Collectives, Messages, Participations
 from tracelink._model.columns import NO_TIME, UNKNOWN, Int64s
+from tracelink._model.communications import Collectives, Messages, Participations
 from tracelink._model.events import (
     Counters,
     Edges,

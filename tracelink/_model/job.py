@@ -10,7 +10,6 @@ import numpy as np
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from tracelink._model.collectives import Messages, Participations
 from tracelink._model.columns import (
     NO_TIME,
     SECOND,
@@ -20,7 +19,7 @@ from tracelink._model.columns import (
     Int64s,
     Table,
 )
-from tracelink._model.communications import Evidence
+from tracelink._model.communications import Evidence, Messages, Participations
 from tracelink._model.events import Counters, Relation, Track
 from tracelink._model.fields import Doc
 from tracelink._model.findings import Finding, Severity

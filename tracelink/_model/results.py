@@ -19,7 +19,7 @@ from tracelink._model.columns import frame, not_installed
 from tracelink._model.errors import UsageError, choices, printable
 from tracelink._model.fields import Field, Unit, fields_of, rows_in
 from tracelink._model.findings import Finding, Severity
-from tracelink._model.ranges import Numbers
+from tracelink._model.selection import Numbers
 from tracelink._model.tables import Columns
 from tracelink._model.text import counted, moment, number, rank_list, shortened, span
 from tracelink._model.trace import SourceInfo

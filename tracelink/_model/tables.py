@@ -12,9 +12,8 @@ import numpy as np
 import numpy.typing as npt
 from msgspec import Struct
 
-from tracelink._model.collectives import Collectives, Messages, Participations
 from tracelink._model.columns import Unknown, arrow_table, frame, int64s, polars_frame
-from tracelink._model.communications import Evidence
+from tracelink._model.communications import Collectives, Evidence, Messages, Participations
 from tracelink._model.errors import UsageError, choices
 from tracelink._model.fields import Field, fields_of
 from tracelink._model.findings import Finding

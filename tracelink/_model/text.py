@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from tracelink._model.columns import MICROSECOND, MILLISECOND, SECOND
 from tracelink._model.errors import printable
 from tracelink._model.operations import operation_of
-from tracelink._model.ranges import Numbers
+from tracelink._model.selection import Numbers
 
 if TYPE_CHECKING:
     from tracelink._model.trace import ProcessGroup

@@ -9,7 +9,7 @@ from itertools import pairwise
 import numpy as np
 from msgspec import Struct
 
-from tracelink._model.call_tree import callers, innermost, outside
+from tracelink._model.causes import callers, innermost, outside
 from tracelink._model.columns import UNKNOWN, Int64s, lexical_order
 from tracelink._model.events import EventKind, Events, Relation
 from tracelink._model.graph import Excerpt

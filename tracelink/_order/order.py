@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from msgspec import Struct, field
 
-from tracelink._model.call_tree import greatest_inside
+from tracelink._model.causes import greatest_inside
 from tracelink._model.columns import NO_TIME, UNKNOWN, Bools, Int64s, Table, lexical_order, lookup, scatter
 from tracelink._model.events import GPU_WORK, EventKind, Events, Key, KeyColumn, Relation, Track, TrackKind
 from tracelink._model.graph import Excerpt

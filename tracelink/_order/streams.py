@@ -10,7 +10,7 @@ from enum import IntEnum
 import numpy as np
 from msgspec import Struct, field
 
-from tracelink._model.call_tree import callers, innermost
+from tracelink._model.causes import callers, innermost
 from tracelink._model.columns import UNKNOWN, Bools, Int64s
 from tracelink._model.events import GPU_WORK, EventKind, Events
 from tracelink._model.graph import Excerpt

@@ -6,7 +6,7 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 
 from tracelink._model.errors import UsageError
-from tracelink._model.ranges import Numbers
+from tracelink._model.selection import Numbers
 
 USUAL_STEPS = "5-7"
 """Steps that are recorded by default: late enough for caches to be warm."""

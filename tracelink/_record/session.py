@@ -12,7 +12,7 @@ from types import TracebackType
 from typing import Any, ClassVar
 
 from tracelink._io.targets import check_local
-from tracelink._model.ranges import Numbers
+from tracelink._model.selection import Numbers
 from tracelink._model.text import counted
 from tracelink._record import clocks, environment
 from tracelink._record import rank as this_rank

@@ -13,8 +13,7 @@ from tracelink._io.engine import Engine
 from tracelink._io.sources import Discovery, Paths, discover_inputs
 from tracelink._model.errors import UsageError, did_you_mean
 from tracelink._model.fields import Doc
-from tracelink._model.ranges import Numbers
-from tracelink._model.selection import KINDS, Selection, Window, words
+from tracelink._model.selection import KINDS, Numbers, Selection, Window, words
 from tracelink._run import EngineChoice, Watch, engine_for
 
 if TYPE_CHECKING:

@@ -10,8 +10,8 @@ from functools import cache
 from typing import Any
 
 from tracelink._model.errors import printable
-from tracelink._model.ranges import Numbers
 from tracelink._model.results import ResultTable, values_of
+from tracelink._model.selection import Numbers
 
 FORMULA = re.compile(r"[=+\-@\t\r\uff1d\uff0b\uff0d\uff20]")
 """The first character of a text that a spreadsheet would calculate; the last four are full-width."""

@@ -10,14 +10,14 @@ import numpy as np
 from msgspec import structs
 
 from tracelink._io.engine import Engine
-from tracelink._model.call_tree import callers, innermost, outside
+from tracelink._model.causes import callers, innermost, outside
 from tracelink._model.columns import UNKNOWN
 from tracelink._model.errors import UsageError
 from tracelink._model.events import EventKind
 from tracelink._model.findings import Finding, Severity
 from tracelink._model.graph import Excerpt
 from tracelink._model.job import Job, Part
-from tracelink._model.ranges import Numbers
+from tracelink._model.selection import Numbers
 from tracelink._run.processes import Processes
 from tracelink._time.collectives.exchanges import Splits, splits_of
 from tracelink._time.collectives.report import collectives_of

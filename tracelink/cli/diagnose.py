@@ -16,7 +16,7 @@ from tracelink._hang.facts.model import Diagnosis, Verdict
 from tracelink._hang.report import MOST_PROBLEMS, report_of, verdict_of
 from tracelink._io.remote.addresses import shown
 from tracelink._model.errors import UsageError
-from tracelink._model.ranges import Numbers
+from tracelink._model.selection import Numbers
 from tracelink._run.reading import parse_ranks
 from tracelink.cli.answer import print_answer
 from tracelink.cli.console import Console

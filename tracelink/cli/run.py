@@ -18,7 +18,7 @@ from msgspec import UNSET, UnsetType
 
 from tracelink._model.errors import UsageError
 from tracelink._model.fields import Count, Doc, RankNumber, Row, Text
-from tracelink._model.ranges import Numbers
+from tracelink._model.selection import Numbers
 from tracelink._model.text import counted, size
 from tracelink._record import environment, rank
 from tracelink._record.options import USUAL_STEPS, steps_of

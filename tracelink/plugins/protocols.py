@@ -15,14 +15,13 @@ if TYPE_CHECKING:
     from tracelink._io.engine import Engine
     from tracelink._io.sources import Source
     from tracelink._io.targets import Target
-    from tracelink._model.compiles import CompileLog
     from tracelink._model.findings import Finding
     from tracelink._model.job import Job
     from tracelink._model.metrics import Readings
-    from tracelink._model.ranges import Numbers
     from tracelink._model.records import Recording
-    from tracelink._model.selection import View
+    from tracelink._model.selection import Numbers, View
     from tracelink._model.trace import RankTrace, SourceInfo
+    from tracelink._model.witnesses import CompileLog
     from tracelink.plugins.outputs import Output
 
 # Readers: bytes of one format to a rank trace.

@@ -16,7 +16,7 @@ from tracelink._io.sources import LARGEST_RANK
 from tracelink._io.streams import GZIP_MAGIC, Inflated
 from tracelink._model.columns import UNKNOWN, Bools, Int64s, int64s
 from tracelink._model.errors import UsageError
-from tracelink._model.ranges import Numbers
+from tracelink._model.selection import Numbers
 from tracelink.converters.chakra.chakra_pb2 import GlobalMetadata
 from tracelink.converters.chakra.decode import (
     BROKEN_OFF,

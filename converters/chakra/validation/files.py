@@ -26,7 +26,7 @@ from tracelink._io.sources import (
 from tracelink._model.columns import UNKNOWN, Int64s
 from tracelink._model.errors import TraceError, UnreadableError, UsageError
 from tracelink._model.findings import Severity
-from tracelink._model.ranges import Numbers
+from tracelink._model.selection import Numbers
 from tracelink._run.reading import ReadOptions, inputs_of
 from tracelink.converters.chakra.table import Attribute
 from tracelink.converters.chakra.validation.rules import Rule, Violation

@@ -9,7 +9,7 @@ import numpy as np
 from msgspec import Struct
 
 from tracelink._model.columns import UNKNOWN
-from tracelink._model.ranges import Numbers
+from tracelink._model.selection import Numbers
 from tracelink._model.text import counted
 from tracelink.converters.chakra.schema import NodeType
 from tracelink.converters.chakra.table import unsigned

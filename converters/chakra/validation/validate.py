@@ -12,7 +12,7 @@ from tracelink._io.engine import Engine
 from tracelink._io.sources import Paths, Source, again
 from tracelink._model.errors import TraceError, UnreadableError, UsageError
 from tracelink._model.findings import Finding, Severity
-from tracelink._model.ranges import Numbers
+from tracelink._model.selection import Numbers
 from tracelink._model.text import counted, number
 from tracelink._run.reading import ReadOptions, engine_of
 from tracelink._show.document import Block, Medium, Only, Paragraph, Report, Section, Table, Tone

@@ -10,8 +10,8 @@ import numpy.typing as npt
 from msgspec import Struct
 from msgspec.structs import replace
 
-from tracelink._model.collectives import Messages, Participations
 from tracelink._model.columns import NO_TIME, UNKNOWN, Bools, Int32s, Int64s, Table
+from tracelink._model.communications import Messages, Participations
 from tracelink._model.events import EventKind, Events
 from tracelink._model.job import Job, event_of
 from tracelink._model.operations import Operation

@@ -9,7 +9,7 @@ import numpy as np
 from msgspec import Struct
 from msgspec.structs import replace
 
-from tracelink._model.call_tree import greatest_inside, innermost
+from tracelink._model.causes import greatest_inside, innermost
 from tracelink._model.columns import UNKNOWN, Int64s, scatter
 from tracelink._model.events import GPU_WORK, EventKind, Events, Key, Relation
 from tracelink._model.graph import Excerpt

@@ -8,7 +8,7 @@ import numpy as np
 from msgspec import Struct
 from msgspec.structs import replace
 
-from tracelink._model.call_tree import callers, depths, exclusive_time, innermost, outside
+from tracelink._model.causes import callers, depths, exclusive_time, innermost, outside
 from tracelink._model.columns import UNKNOWN, Bools, Int64s, Table, lookup, ranges, scatter, values_at
 from tracelink._model.events import GPU_WORK, EventKind, Key, Relation
 from tracelink._model.graph import Excerpt

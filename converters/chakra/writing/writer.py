@@ -19,7 +19,7 @@ from tracelink._model.events import EventKind
 from tracelink._model.findings import Finding, Severity
 from tracelink._model.graph import Excerpt, Rank
 from tracelink._model.job import Job, Part
-from tracelink._model.ranges import Numbers
+from tracelink._model.selection import Numbers
 from tracelink._model.text import counted, subject
 from tracelink._order.order import Order, tensor_order
 from tracelink.converters.chakra.decode import Metadata, encoded

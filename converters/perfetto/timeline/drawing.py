@@ -10,7 +10,7 @@ import numpy as np
 from msgspec import Struct
 
 from tracelink._link.nesting import ends_within_callers, nest, sort_outer_first
-from tracelink._model.call_tree import depths
+from tracelink._model.causes import depths
 from tracelink._model.columns import (
     LOWEST,
     MICROSECOND,

@@ -8,13 +8,13 @@ import numpy as np
 from msgspec import Struct
 from msgspec.structs import replace
 
-from tracelink._model.collectives import Collectives
 from tracelink._model.columns import NO_TIME, UNKNOWN, Bools, Float64s, Int64s, Table
+from tracelink._model.communications import Collectives
 from tracelink._model.events import COUNT, GPU_WORK, Counters, Relation, Track, TrackKind
 from tracelink._model.findings import Finding, Severity
 from tracelink._model.graph import EventGraph
 from tracelink._model.job import Job
-from tracelink._model.ranges import Numbers
+from tracelink._model.selection import Numbers
 from tracelink._model.trace import ProcessGroup
 from tracelink.converters.perfetto.timeline.drawing import first_free_lanes
 from tracelink.converters.perfetto.timeline.hangs import Hangs, LastArrivals, last_arrivals_of

@@ -8,13 +8,13 @@ import numpy as np
 from msgspec import Struct
 from msgspec.structs import replace
 
-from tracelink._model.collectives import LONG_FOR_A_FIRST_NS, LONG_NS, TIMES_LONGER, Verdict
 from tracelink._model.columns import NO_TIME, UNKNOWN, Bools, Int32s, Int64s, Table
+from tracelink._model.communications import LONG_FOR_A_FIRST_NS, LONG_NS, TIMES_LONGER, Verdict
 from tracelink._model.events import EventKind, Key
 from tracelink._model.graph import EventGraph
 from tracelink._model.job import Job
 from tracelink._model.operations import SYNCHRONIZING
-from tracelink._model.ranges import Numbers
+from tracelink._model.selection import Numbers
 from tracelink.converters.perfetto.timeline.schema import HUNG_PREFIX
 
 STARTED = "started"

@@ -20,7 +20,7 @@ from tracelink._model.events import EventKind, TrackKind
 from tracelink._model.findings import Finding, Severity
 from tracelink._model.graph import EventGraph
 from tracelink._model.job import Job
-from tracelink._model.ranges import Numbers
+from tracelink._model.selection import Numbers
 from tracelink._model.trace import Payload, Payloads
 from tracelink.converters.perfetto.timeline.blocks import Block, BlockWriter, Section, Stream
 from tracelink.converters.perfetto.timeline.drawing import (

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from builders.chakra import TracedJob, named, written
 from builders.execution_trace import PROCESS, node, process_root, thread_root
-from tracelink._model.call_tree import exclusive_time, innermost
+from tracelink._model.causes import exclusive_time, innermost
 from tracelink._model.events import EventKind, Relation
 from tracelink.converters.chakra_json.plan import reached
 from tracelink.converters.chakra_json.schema import accepted_version, current_name, is_refused

@@ -11,9 +11,9 @@ from builders.data import foreign, traces
 from builders.recorder import as_source
 from tracelink._io.sources import discover_inputs
 from tracelink._model.columns import SECOND
-from tracelink._model.compiles import CompileLog, Phase
 from tracelink._model.errors import UnreadableError
 from tracelink._model.records import Frame
+from tracelink._model.witnesses import CompileLog, Phase
 from tracelink.converters.torch_trace.log import decoded
 
 START = START_US * 1000

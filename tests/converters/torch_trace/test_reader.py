@@ -13,10 +13,10 @@ from builders.compile_log import PID, artifact, begin, end, instant, log, record
 from builders.recorder import as_source
 from tracelink import samples
 from tracelink._model.columns import SECOND
-from tracelink._model.compiles import UNKNOWN_FILE
 from tracelink._model.events import EventKind, Key
 from tracelink._model.records import Frame
 from tracelink._model.trace import RankTrace
+from tracelink._model.witnesses import UNKNOWN_FILE
 from tracelink._run.processes import Processes
 from tracelink.converters.torch_trace import is_compile_log
 from tracelink.converters.torch_trace.reader import TorchTraceReader

@@ -17,8 +17,8 @@ from builders.compile_log import PID, artifact, begin, end, local_time, log, rec
 from builders.recorder import as_source
 from tracelink._io.sources import Source, discover_inputs
 from tracelink._model.columns import SECOND
-from tracelink._model.compiles import CompileLog
 from tracelink._model.errors import UnreadableError
+from tracelink._model.witnesses import CompileLog
 from tracelink.converters.torch_trace.log import decoded
 from tracelink.converters.torch_trace.schema import Damage, LogClock, Record, records_in
 

@@ -13,7 +13,7 @@ from builders.data import traces, truth
 from builders.job import JobBuilder
 from tracelink._api.functions import linked_job
 from tracelink._model.clock import Clock
-from tracelink._model.collectives import Verdict
+from tracelink._model.communications import Verdict
 from tracelink._model.job import Job
 from tracelink._time.collectives.report import collectives_of
 from tracelink._time.model.communication import (

@@ -17,7 +17,7 @@ from tracelink import samples
 from tracelink._model.errors import RankConflictError, UnreadableError, UsageError
 from tracelink._model.findings import Finding, Severity
 from tracelink._model.job import Job
-from tracelink._model.ranges import Numbers
+from tracelink._model.selection import Numbers
 from tracelink._run import engine_for
 from tracelink._time.compare.compare import comparison_of
 from tracelink._time.compare.gates import Limit

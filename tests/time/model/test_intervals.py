@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tracelink._model.columns import Bools, Int64s
-from tracelink._model.ranges import Spans
+from tracelink._model.selection import Spans
 from tracelink._time.model.intervals import covered, difference, intersection, length, without_overlaps
 
 END = 60

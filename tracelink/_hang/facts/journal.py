@@ -14,9 +14,8 @@ from msgspec.structs import replace
 from tracelink._hang.facts.members import lives_of, membership_of
 from tracelink._match.groups import resolve_groups
 from tracelink._match.outlines import outlined, references_of, roster_of
-from tracelink._model.collectives import RankCalls
 from tracelink._model.columns import UNKNOWN, Bools, Int32s, Int64s, StringTable, distinct
-from tracelink._model.communications import Calls
+from tracelink._model.communications import Calls, RankCalls
 from tracelink._model.errors import UnreadableError
 from tracelink._model.findings import Finding, Severity
 from tracelink._model.operations import POINT_TO_POINT, SYNCHRONIZING, Operation, operation_of

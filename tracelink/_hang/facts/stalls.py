@@ -14,7 +14,6 @@ from tracelink._hang.facts.journal import Journal
 from tracelink._hang.facts.participation import DumpTimes, highest
 from tracelink._hang.facts.sets import Earlier
 from tracelink._hang.facts.waits import Wait, WaitOrder, index_waits
-from tracelink._model.collectives import LONG_FOR_A_FIRST_NS, LONG_NS, TIMES_LONGER
 from tracelink._model.columns import (
     MILLISECOND,
     NO_TIME,
@@ -27,6 +26,7 @@ from tracelink._model.columns import (
     stable_order,
     starts_of,
 )
+from tracelink._model.communications import LONG_FOR_A_FIRST_NS, LONG_NS, TIMES_LONGER
 from tracelink._model.operations import peers_of
 from tracelink._model.text import duration
 

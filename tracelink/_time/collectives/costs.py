@@ -13,9 +13,8 @@ import numpy as np
 import numpy.typing as npt
 from msgspec import Struct
 
-from tracelink._model.collectives import Verdict
 from tracelink._model.columns import NO_TIME, UNKNOWN, Bools, Float64s, Int64s, distinct, ranges, starts_of
-from tracelink._model.communications import Evidence
+from tracelink._model.communications import Evidence, Verdict
 from tracelink._model.job import Job
 from tracelink._model.operations import SYNCHRONIZING, Operation
 from tracelink._model.trace import ProcessGroup

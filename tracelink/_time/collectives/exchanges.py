@@ -8,8 +8,8 @@ from collections.abc import Mapping, Sequence
 import msgspec
 import numpy as np
 
-from tracelink._model.collectives import Participations, Verdict
 from tracelink._model.columns import NO_TIME, UNKNOWN, Int64s, Table, distinct, starts_of
+from tracelink._model.communications import Participations, Verdict
 from tracelink._model.graph import EventGraph, recorded_payloads
 from tracelink._model.job import Job
 from tracelink._model.operations import Operation

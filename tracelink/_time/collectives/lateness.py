@@ -12,8 +12,8 @@ from collections.abc import Iterator, Mapping, Sequence
 import numpy as np
 from msgspec import Struct, field
 
-from tracelink._model.collectives import Participations
 from tracelink._model.columns import NO_TIME, UNKNOWN, Bools, Int64s
+from tracelink._model.communications import Participations
 from tracelink._time.collectives.costs import Measured
 from tracelink._time.model.communication import Delay, LateRank, Pattern, PatternRow
 

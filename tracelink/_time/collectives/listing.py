@@ -14,8 +14,8 @@ import numpy.typing as npt
 from msgspec import UNSET, UnsetType
 
 from tracelink._join.quantities import Quantity
-from tracelink._model.collectives import Collectives, Participations, Verdict
 from tracelink._model.columns import NO_TIME, UNKNOWN, Bools, Int32s, Int64s, Table
+from tracelink._model.communications import Collectives, Participations, Verdict
 from tracelink._model.errors import UsageError, did_you_mean, printable
 from tracelink._model.fields import (
     Bytes,

@@ -8,9 +8,9 @@ from typing import Annotated
 
 from msgspec.structs import asdict
 
-from tracelink._model.collectives import Verdict
+from tracelink._model.communications import Verdict
 from tracelink._model.fields import Count, Nanoseconds, RankNumber, Shown
-from tracelink._model.ranges import Numbers
+from tracelink._model.selection import Numbers
 from tracelink._model.text import (
     counted,
     group_label,

@@ -20,7 +20,7 @@ from tracelink._model.columns import Float64s
 from tracelink._model.errors import UnreadableError, UsageError
 from tracelink._model.findings import Finding, Severity, Truncated
 from tracelink._model.job import Job
-from tracelink._model.ranges import Numbers
+from tracelink._model.selection import Numbers
 from tracelink._model.text import counted, rank_list, ranks_in_words, size, subject
 from tracelink._time.compare.confidence import LEAST_STEPS, change_interval
 from tracelink._time.compare.gates import Limit, gates_of

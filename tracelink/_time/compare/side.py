@@ -13,7 +13,7 @@ from tracelink._io.engine import Engine
 from tracelink._model.columns import UNKNOWN, Float64s
 from tracelink._model.findings import Finding, Severity
 from tracelink._model.job import Job, Part
-from tracelink._model.ranges import Numbers
+from tracelink._model.selection import Numbers
 from tracelink._time.model.results import WorkIn
 from tracelink._time.rank.account import RankCosts, rank_costs_of
 from tracelink._time.rank.costs import Cost, StepPart

@@ -11,7 +11,7 @@ from typing import TypeVar
 import numpy as np
 
 from tracelink._model.columns import Int64s, ranges
-from tracelink._model.ranges import EARLIEST, LATEST, Spans
+from tracelink._model.selection import EARLIEST, LATEST, Spans
 
 Label = TypeVar("Label")
 

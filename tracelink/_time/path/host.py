@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 from msgspec import Struct
 
-from tracelink._model.call_tree import callers, innermost, outside
+from tracelink._model.causes import callers, innermost, outside
 from tracelink._model.columns import UNKNOWN, Bools, Int64s, Table, UInt8s, for_each_text
 from tracelink._model.events import EventKind
 from tracelink._model.graph import Excerpt

@@ -7,7 +7,6 @@ from collections.abc import Sequence
 import numpy as np
 from msgspec import Struct
 
-from tracelink._model.collectives import Messages, Participations
 from tracelink._model.columns import (
     UNKNOWN,
     Bools,
@@ -19,7 +18,7 @@ from tracelink._model.columns import (
     lookup,
     starts_of,
 )
-from tracelink._model.communications import Evidence
+from tracelink._model.communications import Evidence, Messages, Participations
 from tracelink._model.job import Job, event_of
 from tracelink._model.operations import Operation
 from tracelink._time.path.nodes import Causes, PieceKind, Pieces

@@ -6,7 +6,7 @@ import re
 
 import numpy as np
 
-from tracelink._model.call_tree import callers, innermost
+from tracelink._model.causes import callers, innermost
 from tracelink._model.columns import UNKNOWN, Int64s, for_each_text
 from tracelink._model.events import EventKind, Relation
 from tracelink._model.graph import Excerpt

@@ -9,7 +9,7 @@ from msgspec import Struct
 
 from tracelink._model.columns import UNKNOWN, Int64s, distinct
 from tracelink._model.job import Job
-from tracelink._model.ranges import Numbers
+from tracelink._model.selection import Numbers
 from tracelink._time.model.results import CriticalPath, PathPart, PathStep
 from tracelink._time.path.job import JobPieces, joined
 from tracelink._time.path.nodes import PieceKind

@@ -12,7 +12,7 @@ from tracelink._model.columns import UNKNOWN, Int64s
 from tracelink._model.events import ON_THREAD
 from tracelink._model.graph import EventGraph
 from tracelink._model.job import Job
-from tracelink._model.ranges import Numbers, Spans
+from tracelink._model.selection import Numbers, Spans
 from tracelink._time.model.intervals import covered, intersection
 from tracelink._time.model.results import Portion, RankSummary, Step, WorkIn
 from tracelink._time.rank.breakdown import Breakdown, breakdown_of

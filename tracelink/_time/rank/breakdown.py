@@ -12,7 +12,7 @@ from msgspec import Struct
 from tracelink._model.columns import Int64s
 from tracelink._model.events import ON_THREAD, EventKind
 from tracelink._model.operations import COLLECTIVE_ANNOTATION, COLLECTIVE_OPERATOR
-from tracelink._model.ranges import Spans
+from tracelink._model.selection import Spans
 from tracelink._time.model.intervals import NOTHING, covered, difference, union
 from tracelink._time.model.results import WorkIn
 from tracelink._time.rank.host import DATA_LOADER, compiling

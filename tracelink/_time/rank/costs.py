@@ -11,7 +11,7 @@ from msgspec import Struct
 from tracelink._model.columns import UNKNOWN, Int64s
 from tracelink._model.events import EventKind
 from tracelink._model.operations import COLLECTIVE_ANNOTATION, COLLECTIVE_OPERATOR
-from tracelink._model.ranges import Spans
+from tracelink._model.selection import Spans
 from tracelink._time.model.intervals import covered, intersection, union, without_overlaps
 from tracelink._time.model.results import WorkIn
 from tracelink._time.rank.breakdown import Breakdown

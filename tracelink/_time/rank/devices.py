@@ -8,7 +8,7 @@ import numpy as np
 
 from tracelink._model.columns import UNKNOWN, Int64s
 from tracelink._model.events import BYTES, EventKind, TrackKind
-from tracelink._model.ranges import Spans
+from tracelink._model.selection import Spans
 from tracelink._time.model.intervals import covered
 from tracelink._time.model.results import Launches, Memory, Stream
 from tracelink._time.rank.steps import Windows

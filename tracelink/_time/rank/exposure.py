@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from tracelink._model.collectives import Messages, Verdict
 from tracelink._model.columns import NO_TIME, UNKNOWN, Bools, Int64s, Table, Times
-from tracelink._model.communications import Evidence
+from tracelink._model.communications import Evidence, Messages, Verdict
 from tracelink._model.job import Job
-from tracelink._model.ranges import Spans
+from tracelink._model.selection import Spans
 from tracelink._time.model.intervals import NOTHING, divided, gaps_of, intersection, union, without_overlaps
 from tracelink._time.model.results import NOT_MATCHED, NOTHING_LAUNCHED, Cause
 from tracelink._time.rank.host import HostActivity

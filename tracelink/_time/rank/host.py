@@ -10,7 +10,7 @@ from msgspec import Struct
 from tracelink._model.columns import UNKNOWN, Int64s
 from tracelink._model.events import ON_THREAD, TIMED, EventKind
 from tracelink._model.operations import COLLECTIVE_ANNOTATION, COLLECTIVE_OPERATOR
-from tracelink._model.ranges import Spans
+from tracelink._model.selection import Spans
 from tracelink._order.host import RETURNS_EARLY, TO_PAGEABLE_MEMORY, WAITS
 from tracelink._time.model.intervals import NOTHING
 from tracelink._time.model.results import COMPILATION, Cause

@@ -21,7 +21,7 @@ from tracelink._model.columns import (
     stable_order,
     starts_of,
 )
-from tracelink._model.ranges import Spans
+from tracelink._model.selection import Spans
 from tracelink._time.model.intervals import NOTHING, Label, difference, divided, union
 from tracelink._time.model.results import BETWEEN, LAUNCHED, NO_LAUNCH, Cause
 from tracelink._time.rank.host import HostActivity

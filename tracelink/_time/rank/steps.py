@@ -8,8 +8,7 @@ from msgspec import Struct
 from tracelink._model.columns import UNKNOWN, KnownInt64s, Table, Times
 from tracelink._model.events import GPU_WORK, ON_THREAD, EventKind, Relation
 from tracelink._model.graph import EventGraph
-from tracelink._model.ranges import EARLIEST, Numbers
-from tracelink._model.selection import steps_of
+from tracelink._model.selection import EARLIEST, Numbers, steps_of
 
 RECORDED = (*ON_THREAD, *GPU_WORK, EventKind.SYNCHRONIZATION)
 """Kinds of events that a profiler records while the program runs, unlike dumps and logs of the whole process."""

@@ -22,7 +22,7 @@ from tracelink._model.columns import (
 )
 from tracelink._model.events import ON_THREAD, EventKind, Key
 from tracelink._model.graph import recorded_payloads
-from tracelink._model.ranges import Spans
+from tracelink._model.selection import Spans
 from tracelink._model.tables import arguments_of
 from tracelink._model.text import shortened
 from tracelink._model.trace import Payload
