@@ -119,6 +119,7 @@ def test_of_a_broken_job_its_fault_and_nothing_else(case: tuple[Plan, Fault], sn
 @given(faulty_plans(*MESSAGE_FAULTS), st.sampled_from(HANGING))
 @example((FIRST_OF_A_RING, Fault("wrong_target")), Snapshot("settled"))
 @example((replace(FIRST_OF_A_RING, stages=4, kind="pipeline"), Fault("wrong_target")), Snapshot("settled"))
+@example((replace(FIRST_OF_A_RING, stages=4, kind="mixed"), Fault("wrong_target")), Snapshot("settled"))
 @example((replace(FIRST_OF_A_RING, seed=2), Fault("wrong_target")), Snapshot("settled"))
 @example((replace(FIRST_OF_A_RING, layers=2), Fault("wrong_target")), Snapshot("settled"))
 @example(

@@ -105,7 +105,7 @@ def deadlock_of(
     culprits, tie = deviating or lacking, False
     if not culprits:
         culprits, tie = _culprits_without_order(messages, cause.waits)
-    cycle = cause.waits if tie else _shortest_cycles(cause.waits, culprits)
+    cycle = cause.waits if tie else _shortest_cycles(_without_later(cause.waits, culprits), culprits)
     first = _first(cycle, culprits, messages=not deviating and not lacking)
     return Deadlock.of_call(
         journal.groups[first.group],
@@ -123,6 +123,13 @@ def deadlock_of(
         },
         rows={rank: row for wait in cycle for rank, row in _culprit_rows(wait, culprits)},
     )
+
+
+def _without_later(waits: Sequence[Wait], culprits: Sequence[int]) -> list[Wait]:
+    """The waits; of a culprit with a message that nobody will answer only that: it hangs there, whatever is queued."""
+    unanswered = {rank for wait in waits if wait.message and wait.passed for rank in wait.rows}
+    stuck = unanswered.intersection(culprits)
+    return [wait for wait in waits if wait.passed or stuck.isdisjoint(wait.rows)]
 
 
 def _shortest_cycles(waits: Sequence[Wait], culprits: Sequence[int]) -> list[Wait]:
