@@ -14,6 +14,7 @@ import pyarrow.compute as pc
 from msgspec import Struct
 from msgspec.structs import replace
 
+import tracelink.converters.tables.schema as schema
 from tracelink._io.engine import Engine
 from tracelink._io.remote.objects import lasting_copy
 from tracelink._io.sources import STDIN, Source, again
@@ -36,7 +37,6 @@ from tracelink._model.job import Job
 from tracelink._model.selection import Numbers
 from tracelink._model.trace import TEXT_KEYS, Payload, Payloads, ProcessGroup, RankTrace, SourceInfo
 from tracelink._store.schema import Column, Type
-from tracelink.converters.tables import schema
 from tracelink.converters.tables.schema import Manifest
 from tracelink.converters.tables.storage import DatabaseTables, DatasetTables, manifest_of, refused
 from tracelink.plugins import Inspected

@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from msgspec import Struct
 
+import tracelink.converters.tables.schema as schema
 from tracelink._io.remote.addresses import shown
 from tracelink._io.remote.objects import as_file
 from tracelink._io.sources import Source
@@ -23,7 +24,6 @@ from tracelink._model.text import shortened
 from tracelink._store.duckdb import check_installed, connected, create, created, locked, pattern
 from tracelink._store.parquet import arrow_type
 from tracelink._store.schema import Column, Type, named, quoted
-from tracelink.converters.tables import schema
 from tracelink.converters.tables.schema import Manifest, Table
 
 if TYPE_CHECKING:

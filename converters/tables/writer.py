@@ -14,6 +14,7 @@ import pyarrow as pa
 from msgspec import Struct
 from msgspec.structs import replace
 
+import tracelink.converters.tables.schema as schema
 from tracelink._io.engine import Engine
 from tracelink._io.targets import Place, Target, folder_target
 from tracelink._io.temporary import scratch_folder_for, temporary_for
@@ -33,7 +34,6 @@ from tracelink._time.model.results import WorkIn
 from tracelink._time.rank.breakdown import breakdown_of
 from tracelink._time.rank.steps import windows_of
 from tracelink._time.rank.view import RankView
-from tracelink.converters.tables import schema
 from tracelink.converters.tables.schema import Manifest
 from tracelink.converters.tables.storage import write_manifest
 from tracelink.plugins import Output

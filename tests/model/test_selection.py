@@ -1,4 +1,4 @@
-"""`tracelink._model.selection`."""
+"""Tests of tracelink._model.selection: ranges of numbers and spans of time."""
 
 from __future__ import annotations
 
