@@ -22,7 +22,7 @@ from tracelink._model.errors import UsageError
 from tracelink._model.events import EventKind
 from tracelink._model.findings import Finding, Severity
 from tracelink._model.graph import EventGraph, Excerpt, execution_traces, recorded_payloads
-from tracelink._model.job import Job, Part
+from tracelink._model.job import LinkedJob, Part
 from tracelink._model.text import counted
 from tracelink._model.trace import Payloads, SourceInfo
 from tracelink.converters.chakra_json import schema
@@ -352,7 +352,7 @@ class ChakraJsonWriter:
 
     name = "chakra-json"
 
-    def write(self, job: Job, target: Target, engine: Engine) -> list[Output]:
+    def write(self, job: LinkedJob, target: Target, engine: Engine) -> list[Output]:
         """Writes a file for each rank that has an execution trace."""
         parts = job.parts
         if len({target.path(file_name(part.rank)) for part in parts}) < len(parts):

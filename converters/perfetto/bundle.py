@@ -19,7 +19,7 @@ from tracelink._model.clock import Clock
 from tracelink._model.errors import TraceError, UsageError
 from tracelink._model.findings import Finding, Severity, Truncated
 from tracelink._model.graph import Rank
-from tracelink._model.job import Job
+from tracelink._model.job import LinkedJob
 from tracelink._model.selection import Numbers
 from tracelink._model.trace import SourceInfo
 from tracelink.plugins import Output
@@ -75,7 +75,7 @@ def reason_to_omit(info: SourceInfo, findings: Sequence[Finding]) -> str:
     return "broken" if broken else ""
 
 
-def omitted_findings(job: Job, reasons: Mapping[str, str]) -> Iterator[Finding]:
+def omitted_findings(job: LinkedJob, reasons: Mapping[str, str]) -> Iterator[Finding]:
     """Findings on omitted files, and on ranks without a file in the bundle."""
     formats: dict[str, list[str]] = {}
     for info in job.sources:
@@ -196,7 +196,7 @@ class PerfettoBundleWriter(Struct, frozen=True):
         """A writer of jobs that were read from these sources."""
         return PerfettoBundleWriter(sources)
 
-    def write(self, job: Job, target: Target, engine: Engine) -> list[Output]:
+    def write(self, job: LinkedJob, target: Target, engine: Engine) -> list[Output]:
         """Writes the manifest, then the files in the order of ranks."""
         if self.sources is None:
             raise UsageError(
@@ -227,7 +227,9 @@ class PerfettoBundleWriter(Struct, frozen=True):
         findings = (*omitted_findings(job, reasons), *_drift(members))
         return [Output(target.path(FILE_NAME), self.name, rank, target.size(FILE_NAME), events, findings)]
 
-    def _checked(self, job: Job, sources: Mapping[str, Source]) -> tuple[dict[str, int], dict[str, str]]:
+    def _checked(
+        self, job: LinkedJob, sources: Mapping[str, Source]
+    ) -> tuple[dict[str, int], dict[str, str]]:
         """The sizes of the files that can be in the archive, and why others cannot."""
         sizes, reasons = {}, {}
         for info in job.sources:

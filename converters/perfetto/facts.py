@@ -16,7 +16,7 @@ from msgspec import Struct
 from tracelink._model.columns import UNKNOWN, Bools, Float64s, Int32s, Int64s, ranges
 from tracelink._model.events import Key
 from tracelink._model.graph import EventGraph, Rank
-from tracelink._model.job import Job
+from tracelink._model.job import LinkedJob
 from tracelink._model.selection import Numbers
 from tracelink._model.trace import SourceInfo
 from tracelink.converters.perfetto.timeline import schema
@@ -145,7 +145,7 @@ PROFILER_KEYS = frozenset({"deviceProperties", "distributedInfo"})
 """The header of a profiler contains one of these."""
 
 
-def header(job: Job, base: int) -> bytes:
+def header(job: LinkedJob, base: int) -> bytes:
     """A JSON object with everything but the events, left open."""
     values: dict[str, Any] = {"schemaVersion": 1}
     single = _single_header(job)
@@ -160,7 +160,7 @@ def header(job: Job, base: int) -> bytes:
     return unclosed_object(values)
 
 
-def _single_header(job: Job) -> dict[str, Any] | None:
+def _single_header(job: LinkedJob) -> dict[str, Any] | None:
     """The profile's header of a job of one rank, at the top level, where other tools expect it."""
     if len(job.ranks) != 1:
         return None
@@ -175,7 +175,7 @@ def _single_header(job: Job) -> dict[str, Any] | None:
     return header
 
 
-def _rank(job: Job, rank: Rank, *, brief: bool) -> dict[str, Any]:
+def _rank(job: LinkedJob, rank: Rank, *, brief: bool) -> dict[str, Any]:
     facts: dict[str, Any] = {"rank": rank.rank, "clock_offset_ns": rank.clock_offset_ns}
     clock = {
         "clock_drift_ppm": rank.clock_drift_ppm or None,
@@ -219,7 +219,9 @@ AddedArguments = Mapping[str, Mapping[int, bytes]]
 """By the name of an outer argument and by row: the members of its JSON object."""
 
 
-def added_arguments(graph: EventGraph, drawing: Drawing, job: Job, args: ArgumentChoice) -> AddedArguments:
+def added_arguments(
+    graph: EventGraph, drawing: Drawing, job: LinkedJob, args: ArgumentChoice
+) -> AddedArguments:
     """The arguments that tracelink adds to the events of one rank that are drawn."""
     if args == ArgumentChoice.NONE:
         return {}
@@ -255,7 +257,7 @@ def _link_arguments(graph: EventGraph, drawing: Drawing) -> dict[int, bytes]:
     return members
 
 
-def _participation_arguments(job: Job, rank: int) -> Mapping[int, bytes]:
+def _participation_arguments(job: LinkedJob, rank: int) -> Mapping[int, bytes]:
     """Group, number, wait and last rank of the collective, for the rows of a rank that take part in one."""
     mine = np.flatnonzero(job.participations.rank == rank)
     which = job.participations.collective[mine]
@@ -308,7 +310,7 @@ class PartsByCollective(Struct, frozen=True):
     """For each rank the key of its wait."""
 
     @classmethod
-    def of(cls, job: Job) -> PartsByCollective:
+    def of(cls, job: LinkedJob) -> PartsByCollective:
         """The participations of a job."""
         parts = job.participations
         order = np.argsort(parts.collective, kind="stable")
@@ -323,7 +325,9 @@ class PartsByCollective(Struct, frozen=True):
         return self.order[ranges(first, counts)], bounds
 
 
-def collective_arguments(job: Job, parts: PartsByCollective, rows: Int64s, open_ended: Bools) -> list[bytes]:
+def collective_arguments(
+    job: LinkedJob, parts: PartsByCollective, rows: Int64s, open_ended: Bools
+) -> list[bytes]:
     """The facts of collectives, as JSON objects."""
     collectives = job.collectives
     part_rows, bounds = parts.of_collectives(rows)
@@ -362,14 +366,16 @@ def _members(name: str, values: list[bytes], known: Bools) -> list[bytes]:
     return [key + value if given else b"" for value, given in zip(values, known.tolist(), strict=True)]
 
 
-def _strings(job: Job, codes: Int32s) -> list[bytes]:
+def _strings(job: LinkedJob, codes: Int32s) -> list[bytes]:
     """Strings of the job as JSON; empty where unknown."""
     distinct, which = np.unique(codes, return_inverse=True)
     texts = [b"" if code == UNKNOWN else quoted(job.strings[code]) for code in distinct.tolist()]
     return [texts[number] for number in which.tolist()]
 
 
-def _ranks(job: Job, rows: Int64s, part_rows: Int64s, bounds: Int64s) -> tuple[list[bytes], list[bytes]]:
+def _ranks(
+    job: LinkedJob, rows: Int64s, part_rows: Int64s, bounds: Int64s
+) -> tuple[list[bytes], list[bytes]]:
     """Participating and missing ranks; texts are made once for each set of ranks, of which there are few."""
     texts: dict[tuple[int, bytes], tuple[bytes, bytes]] = {}
     found = []
@@ -388,7 +394,7 @@ def _rank_list(ranks: set[int]) -> bytes:
     return quoted(str(Numbers.of(ranks))) if ranks else b""
 
 
-def _waits(job: Job, parts: PartsByCollective, part_rows: Int64s, bounds: Int64s) -> list[bytes]:
+def _waits(job: LinkedJob, parts: PartsByCollective, part_rows: Int64s, bounds: Int64s) -> list[bytes]:
     """The waits of the ranks of each collective; empty if none is known."""
     wait, ranks = job.participations.wait[part_rows], job.participations.rank[part_rows]
     listed = wait != UNKNOWN

@@ -14,7 +14,7 @@ from tracelink._io.framing import FIXED64, delimited, key
 from tracelink._model.columns import Bools, Float64s, Int32s, Int64s
 from tracelink._model.events import BYTES, COUNT, EventKind, InstantScope, Key, Relation, Track, TrackKind
 from tracelink._model.graph import EventGraph
-from tracelink._model.job import Job
+from tracelink._model.job import LinkedJob
 from tracelink._model.trace import Payload, Payloads
 from tracelink.converters.perfetto.facts import AddedArguments, clean_text, encoded, header
 from tracelink.converters.perfetto.native_arguments import argument_columns
@@ -387,7 +387,7 @@ FlowCount = tuple[str, int, int]
 """A relation, the number of its flows, and how many of them run to an event that the engine reads earlier."""
 
 
-def header_packet(job: Job, base: int) -> bytes:
+def header_packet(job: LinkedJob, base: int) -> bytes:
     """The header of the job, as in a JSON document."""
     return _packet(header(job, base) + b"\n}")
 

@@ -24,7 +24,7 @@ from tracelink._io.targets import Target, spool_folder
 from tracelink._io.temporary import GzipStream
 from tracelink._model.columns import SECOND, Bools, Int64s
 from tracelink._model.findings import Finding
-from tracelink._model.job import Job
+from tracelink._model.job import LinkedJob
 from tracelink.converters.perfetto.facts import (
     PartsByCollective,
     added_arguments,
@@ -198,7 +198,7 @@ class PerfettoWriter(TimelineWriter, frozen=True):
         """The same without compression."""
         return PerfettoWriter(replace(self.choices, compressed=False), Packing.PLAIN)
 
-    def forecast(self, job: Job, engine: Engine, *, compressed: bool) -> Forecast:
+    def forecast(self, job: LinkedJob, engine: Engine, *, compressed: bool) -> Forecast:
         """The expected size of the trace."""
         packed = self.packing is not Packing.PLAIN
         forecast = super().forecast(job, engine, compressed=compressed or packed)
@@ -206,7 +206,7 @@ class PerfettoWriter(TimelineWriter, frozen=True):
             return dataclasses.replace(forecast, bytes=round(forecast.bytes * DENSE_SHARE))
         return forecast
 
-    def write(self, job: Job, target: Target, engine: Engine) -> list[Output]:
+    def write(self, job: LinkedJob, target: Target, engine: Engine) -> list[Output]:
         """Writes the whole job; at most one rank for each process of the engine is in memory."""
         packing = Packing.DENSE if self.choices.compressed else self.packing
         return super().write(job, TimeOrderedTarget(target, packing), engine)
@@ -481,7 +481,7 @@ UNIX_TIME = "unix_ns"
 """The argument of a reading: nanoseconds since the Unix epoch."""
 
 
-def clock_packets(job: Job, base: int, sequence: PacketSequence) -> bytes:
+def clock_packets(job: LinkedJob, base: int, sequence: PacketSequence) -> bytes:
     """A track with readings of the clock over the whole job; nothing if no event has a time."""
     if job.first_ns is None or job.last_ns is None or base < 0:
         return b""
@@ -534,7 +534,7 @@ def _texts(times: Int64s, step: int) -> list[str]:
 # All ranks: viewers draw the overview strip from threads of processes, not from tracks of the tree.
 
 
-def overview_process(job: Job) -> bytes:
+def overview_process(job: LinkedJob) -> bytes:
     """The process that contains a thread for each rank."""
     process = number_field(Process.NUMBER, world_size(job)) + delimited(
         Process.NAME, "all ranks · world size".encode()
@@ -542,7 +542,7 @@ def overview_process(job: Job) -> bytes:
     return _declared([number_field(Track.NUMBER, OVERVIEW_PROCESS) + delimited(Track.PROCESS, process)])
 
 
-def overview_of(packets: RankPackets, job: Job) -> Iterator[bytes]:
+def overview_of(packets: RankPackets, job: LinkedJob) -> Iterator[bytes]:
     """The thread of a rank, and on it the summary of the rank again."""
     timeline = packets.rank_timeline
     graph, drawing = timeline.graph, timeline.drawing

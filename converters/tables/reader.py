@@ -33,7 +33,7 @@ from tracelink._model.events import (
 from tracelink._model.fields import fields_of
 from tracelink._model.findings import Finding, Severity
 from tracelink._model.graph import EventGraph, LinkReport, Rank, source_bounds
-from tracelink._model.job import Job
+from tracelink._model.job import LinkedJob
 from tracelink._model.selection import Numbers
 from tracelink._model.trace import TEXT_KEYS, Payload, Payloads, ProcessGroup, RankTrace, SourceInfo
 from tracelink._store.schema import Column, Type
@@ -280,13 +280,13 @@ def _payloads(rows: pa.Table | None, sources: int) -> list[Payloads]:
 # The job.
 
 
-def job_contents(read: Read, events: Mapping[int, int]) -> Job:
+def job_contents(read: Read, events: Mapping[int, int]) -> LinkedJob:
     """The tables of a job, without its parts; `events` is the number of events of each of its ranks."""
     strings, found = StringTable(), dict[str, Any]()
     for table in schema.OF_JOB:
         if table != schema.TIES:
             found[table.name] = _of_job(table, read(table), strings, events)
-    job = Job(parts=(), strings=strings.texts(), **found)
+    job = LinkedJob(parts=(), strings=strings.texts(), **found)
     if [row.rank for row in job.ranks] != sorted(events):
         raise UnreadableError("the ranks of the manifest are not those of the table ranks")
     _within(job.collectives.group, len(job.groups), "group_id")
@@ -390,7 +390,7 @@ class TablesPart(Struct, frozen=True):
             return graph
 
 
-def _job(tables: Tables, wanted: Numbers) -> Job:
+def _job(tables: Tables, wanted: Numbers) -> LinkedJob:
     manifest = tables.manifest
     with refused(tables.path):
         contents = job_contents(tables.read, dict(zip(manifest.ranks, manifest.events, strict=True)))
@@ -411,7 +411,7 @@ def _job(tables: Tables, wanted: Numbers) -> Job:
     return _only_ranks(whole, manifest) if len(parts) < len(manifest.ranks) else whole
 
 
-def _whole_job(contents: Job, parts: Sequence[TablesPart], manifest: Manifest) -> Job:
+def _whole_job(contents: LinkedJob, parts: Sequence[TablesPart], manifest: Manifest) -> LinkedJob:
     events = dict(zip(manifest.ranks, manifest.events, strict=True))
     known = {
         "parts": parts,
@@ -438,7 +438,7 @@ def _without_waits(manifest: Manifest) -> list[Finding]:
     return [Finding(Severity.WARNING, "arguments", message)]
 
 
-def _only_ranks(job: Job, manifest: Manifest) -> Job:
+def _only_ranks(job: LinkedJob, manifest: Manifest) -> LinkedJob:
     """The job with the tables of the ranks of its parts; what was matched with other ranks stays matched."""
     ranks = [part.rank for part in job.parts]
     spans = [span for rank, span in zip(manifest.ranks, manifest.spans, strict=True) if rank in ranks]
@@ -494,7 +494,7 @@ class _TablesReader:
 
     name: str
 
-    def read_job(self, source: Source, engine: Engine, wanted: Numbers) -> Job:
+    def read_job(self, source: Source, engine: Engine, wanted: Numbers) -> LinkedJob:
         """The job; its ranks are read when they are loaded."""
         return _job(self._tables(source), wanted)
 

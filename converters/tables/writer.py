@@ -24,7 +24,7 @@ from tracelink._model.columns import Table as ModelTable
 from tracelink._model.errors import TraceError, UsageError, encodable
 from tracelink._model.events import EventKind, Events, Key, KeyColumn, Relation
 from tracelink._model.graph import EventGraph
-from tracelink._model.job import Job, Part
+from tracelink._model.job import LinkedJob, Part
 from tracelink._model.trace import TEXT_KEYS, Payload, SourceInfo, payloads_near
 from tracelink._store import parquet
 from tracelink._store.parquet import arrow_schema, arrow_type
@@ -342,7 +342,7 @@ def _json_texts(found: Sequence[Payload]) -> pa.Array:
 # The job.
 
 
-def job_tables(job: Job) -> Iterator[tuple[schema.Table, pa.Table]]:
+def job_tables(job: LinkedJob) -> Iterator[tuple[schema.Table, pa.Table]]:
     """The tables that a job has once."""
     reports = [(rank, report) for rank, reports in job.reports.items() for report in reports]
     special = {
@@ -426,7 +426,7 @@ class DatasetWriter(Struct, frozen=True):
         """The writer of these arguments of events."""
         return DatasetWriter(options.get("args", LINK))
 
-    def write(self, job: Job, target: Target, engine: Engine) -> list[Output]:
+    def write(self, job: LinkedJob, target: Target, engine: Engine) -> list[Output]:
         """Writes all tables; the manifest is last."""
         if not isinstance(target, Place):
             raise UsageError("a dataset is a folder", advice="Name it: -o job.parquet/")
@@ -434,7 +434,7 @@ class DatasetWriter(Struct, frozen=True):
             size = self._write(job, files, engine)
         return [Output(target.path(), self.name, None, size, job.events)]
 
-    def _write(self, job: Job, files: Target, engine: Engine) -> int:
+    def _write(self, job: LinkedJob, files: Target, engine: Engine) -> int:
         ranks = engine.map(_RankWork(files, self.arguments, events_with_splits(job)), job.parts)
         _check_visible(files, job)
         rows = dict.fromkeys(ranks[0].rows if ranks else (), 0)
@@ -459,7 +459,7 @@ class DatasetWriter(Struct, frozen=True):
         return size + write_manifest(files, manifest)
 
 
-def _check_visible(files: Target, job: Job) -> None:
+def _check_visible(files: Target, job: LinkedJob) -> None:
     """Raises `TraceError` if workers of a cluster wrote to folders that only they have."""
     for part in job.parts[:1]:
         name = schema.partition(schema.EVENTS.name, part.rank)
@@ -484,7 +484,7 @@ class DatabaseWriter(Struct, frozen=True):
         """The writer of these arguments of events."""
         return DatabaseWriter(options.get("args", LINK))
 
-    def write(self, job: Job, target: Target, engine: Engine) -> list[Output]:
+    def write(self, job: LinkedJob, target: Target, engine: Engine) -> list[Output]:
         """Writes a dataset in a temporary folder, and makes the file of it."""
         if not isinstance(target, Place):
             raise UsageError("a DuckDB file cannot be written to a stream", advice="Name it: -o job.duckdb")
@@ -500,7 +500,7 @@ class DatabaseWriter(Struct, frozen=True):
         size = target.size(DATABASE_NAME)
         return [Output(target.path(DATABASE_NAME), self.name, None, size, job.events)]
 
-    def _write(self, job: Job, scratch: Path, engine: Engine, database: Path, called: str) -> None:
+    def _write(self, job: LinkedJob, scratch: Path, engine: Engine, database: Path, called: str) -> None:
         from tracelink.converters.tables.storage import make_database
 
         dataset = scratch / "dataset"

@@ -44,7 +44,7 @@ class Job:
     """None: one for each rank."""
     outputs: Sequence[Output] | None = None
     """None: one, as requested."""
-    result: tracelink_job.Job | None = None
+    result: tracelink_job.LinkedJob | None = None
     """The job that is returned; None: one without collectives."""
     resumed: int = 0
     error: BaseException | None = None
@@ -52,13 +52,13 @@ class Job:
     arguments: dict[str, Any] = field(default_factory=dict)
     """The arguments of the last call."""
 
-    def collectives(self, paths: Any = (), **arguments: Any) -> tracelink_job.Job:
+    def collectives(self, paths: Any = (), **arguments: Any) -> tracelink_job.LinkedJob:
         self.arguments = {"paths": paths, **arguments}
         if self.error:
             raise self.error
         if self.result:
             return replace(self.result, findings=self.findings)
-        return tracelink_job.Job(
+        return tracelink_job.LinkedJob(
             parts=(),
             ranks=[Rank(rank) for rank in self.reports],
             sources=self._default_sources() if self.sources is None else self.sources,

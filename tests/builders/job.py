@@ -36,7 +36,7 @@ from tracelink._model.events import (
 )
 from tracelink._model.findings import Finding
 from tracelink._model.graph import EventGraph, Rank, source_bounds
-from tracelink._model.job import Job, Part
+from tracelink._model.job import LinkedJob, Part
 from tracelink._model.trace import ListedPayloads, ProcessGroup, SourceInfo
 
 START = 1_700_000_000_000_000_000
@@ -362,11 +362,11 @@ class JobBuilder:
             for key, pairs in self.keys.items()
         }
 
-    def job(self) -> Job:
+    def job(self) -> LinkedJob:
         """The job without the events, but for those of its parts; it begins at `START`."""
         parties = {row["rank"] for row in self.participations}
         clocks = self.clocks or [Clock(rank, low_ns=0, high_ns=0) for rank in sorted(parties)]
-        return Job(
+        return LinkedJob(
             parts=self.parts,
             ranks=[Rank.with_clock(clock) for clock in clocks],
             sources=[SourceInfo(f"k_{clock.rank}.json", "kineto", rank=clock.rank) for clock in clocks],

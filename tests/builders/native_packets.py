@@ -28,7 +28,7 @@ from builders.packets import (
 )
 from tracelink._io.targets import StreamTarget
 from tracelink._model.findings import Finding
-from tracelink._model.job import Job
+from tracelink._model.job import LinkedJob
 from tracelink._run.processes import Processes
 from tracelink.converters.perfetto.native_json import NativeAsJson
 from tracelink.converters.perfetto.native_writer import PerfettoWriter
@@ -150,7 +150,7 @@ class Read:
         return {finding.reason: finding.count for finding in self.findings}
 
 
-def written(job: Job) -> bytes:
+def written(job: LinkedJob) -> bytes:
     """What the writer makes of a job."""
     stream = io.BytesIO()
     PerfettoWriter().write(job, StreamTarget(stream), Processes(1))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import strategies as some
 
 from builders.job import START, JobBuilder
-from tracelink._model.job import Job
+from tracelink._model.job import LinkedJob
 from tracelink._time.path.job import JobPieces, joined
 from tracelink._time.path.nodes import PieceKind
 from tracelink._time.path.rank import contracted
@@ -14,8 +14,8 @@ from tracelink._time.path.walk import Segments, critical_path
 US = 1000
 
 
-def pieces_of(job: Job | JobBuilder) -> JobPieces:
-    job = Job.of(job.build()) if isinstance(job, JobBuilder) else job
+def pieces_of(job: LinkedJob | JobBuilder) -> JobPieces:
+    job = LinkedJob.of(job.build()) if isinstance(job, JobBuilder) else job
     return joined([contracted(part.load(), job, part.rank) for part in job.parts], job)
 
 
@@ -43,7 +43,7 @@ ranks_of_pieces = some.lists(
 )
 
 
-def generated(ranks: list[list[tuple[int, int, int]]]) -> Job:
+def generated(ranks: list[list[tuple[int, int, int]]]) -> LinkedJob:
     """Ranks that launch kernels: the time of the launch, the gap before the kernel, its length; then a collective."""
     job = JobBuilder(unit=US)
     rows = []
@@ -56,4 +56,4 @@ def generated(ranks: list[list[tuple[int, int, int]]]) -> Job:
             busy, now = begin + length, now + pause + 1
         rows.append(job.work("ncclAllReduce", max(now + 1, busy), 2000, rank=rank, launched=now))
     job.together(job.group(*range(len(rows))), *rows)
-    return Job.of(job.build())
+    return LinkedJob.of(job.build())

@@ -12,7 +12,7 @@ from typing import Any
 from tracelink._io.targets import StreamTarget
 from tracelink._model.findings import Finding
 from tracelink._model.graph import EventGraph
-from tracelink._model.job import Job
+from tracelink._model.job import LinkedJob
 from tracelink._run.processes import Processes
 from tracelink.converters.perfetto.json_events import ROW
 from tracelink.converters.perfetto.json_writer import PerfettoJsonWriter
@@ -69,9 +69,9 @@ class Written:
         return {finding.reason: finding.count for finding in self.findings}
 
 
-def write(written: EventGraph | Job, writer: PerfettoJsonWriter | None = None) -> Written:
+def write(written: EventGraph | LinkedJob, writer: PerfettoJsonWriter | None = None) -> Written:
     stream = io.BytesIO()
-    job = written if isinstance(written, Job) else Job.of(written)
+    job = written if isinstance(written, LinkedJob) else LinkedJob.of(written)
     (output,) = (writer or PerfettoJsonWriter()).write(job, StreamTarget(stream), Processes(1))
     text = stream.getvalue()
     assert output.bytes == len(text)

@@ -13,7 +13,7 @@ from builders.perfetto_pb2 import Trace
 from tracelink._io.targets import StreamTarget
 from tracelink._model.findings import Finding
 from tracelink._model.graph import EventGraph
-from tracelink._model.job import Job
+from tracelink._model.job import LinkedJob
 from tracelink._run.processes import Processes
 from tracelink.converters.perfetto.native_writer import PerfettoWriter
 from tracelink.converters.perfetto.packets.schema import FIRST_VIEW_TRACK
@@ -94,9 +94,9 @@ class Native:
         return [(source[number], one.name) for one in self.slices for number in one.arrives]
 
 
-def write(written: EventGraph | Job, writer: PerfettoWriter | None = None) -> Native:
+def write(written: EventGraph | LinkedJob, writer: PerfettoWriter | None = None) -> Native:
     stream = io.BytesIO()
-    job = written if isinstance(written, Job) else Job.of(written)
+    job = written if isinstance(written, LinkedJob) else LinkedJob.of(written)
     (output,) = (writer or PerfettoWriter()).write(job, StreamTarget(stream), Processes(1))
     assert output.bytes == len(stream.getvalue())
     return read(stream.getvalue(), output.findings)

@@ -31,7 +31,7 @@ from tracelink import load
 from tracelink._hang.facts.journal import Journal
 from tracelink._hang.facts.model import Diagnosis
 from tracelink._hang.facts.stalls import Clues
-from tracelink._model.job import Job
+from tracelink._model.job import LinkedJob
 
 MS = 1_000_000
 COLLECTIVE = re.compile(
@@ -75,11 +75,11 @@ def journal_of_programs(programs: Mapping[int, str], **options: Any) -> Journal:
     return journal(dumps_of(programs, **options))
 
 
-def job_of_programs(folder: Path, programs: Mapping[int, str], **options: Any) -> Job:
+def job_of_programs(folder: Path, programs: Mapping[int, str], **options: Any) -> LinkedJob:
     """The job of ranks with these programs; their dumps are written to the folder."""
     for rank, content in dumps_of(programs, **options).items():
         (folder / f"comm_lib_trace_rank_{rank}").write_bytes(pickled(content))
-    return Job.of(load(folder))
+    return LinkedJob.of(load(folder))
 
 
 def dumps_of(

@@ -23,7 +23,7 @@ from tracelink._join.forecast import (
 )
 from tracelink._model.events import EventKind
 from tracelink._model.findings import Finding, Severity
-from tracelink._model.job import Job
+from tracelink._model.job import LinkedJob
 from tracelink._model.text import about
 from tracelink._run.processes import Processes
 from tracelink.plugins import Forecast, Output
@@ -38,7 +38,7 @@ Limit = Callable[[int], None]
 
 
 @cache
-def job() -> Job:
+def job() -> LinkedJob:
     """A rank calls as many Python functions as operators, and all of them have arguments."""
     graph = JobBuilder()
     for rank in range(RANKS):
@@ -46,7 +46,7 @@ def job() -> Job:
         for number in range(1000):
             kind = (EventKind.OPERATOR, EventKind.PYTHON)[number % 2]
             graph.add(track, "step", number * 1000, 500, kind, {"Python id": number, "note": "n" * 200})
-    return Job.of(graph.build())
+    return LinkedJob.of(graph.build())
 
 
 @cache
@@ -187,12 +187,12 @@ class TestTheNativeFormat:
 # What is known of an output before it is written: for large jobs, and for those who want to hear it.
 
 
-def small_job(events: int) -> Job:
+def small_job(events: int) -> LinkedJob:
     """A job that says to have so many events."""
     graph = JobBuilder()
     graph.add(graph.track(), "op", 0, 1)
-    made = Job.of(graph.build())
-    return Job(
+    made = LinkedJob.of(graph.build())
+    return LinkedJob(
         parts=made.parts, ranks=made.ranks, sources=made.sources, first_ns=made.first_ns, events=events
     )
 
@@ -205,10 +205,10 @@ class Seer:
     compressed: list[bool] = field(default_factory=list)
     name = "perfetto-json"
 
-    def write(self, job: Job, target: Target, engine: Engine) -> list[Output]:
+    def write(self, job: LinkedJob, target: Target, engine: Engine) -> list[Output]:
         return []
 
-    def forecast(self, job: Job, engine: Engine, *, compressed: bool) -> Forecast:
+    def forecast(self, job: LinkedJob, engine: Engine, *, compressed: bool) -> Forecast:
         self.compressed.append(compressed)
         return self.forecasts[0]
 

@@ -20,7 +20,7 @@ from tracelink._model.errors import UsageError
 from tracelink._model.events import EventKind, Key, Relation, TrackKind
 from tracelink._model.findings import Finding, Severity
 from tracelink._model.graph import EventGraph
-from tracelink._model.job import Job
+from tracelink._model.job import LinkedJob
 from tracelink._model.selection import KINDS, LATEST, Moment, Numbers, Selection, Steps, Window, steps_of
 from tracelink._model.text import moment, span
 from tracelink._run.processes import Processes
@@ -587,7 +587,7 @@ def part(rank: int) -> HeldPart:
     return HeldPart(rank, built.build())
 
 
-def job() -> Job:
+def job() -> LinkedJob:
     """Two ranks with a collective in every kernel, and a message from the first operator to the last kernel."""
     built = JobBuilder(parts=[part(0), part(1)])
     group = built.group(0, 1, name="world")
@@ -598,11 +598,11 @@ def job() -> Job:
     return built.job()
 
 
-def cut_job(**said: str) -> Job:
+def cut_job(**said: str) -> LinkedJob:
     return cut_graph(job(), Selection(**said), Processes(1), LocalStore((), in_memory=True))
 
 
-def names(made: Job) -> list[list[str]]:
+def names(made: LinkedJob) -> list[list[str]]:
     graphs = [part.load() for part in made.parts]
     return [[graph.name(row) for row in range(len(graph))] for graph in graphs]
 

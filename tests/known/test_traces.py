@@ -22,7 +22,7 @@ from tracelink import RankConflictError
 from tracelink._api.functions import linked_job
 from tracelink._model.columns import NO_TIME, UNKNOWN
 from tracelink._model.communications import Calls
-from tracelink._model.job import Job
+from tracelink._model.job import LinkedJob
 
 Event = dict[str, Any]
 Member = tuple[int, int, int]
@@ -31,11 +31,11 @@ Met = tuple[str, str, int, int, float, frozenset[Member]]
 """Operation, type, bytes, skew, bus bandwidth and members of a collective."""
 
 
-def verdicts(job: Job) -> Counter[str]:
+def verdicts(job: LinkedJob) -> Counter[str]:
     return Counter(job.strings[code] for code in job.collectives.verdict.tolist())
 
 
-def joined(job: Job) -> Counter[frozenset[str]]:
+def joined(job: LinkedJob) -> Counter[frozenset[str]]:
     """How many participations have which events."""
     there = {name: getattr(job.participations, name) != UNKNOWN for name in Calls.event_columns()}
     return Counter(
@@ -44,18 +44,18 @@ def joined(job: Job) -> Counter[frozenset[str]]:
     )
 
 
-def sizes(job: Job) -> Counter[int]:
+def sizes(job: LinkedJob) -> Counter[int]:
     """How many collectives have how many members."""
     return Counter(len(job.groups[row].ranks) for row in job.collectives.group.tolist())
 
 
-def takers(job: Job) -> list[list[int]]:
+def takers(job: LinkedJob) -> list[list[int]]:
     """Who takes part in each collective."""
     parts = job.participations
     return [parts.rank[parts.collective == row].tolist() for row in range(len(job.collectives))]
 
 
-def told(job: Job) -> dict[str, str]:
+def told(job: LinkedJob) -> dict[str, str]:
     return {finding.reason: finding.message for finding in job.findings}
 
 
@@ -210,7 +210,7 @@ def issuing(events: Sequence[Event], kernel: Event) -> list[Event]:
     return [launch, *outer, *shadows]
 
 
-def met(job: Job) -> list[Met]:
+def met(job: LinkedJob) -> list[Met]:
     """What is said of each collective, in their order."""
     whole, parts = job.collectives, job.participations
     found = []
@@ -238,7 +238,7 @@ def profiles() -> list[dict[str, Any]]:
 
 
 @pytest.fixture(scope="module")
-def whole() -> Job:
+def whole() -> LinkedJob:
     return linked_job(shared("kineto/four_ranks_derived"))
 
 
@@ -247,7 +247,7 @@ class TestFourRanks:
     """NCCL without numbers: all leave each of 21 collectives at once, and rank 2 is always the first to enter."""
 
     def test_every_kernel_is_a_part_of_the_collective_of_its_place(
-        self, whole: Job, profiles: list[dict[str, Any]]
+        self, whole: LinkedJob, profiles: list[dict[str, Any]]
     ) -> None:
         assert verdicts(whole) == {"complete": 21}
         assert takers(whole) == [[0, 1, 2, 3]] * 21
@@ -259,7 +259,7 @@ class TestFourRanks:
         found = whole.participations.start.reshape(21, 4)[np.argsort(whole.collectives.order)]
         assert found.T.tolist() == starts
 
-    def test_who_waits_for_whom_is_what_the_kernels_show(self, whole: Job) -> None:
+    def test_who_waits_for_whom_is_what_the_kernels_show(self, whole: LinkedJob) -> None:
         entered = whole.participations.start.reshape(21, 4)
         assert (entered.argmin(axis=1) == 2).all()
         assert (whole.participations.wait.reshape(21, 4)[:, 2] == whole.collectives.skew).all()
@@ -268,7 +268,7 @@ class TestFourRanks:
         assert (whole.collectives.last_rank == entered.argmax(axis=1)).all()
 
     def test_what_a_rank_communicated_is_enough(
-        self, whole: Job, profiles: list[dict[str, Any]], tmp_path: Path
+        self, whole: LinkedJob, profiles: list[dict[str, Any]], tmp_path: Path
     ) -> None:
         assert met(saved(profiles, tmp_path)) == met(whole)
 
@@ -277,7 +277,7 @@ class TestFourRanks:
     @pytest.mark.parametrize("lost", ["kernel", "kernel and operator", "kernel, where there is nothing else"])
     def test_what_one_rank_does_not_show_changes_nothing_else(
         self,
-        whole: Job,
+        whole: LinkedJob,
         profiles: list[dict[str, Any]],
         tmp_path: Path,
         rank: int,
@@ -305,7 +305,7 @@ class TestFourRanks:
                 assert now == was
 
 
-def saved(profiles: Sequence[dict[str, Any]], folder: Path) -> Job:
+def saved(profiles: Sequence[dict[str, Any]], folder: Path) -> LinkedJob:
     for rank, each in enumerate(profiles):
         (folder / f"rank{rank}.json").write_bytes(msgspec.json.encode(each))
     return linked_job(folder, jobs=1)

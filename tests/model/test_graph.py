@@ -33,7 +33,7 @@ from tracelink._model.events import (
 )
 from tracelink._model.findings import Finding, Severity
 from tracelink._model.graph import EventGraph, Rank, source_bounds
-from tracelink._model.job import Job
+from tracelink._model.job import LinkedJob
 from tracelink._model.trace import ListedPayloads, Payload, ProcessGroup, SourceInfo
 
 SHARED = (
@@ -461,9 +461,9 @@ COMMUNICATIONS = {
 
 
 @pytest.mark.parametrize("table", COMMUNICATIONS)
-@pytest.mark.parametrize("made", [communicating(), Job.of(communicating())], ids=["graph", "job"])
+@pytest.mark.parametrize("made", [communicating(), LinkedJob.of(communicating())], ids=["graph", "job"])
 def test_what_ranks_did_together_has_texts_and_says_what_is_unknown(
-    made: EventGraph | Job, table: str
+    made: EventGraph | LinkedJob, table: str
 ) -> None:
     columns = {name: column.tolist() for name, column in made.table(table).columns.items()}
     for rate in ("algorithm_gb_s", "bus_gb_s"):
@@ -493,7 +493,7 @@ def test_no_evidence_is_a_word_too() -> None:
 def test_a_job_has_the_tables_of_its_graph_but_for_events(table: str) -> None:
     pytest.importorskip("pandas")
     pytest.importorskip("pyarrow")
-    made, of_graph = Job.of(communicating()), communicating()
+    made, of_graph = LinkedJob.of(communicating()), communicating()
     assert list(made.table(table).columns) == list(of_graph.table(table).columns)
     assert made.to_pandas(table).columns.tolist() == of_graph.to_arrow(table).column_names
     assert made.to_arrow(table).num_rows == len(of_graph.to_pandas(table)) > 0
@@ -595,8 +595,8 @@ def test_numbers_stay_whole_where_others_are_unknown() -> None:
     assert (str(frame["start_ns"].dtype), frame["start_ns"][0]) == ("Int64", time)
 
 
-@pytest.mark.parametrize("made", [graph(), Job.of(graph())], ids=["graph", "job"])
-def test_a_graph_in_an_interpreter_is_a_few_lines(made: EventGraph | Job) -> None:
+@pytest.mark.parametrize("made", [graph(), LinkedJob.of(graph())], ids=["graph", "job"])
+def test_a_graph_in_an_interpreter_is_a_few_lines(made: EventGraph | LinkedJob) -> None:
     kind = type(made).__name__
     tables = "events 4, edges 3, counters 1, tracks 4, " if kind == "EventGraph" else ""
     assert repr(made).splitlines() == [

@@ -13,7 +13,7 @@ from builders.programs import job_of_programs
 from peers.perfetto_process import Loaded, PerfettoEngine
 from tracelink._io.targets import file_target
 from tracelink._model.events import EventKind, Relation, TrackKind
-from tracelink._model.job import Job
+from tracelink._model.job import LinkedJob
 from tracelink._run.processes import Processes
 from tracelink.converters.perfetto.json_events import ROW
 from tracelink.converters.perfetto.json_writer import PerfettoJsonWriter
@@ -37,13 +37,13 @@ def suffix(request: pytest.FixtureRequest) -> str:
     return suffix
 
 
-def write(job: Job, path: Path) -> Path:
+def write(job: LinkedJob, path: Path) -> Path:
     writer = PerfettoJsonWriter() if path.suffix == ".json" else PerfettoWriter()
     writer.write(job, file_target(path), Processes(1))
     return path
 
 
-def launched() -> Job:
+def launched() -> LinkedJob:
     """Rank 0 launches two kernels on a stream and both take part in what rank 1 enters last; to the nanosecond."""
     built = JobBuilder()
     threads = [built.track(rank=0), built.track(rank=1)]
@@ -55,7 +55,7 @@ def launched() -> Job:
     for launch, kernel in zip(launches, (first, second), strict=True):
         built.edge(launch, Relation.LAUNCHES, kernel)
     built.together(built.group(0, 1, description="dp"), first, late, bytes=1 << 20, bus_gb_s=12.5)
-    return Job.of(built.build())
+    return LinkedJob.of(built.build())
 
 
 LANE = re.compile(rf"( \(\d+\))?({ROW})?$")
@@ -112,7 +112,7 @@ def test_who_entered_last_stands_within_the_collective(counted: Loaded, suffix: 
     assert found == [["group dp [0, 1]", "rank 1 arrived last", 403, 0, "all_reduce 1.0 MB", 1, 0.302]]
 
 
-def hung(folder: Path) -> Job:
+def hung(folder: Path) -> LinkedJob:
     """Rank 2 never comes to a2, behind which rank 0 has asked for a3; the trace lasts 3.3 ms."""
     return job_of_programs(folder, {0: "a1 b1 a2! a3!", 1: "b1 a1 a2!", 2: "a1"}, a=[0, 1, 2], b=[0, 1])
 

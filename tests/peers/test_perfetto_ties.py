@@ -11,7 +11,7 @@ from builders.job import JobBuilder
 from peers.perfetto_process import Loaded, PerfettoEngine
 from tracelink._io.targets import file_target
 from tracelink._model.events import EventKind, TrackKind
-from tracelink._model.job import Job
+from tracelink._model.job import LinkedJob
 from tracelink._run.processes import Processes
 from tracelink.converters.perfetto.json_writer import PerfettoJsonWriter
 
@@ -49,7 +49,7 @@ def job() -> JobBuilder:
 @pytest.fixture(scope="module")
 def trace(engine: PerfettoEngine, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Loaded]:
     path = tmp_path_factory.mktemp("ties") / "job.json"
-    (output,) = PerfettoJsonWriter().write(Job.of(job().build()), file_target(path), Processes(1))
+    (output,) = PerfettoJsonWriter().write(LinkedJob.of(job().build()), file_target(path), Processes(1))
     assert output.findings == ()
     with engine.load(path) as loaded:
         yield loaded

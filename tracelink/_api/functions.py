@@ -11,7 +11,7 @@ from tracelink._io.sources import Paths
 from tracelink._join.job_reader import Reading, read_job
 from tracelink._model.clock import Clocks
 from tracelink._model.graph import EventGraph
-from tracelink._model.job import Job as LinkedJob
+from tracelink._model.job import LinkedJob
 from tracelink._model.tables import Columns
 from tracelink._run.reading import ReadOptions
 

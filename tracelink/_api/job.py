@@ -18,7 +18,7 @@ from tracelink._model.clock import ClockMode, Clocks
 from tracelink._model.errors import RankConflictError, UsageError
 from tracelink._model.findings import Finding
 from tracelink._model.graph import EventGraph, Rank
-from tracelink._model.job import Job as LinkedJob
+from tracelink._model.job import LinkedJob
 from tracelink._model.tables import Columns, JobTable
 from tracelink._model.text import counted
 from tracelink._model.trace import SourceInfo

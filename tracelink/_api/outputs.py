@@ -32,7 +32,7 @@ from tracelink._model.errors import UsageError, similar_to
 from tracelink._model.fields import Count, Doc, Nanoseconds, RankNumber, Row
 from tracelink._model.findings import Finding, Severity
 from tracelink._model.graph import LinkReport
-from tracelink._model.job import Job
+from tracelink._model.job import LinkedJob
 from tracelink._model.results import Result
 from tracelink._model.selection import Selection, View
 from tracelink.plugins import ConversionSpec, Files, Output, WriterMethods, isolated
@@ -77,7 +77,7 @@ class Merged(Result, frozen=True):
 
     @classmethod
     def of_job(
-        cls, job: Job, outputs: Sequence[Output], forecast: Sequence[Finding] = (), resumed: int = 0
+        cls, job: LinkedJob, outputs: Sequence[Output], forecast: Sequence[Finding] = (), resumed: int = 0
     ) -> Merged:
         """Returns what was linked in a job, and the files that it was written to."""
         return cls(
@@ -96,7 +96,7 @@ def findings_of(outputs: Sequence[Output]) -> list[Finding]:
     return [finding for output in outputs for finding in output.findings]
 
 
-def _links(job: Job) -> list[RankLinks]:
+def _links(job: LinkedJob) -> list[RankLinks]:
     events: Counter[int | None] = Counter()
     for source in job.sources:
         events[source.rank] += source.events
@@ -121,7 +121,7 @@ def merge_inputs(
     depth: int | None = None,
     limit: int | None = None,
     resume: bool = False,
-    job: Job | None = None,
+    job: LinkedJob | None = None,
 ) -> Merged:
     """Writes inputs in another form; `Job.merge` describes the arguments.
 
@@ -233,7 +233,7 @@ def _of_files(writer: WriterMethods, discovery: Discovery) -> WriterMethods:
 
 
 def _merged(
-    job: Job,
+    job: LinkedJob,
     path: str,
     writer: WriterMethods,
     options: Mapping[str, str],
@@ -253,7 +253,7 @@ def _merged(
         return Merged.of_job(job, _write(writer, job, target, engine.for_events(job.events)), forecast)
 
 
-def _write(writer: WriterMethods, job: Job, target: Target, engine: Engine) -> list[Output]:
+def _write(writer: WriterMethods, job: LinkedJob, target: Target, engine: Engine) -> list[Output]:
     return isolated(writer.name, "writer", lambda: writer.write(job, target, engine))
 
 

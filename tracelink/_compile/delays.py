@@ -20,7 +20,7 @@ from tracelink._model.columns import MILLISECOND, NO_TIME, UNKNOWN, Int64s
 from tracelink._model.errors import RankConflictError, UnreadableError
 from tracelink._model.findings import Finding, Severity
 from tracelink._model.graph import Rank
-from tracelink._model.job import Job
+from tracelink._model.job import LinkedJob
 from tracelink._model.text import operation_in_words
 from tracelink._model.witnesses import CompileLog
 from tracelink.plugins import Content
@@ -62,7 +62,7 @@ def recorded_by(
     return Recorded(delays_of(job, logs), sizes.pop() if len(sizes) == 1 else None)
 
 
-def delays_of(job: Job, logs: Logs) -> list[Delay]:
+def delays_of(job: LinkedJob, logs: Logs) -> list[Delay]:
     """Collectives that waited for a rank while it compiled, the longest first."""
     clocks = {rank.rank: _clock(rank) for rank in job.ranks}
     found = [
@@ -108,7 +108,7 @@ def _phases(of_rank: Sequence[CompileLog], clock: Clock) -> _Phases:
     )
 
 
-def _delays_by(job: Job, rank: int, phases: _Phases) -> Iterator[Delay]:
+def _delays_by(job: LinkedJob, rank: int, phases: _Phases) -> Iterator[Delay]:
     """Collectives that this rank entered last."""
     table = job.collectives
     begun = _begun(job)
@@ -137,7 +137,7 @@ def _delays_by(job: Job, rank: int, phases: _Phases) -> Iterator[Delay]:
         )
 
 
-def _begun(job: Job) -> Int64s:
+def _begun(job: LinkedJob) -> Int64s:
     """When the first rank entered each collective; where only recorders know it, when the call was enqueued."""
     parts = job.participations
     timed = parts.enqueued != NO_TIME
@@ -147,7 +147,7 @@ def _begun(job: Job) -> Int64s:
     return np.where(job.collectives.start != NO_TIME, job.collectives.start, enqueued)
 
 
-def _waiting(job: Job, collective: int, rank: int) -> tuple[int, ...]:
+def _waiting(job: LinkedJob, collective: int, rank: int) -> tuple[int, ...]:
     parts = job.participations
     rows = (parts.collective == collective) & (parts.rank != rank) & (parts.wait > 0)
     return tuple(sorted(set(parts.rank[rows].tolist())))

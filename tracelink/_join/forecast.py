@@ -13,7 +13,7 @@ from tracelink._io.engine import Engine
 from tracelink._io.targets import STDOUT
 from tracelink._io.temporary import GZIP_SUFFIX
 from tracelink._model.findings import Finding, Severity
-from tracelink._model.job import Job
+from tracelink._model.job import LinkedJob
 from tracelink._model.text import about
 from tracelink.plugins import Forecast, WriterMethods, isolated
 
@@ -34,7 +34,7 @@ OnForecast = Callable[[OutputForecast], None]
 
 
 def forecast_output(
-    job: Job,
+    job: LinkedJob,
     writer: WriterMethods,
     path: str,
     options: Mapping[str, str],
@@ -164,7 +164,7 @@ class OutputPlan(Struct, frozen=True):
         return self.path.removesuffix(max(fitting, key=len)) if fitting and self.path != STDOUT else ""
 
 
-def memory_findings(job: Job, engine: Engine, plan: OutputPlan, unpacked: int) -> list[Finding]:
+def memory_findings(job: LinkedJob, engine: Engine, plan: OutputPlan, unpacked: int) -> list[Finding]:
     """A finding on a timeline that needs more memory than some browsers have, with ways to write it that fit."""
     memory = plan.memory(unpacked)
     limit = exceeded_limit(memory)
@@ -176,7 +176,7 @@ def memory_findings(job: Job, engine: Engine, plan: OutputPlan, unpacked: int) -
     return [memory_finding(memory, f"{fits} {WITHOUT_BROWSER}", plan.path)]
 
 
-def _smaller(job: Job, engine: Engine, plan: OutputPlan, room: int) -> list[str]:
+def _smaller(job: LinkedJob, engine: Engine, plan: OutputPlan, room: int) -> list[str]:
     """Other ways to write all of it that fit: those that change one thing, else the first that changes more."""
     single = [_first_fitting(job, engine, plans, room) for plans in _single_changes(plan)]
     found = [suggestion for suggestion in single if suggestion]
@@ -186,7 +186,7 @@ def _smaller(job: Job, engine: Engine, plan: OutputPlan, room: int) -> list[str]
     return [several] if several else []
 
 
-def _first_fitting(job: Job, engine: Engine, plans: Iterable[OutputPlan], room: int) -> str:
+def _first_fitting(job: LinkedJob, engine: Engine, plans: Iterable[OutputPlan], room: int) -> str:
     for plan in plans:
         forecast = _forecast(job, engine, plan)
         if plan.memory(forecast.unpacked) <= room:
@@ -210,7 +210,7 @@ def _several_changes(plan: OutputPlan) -> Sequence[OutputPlan]:
     return [changed for changed in plans if len(changed.arguments) > 1]
 
 
-def _forecast(job: Job, engine: Engine, plan: OutputPlan) -> Forecast:
+def _forecast(job: LinkedJob, engine: Engine, plan: OutputPlan) -> Forecast:
     options = {name: value for name, value in plan.options.items() if name != "compress"}
     writer = plugins.writer(plan.format, options)
     return writer.forecast(job, engine, compressed=False)

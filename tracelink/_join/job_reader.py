@@ -34,7 +34,7 @@ from tracelink._model.errors import UsageError
 from tracelink._model.events import Counters, Edges, Track
 from tracelink._model.findings import Finding, Severity, in_order
 from tracelink._model.graph import EventGraph, Rank, source_bounds
-from tracelink._model.job import Job, shifted_to_graph
+from tracelink._model.job import LinkedJob, shifted_to_graph
 from tracelink._model.selection import Numbers, Selection
 from tracelink._model.trace import ProcessGroup, RankTrace, combine
 from tracelink._run.reading import ReadOptions, engine_of, inputs_of, selection_of
@@ -82,7 +82,7 @@ class Recorded(Struct, frozen=True):
     wanted: Numbers
     store: Store
     ranks: StoredRanks | None = None
-    whole: Job | None = None
+    whole: LinkedJob | None = None
 
     def has(self, wanted: Numbers) -> bool:
         """True if a job of these ranks can be made of it as if only they had been read."""
@@ -93,7 +93,7 @@ class Recorded(Struct, frozen=True):
     @classmethod
     def of_graph(cls, graph: EventGraph, engine: Engine) -> Recorded:
         """A graph in memory, which is a whole job."""
-        return cls(ALL_RANKS, engine.store((), in_memory=True), whole=Job.of(graph))
+        return cls(ALL_RANKS, engine.store((), in_memory=True), whole=LinkedJob.of(graph))
 
 
 def read_job(
@@ -102,7 +102,7 @@ def read_job(
     with_events: bool = True,
     kept: KeptStore | None = None,
     recorded: Recorded | None = None,
-) -> Job:
+) -> LinkedJob:
     """Reads what is wanted of the inputs, matches ranks, puts them on one clock, and selects.
 
     Args:
@@ -176,7 +176,7 @@ def _skipped(task: Task) -> Finding:
 
 def _read_whole(
     task: Task, findings: Sequence[Finding], engine: Engine, wanted: Numbers, clock: ClockMode | Clocks
-) -> Job:
+) -> LinkedJob:
     """The job of a source that contains a whole one."""
     if clock != ClockMode.HOST:
         raise UsageError(
@@ -189,7 +189,7 @@ def _read_whole(
     return replace(job, findings=in_order([*findings, *job.findings]))
 
 
-def _job(stored: StoredRanks, tables: JobTables) -> Job:
+def _job(stored: StoredRanks, tables: JobTables) -> LinkedJob:
     clock_of = tables.clocks.by_rank
     ranks = [Rank.with_clock(clock_of[rank.rank], rank.calls.world_size) for rank in stored.ranks]
     parts = [
@@ -217,7 +217,7 @@ def _job(stored: StoredRanks, tables: JobTables) -> Job:
             [rank.last_ns for rank in stored.ranks],
         )
     )
-    return Job(
+    return LinkedJob(
         parts=parts,
         ranks=ranks,
         sources=[source for rank in stored.ranks for source in rank.all_sources],
@@ -356,7 +356,7 @@ def _with_samples(graph: EventGraph, traces: Sequence[RankTrace]) -> EventGraph:
     )
 
 
-def assemble(job: Job) -> EventGraph:
+def assemble(job: LinkedJob) -> EventGraph:
     """One graph of all ranks in memory: rows renumbered, edges between ranks included."""
     graphs = [part.load() for part in job.parts]
     whole = combine([_trace(graph) for graph in graphs])
@@ -387,7 +387,7 @@ def assemble(job: Job) -> EventGraph:
     )
 
 
-def _ties(job: Job, rows: Mapping[int, slice]) -> list[Edges]:
+def _ties(job: LinkedJob, rows: Mapping[int, slice]) -> list[Edges]:
     """The edges between ranks: from effect to cause, like all edges that explain a wait."""
     ties = job.ties
     if not len(ties):

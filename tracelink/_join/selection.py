@@ -18,7 +18,7 @@ from tracelink._model.errors import UsageError
 from tracelink._model.events import Counters, Edges, EventKind, Key, Relation
 from tracelink._model.findings import Finding, Severity
 from tracelink._model.graph import EventGraph
-from tracelink._model.job import Job, Part, referenced_rows, renumbered_events
+from tracelink._model.job import LinkedJob, Part, referenced_rows, renumbered_events
 from tracelink._model.selection import (
     COLLECTIVES,
     COUNTERS,
@@ -226,7 +226,7 @@ class CutPart(Struct, frozen=True):
         return self.store.get(self.graph)
 
 
-def cut(job: Job, selection: Selection, engine: Engine, store: Store) -> Job:
+def cut(job: LinkedJob, selection: Selection, engine: Engine, store: Store) -> LinkedJob:
     """The selected events of every rank; what was matched stays matched."""
     referenced = referenced_rows(job)
     first_ns = job.first_ns or 0
@@ -263,7 +263,7 @@ def _selected_again(selection: Selection, part: Part, first_ns: int, rows: Int64
     return apply(selection, part.load(), first_ns, rows)[0]
 
 
-def without_unseen(job: Job, *, shown: bool = True) -> Job:
+def without_unseen(job: LinkedJob, *, shown: bool = True) -> LinkedJob:
     """The job without collectives and messages that have no event left; without all of them, unless `shown`."""
     parts, messages = job.participations, job.messages
     left = _seen(parts)

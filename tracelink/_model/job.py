@@ -56,7 +56,7 @@ class Ties(Table, frozen=True):
     ]
 
 
-class Job(JobTables, frozen=True, dict=True, kw_only=True):
+class LinkedJob(JobTables, frozen=True, dict=True, kw_only=True):
     """All ranks, one at a time, and the tables that connect them.
 
     In `participations` and `messages`, events are rows within the part of their rank.
@@ -89,7 +89,7 @@ class Job(JobTables, frozen=True, dict=True, kw_only=True):
         return [Finding(Severity.WARNING, "arguments", message)]
 
     @classmethod
-    def of(cls, graph: EventGraph) -> Job:
+    def of(cls, graph: EventGraph) -> LinkedJob:
         """Returns a graph in memory as a job whose parts are views of the graph.
 
         Args:
@@ -222,7 +222,7 @@ def shifted_to_graph(table: EventTable, rows: Mapping[int, slice], sign: int = 1
     return _changed(table, lambda ranks, events: events + first[ranks])
 
 
-def referenced_rows(job: Job) -> dict[int, Int64s]:
+def referenced_rows(job: LinkedJob) -> dict[int, Int64s]:
     """The sorted rows of each rank's events to which participations or messages refer."""
     ranks: list[Int64s] = [np.empty(0, np.int64)]
     rows: list[Int64s] = [np.empty(0, np.int64)]

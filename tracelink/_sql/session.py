@@ -24,7 +24,7 @@ from tracelink._model.columns import frame_of_arrow, not_installed, polars_frame
 from tracelink._model.errors import UnreadableError, UsageError, choices
 from tracelink._model.fields import Doc, Row, Text
 from tracelink._model.findings import Finding
-from tracelink._model.job import Job
+from tracelink._model.job import LinkedJob
 from tracelink._sql.shipped import Value, shipped_query
 from tracelink.converters.tables import DUCKDB
 
@@ -133,7 +133,7 @@ def _statement(sql: str, name: str, parameters: Mapping[str, Value]) -> tuple[st
 class Tables:
     """The tables of the inputs: a DuckDB file, a dataset, or traces, which are written to a temporary dataset once."""
 
-    def __init__(self, reading: Reading, job: Callable[[], Job]) -> None:
+    def __init__(self, reading: Reading, job: Callable[[], LinkedJob]) -> None:
         """`job` reads the inputs."""
         self.findings: Sequence[Finding] = ()
         self._reading, self._job = reading, job

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import PurePath
 
 from tracelink._model.findings import Finding, Severity, Truncated
-from tracelink._model.job import Job
+from tracelink._model.job import LinkedJob
 from tracelink._model.text import counted, name_in_words, number, ranks_in_words, subject
 from tracelink._time.model.results import OWN, WorkIn
 from tracelink._time.model.words import percent
@@ -18,12 +18,12 @@ NOTICEABLE = 0.01
 """The share of the work of a rank from which on it is noted."""
 
 
-def notes_on(accounts: Sequence[Account], job: Job) -> list[Finding]:
+def notes_on(accounts: Sequence[Account], job: LinkedJob) -> list[Finding]:
     """The notes on the breakdowns of all ranks."""
     return [*_definitions(accounts, job), *_unlaunched(accounts), *_later_work(accounts)]
 
 
-def lost_data(job: Job) -> list[str]:
+def lost_data(job: LinkedJob) -> list[str]:
     """A sentence on inputs that are truncated or cannot be read; none if all are whole."""
     ranks = {source.path: source.rank for source in job.sources}
     truncated = {finding.source for finding in job.findings if finding.reason == Truncated.reason}
@@ -53,7 +53,7 @@ def _files(paths: Sequence[str]) -> str:
     return first if len(paths) == 1 else f"{first} and {counted(len(paths) - 1, 'other file')}"
 
 
-def _definitions(accounts: Sequence[Account], job: Job) -> Iterator[Finding]:
+def _definitions(accounts: Sequence[Account], job: LinkedJob) -> Iterator[Finding]:
     if on_threads := [each.summary.rank for each in accounts if each.summary.work is WorkIn.OPERATORS]:
         yield Finding(
             Severity.INFO,
@@ -80,7 +80,7 @@ def _definitions(accounts: Sequence[Account], job: Job) -> Iterator[Finding]:
         yield Finding(Severity.INFO, f"{OWN}nested_steps", message)
 
 
-def _instead(job: Job) -> str:
+def _instead(job: LinkedJob) -> str:
     """What to do without profiles."""
     if {reader_spec(source.format).content for source in job.sources} == {Content.RECORDS}:
         return "`tracelink diagnose PATH` says what flight-recorder dumps show; `tracelink run` records profiles."

@@ -16,7 +16,7 @@ from tracelink._model.errors import UsageError
 from tracelink._model.events import EventKind
 from tracelink._model.findings import Finding, Severity
 from tracelink._model.graph import Excerpt
-from tracelink._model.job import Job, Part
+from tracelink._model.job import LinkedJob, Part
 from tracelink._model.selection import Numbers
 from tracelink._run.processes import Processes
 from tracelink._time.collectives.exchanges import Splits, splits_of
@@ -49,7 +49,7 @@ from tracelink._time.verdict import MOST_SENTENCES, verdict_on
 
 
 def summary_of(
-    job: Job,
+    job: LinkedJob,
     engine: Engine | None = None,
     steps: Numbers | None = None,
     what_if: Sequence[str] = (),
@@ -122,7 +122,7 @@ def summary_of(
     return structs.replace(summary, verdict=[*sentences[: MOST_SENTENCES - len(lost)], *lost])
 
 
-def answers_of(job: Job, questions: Sequence[str], engine: Engine) -> list[WhatIf]:
+def answers_of(job: LinkedJob, questions: Sequence[str], engine: Engine) -> list[WhatIf]:
     """The answers of a job that was read; raises `UsageError` if there is no question."""
     if not asked(questions):
         raise UsageError("no what-if question", advice=f"Ask, for example, {EXAMPLES}.")
@@ -236,7 +236,7 @@ MOST_SAMPLES = 400
 """Samples of a metric: as many as a chart can show."""
 
 
-def _metrics(job: Job, ranks: Sequence[RankSummary]) -> list[Metric]:
+def _metrics(job: LinkedJob, ranks: Sequence[RankSummary]) -> list[Metric]:
     """The gauges of ranks and devices, without the memory that ranks have already."""
     counters, found = job.metrics, []
     memory = {(one.rank, one.counter) for rank in ranks for one in rank.memory}
@@ -253,7 +253,7 @@ def _metrics(job: Job, ranks: Sequence[RankSummary]) -> list[Metric]:
 # What-if questions.
 
 
-def answers_of_ranks(parts: Sequence[RankPieces], job: Job, questions: Sequence[str]) -> list[WhatIf]:
+def answers_of_ranks(parts: Sequence[RankPieces], job: LinkedJob, questions: Sequence[str]) -> list[WhatIf]:
     """The answers of the contracted graphs of all ranks."""
     if not questions:
         return []
@@ -265,7 +265,7 @@ def answers_of_ranks(parts: Sequence[RankPieces], job: Job, questions: Sequence[
     return answered(pieces, questions, lambda name: _operators_around(job, name))
 
 
-def _operators_around(job: Job, name: str) -> list[str]:
+def _operators_around(job: LinkedJob, name: str) -> list[str]:
     """The outermost operators around those of a name, in full or as a part of it; the most frequent first."""
     counts: Counter[str] = Counter()
     for part in job.parts:

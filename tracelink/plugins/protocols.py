@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from tracelink._io.sources import Source
     from tracelink._io.targets import Target
     from tracelink._model.findings import Finding
-    from tracelink._model.job import Job
+    from tracelink._model.job import LinkedJob
     from tracelink._model.metrics import Readings
     from tracelink._model.records import Recording
     from tracelink._model.selection import Numbers, View
@@ -77,7 +77,7 @@ class ReaderMethods(Reader, Protocol):
         """Reads a whole source as `read` does, but as what it says of hosts and devices."""
         ...
 
-    def read_job(self, source: Source, engine: Engine, wanted: Numbers) -> Job:
+    def read_job(self, source: Source, engine: Engine, wanted: Numbers) -> LinkedJob:
         """The job with only the wanted ranks, or all if it is empty.
 
         Its parts are small values that load their events in any process.
@@ -104,7 +104,7 @@ class Writer(Protocol):
     name: str
     """The name of the format, as declared."""
 
-    def write(self, job: Job, target: Target, engine: Engine) -> list[Output]:
+    def write(self, job: LinkedJob, target: Target, engine: Engine) -> list[Output]:
         """Writes the whole job; a rank is in memory only while its part is loaded."""
         ...
 
@@ -116,7 +116,7 @@ class WriterMethods(Writer, Protocol):
         """A writer with these options."""
         ...
 
-    def forecast(self, job: Job, engine: Engine, *, compressed: bool) -> Forecast:
+    def forecast(self, job: LinkedJob, engine: Engine, *, compressed: bool) -> Forecast:
         """How large the output will be, in a small part of the time that writing takes."""
         ...
 

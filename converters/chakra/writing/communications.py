@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from tracelink._model.columns import NO_TIME, UNKNOWN, Bools, Int32s, Int64s, Table
 from tracelink._model.communications import Messages, Participations
 from tracelink._model.events import EventKind, Events
-from tracelink._model.job import Job, event_of
+from tracelink._model.job import LinkedJob, event_of
 from tracelink._model.operations import Operation
 from tracelink.converters.chakra.schema import SIMULATED, TYPE_OF_OPERATION, CollectiveType, NodeType
 
@@ -73,7 +73,7 @@ class Communication(Table, frozen=True):
         return replace(self, row=row).take(np.lexsort((self.position, row)))
 
 
-def communication_of(job: Job) -> Communication:
+def communication_of(job: LinkedJob) -> Communication:
     """The collectives and messages of a job as they were matched across its ranks."""
     messages = job.messages
     collectives, position = np.split(shared_order(job), [len(job.collectives)])
@@ -124,7 +124,7 @@ def usable(communication: Communication) -> tuple[Communication, Mapping[str, in
     return communication.take(np.flatnonzero(~unusable)), counts
 
 
-def _collectives(job: Job, position: Int64s) -> Communication:
+def _collectives(job: LinkedJob, position: Int64s) -> Communication:
     parts, collectives = job.participations, job.collectives
     row = parts.collective
     types = {
@@ -180,7 +180,7 @@ def _ends(
 # The shared order of collectives and messages, which every rank can follow without a deadlock.
 
 
-def shared_order(job: Job) -> Int64s:
+def shared_order(job: LinkedJob) -> Int64s:
     """The position of each collective, then of each message, in one order that all ranks share.
 
     No rank leaves a collective before the last one enters it. So in the order of the last entries, everything that a
@@ -205,7 +205,7 @@ def shared_order(job: Job) -> Int64s:
     return position
 
 
-def _program_positions(job: Job) -> Int64s:
+def _program_positions(job: LinkedJob) -> Int64s:
     """For each collective, then each message, a number greater than that of what any of its ranks did before."""
     rank, row, number = _calls(job)
     order = np.lexsort((number, row, rank))
@@ -224,7 +224,7 @@ def _program_positions(job: Job) -> Int64s:
     return position
 
 
-def _calls(job: Job) -> tuple[Int64s, Int64s, Int64s]:
+def _calls(job: LinkedJob) -> tuple[Int64s, Int64s, Int64s]:
     """Rank and node of each call, and the number of its collective or message."""
     parts, messages = job.participations, job.messages
     numbers = len(job.collectives) + np.arange(len(messages))
@@ -249,7 +249,7 @@ _UNEVEN = (
 )
 
 
-def consumer_sizes(job: Job) -> Int64s:
+def consumer_sizes(job: LinkedJob) -> Int64s:
     """The size in bytes of each participation, or UNKNOWN."""
     parts = job.participations
     if not len(parts):
@@ -264,7 +264,7 @@ def consumer_sizes(job: Job) -> Int64s:
     return np.where((size == UNKNOWN) & _is_one_of(job, (Operation.BARRIER,)), 0, size)
 
 
-def _contributed(job: Job, parts: Participations, members: Int64s) -> Int64s:
+def _contributed(job: LinkedJob, parts: Participations, members: Int64s) -> Int64s:
     """The bytes that each rank contributes, derived from the bytes that it receives if only these are known."""
     bytes_in, bytes_out = parts.bytes_in, parts.bytes_out
     known, count = bytes_out != UNKNOWN, np.maximum(members, 1)
@@ -283,7 +283,7 @@ def _contributed(job: Job, parts: Participations, members: Int64s) -> Int64s:
     return size
 
 
-def _is_one_of(job: Job, names: tuple[str, ...]) -> Bools:
+def _is_one_of(job: LinkedJob, names: tuple[str, ...]) -> Bools:
     """Participations in one of these operations."""
     wanted = np.array([name in names for name in job.strings] + [False], np.bool_)
     chosen: Bools = wanted[job.collectives.operation[job.participations.collective]]
@@ -361,7 +361,7 @@ class GroupNumbers(Struct, frozen=True):
         }
 
 
-def group_numbers(job: Job, participants: Mapping[int, tuple[int, ...]]) -> GroupNumbers:
+def group_numbers(job: LinkedJob, participants: Mapping[int, tuple[int, ...]]) -> GroupNumbers:
     """Groups keep names that are numbers; others get the first free number.
 
     `participants` are the ranks that communicate in each group, for groups without a list of members.
@@ -387,7 +387,7 @@ def group_numbers(job: Job, participants: Mapping[int, tuple[int, ...]]) -> Grou
     )
 
 
-def all_ranks(job: Job) -> tuple[int, ...]:
+def all_ranks(job: LinkedJob) -> tuple[int, ...]:
     """All ranks of the job: by the largest world size or group, at least those that are recorded."""
     sizes = [rank.world_size for rank in job.ranks if rank.world_size]
     largest = max(

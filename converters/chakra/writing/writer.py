@@ -18,7 +18,7 @@ from tracelink._model.errors import UsageError
 from tracelink._model.events import EventKind
 from tracelink._model.findings import Finding, Severity
 from tracelink._model.graph import Excerpt, Rank
-from tracelink._model.job import Job, Part
+from tracelink._model.job import LinkedJob, Part
 from tracelink._model.selection import Numbers
 from tracelink._model.text import counted, subject
 from tracelink._order.order import Order, tensor_order
@@ -106,7 +106,7 @@ class Shared(Struct, frozen=True):
     """The ranks that are written."""
 
     @classmethod
-    def of(cls, job: Job) -> Shared:
+    def of(cls, job: LinkedJob) -> Shared:
         """The communication and the groups of a job."""
         communication = communication_of(job)
         groups = group_numbers(job, participants_of(communication))
@@ -135,7 +135,7 @@ class ChakraWriter(Struct, frozen=True):
             )
         return ChakraWriter(wanted)
 
-    def write(self, job: Job, target: Target, engine: Engine) -> list[Output]:
+    def write(self, job: LinkedJob, target: Target, engine: Engine) -> list[Output]:
         """Writes a file for each rank, then the groups."""
         shared = self._compared(Shared.of(job), job.parts, engine)
         to_stdout = target.path() == STDOUT

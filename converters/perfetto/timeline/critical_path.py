@@ -14,7 +14,7 @@ from tracelink._model.columns import UNKNOWN, Int64s, Table
 from tracelink._model.events import Edges, Relation, Track, TrackKind
 from tracelink._model.findings import Finding, Severity
 from tracelink._model.graph import EventGraph
-from tracelink._model.job import Job, Part, Ties
+from tracelink._model.job import LinkedJob, Part, Ties
 from tracelink._time.path.nodes import PieceKind
 from tracelink._time.path.rank import RankPieces, contracted
 from tracelink._time.path.report import PathOfJob, path_of
@@ -55,7 +55,7 @@ class PartWithPath(Struct, frozen=True):
         return _with_segments(self.part.load(), self.segments, self.names)
 
 
-class JobWithPath(Job, frozen=True, dict=True):
+class JobWithPath(LinkedJob, frozen=True, dict=True):
     """A job whose parts have the critical path."""
 
     of_job: Ties = field(default_factory=Ties.empty)
@@ -69,7 +69,7 @@ class JobWithPath(Job, frozen=True, dict=True):
         return Ties.concatenate([self.of_job, self.changes])
 
 
-def with_critical_path(job: Job, engine: Engine) -> tuple[Job, tuple[Finding, ...]]:
+def with_critical_path(job: LinkedJob, engine: Engine) -> tuple[LinkedJob, tuple[Finding, ...]]:
     """The job with its critical path drawn; as it is, with a finding, if there is none."""
 
     def work(part: Part) -> tuple[RankPieces, int]:

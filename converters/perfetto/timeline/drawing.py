@@ -26,7 +26,7 @@ from tracelink._model.columns import (
 from tracelink._model.events import EventKind, Key, Relation
 from tracelink._model.findings import Finding, Severity
 from tracelink._model.graph import EventGraph
-from tracelink._model.job import Job
+from tracelink._model.job import LinkedJob
 from tracelink.converters.perfetto.timeline.schema import MAX_DEPTH
 
 # Times: every event with a recorded time; nodes in logical order if no event has one.
@@ -54,7 +54,7 @@ class Drawing(Struct, frozen=True):
     """The rows that hang."""
 
 
-def base_of(job: Job) -> int | None:
+def base_of(job: LinkedJob) -> int | None:
     """The full second before the first event; None if no event has a time."""
     return None if job.first_ns is None else job.first_ns // SECOND * SECOND
 

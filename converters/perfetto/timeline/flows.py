@@ -11,7 +11,7 @@ from tracelink._model.columns import UNKNOWN, Bools, Int64s, Table
 from tracelink._model.events import Key, Relation
 from tracelink._model.findings import Finding, Severity
 from tracelink._model.graph import EventGraph
-from tracelink._model.job import Job
+from tracelink._model.job import LinkedJob
 from tracelink.converters.perfetto.timeline.drawing import Drawing, OpeningOrder
 from tracelink.converters.perfetto.timeline.layout import FIRST_SLICE_FLOW, Numbering
 from tracelink.converters.perfetto.timeline.schema import EFFECT_FIRST, FLOW_NAMES
@@ -292,7 +292,7 @@ class CrossRankEnds(Table, frozen=True):
     """True if no other slice opens after it at the same time: the engine would bind a flow to that one."""
 
 
-def shared_events_of(job: Job) -> SharedEvents:
+def shared_events_of(job: LinkedJob) -> SharedEvents:
     """The events at both ends of all flows between ranks."""
     ties = job.ties
     index = np.zeros(max((part.rank for part in job.parts), default=0) + 1, np.int64)
@@ -305,7 +305,7 @@ def shared_events_of(job: Job) -> SharedEvents:
 
 
 def drawable_flows(
-    job: Job, ends: CrossRankEnds, shared: SharedEvents, bindable: Bools
+    job: LinkedJob, ends: CrossRankEnds, shared: SharedEvents, bindable: Bools
 ) -> tuple[Bools, list[Finding]]:
     """The flows that can be drawn, and why others cannot; the start of `bindable` ones binds to its event."""
     cause, effect = shared.cause, shared.effect
@@ -344,6 +344,6 @@ def drawable_flows(
     return possible, findings
 
 
-def _example(job: Job, which: Bools) -> str:
+def _example(job: LinkedJob, which: Bools) -> str:
     first = int(np.argmax(which))
     return f"rank {job.ties.cause_rank[first]} -> rank {job.ties.effect_rank[first]}"

@@ -19,7 +19,7 @@ from tracelink._io.temporary import GzipStream
 from tracelink._model.columns import UNKNOWN, Int64s
 from tracelink._model.events import GPU_WORK, Counters, Edges, Key, KeyColumn, Relation, Track, TrackKind
 from tracelink._model.graph import EventGraph, recorded_payloads
-from tracelink._model.job import Job
+from tracelink._model.job import LinkedJob
 from tracelink._model.trace import TEXT_KEYS, ListedPayloads
 from tracelink._run.processes import Processes
 from tracelink.converters.perfetto.timeline.groups import EVENTS_PER_SAMPLE, MIN_SAMPLES
@@ -41,11 +41,11 @@ class Excerpt(Struct, frozen=True):
         return self.graph
 
 
-def excerpt_job(job: Job, graph: EventGraph, before: int) -> Job:
+def excerpt_job(job: LinkedJob, graph: EventGraph, before: int) -> LinkedJob:
     """The job as if this were all of it, after `before` ranks without events."""
     rank = graph.ranks[0]
     empty = subset(graph, np.empty(0, np.int64)) if before else graph
-    return Job(
+    return LinkedJob(
         parts=[Excerpt(rank.rank, empty)] * before + [Excerpt(rank.rank, graph)],
         ranks=[rank],
         sources=(),
@@ -120,7 +120,7 @@ EVENTS_PER_COMMON_KIND = 32
 RANKS_BEFORE = 2
 """Most ranks before the sampled one that an excerpt keeps: they affect the length of thread numbers."""
 
-Write = Callable[[Job, Target, Engine], list[Output]]
+Write = Callable[[LinkedJob, Target, Engine], list[Output]]
 
 
 class SizeModel(Struct, frozen=True):
@@ -146,7 +146,7 @@ class _RankSize(Struct, frozen=True):
     compressed: int
 
 
-def forecast_of(job: Job, engine: Engine, model: SizeModel, *, compressed: bool) -> Forecast:
+def forecast_of(job: LinkedJob, engine: Engine, model: SizeModel, *, compressed: bool) -> Forecast:
     """The expected size of a job; as gzip if `compressed`."""
     weights = _weights(job)
     chosen = _spread(len(job.parts), 1 + (job.events >= LARGE_JOB))
@@ -160,7 +160,7 @@ def forecast_of(job: Job, engine: Engine, model: SizeModel, *, compressed: bool)
     return Forecast(round(size * sum(rank.compressed for rank in ranks) / written), size)
 
 
-def _weights(job: Job) -> dict[int, int]:
+def _weights(job: LinkedJob) -> dict[int, int]:
     """The approximate number of events of each rank."""
     weights = dict.fromkeys((part.rank for part in job.parts), 1)
     for source in job.sources:
@@ -174,7 +174,7 @@ def _spread(parts: int, most: int) -> list[int]:
     return [parts * (2 * number + 1) // (2 * count) for number in range(count)]
 
 
-def _common(job: Job, model: SizeModel) -> int:
+def _common(job: LinkedJob, model: SizeModel) -> int:
     """The size of everything that does not belong to a single rank, and of the arguments of participations."""
     parts, collectives = job.participations, job.collectives
     rows = sum(int(np.count_nonzero(getattr(parts, name) != UNKNOWN)) for name in parts.event_columns())
@@ -191,7 +191,7 @@ def _common(job: Job, model: SizeModel) -> int:
     )
 
 
-def _rank_size(job: Job, model: SizeModel, index: int) -> _RankSize:
+def _rank_size(job: LinkedJob, model: SizeModel, index: int) -> _RankSize:
     graph = job.parts[index].load()
     groups = _rows_by_kind(graph)
     chosen = [_spread_rows(rows) for rows in groups]
@@ -259,7 +259,7 @@ def _most_samples(changes: int, events: int) -> int:
     return min(changes, max(MIN_SAMPLES, events // EVENTS_PER_SAMPLE))
 
 
-def _written(job: Job, write: Write) -> bytes:
+def _written(job: LinkedJob, write: Write) -> bytes:
     target = _Memory()
     write(job, target, Processes(1))
     return target.stream.getvalue()

@@ -13,7 +13,7 @@ from tracelink._model.communications import Collectives
 from tracelink._model.events import COUNT, GPU_WORK, Counters, Relation, Track, TrackKind
 from tracelink._model.findings import Finding, Severity
 from tracelink._model.graph import EventGraph
-from tracelink._model.job import Job
+from tracelink._model.job import LinkedJob
 from tracelink._model.selection import Numbers
 from tracelink._model.trace import ProcessGroup
 from tracelink.converters.perfetto.timeline.drawing import first_free_lanes
@@ -42,7 +42,7 @@ def sequence_numbers(collectives: Collectives, rows: Int64s) -> Int64s:
 UNITS = ("B", "kB", "MB", "GB", "TB")
 
 
-def collective_names(job: Job, rows: Int64s, hangs: Hangs) -> tuple[list[str], Int64s]:
+def collective_names(job: LinkedJob, rows: Int64s, hangs: Hangs) -> tuple[list[str], Int64s]:
     """Operation, size, and missing ranks if it hangs: the distinct names, and the index of each collective's name."""
     kinds = np.stack([job.collectives.operation[rows].astype(np.int64), job.collectives.bytes[rows]])
     distinct, which = np.unique(kinds, axis=1, return_inverse=True)
@@ -110,7 +110,7 @@ class GroupTracks(Struct, frozen=True):
     """The number of the track of what any rank waits in: in native traces that of the process."""
 
 
-def group_tracks(job: Job, hangs: Hangs, numbering: Numbering) -> GroupTracks:
+def group_tracks(job: LinkedJob, hangs: Hangs, numbering: Numbering) -> GroupTracks:
     """A thread for each lane of each group; collectives that hang have threads of their own, which come first."""
     drawn = drawn_collectives(job, hangs)
     findings = _hung_findings(job, hangs)
@@ -135,7 +135,7 @@ def group_tracks(job: Job, hangs: Hangs, numbering: Numbering) -> GroupTracks:
     return GroupTracks(drawn, process, tids, names, titles, track, arrivals, findings, process)
 
 
-def drawn_collectives(job: Job, hangs: Hangs) -> DrawnCollectives:
+def drawn_collectives(job: LinkedJob, hangs: Hangs) -> DrawnCollectives:
     """The start and end of each collective: when ranks entered, or when they requested it if none entered."""
     collectives, parts = job.collectives, job.participations
     earliest, latest = np.full(len(collectives), np.iinfo(np.int64).max), np.full(len(collectives), NO_TIME)
@@ -175,7 +175,7 @@ def _lanes(group: Int64s, start: Int64s, end: Int64s) -> Int64s:
     return lane
 
 
-def _titles(job: Job, groups: Sequence[int]) -> list[str]:
+def _titles(job: LinkedJob, groups: Sequence[int]) -> list[str]:
     """A title for each group; groups with equal names and members also get their recorded name."""
     titles: dict[int, str] = {}
     for number in dict.fromkeys(groups):
@@ -192,7 +192,7 @@ def _members(ranks: Sequence[int]) -> str:
     return f"{text[:MAX_MEMBER_LIST].rpartition(',')[0]}, … of {len(ranks)}"
 
 
-def _hung_findings(job: Job, hangs: Hangs) -> list[Finding]:
+def _hung_findings(job: LinkedJob, hangs: Hangs) -> list[Finding]:
     rows = np.flatnonzero(hangs.collectives)
     if not len(rows):
         return []
@@ -306,7 +306,7 @@ class GroupCounters(Struct, frozen=True):
     value: Float64s
 
 
-def group_counters(job: Job, tracks: GroupTracks, numbering: Numbering) -> GroupCounters:
+def group_counters(job: LinkedJob, tracks: GroupTracks, numbering: Numbering) -> GroupCounters:
     """Collectives of all groups in flight, and the bus bandwidth of each group with a known one."""
     open_now = _in_flight(tracks)
     speed, groups = _bus_bandwidth(job, tracks)
@@ -343,7 +343,7 @@ def _in_flight(tracks: GroupTracks) -> Levels:
     )
 
 
-def _bus_bandwidth(job: Job, tracks: GroupTracks) -> tuple[Levels, list[str]]:
+def _bus_bandwidth(job: LinkedJob, tracks: GroupTracks) -> tuple[Levels, list[str]]:
     """The rate from the last entry to the last exit, over which it was measured; 0 between collectives."""
     rows = tracks.drawn.row
     kilobytes = (job.collectives.bus_gb_s[rows] * KILOBYTES_PER_GIGABYTE).round()

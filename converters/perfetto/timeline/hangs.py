@@ -12,7 +12,7 @@ from tracelink._model.columns import NO_TIME, UNKNOWN, Bools, Int32s, Int64s, Ta
 from tracelink._model.communications import LONG_FOR_A_FIRST_NS, LONG_NS, TIMES_LONGER, Verdict
 from tracelink._model.events import EventKind, Key
 from tracelink._model.graph import EventGraph
-from tracelink._model.job import Job
+from tracelink._model.job import LinkedJob
 from tracelink._model.operations import SYNCHRONIZING
 from tracelink._model.selection import Numbers
 from tracelink.converters.perfetto.timeline.schema import HUNG_PREFIX
@@ -44,7 +44,7 @@ class Hung(Struct, frozen=True):
     """The time at which each rank joined the first collective in which it is stuck, or NEVER."""
 
 
-def hung_of(job: Job) -> Hung:
+def hung_of(job: LinkedJob) -> Hung:
     """Collectives that hang for a reason of their own, and those that hang because of them."""
     states = _States.of(job)
     parts = job.participations
@@ -64,7 +64,7 @@ def hung_of(job: Job) -> Hung:
         stuck = all_stuck
 
 
-def missing_from(job: Job, collective: int) -> set[int]:
+def missing_from(job: LinkedJob, collective: int) -> set[int]:
     """Members that have not joined; those without a source only if no other is missing."""
     parts = job.participations
     low, high = np.searchsorted(parts.collective, [collective, collective + 1]).tolist()
@@ -83,7 +83,7 @@ class _States(Struct, frozen=True):
     """True if a rank has left the collective."""
 
     @classmethod
-    def of(cls, job: Job) -> _States:
+    def of(cls, job: LinkedJob) -> _States:
         parts = job.participations
         is_open = (parts.record != UNKNOWN) & (parts.end == NO_TIME) & _is_any_of(job, parts.state, OPEN)
         tracked = np.zeros(int(parts.rank.max(initial=-1)) + 1, np.bool_)
@@ -92,7 +92,7 @@ class _States(Struct, frozen=True):
         return cls(is_open & tracked[parts.rank], is_open, _any(job, left))
 
 
-def _causes(job: Job, states: _States) -> Bools:
+def _causes(job: LinkedJob, states: _States) -> Bools:
     """Collectives that hang for a reason of their own: ranks are missing, do different things, or take far too long."""
     collectives = job.collectives
     missing = _is_any_of(job, collectives.verdict, {Verdict.MISSING}) & _proven_missing(job, states)
@@ -111,7 +111,7 @@ def _causes(job: Job, states: _States) -> Bools:
     return causes
 
 
-def _is_left_behind(job: Job) -> Bools:
+def _is_left_behind(job: LinkedJob) -> Bools:
     """True if a rank has requested something since: different dtypes need not stop any rank."""
     parts = job.participations
     newest = np.full(int(parts.rank.max(initial=-1)) + 1, NO_TIME)
@@ -119,7 +119,7 @@ def _is_left_behind(job: Job) -> Bools:
     return _any(job, parts.enqueued < newest[parts.rank])
 
 
-def _first_pending(job: Job, states: _States) -> Bools:
+def _first_pending(job: LinkedJob, states: _States) -> Bools:
     """The first unfinished participation of each rank and group; where recorders track it, only if started.
 
     All others may only be queued behind it.
@@ -134,7 +134,7 @@ def _first_pending(job: Job, states: _States) -> Bools:
     return started if started.any() else firsts
 
 
-def _proven_missing(job: Job, states: _States) -> Bools:
+def _proven_missing(job: LinkedJob, states: _States) -> Bools:
     """True if a member is absent whose dump is not older than what others recorded of the group."""
     parts, collectives = job.participations, job.collectives
     group, rank = _members(job)
@@ -158,14 +158,14 @@ def _proven_missing(job: Job, states: _States) -> Bools:
     return missing
 
 
-def _members(job: Job) -> tuple[Int64s, Int64s]:
+def _members(job: LinkedJob) -> tuple[Int64s, Int64s]:
     """Group and rank of all members of all groups."""
     sizes = [len(group.ranks) for group in job.groups]
     ranks = np.array([rank for group in job.groups for rank in group.ranks], np.int64)
     return np.repeat(np.arange(len(sizes)), sizes), ranks
 
 
-def _all_but_a_few_wait(job: Job, states: _States) -> Bools:
+def _all_but_a_few_wait(job: LinkedJob, states: _States) -> Bools:
     """True if all known ranks wait, and fewer ranks are unknown."""
     group, rank = _members(job)
     known_rank = np.isin(rank, job.participations.rank)
@@ -180,7 +180,7 @@ def _all_but_a_few_wait(job: Job, states: _States) -> Bools:
     return mostly
 
 
-def _too_long(job: Job, states: _States) -> Bools:
+def _too_long(job: LinkedJob, states: _States) -> Bools:
     """True if all ranks have been in it for much longer than in anything that the group has finished."""
     parts, group = job.participations, job.collectives.group
     durations = np.where(
@@ -195,14 +195,14 @@ def _too_long(job: Job, states: _States) -> Bools:
     return too_long
 
 
-def _any(job: Job, parts: Bools) -> Bools:
+def _any(job: LinkedJob, parts: Bools) -> Bools:
     """True if any of these participations is in each collective."""
     found = np.zeros(len(job.collectives), np.bool_)
     found[job.participations.collective[parts]] = True
     return found
 
 
-def _is_any_of(job: Job, codes: Int32s, names: Collection[str]) -> Bools:
+def _is_any_of(job: LinkedJob, codes: Int32s, names: Collection[str]) -> Bools:
     """True if the string of each code is one of these; unknown codes are not."""
     chosen = _marked(job.strings, names)
     matches: Bools = np.append(chosen, False)[codes]
@@ -263,7 +263,7 @@ class Hangs(Struct, frozen=True):
     """The end of the trace: all that hangs is drawn up to it, on all ranks."""
 
     @classmethod
-    def of(cls, job: Job) -> Hangs:
+    def of(cls, job: LinkedJob) -> Hangs:
         """The hangs of a job."""
         hung, parts = hung_of(job), job.participations
         newest = int(parts.enqueued[hung.parts].max(initial=NO_TIME))
@@ -293,7 +293,7 @@ class Hangs(Struct, frozen=True):
         return f"{HUNG_PREFIX}{name}{f': {ranks} missing' if missing else ''}"
 
 
-def _first_causes(job: Job, hung: Hung, missing: Mapping[int, Numbers]) -> Bools:
+def _first_causes(job: LinkedJob, hung: Hung, missing: Mapping[int, Numbers]) -> Bools:
     """The first collective, by its first entry, for each set of missing ranks."""
     parts = job.participations
     entered = np.where(parts.enqueued == NO_TIME, NEVER, parts.enqueued)
@@ -308,7 +308,9 @@ def _first_causes(job: Job, hung: Hung, missing: Mapping[int, Numbers]) -> Bools
     return causes
 
 
-def _first_waits(job: Job, hung: Hung, causes: Bools, missing: Mapping[int, Numbers]) -> Sequence[HungWait]:
+def _first_waits(
+    job: LinkedJob, hung: Hung, causes: Bools, missing: Mapping[int, Numbers]
+) -> Sequence[HungWait]:
     parts, waits = job.participations, dict[int, HungWait]()
     for collective in np.flatnonzero(causes).tolist():
         entered = parts.enqueued[parts.collective == collective]
@@ -401,7 +403,7 @@ class LastArrivals(Table, frozen=True):
         return [f"rank {rank} arrived last" for rank in ranks.tolist()], which
 
 
-def last_arrivals_of(job: Job, row: Int64s, start: Int64s, end: Int64s, awaited: Bools) -> LastArrivals:
+def last_arrivals_of(job: LinkedJob, row: Int64s, start: Int64s, end: Int64s, awaited: Bools) -> LastArrivals:
     """The last arrivals of collectives drawn from `start` to `end`, except those that still await ranks."""
     skew, rank = job.collectives.skew[row], job.collectives.last_rank[row].astype(np.int64)
     index = np.flatnonzero((skew > 0) & (rank != UNKNOWN) & ~awaited & (end > start))

@@ -19,7 +19,7 @@ from tracelink._model.columns import Int64s
 from tracelink._model.events import EventKind, TrackKind
 from tracelink._model.findings import Finding, Severity
 from tracelink._model.graph import EventGraph
-from tracelink._model.job import Job
+from tracelink._model.job import LinkedJob
 from tracelink._model.selection import Numbers
 from tracelink._model.trace import Payload, Payloads
 from tracelink.converters.perfetto.timeline.blocks import Block, BlockWriter, Section, Stream
@@ -91,7 +91,7 @@ class TimelineOptions(Struct, frozen=True):
             options["critical_path"] == YES if "critical_path" in options else self.critical_path,
         )
 
-    def drawn(self, job: Job, engine: Engine) -> tuple[Job, tuple[Finding, ...]]:
+    def drawn(self, job: LinkedJob, engine: Engine) -> tuple[LinkedJob, tuple[Finding, ...]]:
         """The job with its critical path if that is wanted, and what cannot be drawn."""
         if not self.critical_path:
             return job, ()
@@ -258,7 +258,7 @@ def _scattered(payloads: Payloads, numbers: Int64s) -> Sequence[Payload]:
 class Timeline(Struct, frozen=True):
     """The facts of a job that every format needs."""
 
-    job: Job
+    job: LinkedJob
     base: int | None
     """The time that becomes 0; None if no event has a time."""
     shared_events: SharedEvents
@@ -267,7 +267,7 @@ class Timeline(Struct, frozen=True):
     waits: AllWaits
 
     @classmethod
-    def of(cls, job: Job, base: int | None, excluded: Collection[EventKind]) -> Timeline:
+    def of(cls, job: LinkedJob, base: int | None, excluded: Collection[EventKind]) -> Timeline:
         """The timeline of a job without the excluded kinds of events."""
         hangs = Hangs.of(job)
         return cls(job, base, shared_events_of(job), excluded, hangs, AllWaits.of(job, hangs))
@@ -354,7 +354,7 @@ class TimelineWriter(Struct, frozen=True):
         """The same without compression."""
         return replace(self, choices=replace(self.choices, compressed=False))
 
-    def forecast(self, job: Job, engine: Engine, *, compressed: bool) -> Forecast:
+    def forecast(self, job: LinkedJob, engine: Engine, *, compressed: bool) -> Forecast:
         """The expected size of the trace."""
         # Few traces are forecast: only those that a person waits for.
         from tracelink.converters.perfetto.timeline.forecast import SizeModel, forecast_of
@@ -362,7 +362,7 @@ class TimelineWriter(Struct, frozen=True):
         model = SizeModel(self.uncompressed.write, self.sizes, self.choices.args)
         return forecast_of(job, engine, model, compressed=compressed or self.choices.compressed)
 
-    def write(self, job: Job, target: Target, engine: Engine) -> list[Output]:
+    def write(self, job: LinkedJob, target: Target, engine: Engine) -> list[Output]:
         """Writes the whole job; at most one rank for each process of the engine is in memory."""
         job, undrawn = self.choices.drawn(job, engine)
         timeline = Timeline.of(job, base_of(job), self.choices.excluded)

@@ -14,7 +14,7 @@ from msgspec import Struct
 from tracelink._model.columns import Float64s, Int64s
 from tracelink._model.events import GPU_WORK, EventKind, Track, TrackKind
 from tracelink._model.graph import EventGraph
-from tracelink._model.job import Job
+from tracelink._model.job import LinkedJob
 from tracelink._model.operations import COLLECTIVE_KERNEL
 
 # Numbers of processes, threads and flows: unique over all ranks, though ranks are written independently.
@@ -59,12 +59,12 @@ class Numbering(Struct, frozen=True):
         return FIRST_SLICE_FLOW + self.block * FLOWS_PER_BLOCK
 
 
-def rank_digits(job: Job) -> int:
+def rank_digits(job: LinkedJob) -> int:
     """The number of digits of the highest rank of a job."""
     return len(str(max((part.rank for part in job.parts), default=0)))
 
 
-def world_size(job: Job) -> int:
+def world_size(job: LinkedJob) -> int:
     """The number of ranks of a job, as far as known: more than any of its ranks."""
     sizes = (rank.world_size or 0 for rank in job.ranks)
     return max(max(sizes, default=0), max((rank.rank for rank in job.ranks), default=0) + 1)

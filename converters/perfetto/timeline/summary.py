@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from tracelink._model.columns import NO_TIME, UNKNOWN, Bools, Int64s, Table
 from tracelink._model.events import EventKind, Events, Key, KeyColumn, Track, TrackKind
 from tracelink._model.graph import EventGraph
-from tracelink._model.job import Job
+from tracelink._model.job import LinkedJob
 from tracelink._model.selection import steps_of
 from tracelink.converters.perfetto.timeline.groups import collective_names
 from tracelink.converters.perfetto.timeline.hangs import Hangs
@@ -48,7 +48,7 @@ class AllWaits(Struct, frozen=True):
     waits: Waits = field(default_factory=Waits.empty)
 
     @classmethod
-    def of(cls, job: Job, hangs: Hangs) -> AllWaits:
+    def of(cls, job: LinkedJob, hangs: Hangs) -> AllWaits:
         """The waits that are worth a pixel, and longer than the uncertainty of the clocks."""
         if job.first_ns is None or not len(job.collectives):
             return cls()
@@ -96,7 +96,7 @@ def _of_all_ranks(hung: Waits, hangs: Hangs) -> Waits:
     return replace(hung.take(rows[first]), rank=np.full(len(first), ALL_RANKS))
 
 
-def _late_parts(job: Job, hangs: Hangs) -> Int64s:
+def _late_parts(job: LinkedJob, hangs: Hangs) -> Int64s:
     """Participations that wait for a later rank."""
     parts, collectives = job.participations, job.collectives
     last = collectives.last_rank[parts.collective]

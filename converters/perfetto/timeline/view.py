@@ -10,7 +10,7 @@ import numpy as np
 from msgspec import Struct
 
 from tracelink._model.columns import NO_TIME, UNKNOWN
-from tracelink._model.job import Job
+from tracelink._model.job import LinkedJob
 from tracelink.converters.perfetto.timeline.hangs import hung_of, missing_from
 
 GROUP_TRACKS = "^group "
@@ -42,7 +42,7 @@ class StartupView(Struct, frozen=True):
         return {"pinned": self.pinned, "expanded": self.expanded} | window
 
 
-def startup_view(job: Job) -> StartupView:
+def startup_view(job: LinkedJob) -> StartupView:
     """Pins the work of the slowest rank and the tracks of process groups, from the start of profiled work.
 
     The groups come last, because the UI scrolls to the end of the pinned tracks. In a job that hangs, the tracks
@@ -59,20 +59,20 @@ def startup_view(job: Job) -> StartupView:
     return StartupView(pinned, expanded, _profiled(job))
 
 
-def hung_collectives(job: Job) -> Sequence[int]:
+def hung_collectives(job: LinkedJob) -> Sequence[int]:
     """The collectives that hang."""
     rows: Sequence[int] = np.flatnonzero(hung_of(job).collectives).tolist()
     return rows
 
 
-def awaited_rank(job: Job, hung: Sequence[int]) -> int | None:
+def awaited_rank(job: LinkedJob, hung: Sequence[int]) -> int | None:
     """The rank of the job that is missing from most of these collectives; None if none is missing."""
     there = {rank.rank for rank in job.ranks}
     missing = Counter(rank for collective in hung for rank in missing_from(job, collective) & there)
     return max(missing, key=lambda rank: (missing[rank], -rank), default=None)
 
 
-def slowest_rank(job: Job) -> int | None:
+def slowest_rank(job: LinkedJob) -> int | None:
     """The rank for which the other ranks waited longest in total; None if no rank waited."""
     ranks, skews = job.collectives.last_rank, job.collectives.skew
     known = (skews != UNKNOWN) & (ranks != UNKNOWN)
@@ -82,7 +82,7 @@ def slowest_rank(job: Job) -> int | None:
     return int(waited.argmax()) if waited.any() else None
 
 
-def _work_of(job: Job, rank: int) -> str:
+def _work_of(job: LinkedJob, rank: int) -> str:
     """A pattern for the GPU streams of a rank, else for its recorder tracks, else for its main thread."""
     parts = job.participations
     mine = parts.rank == rank
@@ -93,7 +93,7 @@ def _work_of(job: Job, rank: int) -> str:
     return rf"^rank 0*{rank} {work}{NO_LANE}"
 
 
-def _profiled(job: Job) -> tuple[int, int] | None:
+def _profiled(job: LinkedJob) -> tuple[int, int] | None:
     """The time of profiled collectives, if it is a small part of the job: recorders look further back."""
     parts = job.participations
     seen = (parts.kernel != UNKNOWN) | (parts.annotation != UNKNOWN) | (parts.operator != UNKNOWN)

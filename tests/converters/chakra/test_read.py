@@ -33,7 +33,7 @@ from tracelink._api.functions import linked_job
 from tracelink._io.targets import StreamTarget
 from tracelink._model.columns import NO_TIME, UNKNOWN
 from tracelink._model.events import EventKind, Relation, Track, TrackKind
-from tracelink._model.job import Job
+from tracelink._model.job import LinkedJob
 from tracelink._model.trace import ProcessGroup, RankTrace
 from tracelink._run.processes import Processes
 from tracelink.converters.chakra.chakra_pb2 import GlobalMetadata, Node
@@ -270,13 +270,13 @@ class TestEdges:
         assert told(trace) == [("duplicate_node", 1)]
 
 
-def ranks_of(folder: Path, *files: EtFile) -> Job:
+def ranks_of(folder: Path, *files: EtFile) -> LinkedJob:
     for trace in files:
         trace.save(folder)
     return linked_job(folder)
 
 
-def collectives(job: Job) -> list[tuple[str, str, int, str]]:
+def collectives(job: LinkedJob) -> list[tuple[str, str, int, str]]:
     table, texts = job.collectives, [*job.strings, ""]
     return [
         (job.groups[group].name, texts[operation], size, texts[verdict])
@@ -487,7 +487,7 @@ SHARED_PAIRS = {
 """Jobs, and whether all their communication is within what was profiled and so has a node."""
 
 
-def matched(job: Job) -> Counter[tuple[Any, ...]]:
+def matched(job: LinkedJob) -> Counter[tuple[Any, ...]]:
     """Everything that the ranks of a job did together."""
     texts, groups = [*job.strings, ""], [group.name for group in job.groups]
     found: Counter[tuple[Any, ...]] = Counter()

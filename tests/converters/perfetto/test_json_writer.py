@@ -18,7 +18,7 @@ from tracelink._io.targets import file_target
 from tracelink._model.clock import Clock
 from tracelink._model.events import EventKind, Key, Relation, TrackKind
 from tracelink._model.graph import EventGraph, Rank
-from tracelink._model.job import Job, Part
+from tracelink._model.job import LinkedJob, Part
 from tracelink._run.processes import Processes
 from tracelink.converters.perfetto.json_writer import PerfettoJsonWriter
 
@@ -262,7 +262,7 @@ def test_parts_written_side_by_side_are_the_same_bytes(
     contents = []
     for jobs in (1, 2, 3, 4):
         path = tmp_path / f"{jobs}{suffix}"
-        PerfettoJsonWriter().write(Job.of(graph), file_target(path), Processes(jobs))
+        PerfettoJsonWriter().write(LinkedJob.of(graph), file_target(path), Processes(jobs))
         contents.append(path.read_bytes())
     assert contents[0] == contents[1] == contents[2]
     text = gzip.decompress(contents[0]) if suffix.endswith(".gz") else contents[0]
@@ -274,7 +274,7 @@ def test_ranks_are_in_memory_one_at_a_time() -> None:
     built = JobBuilder()
     for rank in range(3):
         built.add(built.track(rank=rank), "step", 0, 10)
-    job = Job.of(built.build())
+    job = LinkedJob.of(built.build())
     columns: list[weakref.ref[np.ndarray]] = []
 
     @dataclass
@@ -300,7 +300,7 @@ def test_a_rank_whose_clock_was_corrected_says_by_how_much() -> None:
     for rank in range(2):
         built.add(built.track(rank=rank), "step", 0, 10)
     clock = Clock(1, "", 1500, -2.5, 1400, 1700, 30)
-    job = replace(Job.of(built.build()), ranks=[Rank(0), Rank.with_clock(clock)])
+    job = replace(LinkedJob.of(built.build()), ranks=[Rank(0), Rank.with_clock(clock)])
     first, second = write(job).document["tracelink"]["ranks"]
     assert first == {"rank": 0, "clock_offset_ns": 0, "sources": [{"format": "kineto"}]}
     assert second == first | {

@@ -22,7 +22,7 @@ from builders.native_packets import as_json, written
 from tracelink import samples
 from tracelink._io.streams import GZIP_MAGIC
 from tracelink._model.events import EventKind, Relation, TrackKind
-from tracelink._model.job import Job
+from tracelink._model.job import LinkedJob
 
 Event = dict[str, Any]
 
@@ -149,7 +149,7 @@ def test_a_large_file_is_written_in_pieces(tmp_path: Path, monkeypatch: pytest.M
 
 
 def test_a_job_without_anything_to_draw() -> None:
-    job = Job.of(JobBuilder().build())
+    job = LinkedJob.of(JobBuilder().build())
     assert as_json(written(job)).document == json.loads(perfetto.write(job).text)
 
 
@@ -178,7 +178,7 @@ def test_slices_and_instants_however_they_lie(
     for source, relation, target in edges:
         if source != target and max(source, target) < len(spans):
             built.edge(source, relation, target)
-    job = Job.of(built.build())
+    job = LinkedJob.of(built.build())
     expected = json.loads(perfetto.write(job).text)["traceEvents"]
     events = as_json(written(job)).document["traceEvents"]
 
@@ -213,7 +213,7 @@ def test_arguments_whatever_they_are(objects: list[dict[str, object]]) -> None:
     thread = built.track()
     for number, said in enumerate(objects):
         built.add(thread, str(number), 10 * number, 5, args=said)
-    document = as_json(written(Job.of(built.build()))).document
+    document = as_json(written(LinkedJob.of(built.build()))).document
     seen = [one.get("args", {}) for one in document["traceEvents"] if one["ph"] == "X"]
     assert seen == objects
 
@@ -227,7 +227,7 @@ def test_what_json_has_no_means_for_is_said_in_the_same_words() -> None:
     for source in around:
         for target in kernels:
             built.edge(source, Relation.LAUNCHES, target)
-    job = Job.of(built.build())
+    job = LinkedJob.of(built.build())
     document = perfetto.write(job)
     read = as_json(written(job))
     assert read.reasons["flow_crowded"] == document.reasons()["flow_crowded"]

@@ -8,7 +8,7 @@ from builders import perfetto
 from builders.job import START, JobBuilder
 from builders.perfetto_native import write
 from tracelink._model.events import EventKind, Relation, TrackKind
-from tracelink._model.job import Job
+from tracelink._model.job import LinkedJob
 
 # What a native trace says to readers of tracelink's own, in packets that viewers pass over.
 
@@ -28,7 +28,7 @@ def launched() -> JobBuilder:
 
 
 def test_the_header_of_the_json_stands_before_everything() -> None:
-    job = Job.of(launched().build())
+    job = LinkedJob.of(launched().build())
     native, document = write(job), perfetto.write(job).document
     del document["traceEvents"]
     assert native.packets[0].HasField("tracelink")

@@ -37,7 +37,7 @@ from builders.native_packets import (
 from builders.packets import INSTANT, message, packet
 from tracelink._model.errors import UnreadableError
 from tracelink._model.findings import Truncated
-from tracelink._model.job import Job
+from tracelink._model.job import LinkedJob
 from tracelink._run.processes import Processes
 from tracelink.converters.perfetto.native_trace import read_native
 from tracelink.converters.perfetto.packets.schema import FIRST_VIEW_TRACK
@@ -234,7 +234,7 @@ def whole_job() -> bytes:
     thread = built.track()
     for place in range(4):
         built.add(thread, f"event {place}", 10 * place, 5, args={"n": place, "list": [place]})
-    return written(Job.of(built.build()))
+    return written(LinkedJob.of(built.build()))
 
 
 WHOLE = whole_job()

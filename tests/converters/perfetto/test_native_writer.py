@@ -14,7 +14,7 @@ from builders.job import START, JobBuilder
 from builders.perfetto_native import Slice, write
 from tracelink._model.columns import UNKNOWN
 from tracelink._model.events import EventKind, Key, Relation, TrackKind
-from tracelink._model.job import Job
+from tracelink._model.job import LinkedJob
 from tracelink.converters.perfetto.native_writer import MOST_READINGS, PerfettoWriter
 from tracelink.converters.perfetto.timeline.job import ArgumentChoice, TimelineOptions
 from tracelink.converters.perfetto.timeline.schema import SUMMARY_CATEGORY
@@ -235,7 +235,7 @@ def test_an_arrow_between_slices_of_one_instant_leads_from_the_one_that_is_met_f
     assert write(built.build()).arrows() == [("outer", "inner")]
 
 
-def together() -> Job:
+def together() -> LinkedJob:
     """Rank 1 enters a collective last, and receives a message from rank 0."""
     built = JobBuilder()
     group = built.group(0, 1, description="dp")
@@ -246,7 +246,7 @@ def together() -> Job:
     receive = built.add(streams[1], "receive", 190, 50, EventKind.KERNEL)
     built.together(group, early, late, bytes=1 << 20)
     built.message(group, send, receive)
-    return Job.of(built.build())
+    return LinkedJob.of(built.build())
 
 
 def test_arrows_between_ranks_end_within_who_waited_or_received() -> None:

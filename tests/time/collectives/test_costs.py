@@ -14,7 +14,7 @@ from builders.job import JobBuilder
 from tracelink._api.functions import linked_job
 from tracelink._model.clock import Clock
 from tracelink._model.communications import Verdict
-from tracelink._model.job import Job
+from tracelink._model.job import LinkedJob
 from tracelink._time.collectives.report import collectives_of
 from tracelink._time.model.communication import (
     BandwidthRow,
@@ -29,7 +29,7 @@ MS = 1_000_000
 
 def job_of(
     *spans: Mapping[int, tuple[int, int]], bounds: int | None = 0, operation: str = "all_reduce"
-) -> Job:
+) -> LinkedJob:
     """Collectives of 1 MB of one group; when each rank entered and left, in ms."""
     ranks = sorted(spans[0])
     low = None if bounds is None else -bounds
@@ -41,7 +41,7 @@ def job_of(
     return builder.job()
 
 
-def row_of(job: Job) -> CollectiveRow:
+def row_of(job: LinkedJob) -> CollectiveRow:
     (row,) = collectives_of(job).collectives
     return row
 

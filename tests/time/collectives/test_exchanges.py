@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from builders.job import JobBuilder
 from tracelink._model.clock import Clock
 from tracelink._model.events import EventKind, TrackKind
-from tracelink._model.job import Job
+from tracelink._model.job import LinkedJob
 from tracelink._time.collectives.exchanges import Splits, exchanges_of, pair_rows, splits_of
 from tracelink._time.model.communication import Exchange, PairRow, Scope
 
@@ -30,7 +30,7 @@ def test_messages_are_rated_by_the_time_from_send_to_receive() -> None:
     ]
 
 
-def all_to_all(sizes: Mapping[int, tuple[int, int]]) -> Job:
+def all_to_all(sizes: Mapping[int, tuple[int, int]]) -> LinkedJob:
     """One all-to-all operation, in which each rank has a kernel; the bytes that it sends and receives."""
     builder = JobBuilder([Clock(rank, low_ns=0, high_ns=0) for rank in sizes])
     group = builder.group(*tuple(sizes), name="7")
@@ -41,7 +41,7 @@ def all_to_all(sizes: Mapping[int, tuple[int, int]]) -> Job:
     return replace(job, participations=replace(job.participations, bytes_in=given, bytes_out=got))
 
 
-def recorded(job: Job, parts: Mapping[int, str]) -> Splits:
+def recorded(job: LinkedJob, parts: Mapping[int, str]) -> Splits:
     """What the profile of each rank says of the parts of its kernel."""
     found = []
     for rank, text in parts.items():

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from builders.job import JobBuilder
 from tracelink._model.columns import UNKNOWN
-from tracelink._model.job import Job
+from tracelink._model.job import LinkedJob
 from tracelink._time.collectives.listing import arrivals, lost_time
 
 
-def job() -> Job:
+def job() -> LinkedJob:
     """Three ranks: 2 comes last twice, 1 once, nobody once; and a call of which nothing is known."""
     built = JobBuilder()
     world, pair = built.group(0, 1, 2, name="world"), built.group(0, 1, name="pair")

@@ -16,7 +16,7 @@ from builders import dumps, kineto
 from tracelink import samples
 from tracelink._model.errors import RankConflictError, UnreadableError, UsageError
 from tracelink._model.findings import Finding, Severity
-from tracelink._model.job import Job
+from tracelink._model.job import LinkedJob
 from tracelink._model.selection import Numbers
 from tracelink._run import engine_for
 from tracelink._time.compare.compare import comparison_of
@@ -244,7 +244,7 @@ def test_the_steps_of_most_ranks_are_compared(tmp_path: Path) -> None:
 
 
 def test_bytes_per_step_do_not_depend_on_the_steps_that_are_compared() -> None:
-    job, engine = Job.of(tracelink.load(samples.path("run_before"))), engine_for(1, None)
+    job, engine = LinkedJob.of(tracelink.load(samples.path("run_before"))), engine_for(1, None)
     every, one = (side_of(job, engine, steps) for steps in (None, Numbers.of([1])))
     assert (len(every.steps), len(one.steps)) == (6, 1)
     assert every.moved == one.moved

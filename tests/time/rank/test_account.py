@@ -12,7 +12,7 @@ from builders.job import START, JobBuilder
 from tracelink._model.columns import MICROSECOND
 from tracelink._model.communications import Evidence
 from tracelink._model.events import EventKind, Relation, TrackKind
-from tracelink._model.job import Job
+from tracelink._model.job import LinkedJob
 from tracelink._time.model.results import Cause, Launches, Portion, Step, WorkIn
 from tracelink._time.rank.account import Account, account_of
 
@@ -65,7 +65,7 @@ class Timeline:
     def account(self, *, with_shapes: bool = False) -> Account:
         """What is said of it."""
         graph = self.builder.build()
-        return account_of(graph, Job.of(graph), None, with_shapes=with_shapes)
+        return account_of(graph, LinkedJob.of(graph), None, with_shapes=with_shapes)
 
     def steps(self) -> list[Step]:
         """Its steps."""
@@ -186,7 +186,7 @@ def test_the_rank_that_enters_last_is_waited_for() -> None:
     for part in builder.participations:
         part["evidence"] = Evidence.KERNEL
     graph = builder.build()
-    job = Job.of(graph)
+    job = LinkedJob.of(graph)
     accounts = [account_of(part.load(), job, None) for part in job.parts]
     assert [account.summary.steps[0].exposed_communication for account in accounts] == [
         [Portion(Cause.TRANSFER, 50 * US), Portion(Cause.WAITING_FOR_RANK, 30 * US, 1)],

@@ -8,7 +8,7 @@ import pytest
 
 import tracelink
 from builders.data import foreign, traces
-from tracelink._model.job import Job
+from tracelink._model.job import LinkedJob
 from tracelink._time.rank.account import rank_costs_of
 from tracelink._time.rank.costs import StepPart
 
@@ -31,7 +31,7 @@ SHARED = ("nccl_data.json.gz", "h100_qwen.json.gz", "cuda_graphs.json.gz", "four
     ],
 )
 def test_the_costs_of_a_part_add_up_to_it(path: str) -> None:
-    job = Job.of(tracelink.load(traces(path), jobs=1))
+    job = LinkedJob.of(tracelink.load(traces(path), jobs=1))
     for part in job.parts:
         rank = rank_costs_of(part.load(), job, None)
         for number, step in enumerate(rank.steps):

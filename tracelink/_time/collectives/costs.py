@@ -15,7 +15,7 @@ from msgspec import Struct
 
 from tracelink._model.columns import NO_TIME, UNKNOWN, Bools, Float64s, Int64s, distinct, ranges, starts_of
 from tracelink._model.communications import Evidence, Verdict
-from tracelink._model.job import Job
+from tracelink._model.job import LinkedJob
 from tracelink._model.operations import SYNCHRONIZING, Operation
 from tracelink._model.trace import ProcessGroup
 from tracelink._time.model.communication import BandwidthRow, CollectiveRow, CostKind, RankWaits, Scope
@@ -35,7 +35,7 @@ Values = npt.NDArray[Any]
 class Measured(Struct, frozen=True):
     """What each collective of a job cost, and each participation."""
 
-    job: Job
+    job: LinkedJob
     start: Int64s
     """The first participation of each collective."""
     size: Int64s
@@ -60,7 +60,7 @@ class Measured(Struct, frozen=True):
         return np.add.reduceat(values, self.start) if len(self.start) else values[:0]
 
 
-def measured(job: Job) -> Measured:
+def measured(job: LinkedJob) -> Measured:
     """The stays and waits of all participations.
 
     Waits are differences of arrivals if clocks are certain enough, else of stays where all ranks leave at once.
@@ -86,12 +86,12 @@ def measured(job: Job) -> Measured:
     return Measured(job, start, size, timed, stay, wait, last, transfer, uncertainty, _sizes(job))
 
 
-def _code(job: Job, text: str) -> int:
+def _code(job: LinkedJob, text: str) -> int:
     """The code of a text; no code at all if no collective has it."""
     return next((code for code, other in enumerate(job.strings) if other == text), UNKNOWN - 1)
 
 
-def _uncertainties(job: Job) -> Int64s:
+def _uncertainties(job: LinkedJob) -> Int64s:
     """The largest possible error of the clock of each rank, by number."""
     most = max((rank.rank for rank in job.ranks), default=0)
     result = np.full(most + 1, UNBOUNDED, np.int64)
@@ -142,7 +142,7 @@ def collective_rows(spent: Measured) -> list[CollectiveRow]:
     )
 
 
-def _sizes(job: Job) -> Int64s:
+def _sizes(job: LinkedJob) -> Int64s:
     """Exact sizes, but the power of two below it for all-to-all, whose sizes vary from call to call."""
     size = job.collectives.bytes
     varies = (job.collectives.operation == _code(job, Operation.ALL_TO_ALL)) & (size > 0)
@@ -150,12 +150,12 @@ def _sizes(job: Job) -> Int64s:
     return np.where(varies, power, size)
 
 
-def _scope_of(job: Job, group: ProcessGroup) -> Scope:
+def _scope_of(job: LinkedJob, group: ProcessGroup) -> Scope:
     """Whether the ranks of a group are on one host."""
     return scope_of_ranks(job, group.ranks)
 
 
-def scope_of_ranks(job: Job, ranks: Sequence[int]) -> Scope:
+def scope_of_ranks(job: LinkedJob, ranks: Sequence[int]) -> Scope:
     """Whether these ranks are on one host."""
     host = {rank.rank: rank.host for rank in job.ranks}
     hosts = {host.get(rank, "") for rank in ranks}

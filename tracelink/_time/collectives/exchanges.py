@@ -11,7 +11,7 @@ import numpy as np
 from tracelink._model.columns import NO_TIME, UNKNOWN, Int64s, Table, distinct, starts_of
 from tracelink._model.communications import Participations, Verdict
 from tracelink._model.graph import EventGraph, recorded_payloads
-from tracelink._model.job import Job
+from tracelink._model.job import LinkedJob
 from tracelink._model.operations import Operation
 from tracelink._time.collectives.costs import scope_of_ranks
 from tracelink._time.model.communication import Exchange, PairRow
@@ -19,7 +19,7 @@ from tracelink._time.model.communication import Exchange, PairRow
 # Messages.
 
 
-def pair_rows(job: Job) -> list[PairRow]:
+def pair_rows(job: LinkedJob) -> list[PairRow]:
     """A row for each pair of ranks, in the order of the ranks."""
     table = job.messages
     if not len(table):
@@ -29,7 +29,7 @@ def pair_rows(job: Job) -> list[PairRow]:
     return [_pair_row(job, rows) for rows in np.split(order, starts_of(numbers[order])[1:])]
 
 
-def _pair_row(job: Job, rows: Int64s) -> PairRow:
+def _pair_row(job: LinkedJob, rows: Int64s) -> PairRow:
     table = job.messages
     ends = int(table.source[rows[0]]), int(table.target[rows[0]])
     matched = rows[(table.sent[rows] != NO_TIME) & (table.received[rows] != NO_TIME)]
@@ -74,7 +74,7 @@ _EVEN = "[]"
 _LIST = re.compile(r"\[\d{1,18}(,\s*\d{1,18})*\]")
 
 
-def splits_of(graph: EventGraph, job: Job, rank: int) -> Splits:
+def splits_of(graph: EventGraph, job: LinkedJob, rank: int) -> Splits:
     """The parts that one rank sends in all-to-all operations; none where they were not recorded, or are cut off.
 
     Args:
@@ -97,7 +97,7 @@ def splits_of(graph: EventGraph, job: Job, rank: int) -> Splits:
     return Splits(columns[:, 0], columns[:, 1], columns[:, 2])
 
 
-def events_with_splits(job: Job) -> dict[int, Int64s]:
+def events_with_splits(job: LinkedJob) -> dict[int, Int64s]:
     """By rank, the events whose arguments state the parts of an all-to-all."""
     participations, events = _stating_splits(job)
     rank = job.participations.rank[participations]
@@ -106,7 +106,7 @@ def events_with_splits(job: Job) -> dict[int, Int64s]:
     return dict(zip(rank[order][starts].tolist(), np.split(events[order], starts[1:]), strict=False))
 
 
-def _stating_splits(job: Job) -> tuple[Int64s, Int64s]:
+def _stating_splits(job: LinkedJob) -> tuple[Int64s, Int64s]:
     """The participations in all-to-all operations that have an event with arguments, and these events."""
     table = job.participations
     rows = np.flatnonzero(_all_to_all(job)[table.collective])
@@ -122,12 +122,12 @@ def _recorded_parts(text: bytes | memoryview) -> str:
         return ""
 
 
-def _all_to_all(job: Job) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
+def _all_to_all(job: LinkedJob) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
     codes = [code for code, text in enumerate(job.strings) if text == Operation.ALL_TO_ALL]
     return np.isin(job.collectives.operation, codes)
 
 
-def exchanges_of(job: Job, splits: Splits) -> list[Exchange]:
+def exchanges_of(job: LinkedJob, splits: Splits) -> list[Exchange]:
     """A matrix for each group with all-to-all operations."""
     table, parts = job.collectives, job.participations
     chosen = _all_to_all(job)
@@ -139,7 +139,7 @@ def exchanges_of(job: Job, splits: Splits) -> list[Exchange]:
     return result
 
 
-def _exchange(job: Job, group: int, count: int, rows: Int64s, splits: Splits) -> Exchange:
+def _exchange(job: LinkedJob, group: int, count: int, rows: Int64s, splits: Splits) -> Exchange:
     parts = job.participations
     ranks = list(job.groups[group].ranks) or np.unique(parts.rank[rows]).tolist()
     index = {rank: position for position, rank in enumerate(ranks)}

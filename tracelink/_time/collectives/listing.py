@@ -33,7 +33,7 @@ from tracelink._model.fields import (
     UnixNanoseconds,
 )
 from tracelink._model.findings import Finding
-from tracelink._model.job import Job
+from tracelink._model.job import LinkedJob
 from tracelink._model.results import Result, ResultTable, known
 from tracelink._model.tables import evidence_names, texts_of
 from tracelink._model.text import group_label, number
@@ -231,7 +231,7 @@ GROUPS = 24
 
 
 def listing(
-    job: Job,
+    job: LinkedJob,
     *,
     group: str | None = None,
     order: Order = Order.SKEW,
@@ -303,27 +303,27 @@ def _contains(group: ProcessGroup, name: str) -> bool:
     return name.casefold() in f"{group.name}\n{group.description}".casefold()
 
 
-def _largest_first(column: Callable[[Job], Int64s]) -> Callable[[Job], _Key]:
-    def key(job: Job) -> _Key:
+def _largest_first(column: Callable[[LinkedJob], Int64s]) -> Callable[[LinkedJob], _Key]:
+    def key(job: LinkedJob) -> _Key:
         values = column(job)
         return _Key(-values, values != UNKNOWN)
 
     return key
 
 
-def _durations_of_messages(job: Job) -> _Key:
+def _durations_of_messages(job: LinkedJob) -> _Key:
     sent, received = job.messages.sent, job.messages.received
     return _Key(sent - received, (sent != NO_TIME) & (received != NO_TIME))
 
 
-def _verdicts(job: Job) -> _Key:
+def _verdicts(job: LinkedJob) -> _Key:
     severity = {verdict.value: index for index, verdict in enumerate(WORST_FIRST)}
     texts = [*(severity.get(text, UNKNOWN) for text in job.strings), UNKNOWN]
     values = np.array(texts, np.int64)[job.collectives.verdict]
     return _Key(values, values != UNKNOWN)
 
 
-_KEYS: Mapping[Order, Callable[[Job], _Key]] = {
+_KEYS: Mapping[Order, Callable[[LinkedJob], _Key]] = {
     Order.SKEW: _largest_first(lambda job: job.collectives.skew),
     Order.DURATION: _largest_first(lambda job: job.collectives.duration),
     Order.WAIT: _largest_first(lambda job: lost_time(job.collectives, job.participations)),
@@ -333,7 +333,7 @@ _KEYS: Mapping[Order, Callable[[Job], _Key]] = {
     Order.VERDICT: _verdicts,
 }
 
-_MESSAGE_KEYS: Mapping[Order, Callable[[Job], _Key]] = {
+_MESSAGE_KEYS: Mapping[Order, Callable[[LinkedJob], _Key]] = {
     Order.START: lambda job: _Key(job.messages.sent, job.messages.sent != NO_TIME),
     Order.BYTES: _largest_first(lambda job: job.messages.bytes),
 }
@@ -343,7 +343,7 @@ _MESSAGE_KEYS: Mapping[Order, Callable[[Job], _Key]] = {
 # Rows: names instead of codes, None for unknown values.
 
 
-def _collectives(job: Job, rows: Rows) -> list[Collective]:
+def _collectives(job: LinkedJob, rows: Rows) -> list[Collective]:
     table = job.collectives
     parts = _participations(job, rows)
     columns = [
@@ -368,7 +368,7 @@ def _collectives(job: Job, rows: Rows) -> list[Collective]:
     return list(map(Collective, *columns))
 
 
-def _participations(job: Job, selected: Rows) -> list[list[Participation]]:
+def _participations(job: LinkedJob, selected: Rows) -> list[list[Participation]]:
     """For each of these collectives, the part of each rank that is in it."""
     table = job.participations
     order, bounds = _parts_of(job, selected)
@@ -389,7 +389,7 @@ def _participations(job: Job, selected: Rows) -> list[list[Participation]]:
     return [parts[first:last] for first, last in pairwise(bounds)]
 
 
-def _metrics(job: Job, parts: Rows) -> Mapping[str, Sequence[float | None]]:
+def _metrics(job: LinkedJob, parts: Rows) -> Mapping[str, Sequence[float | None]]:
     """Averages of the metrics of each participation's GPU; no column without metrics."""
     if not job.metric_tracks:
         return {}
@@ -399,7 +399,7 @@ def _metrics(job: Job, parts: Rows) -> Mapping[str, Sequence[float | None]]:
     return columns_in_json(averages((job.metric_tracks, job.metrics), table.rank, table.start, table.end))
 
 
-def _messages(job: Job, rows: Rows) -> list[Message]:
+def _messages(job: LinkedJob, rows: Rows) -> list[Message]:
     table = job.messages
     columns = [
         *_groups(job, table.group[rows]),
@@ -436,24 +436,24 @@ def _known(column: npt.NDArray[Any], known: npt.NDArray[np.bool_]) -> list[Any]:
     return values
 
 
-def _texts(job: Job, codes: npt.NDArray[np.int32]) -> list[Any]:
+def _texts(job: LinkedJob, codes: npt.NDArray[np.int32]) -> list[Any]:
     texts: list[Any] = texts_of(job.strings, codes).tolist()
     return texts
 
 
-def _groups(job: Job, groups: npt.NDArray[np.int32]) -> Iterator[list[Any]]:
+def _groups(job: LinkedJob, groups: npt.NDArray[np.int32]) -> Iterator[list[Any]]:
     yield texts_of([group.name for group in job.groups], groups).tolist()
     yield texts_of([group.description for group in job.groups], groups).tolist()
 
 
-def _members(job: Job, rows: Rows, parts: Sequence[Sequence[Participation]]) -> list[list[int]]:
+def _members(job: LinkedJob, rows: Rows, parts: Sequence[Sequence[Participation]]) -> list[list[int]]:
     """The ranks of each collective's group; if no source lists them, the ranks that take part."""
     listed = [list(group.ranks) for group in job.groups] + [[]]
     members = [listed[group] for group in job.collectives.group[rows].tolist()]
     return [known or [part.rank for part in mine] for known, mine in zip(members, parts, strict=True)]
 
 
-def _parts_of(job: Job, selected: Rows) -> tuple[Int64s, list[int]]:
+def _parts_of(job: LinkedJob, selected: Rows) -> tuple[Int64s, list[int]]:
     """The participations in these collectives, in order, and the bounds of those of each collective."""
     collective = job.participations.collective
     order = np.argsort(collective, kind="stable")
@@ -467,7 +467,7 @@ def _parts_of(job: Job, selected: Rows) -> tuple[Int64s, list[int]]:
 # What is said of all collectives: the slowest, and the ranks that enter last.
 
 
-def _totals(job: Job, rows: Rows, messages: int) -> Totals:
+def _totals(job: LinkedJob, rows: Rows, messages: int) -> Totals:
     table = job.collectives
     verdicts = Counter(np.array([*job.strings, None], dtype=object)[table.verdict[rows]].tolist())
     parts = _of_collectives(job.participations, rows)
@@ -497,7 +497,7 @@ def _of_collectives(participations: Participations, rows: Rows) -> Participation
     return Participations(*(column[selected] for column in participations.columns().values()))
 
 
-def _uncertainties(job: Job) -> npt.NDArray[np.float64]:
+def _uncertainties(job: LinkedJob) -> npt.NDArray[np.float64]:
     """For each collective, the largest error of the difference between the clocks of two of its ranks, in ns.
 
     It is 0 if they share a clock, or clocks are not corrected, and infinite if it is unbounded.
@@ -529,7 +529,7 @@ def _uncertainties(job: Job) -> npt.NDArray[np.float64]:
     return result
 
 
-def _last(job: Job, rows: Rows) -> list[LastRank]:
+def _last(job: LinkedJob, rows: Rows) -> list[LastRank]:
     """The ranks that are last most often in these collectives."""
     counts = arrivals(job.collectives, _of_collectives(job.participations, rows))
     if not len(counts):

@@ -9,7 +9,7 @@ from msgspec import Struct
 
 from tracelink._model.columns import UNKNOWN, Bools
 from tracelink._model.communications import Evidence
-from tracelink._model.job import Job
+from tracelink._model.job import LinkedJob
 from tracelink._model.text import counted
 from tracelink._time.collectives.costs import Measured, bandwidth_rows, collective_rows, measured
 from tracelink._time.collectives.exchanges import Splits, exchanges_of, pair_rows
@@ -27,7 +27,7 @@ class CollectiveReport(Struct, frozen=True):
     """What was not used, and why."""
 
 
-def collectives_of(job: Job, splits: Sequence[Splits] = ()) -> CollectiveReport:
+def collectives_of(job: LinkedJob, splits: Sequence[Splits] = ()) -> CollectiveReport:
     """Returns what the collectives and messages of a job cost, and who delays whom.
 
     Args:

@@ -19,7 +19,7 @@ from tracelink._join.reading import tasks_of
 from tracelink._model.columns import Float64s
 from tracelink._model.errors import UnreadableError, UsageError
 from tracelink._model.findings import Finding, Severity, Truncated
-from tracelink._model.job import Job
+from tracelink._model.job import LinkedJob
 from tracelink._model.selection import Numbers
 from tracelink._model.text import counted, rank_list, ranks_in_words, size, subject
 from tracelink._time.compare.confidence import LEAST_STEPS, change_interval
@@ -59,7 +59,7 @@ MOST_PATHS = 2
 class Run(Struct, frozen=True):
     """One of the two runs: its files, which are read when they are needed, or its graph."""
 
-    job: Callable[[], Job]
+    job: Callable[[], LinkedJob]
     """Reads the traces."""
     engine: Engine
     sources: Discovery | None

@@ -12,7 +12,7 @@ from msgspec import Struct
 from tracelink._io.engine import Engine
 from tracelink._model.columns import UNKNOWN, Float64s
 from tracelink._model.findings import Finding, Severity
-from tracelink._model.job import Job, Part
+from tracelink._model.job import LinkedJob, Part
 from tracelink._model.selection import Numbers
 from tracelink._time.model.results import WorkIn
 from tracelink._time.rank.account import RankCosts, rank_costs_of
@@ -65,7 +65,7 @@ class Side(Struct, frozen=True):
         return bool(self.steps) and self.steps[0][0] is None
 
 
-def side_of(job: Job, engine: Engine, steps: Numbers | None) -> Side:
+def side_of(job: LinkedJob, engine: Engine, steps: Numbers | None) -> Side:
     """What a job spent its steps on, or these steps of it."""
 
     def work(part: Part) -> RankCosts:
@@ -155,7 +155,7 @@ def _what(cost: Cost) -> What:
             return What(cost.part, cost.operator or family, cost.name)
 
 
-def _moved(job: Job, profiled: Sequence[RankCosts]) -> dict[str, float]:
+def _moved(job: LinkedJob, profiled: Sequence[RankCosts]) -> dict[str, float]:
     """Bytes of collectives for each rank and step, by operation; of all recorded steps."""
     parts, collectives = job.participations, job.collectives
     bytes_ = collectives.bytes[parts.collective]
@@ -168,7 +168,7 @@ def _moved(job: Job, profiled: Sequence[RankCosts]) -> dict[str, float]:
     return dict(total)
 
 
-def _versions(job: Job) -> dict[str, frozenset[str]]:
+def _versions(job: LinkedJob) -> dict[str, frozenset[str]]:
     found: dict[str, set[str]] = defaultdict(set)
     for source in job.sources:
         if source.version:

@@ -19,7 +19,7 @@ from tracelink._model.columns import (
     starts_of,
 )
 from tracelink._model.communications import Evidence, Messages, Participations
-from tracelink._model.job import Job, event_of
+from tracelink._model.job import LinkedJob, event_of
 from tracelink._model.operations import Operation
 from tracelink._time.path.nodes import Causes, PieceKind, Pieces
 from tracelink._time.path.rank import RankPieces
@@ -67,7 +67,7 @@ class JobPieces(Struct, frozen=True):
         return len(self.pieces)
 
 
-def joined(parts: Sequence[RankPieces], job: Job) -> JobPieces:
+def joined(parts: Sequence[RankPieces], job: LinkedJob) -> JobPieces:
     """All ranks together."""
     names = StringTable()
     first = np.cumsum([0, *(len(part.pieces) for part in parts)]).tolist()
@@ -130,7 +130,7 @@ def _steps(parts: Sequence[RankPieces]) -> tuple[Int64s, Int64s]:
 # Where ranks meet.
 
 
-def _meetings(parts: Sequence[RankPieces], first: Sequence[int], job: Job, pieces: Pieces) -> Meetings:
+def _meetings(parts: Sequence[RankPieces], first: Sequence[int], job: LinkedJob, pieces: Pieces) -> Meetings:
     """The meetings of at least two pieces."""
     placed = _PiecesOfEvents(parts, first)
     found = Meetings.concatenate([_of_collectives(job, placed), _of_messages(job, placed, pieces)])
@@ -157,7 +157,7 @@ class _PiecesOfEvents:
         return found
 
 
-def _of_collectives(job: Job, placed: _PiecesOfEvents) -> Meetings:
+def _of_collectives(job: LinkedJob, placed: _PiecesOfEvents) -> Meetings:
     table = job.participations
     usable = np.flatnonzero(table.evidence >= Evidence.ANNOTATION)
     parts = table.take(usable)
@@ -167,7 +167,7 @@ def _of_collectives(job: Job, placed: _PiecesOfEvents) -> Meetings:
     return Meetings(parts.collective[known], piece[known], waits[known], awaited[known])
 
 
-def _roles(job: Job, parts: Participations) -> tuple[Bools, Bools]:
+def _roles(job: LinkedJob, parts: Participations) -> tuple[Bools, Bools]:
     """Which participations wait for others, and which are waited for; the root of a broadcast does not wait."""
     operation, root = job.collectives.operation[parts.collective], job.collectives.root[parts.collective]
     known, is_root = root != UNKNOWN, parts.rank == root
@@ -176,11 +176,11 @@ def _roles(job: Job, parts: Participations) -> tuple[Bools, Bools]:
     return ~((from_root & is_root) | (to_root & ~is_root)), ~((from_root & ~is_root) | (to_root & is_root))
 
 
-def _codes(job: Job, operations: Sequence[Operation]) -> list[int]:
+def _codes(job: LinkedJob, operations: Sequence[Operation]) -> list[int]:
     return [code for code, text in enumerate(job.strings) if text in operations]
 
 
-def _of_messages(job: Job, placed: _PiecesOfEvents, pieces: Pieces) -> Meetings:
+def _of_messages(job: LinkedJob, placed: _PiecesOfEvents, pieces: Pieces) -> Meetings:
     """A send ends with its message only if it is a transfer itself, and not a request for one."""
     messages: Messages = job.messages
     send, receive = placed.of(messages.source, messages.send), placed.of(messages.target, messages.receive)

@@ -11,7 +11,7 @@ from tracelink._model.columns import NO_TIME, UNKNOWN, Int64s, StringTable, look
 from tracelink._model.communications import Evidence
 from tracelink._model.events import GPU_WORK, EventKind
 from tracelink._model.graph import EventGraph, Excerpt
-from tracelink._model.job import Job, event_of
+from tracelink._model.job import LinkedJob, event_of
 from tracelink._order.host import WaitingCalls, hand_overs, resumptions, waiting_calls
 from tracelink._order.order import Launched, Order, lane_of_tracks, launched_work
 from tracelink._order.streams import stream_order, stream_waits
@@ -40,7 +40,7 @@ class RankPieces(Struct, frozen=True):
     """Waits of the host for which no device work was found."""
 
 
-def contracted(graph: EventGraph, job: Job, rank: int) -> RankPieces:
+def contracted(graph: EventGraph, job: LinkedJob, rank: int) -> RankPieces:
     """The pieces of a rank, their causes, and those that take part in communication.
 
     Args:
@@ -86,7 +86,7 @@ class _Talks(Struct, frozen=True):
     """The event of the transfer."""
 
     @classmethod
-    def of(cls, job: Job, rank: int, part: Excerpt) -> _Talks:
+    def of(cls, job: LinkedJob, rank: int, part: Excerpt) -> _Talks:
         """Those of the tables of a job."""
         table, messages = job.participations, job.messages
         mine = (table.rank == rank) & (table.evidence >= Evidence.ANNOTATION)

@@ -8,7 +8,7 @@ import numpy as np
 from msgspec import Struct
 
 from tracelink._model.columns import UNKNOWN, Int64s, distinct
-from tracelink._model.job import Job
+from tracelink._model.job import LinkedJob
 from tracelink._model.selection import Numbers
 from tracelink._time.model.results import CriticalPath, PathPart, PathStep
 from tracelink._time.path.job import JobPieces, joined
@@ -30,7 +30,7 @@ class PathOfJob(Struct, frozen=True):
     """The largest possible error of a clock of a rank on the path; None if unbounded."""
 
 
-def path_of(parts: Sequence[RankPieces], job: Job, steps: Numbers | None = None) -> PathOfJob | None:
+def path_of(parts: Sequence[RankPieces], job: LinkedJob, steps: Numbers | None = None) -> PathOfJob | None:
     """Returns the critical path of a job; None if no rank has a profile, or times are wrong.
 
     Args:

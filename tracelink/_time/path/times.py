@@ -8,7 +8,7 @@ from itertools import pairwise
 import numpy as np
 
 from tracelink._model.columns import SECOND
-from tracelink._model.job import Job
+from tracelink._model.job import LinkedJob
 from tracelink._model.text import date_and_time, number, ranks_in_words
 from tracelink._time.path.nodes import PieceKind
 from tracelink._time.path.rank import RankPieces
@@ -20,7 +20,7 @@ YEAR_NS = 365 * DAY_NS
 WORK = (PieceKind.COMPUTE, PieceKind.COMMUNICATION, PieceKind.COPY, PieceKind.HOST, PieceKind.DATA_LOADING)
 
 
-def unusable_times(parts: Sequence[RankPieces], job: Job) -> str:
+def unusable_times(parts: Sequence[RankPieces], job: LinkedJob) -> str:
     """Why times of ranks cannot be compared, and what to do; empty if they can be.
 
     Args:

@@ -11,7 +11,7 @@ from msgspec import Struct
 from tracelink._model.columns import UNKNOWN, Int64s
 from tracelink._model.events import ON_THREAD
 from tracelink._model.graph import EventGraph
-from tracelink._model.job import Job
+from tracelink._model.job import LinkedJob
 from tracelink._model.selection import Numbers, Spans
 from tracelink._time.model.intervals import covered, intersection
 from tracelink._time.model.results import Portion, RankSummary, Step, WorkIn
@@ -46,7 +46,9 @@ class RankCosts(Struct, frozen=True):
     costs: Sequence[Cost]
 
 
-def account_of(graph: EventGraph, job: Job, wanted: Numbers | None, *, with_shapes: bool = False) -> Account:
+def account_of(
+    graph: EventGraph, job: LinkedJob, wanted: Numbers | None, *, with_shapes: bool = False
+) -> Account:
     """The answers about the rank of a graph of a job, in all steps or in the wanted ones."""
     divided = _divided(graph, job, wanted)
     view, windows = divided.view, divided.windows
@@ -67,7 +69,7 @@ def account_of(graph: EventGraph, job: Job, wanted: Numbers | None, *, with_shap
     return Account(summary, tables, divided.nested)
 
 
-def rank_costs_of(graph: EventGraph, job: Job, wanted: Numbers | None) -> RankCosts:
+def rank_costs_of(graph: EventGraph, job: LinkedJob, wanted: Numbers | None) -> RankCosts:
     """The costs of the rank of a graph of a job, in all steps or in the wanted ones."""
     divided = _divided(graph, job, wanted)
     breakdown, windows = divided.breakdown, divided.windows
@@ -89,7 +91,7 @@ class _Divided(Struct, frozen=True):
     nested: int
 
 
-def _divided(graph: EventGraph, job: Job, wanted: Numbers | None) -> _Divided:
+def _divided(graph: EventGraph, job: LinkedJob, wanted: Numbers | None) -> _Divided:
     view = RankView(graph)
     found = windows_of(graph)
     windows = found.windows if wanted is None else only_steps(found.windows, wanted)
@@ -125,7 +127,7 @@ def _recording(breakdown: Breakdown) -> Windows:
 
 
 def _causes(
-    view: RankView, job: Job, breakdown: Breakdown, windows: Windows, activity: HostActivity
+    view: RankView, job: LinkedJob, breakdown: Breakdown, windows: Windows, activity: HostActivity
 ) -> Causes:
     inside = Spans.of(windows.start, windows.end)
     exposed = intersection(breakdown.exposed_communication, inside)

@@ -6,7 +6,7 @@ import numpy as np
 
 from tracelink._model.columns import NO_TIME, UNKNOWN, Bools, Int64s, Table, Times
 from tracelink._model.communications import Evidence, Messages, Verdict
-from tracelink._model.job import Job
+from tracelink._model.job import LinkedJob
 from tracelink._model.selection import Spans
 from tracelink._time.model.intervals import NOTHING, divided, gaps_of, intersection, union, without_overlaps
 from tracelink._time.model.results import NOT_MATCHED, NOTHING_LAUNCHED, Cause
@@ -28,7 +28,7 @@ class Waits(Table, frozen=True):
     """Whether all others were recorded."""
 
 
-def waits_of(job: Job, view: RankView) -> Waits:
+def waits_of(job: LinkedJob, view: RankView) -> Waits:
     """The collectives and the receives of one rank, by kernels on devices or the annotations of backends for CPUs."""
     (rank,) = view.graph.ranks
     complete = np.array([text == Verdict.COMPLETE for text in (*job.strings, "")], np.bool_)
@@ -39,7 +39,7 @@ def waits_of(job: Job, view: RankView) -> Waits:
     return waits.take(np.argsort(waits.start, kind="stable"))
 
 
-def _in_collectives(job: Job, rank: int, complete: Bools) -> Waits:
+def _in_collectives(job: LinkedJob, rank: int, complete: Bools) -> Waits:
     parts = job.participations
     measured = np.isin(parts.evidence, (Evidence.KERNEL, Evidence.ANNOTATION))
     mine = parts.take((parts.rank == rank) & measured & (parts.start != NO_TIME) & (parts.end != NO_TIME))

@@ -12,7 +12,7 @@ from builders import perfetto, perfetto_native
 from builders.job import JobBuilder
 from tracelink._model.columns import UNKNOWN
 from tracelink._model.events import EventKind, Relation, TrackKind
-from tracelink._model.job import Job
+from tracelink._model.job import LinkedJob
 from tracelink.converters.perfetto.json_writer import PerfettoJsonWriter
 from tracelink.converters.perfetto.native_writer import PerfettoWriter
 from tracelink.converters.perfetto.timeline.job import ArgumentChoice, TimelineOptions
@@ -25,7 +25,7 @@ OF_GROUPS = ("all_reduce 1.0 MB", "rank 1 arrived last")
 """What stands on tracks of groups."""
 
 
-def job() -> Job:
+def job() -> LinkedJob:
     """Rank 1 enters a collective last and sends rank 0 a message; a recorder saw rank 1 in it, for ever."""
     built = JobBuilder()
     group = built.group(0, 1, description="dp")
@@ -38,7 +38,7 @@ def job() -> Job:
     built.add(recorder, "entry", 40, UNKNOWN, EventKind.RECORD, {"state": "scheduled", "sizes": [[8]]})
     built.together(group, early, late, bytes=1 << 20, sequence=7)
     built.message(group, sends, receives)
-    return Job.of(built.build())
+    return LinkedJob.of(built.build())
 
 
 def in_json(choices: TimelineOptions) -> Arguments:

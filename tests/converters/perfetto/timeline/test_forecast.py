@@ -19,7 +19,7 @@ from tracelink._io.sources import discover_inputs
 from tracelink._io.targets import target_of
 from tracelink._join.job_reader import Reading, read_job
 from tracelink._model.graph import EventGraph
-from tracelink._model.job import Job
+from tracelink._model.job import LinkedJob
 from tracelink._model.trace import Payload
 from tracelink._run.processes import Processes
 from tracelink.plugins import Forecast, Writer, WriterMethods
@@ -40,7 +40,7 @@ Check = Callable[..., None]
 
 
 @cache
-def read(path: Path) -> Job:
+def read(path: Path) -> LinkedJob:
     return read_job(Reading(discover_inputs(path), Processes(1)))
 
 
@@ -55,7 +55,7 @@ def writer_of(name: str, options: dict[str, str]) -> WriterMethods:
     return plugins.writer(name, options)
 
 
-def written(job: Job, writer: Writer, folder: Path) -> Forecast:
+def written(job: LinkedJob, writer: Writer, folder: Path) -> Forecast:
     """What it comes to, in place of what is expected."""
     place = folder / "job.gz"
     writer.write(job, target_of(str(place)), Processes(1))
@@ -68,7 +68,7 @@ def check(tmp_path: Path) -> Check:
     """Compares a forecast with what is written."""
 
     def compare(
-        job: Job, name: str, options: dict[str, str], plain: float = PLAIN, repacked: float = GZIP
+        job: LinkedJob, name: str, options: dict[str, str], plain: float = PLAIN, repacked: float = GZIP
     ) -> None:
         writer = writer_of(name, options)
         real, expected = written(job, writer, tmp_path), writer.forecast(job, Processes(1), compressed=True)
@@ -132,7 +132,7 @@ def operators(count: int) -> EventGraph:
 
 
 def forecast(graph: EventGraph, name: str, *, compressed: bool = False, **options: str) -> Forecast:
-    return writer_of(name, options).forecast(Job.of(graph), Processes(1), compressed=compressed)
+    return writer_of(name, options).forecast(LinkedJob.of(graph), Processes(1), compressed=compressed)
 
 
 @pytest.mark.parametrize("name", FORMATS)

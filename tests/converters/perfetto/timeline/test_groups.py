@@ -19,7 +19,7 @@ from builders.programs import job_of_programs
 from tracelink._model.columns import NO_TIME, UNKNOWN
 from tracelink._model.events import COUNT, EventKind, Relation, TrackKind
 from tracelink._model.graph import EventGraph
-from tracelink._model.job import Job
+from tracelink._model.job import LinkedJob
 from tracelink.converters.perfetto.timeline import groups as module
 from tracelink.converters.perfetto.timeline.groups import (
     MIN_SAMPLES,
@@ -221,7 +221,7 @@ Samples = dict[str, list[tuple[int, float]]]
 """For each counter, by its name: time and value."""
 
 
-def counters(job: Job) -> Samples:
+def counters(job: LinkedJob) -> Samples:
     first = job.first_ns or 0
     made = group_counters(job, group_tracks(job, Hangs.of(job), Numbering()), Numbering())
     found: Samples = {name: [] for name in made.names}

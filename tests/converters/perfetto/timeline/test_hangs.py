@@ -24,7 +24,7 @@ from tracelink import load
 from tracelink._model.columns import UNKNOWN
 from tracelink._model.events import EventKind, Key, TrackKind
 from tracelink._model.findings import Finding
-from tracelink._model.job import Job
+from tracelink._model.job import LinkedJob
 from tracelink.converters.perfetto.json_writer import PerfettoJsonWriter
 from tracelink.converters.perfetto.packets.schema import RED
 from tracelink.converters.perfetto.timeline.hangs import (
@@ -49,7 +49,7 @@ def entered(*times: int) -> JobBuilder:
     return built
 
 
-def arrivals(job: Job, end: int = 100, *, awaited: bool = False) -> list[tuple[int, int, int, int]]:
+def arrivals(job: LinkedJob, end: int = 100, *, awaited: bool = False) -> list[tuple[int, int, int, int]]:
     """Place, time, rank and skew."""
     whole = job.collectives
     found = last_arrivals_of(
@@ -150,7 +150,7 @@ RED_SLICES = [
 """Thread, name, start and end, in µs after the first event."""
 
 
-def missed(folder: Path) -> Job:
+def missed(folder: Path) -> LinkedJob:
     """Rank 2 never comes to the second all-reduce, behind which rank 0 has asked for a third one; 2 ms in all."""
     return job_of_programs(folder, {0: "a1 a2! a3!", 1: "a1 a2!", 2: "a1"}, a=[0, 1, 2])
 
@@ -253,7 +253,7 @@ def test_many_missing_ranks_are_counted(tmp_path: Path) -> None:
 def test_nothing_hangs_in_a_job_that_is_over_or_empty(tmp_path: Path) -> None:
     written = perfetto.write(job_of_programs(tmp_path, {0: "a1 a2", 1: "a1 a2"}, a=[0, 1]))
     assert (red(written), reasons(written.findings)) == ([], [])
-    nothing = Hangs.of(Job(parts=[], ranks=[], sources=[]))
+    nothing = Hangs.of(LinkedJob(parts=[], ranks=[], sources=[]))
     assert (len(nothing.collectives), nothing.missing, nothing.by_rank, nothing.end) == (0, {}, {}, 0)
 
 
@@ -337,7 +337,7 @@ few = settings(max_examples=15, deadline=None)
 """Each example is a whole job."""
 
 
-def hangs(job: Job) -> dict[Place, list[int]]:
+def hangs(job: LinkedJob) -> dict[Place, list[int]]:
     """Each collective that hangs, and who is caught in it."""
     hung, whole, parts = hung_of(job), job.collectives, job.participations
     assert not (hung.parts & ~hung.collectives[parts.collective]).any()
@@ -420,7 +420,7 @@ def test_hang_after_a_long_time(tmp_path: Path, first: bool, hung: dict[Place, l
         groups = process_group("0", [0, 1]) | process_group("1", [0, 1])
         content = dump(*usual, waits, beside, pg_config=groups)
         (tmp_path / f"comm_lib_trace_rank_{rank}").write_bytes(pickled(content))
-    assert hangs(Job.of(load(tmp_path))) == hung
+    assert hangs(LinkedJob.of(load(tmp_path))) == hung
 
 
 def test_stuck_since_the_first_hanging_collective(tmp_path: Path) -> None:
@@ -438,14 +438,14 @@ def test_stuck_since_the_first_hanging_collective(tmp_path: Path) -> None:
 
 
 def test_job_without_collectives() -> None:
-    hung = hung_of(Job(parts=[], ranks=[], sources=[]))
+    hung = hung_of(LinkedJob(parts=[], ranks=[], sources=[]))
     assert [len(column) for column in (hung.collectives, hung.parts, hung.since)] == [0, 0, 0]
 
 
-def loaded(recorded: RecordedJob) -> Job:
+def loaded(recorded: RecordedJob) -> LinkedJob:
     with TemporaryDirectory() as folder:
         recorded.write(Path(folder))
-        return Job.of(load(folder))
+        return LinkedJob.of(load(folder))
 
 
 def finished(recorded: RecordedJob) -> set[Place]:

@@ -13,7 +13,7 @@ from builders.perfetto import nanoseconds
 from tracelink._model.columns import UNKNOWN
 from tracelink._model.events import EventKind
 from tracelink._model.graph import EventGraph
-from tracelink._model.job import Job
+from tracelink._model.job import LinkedJob
 from tracelink.converters.perfetto.timeline.hangs import Hangs
 from tracelink.converters.perfetto.timeline.schema import SUMMARY_CATEGORY
 from tracelink.converters.perfetto.timeline.summary import ALL_RANKS, AllWaits, with_summary
@@ -44,7 +44,7 @@ def job_of(
 
 
 def summary(graph: EventGraph, rank: int = 0) -> Shown:
-    job = Job.of(graph)
+    job = LinkedJob.of(graph)
     waits = AllWaits.of(job, Hangs.of(job))
     (part,) = (part for part in job.parts if part.rank == rank)
     before = part.load()
@@ -102,7 +102,7 @@ def test_waits_are_worth_a_pixel_and_longer_than_the_clocks_are_uncertain(
 
 def test_the_first_wait_of_each_collective_is_that_of_any_rank() -> None:
     graph = job_of({0: (10, 60), 1: (40, 60)}, {0: (130, 160), 1: (110, 160)}).build()
-    job = Job.of(graph)
+    job = LinkedJob.of(graph)
     waits = AllWaits.of(job, Hangs.of(job))
     mine = waits.of_rank(ALL_RANKS)
     assert [(start - START, end - START) for start, end in zip(mine.start, mine.end, strict=True)] == [
@@ -139,7 +139,7 @@ def test_a_timeline_of_one_rank_has_it_only_in_the_native_tree() -> None:
 
 def test_both_formats_have_the_same_summaries() -> None:
     steps = (("ProfilerStep#1", 0, 50), ("ProfilerStep#2", 60, 100))
-    job = Job.of(job_of({0: (40, 90), 1: (80, 90)}, steps=steps).build())
+    job = LinkedJob.of(job_of({0: (40, 90), 1: (80, 90)}, steps=steps).build())
     written, native = perfetto.write(job), perfetto_native.write(job)
     base = written.document["baseTimeNanoseconds"]
     in_json = [
@@ -154,12 +154,12 @@ def test_both_formats_have_the_same_summaries() -> None:
 
 
 def test_events_of_the_summary_are_not_counted() -> None:
-    job = Job.of(job_of({0: (40, 90), 1: (80, 90)}).build())
+    job = LinkedJob.of(job_of({0: (40, 90), 1: (80, 90)}).build())
     (output,) = perfetto_output(job)
     assert output == 2
 
 
-def perfetto_output(job: Job) -> list[int]:
+def perfetto_output(job: LinkedJob) -> list[int]:
     import io
 
     from tracelink._io.targets import StreamTarget
