@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from builders.compile_log import artifact, log
+from builders.compile_reading import read
 from builders.data import foreign, traces
 from tracelink._compile.payloads import write_artifacts
-from tracelink._compile.reading import read
 from tracelink._model.errors import TraceError, UsageError
 
 

@@ -14,12 +14,13 @@ import pytest
 
 import tracelink
 from builders.compile_log import START_US, artifact, begin, end, instant, log, metrics, record
+from builders.compile_reading import read
 from builders.data import traces
 from builders.html_page import read_html
 from builders.recorder import as_source
 from tracelink._compile.model import CompileReport, Status
 from tracelink._compile.payloads import write_artifacts
-from tracelink._compile.reading import Read, read
+from tracelink._compile.reading import Read
 from tracelink._compile.report import report_of
 from tracelink._model.columns import SECOND
 from tracelink._show.html import draw

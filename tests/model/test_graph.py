@@ -597,8 +597,9 @@ def test_numbers_stay_whole_where_others_are_unknown() -> None:
 
 @pytest.mark.parametrize("made", [graph(), LinkedJob.of(graph())], ids=["graph", "job"])
 def test_a_graph_in_an_interpreter_is_a_few_lines(made: EventGraph | LinkedJob) -> None:
-    kind = type(made).__name__
-    tables = "events 4, edges 3, counters 1, tracks 4, " if kind == "EventGraph" else ""
+    of_graph = isinstance(made, EventGraph)
+    kind = "EventGraph" if of_graph else "Job"
+    tables = "events 4, edges 3, counters 1, tracks 4, " if of_graph else ""
     assert repr(made).splitlines() == [
         f"<{kind}: 4 events of ranks 3, 5, 0.000 ms from 1970-01-01 00:00:00.000000 UTC",
         "  sources: 1 kineto, 1 other",

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from builders.compile_log import artifact, log, metrics
+from builders.compile_reading import read
 from builders.data import shared
 from peers.peers_cache import cache
-from tracelink._compile.reading import read
 from tracelink._compile.report import report_of
 from tracelink._show.html import draw
 

@@ -227,7 +227,7 @@ def _uncuttable(writer: WriterMethods, selection: Selection) -> UsageError:
 
 
 def _of_files(writer: WriterMethods, discovery: Discovery) -> WriterMethods:
-    if not plugins.writer_spec(writer.name).copies:
+    if not (plugins.writer_spec(writer.name).copies and discovery.sources):
         return writer
     return isolated(writer.name, "writer", lambda: writer.of_files(discovery.sources))
 

@@ -68,7 +68,9 @@ def test_no_table_and_no_argument_has_the_environment(schema: str, tmp_path: Pat
         "sources",
         "findings",
     )
-    texts = [str({name: list(column) for name, column in graph.table(table).items()}) for table in tables]
+    texts = [
+        str({name: list(column) for name, column in graph.table(table).columns.items()}) for table in tables
+    ]
     texts += [str(graph.arguments(row)) for row in range(len(graph))]
     texts += [repr(source) for source in graph.sources] + [*graph.strings]
     assert not [text for text in texts if MARKER in text]

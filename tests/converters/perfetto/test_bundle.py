@@ -207,7 +207,7 @@ class TestLeftOut:
 @pytest.mark.parametrize("cut", [{"window": "0..5us"}, {"steps": "3"}, {"only": "kernels"}])
 def test_files_are_not_cut_inside(tmp_path: Path, cut: dict[str, str]) -> None:
     with pytest.raises(UsageError, match=f"--{next(iter(cut))} cannot cut inside"):
-        merge(tmp_path / "none", output=tmp_path / "job.tar", **cut)
+        merge(write(tmp_path / "no_trace", b"\0"), output=tmp_path / "job.tar", **cut)
 
 
 def test_a_graph_in_memory_has_no_files(tmp_path: Path) -> None:
