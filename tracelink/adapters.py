@@ -15,8 +15,7 @@ from typing import Any
 
 from tracelink._record import rank as this_rank
 from tracelink._record.automatic import Ending
-from tracelink._record.files import Files
-from tracelink._record.journal import Journal
+from tracelink._record.files import Files, Journal
 from tracelink._record.options import USUAL_BYTES, USUAL_STEPS
 from tracelink._record.profiling import Observer
 from tracelink._record.session import FINISHED, capture

@@ -36,7 +36,7 @@ IN_OTHER_PROGRAMS = {
     "tracelink/_record/environment.py": {"logging"},
     "tracelink/_record/gpu_process.py": {"sys.stdout"},
     "tracelink/_record/injected/sitecustomize.py": {"sys.stderr"},
-    "tracelink/_record/journal.py": {"logging"},
+    "tracelink/_record/files.py": {"logging"},
     "tracelink/_run/dask.py": {"logging"},
 }
 """Captures run in the program that is recorded, and in a process that answers it on a pipe; Dask logs nothing."""

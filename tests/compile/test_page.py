@@ -8,13 +8,13 @@ import json
 import re
 from pathlib import Path
 
+import tracelink._compile.payloads as embedding
 from builders.compile_log import artifact, begin, instant, log, metrics, record
 from builders.compile_reading import read
 from builders.data import traces
 from builders.html_page import read_html
-from tracelink._compile import embedding
 from tracelink._compile.charts import stages_of
-from tracelink._compile.embedding import embedding_of
+from tracelink._compile.payloads import embedding_of
 from tracelink._compile.reading import Read
 from tracelink._compile.report import report_of
 from tracelink._show.charts import MOST_BARS

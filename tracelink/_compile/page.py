@@ -10,12 +10,19 @@ from itertools import islice
 
 from msgspec import Struct, field
 
+from tracelink._compile.charts import Link, frame_in_words
 from tracelink._compile.divergences import Logs
-from tracelink._compile.embedding import MAPPINGS, MOST_OF_ONE, Embedding, embedded, embedding_of
 from tracelink._compile.model import CacheUse, Compiled
-from tracelink._compile.payloads import file_name, language
+from tracelink._compile.payloads import (
+    MAPPINGS,
+    MOST_OF_ONE,
+    Embedding,
+    embedded,
+    embedding_of,
+    file_name,
+    language,
+)
 from tracelink._compile.reading import Read, tables_of
-from tracelink._compile.stacks import Link, frame_in_words
 from tracelink._compile.summary import anchor, first_line
 from tracelink._model.errors import printable
 from tracelink._model.text import clipped, counted, duration, moment, ranks_cell, size

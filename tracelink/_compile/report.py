@@ -239,8 +239,8 @@ def _details(report: CompileReport, page: Page) -> Iterator[Section]:
 
 def _program(logs: Read, page: Page) -> Iterator[Section]:
     """Where compiled functions were called, and what the compiler said."""
+    from tracelink._compile.charts import stack_tree
     from tracelink._compile.page import messages
-    from tracelink._compile.stacks import stack_tree
 
     made = Only(PAGE, lambda: stack_tree(logs.logs, page.link))
     yield Section("Where functions were called", [made], "stacks")

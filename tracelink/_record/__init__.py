@@ -4,4 +4,4 @@ Nothing in this package may end, delay or change the training that it records: w
 an entry of the capture file. torch is imported when a capture begins.
 """
 
-__all__ = ["automatic", "environment", "files", "hooks", "journal", "options", "profiling", "rank", "session"]
+__all__ = ["automatic", "environment", "files", "hooks", "options", "profiling", "rank", "session"]

@@ -22,8 +22,8 @@ import msgspec
 
 from tracelink._model.errors import UsageError
 from tracelink._record import environment
+from tracelink._record.files import LOG
 from tracelink._record.hooks import OPTIMIZERS
-from tracelink._record.journal import LOG
 from tracelink._record.options import USUAL_STEPS
 from tracelink._record.session import Capture, capture
 

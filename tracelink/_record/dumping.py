@@ -10,9 +10,8 @@ from dataclasses import dataclass
 from types import FrameType
 from typing import Any
 
-from tracelink._record.files import Files
+from tracelink._record.files import Files, Journal
 from tracelink._record.guard import DUMPING, WATCHDOG
-from tracelink._record.journal import Journal
 from tracelink._record.rank import OF_TORCH
 from tracelink.converters.capture import schema
 

@@ -12,7 +12,7 @@ from enum import Enum
 from pathlib import Path
 from typing import Any
 
-from tracelink._record.journal import Journal
+from tracelink._record.files import Journal
 from tracelink._record.rank import initialized
 
 FOLDER = "TRACELINK_CAPTURE"

@@ -17,10 +17,9 @@ from tracelink._model.text import counted
 from tracelink._record import clocks, environment
 from tracelink._record import rank as this_rank
 from tracelink._record.dumping import Dumper
-from tracelink._record.files import Files
+from tracelink._record.files import LOG, Files, Journal
 from tracelink._record.gpus import GpuSampler
 from tracelink._record.guard import Guard
-from tracelink._record.journal import LOG, Journal
 from tracelink._record.options import (
     USUAL_BYTES,
     USUAL_INTERVAL_S,

@@ -7,9 +7,8 @@ from pathlib import PurePath
 
 from tracelink._model.findings import Finding, Severity, Truncated
 from tracelink._model.job import LinkedJob
-from tracelink._model.text import counted, name_in_words, number, ranks_in_words, subject
+from tracelink._model.text import counted, name_in_words, number, percent, ranks_in_words, subject
 from tracelink._time.model.results import OWN, WorkIn
-from tracelink._time.model.words import percent
 from tracelink._time.rank.account import Account
 from tracelink.plugins import Content, reader_spec
 

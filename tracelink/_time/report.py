@@ -13,7 +13,7 @@ from tracelink._match.report import table_of
 from tracelink._model.errors import printable
 from tracelink._model.fields import Nanoseconds, Row, Share, Shown, Unit
 from tracelink._model.findings import Finding, Severity
-from tracelink._model.text import counted, fine_span, moment, name_in_words, size
+from tracelink._model.text import counted, fine_span, kernel_in_words, moment, name_in_words, percent, size
 from tracelink._show import charts
 from tracelink._show.document import (
     Block,
@@ -45,7 +45,6 @@ from tracelink._time.model.results import (
     WhatIf,
     WorkIn,
 )
-from tracelink._time.model.words import kernel_in_words, percent
 
 RANKS, ROWS, CALLS = 8, 6, 18
 """Rows without -v: of ranks, and of other tables; and rows of calls with -v."""

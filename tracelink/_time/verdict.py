@@ -7,10 +7,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from tracelink._model.records import readable_name
-from tracelink._model.text import fine_span, name_in_words, number, size
+from tracelink._model.text import fine_span, kernel_in_words, name_in_words, number, percent, size
 from tracelink._time.model import results
 from tracelink._time.model.results import Cause, Step, Summary, WorkIn
-from tracelink._time.model.words import kernel_in_words, percent
 
 MOST_SENTENCES = 3
 WELL_USED = 0.9

@@ -8,10 +8,9 @@ from typing import Annotated
 from tracelink._compile.diff import in_a_sentence, sections_of
 from tracelink._compile.model import CompileDiff
 from tracelink._model.fields import Shown
-from tracelink._model.text import counted, shortened, span
+from tracelink._model.text import counted, percent, shortened, span
 from tracelink._show.document import Block, Paragraph, Report, Section, Table, Tone
 from tracelink._time.compare.model import Change, Comparison, Gate, GateState, Status
-from tracelink._time.model.words import percent
 
 CAUSES = 15
 """Causes without -v."""

@@ -29,8 +29,8 @@ from tracelink._model.fields import (
 from tracelink._model.findings import Finding
 from tracelink._model.records import readable_name
 from tracelink._model.results import Result, rows_of
+from tracelink._model.text import kernel_in_words
 from tracelink._time.model.communication import CollectiveRow, Communication
-from tracelink._time.model.words import kernel_in_words
 
 
 class WorkIn(StrEnum):

@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from tracelink._time.model.words import kernel_in_words
+from tracelink._model.text import kernel_in_words
 
 
 @pytest.mark.parametrize(
