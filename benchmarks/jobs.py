@@ -42,6 +42,25 @@ def summarize(jobs: str, *paths: str) -> Work:
     return work
 
 
+def five_questions(jobs: str, *paths: str) -> Work:
+    """The summary, collectives, clocks, two queries and the events of one job, which is read once."""
+    import polars
+    import pyarrow  # noqa: F401  what tables are handed over in is imported before
+
+    import tracelink
+
+    def work() -> dict[str, Any]:
+        with tracelink.Job(list(paths), jobs=int(jobs)) as job:
+            summary, clocks = job.summary(), job.clocks
+            collectives = polars.DataFrame(job.collectives)
+            kinds = job.query("SELECT kind, count(*) FROM events GROUP BY kind").rows()
+            names = job.query("SELECT name, sum(duration_ns) FROM events GROUP BY name").rows()
+        alive = (summary, clocks, collectives)
+        return {"kinds": len(kinds), "names": len(names), "alive": alive}
+
+    return work
+
+
 def load_again(*paths: str) -> Work:
     """Reads and links in a process that has read a trace before, so that all is imported."""
     import tracelink
@@ -456,6 +475,7 @@ JOBS = {
         load,
         load_again,
         summarize,
+        five_questions,
         merge,
         write_tables,
         query,

@@ -114,13 +114,15 @@ def summarized(file: Input, options: Options) -> Result:
     """The summary beside loading alone, and beside the same tables of other tools."""
     paths, missing = warmed([file]), Result()
     jobs = [
-        Job("tracelink.summarize, 1 job", "summarize", (1, *paths)),
+        Job("tracelink.summary, 1 job", "summarize", (1, *paths)),
         Job("tracelink.load, 1 job", "load", (1, *paths)),
+        Job("five questions to a tracelink.Job, 1 job", "five_questions", (1, *paths)),
     ]
     peers = other_tools.answers_on(file.path, options, missing)
     result = measured_rows(jobs, peers, [file], options.repeats)
-    own, load, *others = result.rows
+    own, load, five, *others = result.rows
     result.bars = [
+        Bar("five questions / one", measure.best_ratio(five.costs, own.costs, cpu), 1.3),
         Bar("CPU / tracelink.load", measure.best_ratio(own.costs, load.costs, cpu), 1.3, 1.15),
         *(
             Bar(f"CPU of {row.job} / CPU", measure.best_ratio(row.costs, own.costs, cpu), 8.0, at_least=True)
