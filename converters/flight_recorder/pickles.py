@@ -249,9 +249,12 @@ def load_fast(data: bytes) -> Content | None:
     # In a list, because STOP alone would return the last of several values.
     listed = b"".join((unframed[: len(HEADER)], b"](", unframed[len(HEADER) : -1], b"e."))
     try:
-        (value,), _ = load_plain(listed)
+        values, _ = load_plain(listed)
     except (UnreadableError, ValueError):
         return None
+    if not isinstance(values, list) or len(values) != 1:  # a MARK without an end closes the list too early
+        return None
+    (value,) = values
     return Content(value) if is_shallow(value, len(unframed), _DEEPEST) else None
 
 

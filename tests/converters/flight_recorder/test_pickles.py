@@ -184,6 +184,7 @@ def test_a_dump_cut_anywhere_is_a_trace_or_an_error(at: int) -> None:
 
 
 @given(st.lists(OPCODES, max_size=200))
+@example([b"J", b"]", b"]", b"]", b"]", b"("])
 def test_opcodes_in_any_order_are_a_trace_or_an_error(opcodes: list[bytes]) -> None:
     survive(HEAD + b"".join(opcodes) + b".")
 
@@ -378,6 +379,7 @@ def test_damaged_it_comes_out_as_the_replay_has_it(
 
 
 @given(PROTOCOLS, st.lists(PYTHON_OPCODES, max_size=100))
+@example(2, [b"N", b"("])
 def test_opcodes_in_any_order_are_read_or_left(protocol: int, opcodes: list[bytes]) -> None:
     pickles.load_fast(bytes([0x80, protocol]) + b"".join(opcodes) + b".")
 
