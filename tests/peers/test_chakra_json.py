@@ -100,7 +100,7 @@ def test_the_converter_finds_the_communication_that_we_write(
 ) -> None:
     trace, profile = traces
     graph = load(et=trace, kineto=profile)
-    (linked,) = merge(graph, tmp_path / "rank.et.json")
+    (linked,) = merge(graph, tmp_path / "rank.et.json").outputs
     converted(python, Path(linked.path))
     theirs = communication(tmp_path / "rank.et.et")
     merge(graph, tmp_path / "job", to="chakra")
